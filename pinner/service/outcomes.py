@@ -1,59 +1,33 @@
 """OutcomeKeeper: what was measured before and after each run, and the watch of a run that may undo it."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import Invalid, NotFound, PinnerError, PolicyConflict, RunConflict
-from pinner.model.groups import guests_of
 from pinner.model.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS, Run
-from pinner.model.measures import HOST, ROWS, finest
+from pinner.model.measures import ROWS
 from pinner.model.objective import Term
-from pinner.model.outcome import MEASURES, ObservedMeasure, RunOutcome, Sample, Watch
-from pinner.model.page import PageRequest
-from pinner.outcome.samples import between, observed, samples
+from pinner.model.outcome import MEASURES, ObservedMeasure, RunOutcome, Watch
+from pinner.outcome.samples import observed, samples
 from pinner.outcome.watch import worse
 from pinner.repeated import Repeated
 from pinner.service.hosts import Hosts
 from pinner.service.passes import Passes
 from pinner.service.policies import HostPolicies
+from pinner.service.run_sides import SPAN, RunSides, Sides
 from pinner.service.runs import RunManager
 from pinner.store.repositories import Store
 
 LOG = logging.getLogger(__name__)
-
-SPAN = timedelta(minutes=5)
-"""The length of the measures before a run, and of those after it."""
 
 LATE = timedelta(seconds=3 * min(ROWS))
 """After this time, the steps up to a moment are complete: the next count completes a step."""
 
 KEPT = timedelta(days=1)
 """For so long, the outcome of an older run is stored: after a day, its steps would be longer than the span."""
-
-_NEIGHBOURS = 50
-"""How many of the latest runs of a host are read to find those beside a run."""
-
-_DISTURBING = ("guest-reset", "guest-paused", "guest-stopped", "guest-started")
-"""The kinds of events of a guest after which its measures cannot be compared with those from before."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Sides:
-    """The samples beside a run."""
-
-    guests: dict[str, str]
-    """The guests that the run changed: UUID to name."""
-    control: tuple[str, ...]
-    begin: datetime
-    end: datetime
-    step: int
-    before: tuple[Sample, ...]
-    after: tuple[Sample, ...]
-    why: str
-    """Why the samples end before their time; or why there are none."""
 
 
 class OutcomeKeeper:
@@ -68,6 +42,7 @@ class OutcomeKeeper:
         self._store = store
         self._now = now
         self._failures = Repeated(LOG)
+        self._sides = RunSides(hosts, runs, now)
         self.passes = Passes("outcomes of runs", self.make_pass)
         """For a server."""
 
@@ -116,7 +91,7 @@ class OutcomeKeeper:
     # -- observed --
 
     def _observed(self, run: Run) -> RunOutcome:
-        sides = self._sides(run, SPAN)
+        sides = self._sides.observed(run)
         measures = tuple(observed(measure, sides.before, sides.after) for measure in MEASURES)
         is_final = self._now() >= sides.end + LATE
         return RunOutcome(
@@ -137,51 +112,6 @@ class OutcomeKeeper:
         if run.kind != "apply":
             return ()
         return tuple(term for term in self._store.plans.get(run.plan).objective.terms if term.before != term.after)
-
-    def _sides(self, run: Run, span: timedelta) -> _Sides:
-        """The samples before and after the run, as far as nothing else disturbed them."""
-        first, ended, now = run.started_at - SPAN, run.ended_at or self._now(), self._now()
-        guests = guests_of(entry.change.target for entry in self._runs.entries(run.id))
-        begin, end, why = first, ended + span, ""
-        for at, is_later, what in self._disturbances(run, guests):
-            if is_later and at < end:
-                end, why = max(ended, at), what
-            elif not is_later and begin < at <= run.started_at:
-                begin = at
-        step = finest(first, now)
-        try:
-            histories = self._hosts.agent(run.host).measures(first, min(ended + span, now), step, "")
-        except NotFound as error:
-            return _Sides(guests, (), begin, end, step, (), (), str(error))
-        known = {each.subject: each.name for each in histories if each.subject != HOST}
-        guests = guests or known
-        # A count is spread over the steps that it touches: the steps beside the run have a part of the run in them.
-        wash = timedelta(seconds=step)
-        found = samples(histories, guests, step)
-        return _Sides(
-            guests,
-            tuple(sorted(name for uuid, name in known.items() if uuid not in guests and name)),
-            begin,
-            end,
-            step,
-            between(found, begin, run.started_at - wash, step),
-            between(found, ended + wash, end, step),
-            why,
-        )
-
-    def _disturbances(self, run: Run, guests: Mapping[str, str]) -> Iterator[tuple[datetime, bool, str]]:
-        """When the measures beside the run were disturbed, whether after its begin, and why: other runs on the host,
-        and guests of the run that were started, stopped, reset or paused."""
-        for other in self._latest(run.host):
-            if other.id == run.id or other.state == "failed":
-                continue
-            is_later = other.started_at >= run.started_at
-            if (at := other.started_at if is_later else other.ended_at) is not None:
-                yield at, is_later, f"run {other.id} changed the host then"
-        for event in self._hosts.agent(run.host).host_events(0, 0.0, None):
-            if event.kind in _DISTURBING and event.subject in guests:
-                what = f"guest {guests[event.subject]} was {event.kind.removeprefix('guest-')} then"
-                yield event.at, event.at > run.started_at, what
 
     # -- watched --
 
@@ -205,7 +135,7 @@ class OutcomeKeeper:
         if known:
             self._end_worse(run, known)
             return
-        sides = self._sides(run, timedelta(seconds=run.watch_seconds) + LATE)
+        sides = self._sides.watched(run, timedelta(seconds=run.watch_seconds) + LATE)
         if found := worse(sides.before, sides.after):
             names = " and ".join(measure.name for measure in found)
             self._end_worse(run, f"worse than before the run, after {len(sides.after)} steps: {names}")
@@ -216,7 +146,7 @@ class OutcomeKeeper:
         """The end of a watch that cannot go on; None where it goes on. ``known``: why the run is worse, where a server
         has found that already; then it is never too late to undo the run."""
         if run.state not in ("applied", "applied_partly"):
-            undo = next((each for each in self._latest(run.host) if each.undoes == run.id), None)
+            undo = next((each for each in self._sides.latest(run.host) if each.undoes == run.id), None)
             if undo is not None and undo.origin == _origin(run):
                 why = known or "worse than before the run; the server ended before it stored why"
                 return Watch("worse", now, why, undo.id)
@@ -225,9 +155,6 @@ class OutcomeKeeper:
             late = (now - until).total_seconds()
             return Watch("stopped", now, f"no server looked in time: it is {late:.0f} s too late; nothing was undone")
         return None
-
-    def _latest(self, host: str) -> tuple[Run, ...]:
-        return self._runs.list(host, PageRequest(_NEIGHBOURS), state=None).items
 
     def _end_worse(self, run: Run, why: str) -> None:
         if not run.undo_if_worse:
@@ -240,7 +167,13 @@ class OutcomeKeeper:
         try:
             undo = self._runs.rollback(run.id, caller)
         except (RunConflict, PolicyConflict) as error:
-            self._end_watch(run, Watch("worse", self._now(), f"{why}; it cannot be undone: {error}"))
+            again = self._sides.changed_again(run) if isinstance(error, RunConflict) else None
+            if again is None:
+                self._end_watch(run, Watch("worse", self._now(), f"{why}; it cannot be undone: {error}"))
+                return
+            # The watch stays open: the next pass rolls the run back, or the next one that stands in its way.
+            LOG.warning("run %s is rolled back first: %s", again.id, error)
+            self._runs.rollback(again.id, caller)
         else:
             self._end_watch(run, Watch("worse", self._now(), why, undo.id))
 
@@ -256,7 +189,7 @@ def _origin(run: Run) -> str:
     return f"the watch of run {run.id}"
 
 
-def _notes(sides: _Sides, measures: Iterable[ObservedMeasure], *, is_final: bool) -> Iterator[str]:
+def _notes(sides: Sides, measures: Iterable[ObservedMeasure], *, is_final: bool) -> Iterator[str]:
     if sides.why:
         yield sides.why
     if not is_final:
@@ -268,7 +201,7 @@ def _notes(sides: _Sides, measures: Iterable[ObservedMeasure], *, is_final: bool
         yield f"not known on both sides of the run: {', '.join(unknown)}"
 
 
-def _undecided(sides: _Sides, now: datetime) -> Watch:
+def _undecided(sides: Sides, now: datetime) -> Watch:
     if not (sides.before and sides.after):
         return Watch("stopped", now, sides.why or "nothing was measured before the run, or after it")
     if sides.why:

@@ -12,6 +12,7 @@ from pinner.model.backoff import Backoff
 from pinner.model.change import PlannedChange, TargetKey
 from pinner.model.errors import NotFound, PinnerError
 from pinner.model.measures import HOST, ROWS
+from pinner.model.page import PageRequest
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.probe import Probe
@@ -31,6 +32,10 @@ LOG = logging.getLogger(__name__)
 
 ACTIVITY = timedelta(minutes=5)
 """The time before the probe in which the CPU use of a guest is its activity."""
+
+
+_LATEST = 50
+"""How many of the latest runs of a host are read to find one that is watched."""
 
 
 class TrialKeeper:
@@ -120,6 +125,10 @@ class TrialKeeper:
         try:
             left = leave_out(seen.plan, skipped, seen.placement)
             probed = {change.target.key for change in new} - skipped.keys()
+            if any(change.target.key not in probed for change in left.changes):
+                return Waiting("", None, 0, "the changes whose kinds are tested are made first")
+            if watched := self._watched(host):
+                return Waiting("", None, 0, f"the guests are watched after run {watched}")
             plan = canary_plan(left, probed, self._uses(host), seen.placement)
             if not plan.changes:
                 return Waiting("", None, 0, "no probe has tested such changes yet, and none of them is possible now")
@@ -129,6 +138,12 @@ class TrialKeeper:
         except PinnerError as error:
             self._failures.warn("host %s: its policy waits, because no probe can begin: %s", host, error)
             return Waiting("", None, 0, f"no probe can begin: {error}")
+
+    def _watched(self, host: str) -> str:
+        """The run of the policy whose watch a probe would end; empty: there is none."""
+        latest = self._store.runs.list(host, PageRequest(_LATEST)).items
+        watched = (each for each in latest if each.undo_if_worse and each.state in ("applied", "applied_partly"))
+        return next((each.id for each in watched if self._store.outcomes.watch(each.id) is None), "")
 
     def _uses(self, host: str) -> dict[str, float]:
         """The mean CPU use of each guest, by UUID. 100 is one CPU."""

@@ -330,6 +330,7 @@ def test_a_guest_that_starts_is_placed_at_once_where_its_kind_is_known(parts, ho
 
     found = meanwhile(host, start, host.waits + 5)
     report = reconciled(parts)
+    assert report.waiting.probe
     parts.probes.wait(report.waiting.probe)
     ((during, is_placed),) = found
     assert (is_placed, during.waiting.probe) == (True, report.waiting.probe)
@@ -339,6 +340,39 @@ def test_a_guest_that_starts_is_placed_at_once_where_its_kind_is_known(parts, ho
     assert any("changed the host" in why or "came" in why for why in probe.outcome.void)
     reconciled(parts)
     assert host.moved_process()
+
+
+def test_what_is_tested_is_placed_before_the_probe_of_something_new_begins(parts, host):
+    host.agent.taken = replace(host.agent.taken, processes=())
+    probed(parts)
+    reconciled(parts)
+    host.agent.taken = replace(host.agent.taken, processes=(DAEMON,))
+    host.start(NEW)
+    report = reconciled(parts)
+    assert (host.is_placed(NEW), report.waiting.probe, len(probes(parts))) == (True, "", 1)
+    host.at += timedelta(seconds=60)
+    probe = probed(parts)
+    assert (probe.state, probe.outcome.void, probe.guests) == ("ended", (), ())
+    reconciled(parts)
+    assert host.moved_process()
+
+
+def test_a_probe_waits_until_the_watch_of_a_run_is_over(parts, host):
+    """Else its first run would end the watch."""
+    policy = replace(PROBING, undo_if_worse=True)
+    host.agent.taken = replace(host.agent.taken, processes=())
+    probed(parts, policy)
+    reconciled(parts)
+    (run,) = applies(parts)
+    host.agent.taken = replace(host.agent.taken, processes=(DAEMON,))
+    waiting = reconciled(parts).waiting
+    assert (waiting.probe, run.watch_seconds) == ("", 30)
+    host.at += timedelta(seconds=60)
+    parts.outcomes.make_pass()
+    assert parts.service.outcome(run.id).watch.state == "not_worse"
+    report = reconciled(parts)
+    parts.probes.wait(report.waiting.probe)
+    assert parts.service.probe_by_id(report.waiting.probe).state == "ended"
 
 
 def test_a_guest_that_starts_in_the_first_probe_waits_for_the_verdict(parts, host):

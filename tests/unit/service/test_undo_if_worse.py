@@ -11,8 +11,9 @@ from support.in_memory_agent import InMemoryAgent
 from support.ring import Ring
 
 from pinner.model.audit import Caller
-from pinner.model.errors import HostUnreachable, NotFound
-from pinner.model.journal import DEFAULT_WATCH_SECONDS
+from pinner.model.errors import HostUnreachable, NotFound, RunConflict
+from pinner.model.event import GuestEvent
+from pinner.model.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
@@ -131,6 +132,7 @@ def test_the_operator_is_told_why_the_policy_enforces_no_longer(parts, clock, lo
     assert (report.mode, report.setback.run) == ("propose", run.id)
     assert report.setback.why.startswith("worse than before the run, after ")
     assert report.proposed != ""
+    assert parts.service.setback(HOST) == report.setback
     first, second = records(parts, "policy.set")
     assert (second.actor, second.origin) == ("policy", f"the watch of run {run.id}")
     assert second.result == f"set to propose, because of run {run.id}: {report.setback.why}"
@@ -195,6 +197,116 @@ def test_a_mode_that_a_person_set_meanwhile_stays(parts, clock, load, agent, mod
     else:
         assert parts.service.policy(HOST).mode == mode
         assert parts.service.drift(HOST).setback is None
+
+
+def start_guests(parts, clock, agent, every, count):
+    """A guest starts every few seconds, and the policy places it by a run of its own."""
+    for number in range(2, count + 2):
+        passes(parts, clock, every)
+        new = guest(number, 1, cpus("0-15"))
+        agent.taken = replace(agent.taken, guests=(*agent.taken.guests, new))
+        parts.reconciler.reconcile(HOST, "guest-started")
+        wait_for_runs(parts)
+
+
+@pytest.mark.parametrize("every", [5, 10, 15, 20])
+def test_frequent_runs_of_the_policy_do_not_hide_that_the_first_one_is_worse(parts, clock, load, agent, every):
+    load.worse_by = 200.0
+    run = enforced(parts)
+    start_guests(parts, clock, agent, every, 8)
+    passes(parts, clock, 60)
+    assert parts.service.outcome(run.id).watch.state == "worse"
+    assert parts.service.policy(HOST) == replace(UNDOING, mode="propose")
+    assert parts.service.run(run.id).state == "rolled_back"
+    assert not is_placed(agent)
+
+
+@pytest.mark.parametrize("every", [5, 10, 15, 20])
+def test_frequent_runs_that_make_no_difference_stay(parts, clock, agent, every):
+    enforced(parts)
+    start_guests(parts, clock, agent, every, 8)
+    passes(parts, clock, 60)
+    assert kinds(parts) == ["apply"] * 9
+    assert (parts.service.policy(HOST), is_placed(agent)) == (UNDOING, True)
+    states = {parts.service.outcome(each.id).watch.state for each in runs(parts)}
+    assert "worse" not in states
+
+
+def applied_again(parts, clock, agent, seconds=5):
+    """The run by which the policy corrects what another program has moved."""
+    passes(parts, clock, seconds)
+    agent.masks |= {GUEST.vcpus[0].thread.tid: cpus("0-15")}
+    parts.reconciler.reconcile(HOST, "moved")
+    wait_for_runs(parts)
+    return runs(parts)[0]
+
+
+def refuse_earlier_runs(parts, agent, monkeypatch):
+    """Refuse the rollback of a run whose target a later run has changed again. A real agent does that where the later
+    run has given the target other CPUs."""
+    rollback = agent.rollback
+
+    def targets(run):
+        return {entry.change.target.key for entry in agent.entries(run)}
+
+    def refusing(run, progress):
+        since = parts.service.run(run.undoes).started_at
+        for later in runs(parts):
+            is_in_place = later.kind == "apply" and later.state == "applied" and later.started_at > since
+            if is_in_place and targets(run.undoes) & targets(later.id):
+                raise RunConflict(run.undoes, "applied", f"run {later.id} has changed a target again since")
+        return rollback(run, progress)
+
+    monkeypatch.setattr(agent, "rollback", refusing)
+
+
+def test_a_run_whose_targets_the_policy_changed_again_is_undone_after_the_later_runs(
+    parts, clock, load, agent, monkeypatch
+):
+    load.worse_by = 200.0
+    refuse_earlier_runs(parts, agent, monkeypatch)
+    first = enforced(parts)
+    second, third = (applied_again(parts, clock, agent) for _ in range(2))
+    assert len({first.id, second.id, third.id}) == 3
+    passes(parts, clock, 90)
+    assert [parts.service.run(each.id).state for each in (first, second, third)] == ["rolled_back"] * 3
+    undone = [run.undoes for run in reversed(runs(parts)) if run.undoes and run.state == "rolled_back"]
+    assert undone == [third.id, second.id, first.id]
+    assert (parts.service.policy(HOST).mode, is_placed(agent)) == ("propose", False)
+    assert parts.service.outcome(first.id).watch.rollback == runs(parts)[0].id
+
+
+def test_a_run_of_a_person_ends_the_watch_of_a_run_of_the_policy(parts, clock, load, agent):
+    load.worse_by = 200.0
+    run = enforced(parts)
+    passes(parts, clock, 5)
+    agent.masks |= {GUEST.vcpus[0].thread.tid: cpus("0-15")}
+    plan = parts.service.plan(HOST, Request(), None, 0.0, ANN)
+    person = parts.service.apply(plan.id, ApplyOptions(), ANN)
+    wait_for_runs(parts)
+    passes(parts, clock, 60)
+    watch = parts.service.outcome(run.id).watch
+    assert watch.state == "stopped"
+    assert watch.why.startswith(f"run {person.id} changed the host then")
+
+
+def test_a_release_of_another_guest_does_not_end_the_watch(parts, clock, load, agent):
+    other = guest(7, 1, cpus("0-15"))
+    agent.taken = replace(agent.taken, guests=(GUEST, other))
+    load.worse_by = 200.0
+    policy = replace(UNDOING, request=Request(guests=(GUEST.name,)))
+    placed = parts.service.plan(HOST, Request(guests=(other.name,)), None, 0.0, ANN)
+    parts.service.apply(placed.id, ApplyOptions(), ANN)
+    wait_for_runs(parts)
+    clock.at += timedelta(minutes=2)
+    load.since = clock.at
+    run = enforced(parts, policy)
+    passes(parts, clock, 5)
+    leaving = GuestEvent(other.uuid, "leaving", "instance.live_migration_pre.start", "nova", clock.at)
+    released = parts.service.guest_event(HOST, leaving, ANN).run
+    assert parts.service.run(released).kind == "release"
+    passes(parts, clock, 60)
+    assert parts.service.outcome(run.id).watch.state == "worse"
 
 
 class Killed(BaseException):
