@@ -196,7 +196,9 @@ class PolicyController:
         """Note a report for the metrics (see ReconcileNote), and when the next reconcile is due."""
         if self._note:
             self._note.reconciled(report, seconds)
-        backoffs = [(drift.backoff_until - report.at).total_seconds() for drift in report.drifts if drift.backoff_until]
+        untils = [drift.backoff_until for drift in report.drifts]
+        untils += [report.waiting.until] if report.waiting else []
+        backoffs = [(until - report.at).total_seconds() for until in untils if until]
         waits = [self._resync_seconds, *(max(backoff, FIRST_RETRY) for backoff in backoffs)]
         if report.migrating:
             waits.append(MIGRATING_SECONDS)
