@@ -22,6 +22,7 @@ from pinner.host.live import LiveHost
 from pinner.model.audit import Caller
 from pinner.model.guest import Guest
 from pinner.model.plan import Plan
+from pinner.model.policy import Policy
 from pinner.model.probe import MIN_SECONDS, WASH_OUT_SECONDS, Probe
 from pinner.model.request import Request
 from pinner.service.compose import ServiceParts
@@ -109,6 +110,35 @@ def test_a_plan_that_puts_a_guest_on_the_busiest_cpu_is_worse(parts: ServicePart
     assert found.outcome.judgement == "worse", found
 
 
+@LONG
+def test_a_policy_probes_a_guest_first_and_applies_then(parts: ServiceParts, guest: Guest) -> None:
+    """The plan of the first test, by a policy: about ten minutes."""
+    with busy_processes(16, ONLINE, priority=0) as busy:
+        request = Request(
+            guests=(guest.name,),
+            processes=tuple(map(str, busy)),
+            housekeeping=str(ONLINE[0]),
+            busy_threshold=NEVER_BUSY,
+        )
+        before = masks(guest.pid)
+        wait_until(lambda: steps(parts, guest) >= 1, START_SECONDS)
+        parts.service.set_policy("h1", Policy(request, "enforce", probe_first=True), ANN)
+        waiting = parts.reconciler.reconcile("h1", "policy set").waiting
+        assert waiting is not None
+        parts.probes.wait(waiting.probe)
+        probe = parts.service.probe_by_id(waiting.probe)
+        assert (probe.state, probe.why, probe.left, probe.guests) == ("ended", "", "", (guest.name,))
+        assert probe.outcome is not None
+        assert probe.outcome.judgement == "better", probe
+        after = masks(guest.pid)
+        assert only(after, before) == only(before, after)
+        report = parts.reconciler.reconcile("h1", "resync")
+        assert (report.waiting, report.error, report.drifts) == (None, "", ())
+        assert masks(guest.pid) != before
+        assert all(str(mask) == str(ONLINE[0]) for pid in busy for mask in masks(pid).values())
+    assert parts.service.policy("h1").mode == "enforce"
+
+
 # -- killed --
 
 
@@ -176,4 +206,44 @@ def test_after_a_kill_in_a_window_the_next_server_puts_the_placement_back(
     records = [(each["action"], each["subject"]) for each in server.get("/audit", limit=200)["items"]]
     assert ("probe.begin", probe) in records
     assert ("probe.end", probe) in records
+    assert server.get("/audit/verify")["ok"] is True
+
+
+@LONG
+def test_after_a_kill_in_a_window_of_a_policy_the_next_server_puts_the_placement_back_and_probes_again(
+    server: RestartableServer, start_guest: Callable[..., Guest]
+) -> None:
+    """The policy is enforced, which refuses the rollbacks of others."""
+    guest = start_guest(vcpus=1)
+    before = masks(guest.pid)
+
+    def is_placed() -> bool:
+        now = masks(guest.pid)
+        return only(now, before) != only(before, now)
+
+    def waiting() -> str:
+        found = server.get("/hosts/here/drift")["waiting"]
+        return str(found["probe"]) if found else ""
+
+    request = {"guests": [guest.name], "busy_threshold": NEVER_BUSY}
+    policy = {"mode": "enforce", "probe_first": True, "request": request}
+    assert server.current.http.put("/v1/hosts/here/policy", json=policy).status_code == 200
+    # The first probe is refused until the agent has measured something; the policy is kept again once a minute.
+    wait_until(lambda: waiting() != "", START_SECONDS + 120)
+    probe = waiting()
+    wait_until(is_placed, 8 * (20 + WASH_OUT_SECONDS) + 60)
+    agent, (api,) = server.current.process.pid, server.current.children()
+    for pid in (agent, api):
+        os.kill(pid, signal.SIGKILL)
+    server.current.process.wait(60)
+    wait_gone(api)
+    assert is_placed(), "nobody was left who could have put the placement back"
+    server.restart()
+    wait_until(lambda: server.get(f"/probes/{probe}")["state"] != "running", 60)
+    found = server.get(f"/probes/{probe}")
+    assert (found["state"], found["left"], found["outcome"]) == ("interrupted", "", None), found
+    assert not is_placed()
+    wait_until(lambda: waiting() not in ("", probe), 180)
+    records = [each["action"] for each in server.get("/audit", limit=200)["items"]]
+    assert records.count("probe.begin") == 2
     assert server.get("/audit/verify")["ok"] is True
