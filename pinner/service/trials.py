@@ -11,6 +11,7 @@ from pinner.model.audit import POLICY_ACTOR, Caller
 from pinner.model.backoff import Backoff
 from pinner.model.change import PlannedChange, TargetKey
 from pinner.model.errors import NotFound, PinnerError
+from pinner.model.journal import MAX_WATCH_SECONDS
 from pinner.model.measures import HOST, ROWS
 from pinner.model.page import PageRequest
 from pinner.model.plan import Plan
@@ -33,6 +34,9 @@ LOG = logging.getLogger(__name__)
 ACTIVITY = timedelta(minutes=5)
 """The time before the probe in which the CPU use of a guest is its activity."""
 
+
+WATCHED = timedelta(seconds=MAX_WATCH_SECONDS) + timedelta(minutes=6)
+"""After this time, the watch of a run is over: a server that looks later ends it."""
 
 _LATEST = 50
 """How many of the latest runs of a host are read to find one that is watched."""
@@ -134,16 +138,20 @@ class TrialKeeper:
                 return Waiting("", None, 0, "no probe has tested such changes yet, and none of them is possible now")
             self._plans.keep(seen.snapshot, plan, caller)
             wanted = tuple(_next(seen.policy, plan, trials))
-            return _tested_by(self._probes.begin_trials(plan, seen.policy, wanted, caller))
+            begun = self._probes.begin_trials(plan, seen.policy, wanted, caller)
         except PinnerError as error:
             self._failures.warn("host %s: its policy waits, because no probe can begin: %s", host, error)
             return Waiting("", None, 0, f"no probe can begin: {error}")
+        self._failures.over(f"host {host}: the probe of its policy begins")
+        return _tested_by(begun)
 
     def _watched(self, host: str) -> str:
         """The run of the policy whose watch a probe would end; empty: there is none."""
         latest = self._store.runs.list(host, PageRequest(_LATEST)).items
         watched = (each for each in latest if each.undo_if_worse and each.state in ("applied", "applied_partly"))
-        return next((each.id for each in watched if self._store.outcomes.watch(each.id) is None), "")
+        # No server looks at a run that ended long ago.
+        due = (each for each in watched if each.ended_at is None or self._now() - each.ended_at <= WATCHED)
+        return next((each.id for each in due if self._store.outcomes.watch(each.id) is None), "")
 
     def _uses(self, host: str) -> dict[str, float]:
         """The mean CPU use of each guest, by UUID. 100 is one CPU."""

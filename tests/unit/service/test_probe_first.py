@@ -375,6 +375,20 @@ def test_a_probe_waits_until_the_watch_of_a_run_is_over(parts, host):
     assert parts.service.probe_by_id(report.waiting.probe).state == "ended"
 
 
+def test_a_run_whose_watch_nobody_ended_holds_no_probe_up(parts, host):
+    """No server ran for a day, and then nobody looks at the run any more."""
+    policy = replace(PROBING, undo_if_worse=True)
+    host.agent.taken = replace(host.agent.taken, processes=())
+    probed(parts, policy)
+    reconciled(parts)
+    host.at += timedelta(days=2)
+    parts.outcomes.make_pass()
+    host.agent.taken = replace(host.agent.taken, processes=(DAEMON,))
+    report = reconciled(parts)
+    parts.probes.wait(report.waiting.probe)
+    assert parts.service.probe_by_id(report.waiting.probe).state == "ended"
+
+
 def test_a_guest_that_starts_in_the_first_probe_waits_for_the_verdict(parts, host):
     def start():
         host.start(NEW)
