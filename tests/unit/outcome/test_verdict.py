@@ -4,7 +4,7 @@ import random
 from itertools import combinations
 
 import pytest
-from support.series import KINDS, Series
+from support.series import KINDS, Series, upper_bound
 
 from pinner.model.outcome import Measure, Outcome, Window
 from pinner.outcome.randomization import least_p, shift, two_sided
@@ -61,6 +61,7 @@ def test_holm_corrects_for_the_number_of_measures():
 def test_noise_alone_gives_better_or_worse_in_at_most_one_of_twenty_probes(kind):
     source = random.Random(f"noise {kind.__name__}")
     wrong = sum(probe(kind(12, source), seed).judgement in ("better", "worse") for seed in range(300))
+    print(f"{kind.__name__}: {wrong} of 300 are false; at most {100 * upper_bound(wrong, 300):.1f} % (95 % interval)")
     # The exact level is 5 % at most: of 300, more than 24 have a probability of 1 in 100.
     assert wrong <= 24
 
