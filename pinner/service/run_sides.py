@@ -1,6 +1,6 @@
 """RunSides: reads what was measured before and after a run."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -100,16 +100,17 @@ class RunSides:
         """The other runs beside a policy's run that do not disturb its watch, the last one first."""
         if run.actor != POLICY_ACTOR:
             return []
-        ours = self._guests(run).keys()
-        return [
-            other
-            for other in self.latest(run.host)
-            if other.id != run.id
-            and (
-                (other.kind == "apply" and other.actor == POLICY_ACTOR and not other.origin.startswith(PROBE_ORIGIN))
-                or (other.kind == "release" and not ours & self._guests(other).keys())
-            )
-        ]
+        guests = self._guests(run).keys()
+        others = (other for other in self.latest(run.host) if other.id != run.id)
+        return [other for other in others if self._is_of_policy(other) or self._is_release_beside(other, guests)]
+
+    @staticmethod
+    def _is_of_policy(run: Run) -> bool:
+        """Whether the policy has made the run, or a watch has rolled back one that the policy made."""
+        return run.actor == POLICY_ACTOR and run.kind != "release" and not run.origin.startswith(PROBE_ORIGIN)
+
+    def _is_release_beside(self, run: Run, guests: Collection[str]) -> bool:
+        return run.kind == "release" and self._guests(run).keys().isdisjoint(guests)
 
     def _sides(self, run: Run, span: timedelta, through: Iterable[Run]) -> Sides:
         """The samples before and after the run, as far as nothing but the runs ``through`` disturbed them."""

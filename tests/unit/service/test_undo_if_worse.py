@@ -32,6 +32,8 @@ class Load:
         self.worse_by = 0.0
         self.since = clock.at
         self.is_known = True
+        self.others = {}
+        """Other guests that become worse, too: UUID to the time since which they are."""
 
     def __call__(self, subject, series, at):
         noise = at.timestamp() // 5 * 7 % 5
@@ -39,6 +41,8 @@ class Load:
             return None
         if subject == GUEST.uuid and series == "delay_vcpu":
             return 20.0 + noise + (self.worse_by if at > self.since else 0.0)
+        if subject in self.others and series == "delay_vcpu":
+            return 20.0 + noise + (200.0 if at > self.others[subject] else 0.0)
         return noise
 
 
@@ -230,6 +234,23 @@ def test_frequent_runs_that_make_no_difference_stay(parts, clock, agent, every):
     assert (parts.service.policy(HOST), is_placed(agent)) == (UNDOING, True)
     states = {parts.service.outcome(each.id).watch.state for each in runs(parts)}
     assert "worse" not in states
+
+
+def test_each_of_two_runs_that_are_worse_is_undone(parts, clock, load, agent):
+    """The rollback of the first one does not end the watch of the second one."""
+    other = guest(7, 1, cpus("0-15"))
+    agent.histories = Ring({GUEST.uuid: GUEST.name, other.uuid: other.name}, load)
+    load.worse_by = 200.0
+    first = enforced(parts)
+    load.others[other.uuid] = clock.at + timedelta(seconds=10)
+    passes(parts, clock, 10)
+    agent.taken = replace(agent.taken, guests=(*agent.taken.guests, other))
+    parts.reconciler.reconcile(HOST, "guest-started")
+    second = runs(parts)[0]
+    assert (second.kind, second.id != first.id) == ("apply", True)
+    passes(parts, clock, 60)
+    assert [parts.service.run(each.id).state for each in (first, second)] == ["rolled_back"] * 2
+    assert [parts.service.outcome(each.id).watch.state for each in (first, second)] == ["worse"] * 2
 
 
 def applied_again(parts, clock, agent, seconds=5):
