@@ -8,9 +8,9 @@ from pinner.model.change import Target
 from pinner.model.outcome import Judgement
 from pinner.model.request import Request
 
-ChangeKind = Literal["guests", "processes", "interrupts", "receive queues", "host"]
-"""What a plan changes: the CPUs of guests, of processes, of interrupts or of receive queues, or the host itself
-(partitions and work queues)."""
+ChangeKind = Literal["guests", "processes", "interrupts", "receive queues", "sysctls", "rings", "host"]
+"""What a plan changes: the CPUs of guests, of processes, of interrupts or of receive queues, sysctls, rings of
+cards, or the host itself (partitions and work queues)."""
 
 KEEPING: tuple[Judgement, ...] = ("better", "no matter", "inconclusive")
 """The verdicts after which a policy makes such changes without a probe. After ``worse`` the policy no longer enforces;
@@ -46,6 +46,10 @@ def change_kind(target: Target) -> ChangeKind:
             return "interrupts"
         case "rps":
             return "receive queues"
+        case "sysctl":
+            return "sysctls"
+        case "ring":
+            return "rings"
         case "workqueue" | "partition":
             return "host"
     assert_never(target.kind)

@@ -1,12 +1,14 @@
 """The part of a plan that a policy probes first."""
 
+from typing import get_args
+
 import pytest
 from support.hosts import cpus, guest, plain, process, snapshot
 from support.values import make_plan
 
-from pinner.model.change import AffinityChange, Target, ThreadMask
+from pinner.model.change import AffinityChange, Target, TargetKind, ThreadMask
 from pinner.model.request import Request
-from pinner.model.trial import change_kind, without_names
+from pinner.model.trial import ChangeKind, change_kind, without_names
 from pinner.planning.canary import canary_plan, untested
 from pinner.planning.planner import plan_from_placement
 
@@ -23,6 +25,11 @@ def moved(plan):
 
 def kinds(plan):
     return {change_kind(change.target) for change in plan.changes}
+
+
+@pytest.mark.parametrize("target", get_args(TargetKind))
+def test_each_target_has_a_kind_of_change(target):
+    assert change_kind(Target(target, "owner", None, "name")) in get_args(ChangeKind)
 
 
 def test_the_plan_of_this_test_moves_all_guests_and_a_process():
