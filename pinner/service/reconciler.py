@@ -179,7 +179,8 @@ class Reconciler:
         failures = {} if run.state == "applied" else failures_of(self._runs.entries(run.id))
         left = seen.drifts
         if run.state in ("applied", "applied_partly"):
-            ended = [each for each in left if not each.backoff_until and group_of(each.target) not in failures]
+            made = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
+            ended = [each for each in left if not each.backoff_until and each.target.key in made]
             left = tuple(drift for drift in left if drift not in ended)
             left_out = unplaced(seen, wanted, failures)
             placement = record(wanted, seen.snapshot, seen.placement, unplaced=left_out)

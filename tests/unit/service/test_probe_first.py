@@ -350,6 +350,7 @@ def test_what_is_tested_is_placed_before_the_probe_of_something_new_begins(parts
     host.start(NEW)
     report = reconciled(parts)
     assert (host.is_placed(NEW), report.waiting.probe, len(probes(parts))) == (True, "", 1)
+    assert {drift.target.kind for drift in report.drifts} == {"process"}, "what waits has not ended"
     host.at += timedelta(seconds=60)
     probe = probed(parts)
     assert (probe.state, probe.outcome.void, probe.guests) == ("ended", (), ())
