@@ -63,7 +63,7 @@ class Request:
     weights: Mapping[str, float] = field(default_factory=dict)
     """The weight of each term of the objective that this request sets; [objective] of the configuration has others."""
     moves: int = 2
-    """How many guests that have a place may move in one plan, to make room for new guests or to seat them better."""
+    """How many guests that have a place may move in one plan, to make room for new guests or to place them better."""
     solver_budget: int = 1000
     """For ``optimal``: the work that the solver may do, in nodes of its search tree."""
     remedies: tuple[Remedy, ...] = field(

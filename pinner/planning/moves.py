@@ -1,6 +1,6 @@
 """Guests that have a place and move because of new guests: to make room for them, or because the objective gains.
 
-1. The strategy's answer seats the new guests. Where they fit no node, it has moved other guests to make room.
+1. The strategy's answer places the new guests. Where they fit no node, it has moved other guests to make room.
 2. While the request allows another move, the guests that spread most are tried, one by one: the guest and the new ones
    are placed anew, all others stay. The guest whose move gains most moves.
 3. Without a new guest, no guest moves: a second plan after an apply changes nothing.
@@ -27,7 +27,7 @@ _TRIALS = 6
 _REPACKED = 16
 """How many guests move at most in one re-pack."""
 
-Seats = Mapping[str, Mapping[int, CpuSet]]
+CurrentCpus = Mapping[str, Mapping[int, CpuSet]]
 """The CPUs of each vCPU by its number, by the guest's UUID."""
 
 
@@ -43,20 +43,20 @@ class Improver:
 
     def improved(self, found: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
         """The answer after the moves that gain, and all guests that move, those that make room first."""
-        seated = {guest.uuid: seats for guest in self.context.guests if (seats := _seats(self.context, guest))}
-        if self.context.request.rebalance or not vcpus_by_guest(found.answer.wanted).keys() - seated.keys():
+        current = {guest.uuid: own for guest in self.context.guests if (own := _current(self.context, guest))}
+        if self.context.request.rebalance or not vcpus_by_guest(found.answer.wanted).keys() - current.keys():
             return found, ()
-        moved = self._moved(seated, found.answer)
+        moved = self._moved(current, found.answer)
         moves = {uuid: Move(guest_target(self._guest(uuid))) for uuid in moved}
         if not self.asked & SPREAD:
             return found, tuple(moves.values())
         for _ in range(self.context.request.moves - len(moved)):
-            best = self._best(found, seated, seated.keys() - moves.keys(), frozenset(moves))
+            best = self._best(found, current, current.keys() - moves.keys(), frozenset(moves))
             if best is None:
                 break
             guest, found, objective = best
             moves[guest.uuid] = _move(guest, objective)
-        moved = self._moved(seated, found.answer)
+        moved = self._moved(current, found.answer)
         return found, tuple(move for uuid, move in moves.items() if uuid in moved)
 
     def repacked(self, found: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
@@ -68,8 +68,8 @@ class Improver:
         for _ in range(_REPACKED if self.asked & SPREAD else 0):
             places = {want.target.key: want.cpus for want in found.answer.wanted if want.state is None}
             here = replace(self, context=replace(self.context, places={**self.context.places, **places}))
-            seated = vcpus_by_guest(found.answer.wanted)
-            best = here._best(found, seated, seated.keys() - moves.keys(), frozenset())
+            current = vcpus_by_guest(found.answer.wanted)
+            best = here._best(found, current, current.keys() - moves.keys(), frozenset())
             if best is None:
                 break
             guest, found, objective = best
@@ -77,7 +77,7 @@ class Improver:
         return found, tuple(moves.values())
 
     def _best(
-        self, found: MeasuredAnswer, seated: Seats, movable: Collection[str], replaced: frozenset[str]
+        self, found: MeasuredAnswer, current: CurrentCpus, movable: Collection[str], replaced: frozenset[str]
     ) -> tuple[Guest, MeasuredAnswer, Objective] | None:
         """The move of one of the movable guests that gains most, with its answer; None where no move gains.
 
@@ -86,7 +86,7 @@ class Improver:
         best, least = None, found
         for guest in self._candidates(found, movable) if movable else ():
             trial = self._trial(replaced | {guest.uuid})
-            if trial is None or not self._is_comparable(found.answer, trial, seated, replaced | {guest.uuid}):
+            if trial is None or not self._is_comparable(found.answer, trial, current, replaced | {guest.uuid}):
                 continue
             after = MeasuredAnswer.of(trial, self.measure, self.context)
             if self._compared(least, after).gain > 0:
@@ -99,7 +99,7 @@ class Improver:
             return self.place(replace(self.context, replaced=replaced))
         return None
 
-    def _candidates(self, found: MeasuredAnswer, seated: Collection[str]) -> list[Guest]:
+    def _candidates(self, found: MeasuredAnswer, movable: Collection[str]) -> list[Guest]:
         """The guests to try, beside those that spread beyond their need: those that spread most first, then the
         smallest."""
         every, placed = found.measured.spreads, vcpus_by_guest(found.answer.wanted)
@@ -108,7 +108,7 @@ class Improver:
         bad = [spreads[uuid] for uuid, far in excess.items() if far]
         ranked = [
             (-excess[uuid], len(plugged(self._guest(uuid))), uuid)
-            for uuid in seated
+            for uuid in movable
             if uuid in spreads and any(_are_beside(spreads[uuid], each) for each in bad)
         ]
         return [self._guest(uuid) for *_, uuid in sorted(ranked)[:_TRIALS]]
@@ -126,19 +126,19 @@ class Improver:
             for uuid, spread in spreads.items()
         }
 
-    def _is_comparable(self, answer: Answer, trial: Answer, seated: Seats, moved: frozenset[str]) -> bool:
+    def _is_comparable(self, answer: Answer, trial: Answer, current: CurrentCpus, moved: frozenset[str]) -> bool:
         """Whether the trial has the same sets, leaves out no other guest, and moves no guest but these."""
         unplaced, before = ({left.target for left in each.unplaced} for each in (trial, answer))
-        return trial.roles == answer.roles and unplaced <= before and moved.issuperset(self._moved(seated, trial))
+        return trial.roles == answer.roles and unplaced <= before and moved.issuperset(self._moved(current, trial))
 
-    def _moved(self, seated: Seats, answer: Answer) -> list[str]:
+    def _moved(self, current: CurrentCpus, answer: Answer) -> list[str]:
         """The guests, by UUID, that leave CPUs which they could keep."""
         planned, possible = vcpus_by_guest(answer.wanted), answer.roles.vcpu
         return [
             uuid
-            for uuid, seats in seated.items()
+            for uuid, own in current.items()
             for vcpus in (planned.get(uuid, {}),)
-            if any(vcpu in vcpus and cpus <= possible and not cpus & vcpus[vcpu] for vcpu, cpus in seats.items())
+            if any(vcpu in vcpus and cpus <= possible and not cpus & vcpus[vcpu] for vcpu, cpus in own.items())
         ]
 
     def _compared(self, before: MeasuredAnswer, after: MeasuredAnswer) -> Objective:
@@ -152,7 +152,7 @@ def _move(guest: Guest, objective: Objective) -> Move:
     return Move(guest_target(guest), tuple(term for term in objective.decisive() if term.before != term.after))
 
 
-def _seats(context: Context, guest: Guest) -> dict[int, CpuSet]:
+def _current(context: Context, guest: Guest) -> dict[int, CpuSet]:
     """The present place of a guest: the recorded CPUs, or without a record one CPU for each vCPU; else empty."""
     if context.placement is not None:
         return context.recorded(guest)

@@ -1,7 +1,7 @@
 """Whether a plan makes the objective of its host worse, and whether a policy applies it all the same.
 
 Only the terms count that the strategy asks for, tier by tier: a plan that improves a tier is not worse because a lower
-tier gets worse. So a plan that seats a guest is never worse. In a tier, a term that falls can make up for one that
+tier gets worse. So a plan that places a guest is never worse. In a tier, a term that falls can make up for one that
 rises. Some terms rise because the request asks for it. They keep no policy from an apply:
 
 - ``unplaced_guests``: a strategy leaves out no guest that fits.

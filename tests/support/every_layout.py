@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from pinner.planning.packing.seating import scored
+from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.values import Guest, Node, Piece, Score
 
 

@@ -14,13 +14,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.heuristic import Packing, pack
-from pinner.planning.packing.seating import scored
 from pinner.planning.packing.values import Guest, Layout, Node, Shape
 
 MOST_TRIALS = 30_000
 """The most exchanges that are tried. 10,000 of them take about 30 ms."""
-MOST_SEATED = 3000
+MOST_PACKED = 3000
 """The most guests that the rules pack anew, each as often as its node is packed. 1000 of them take about 60 ms."""
 
 _Exchange = tuple[tuple[Guest, int], ...]
@@ -53,7 +53,7 @@ class _Search:
         self._memory = [math.inf if node.memory is None else node.memory for node in nodes]
         for guest in guests:
             self._book(guest, self._home[guest.id], -1)
-        self._trials, self._seated = MOST_TRIALS, MOST_SEATED
+        self._trials, self._packs = MOST_TRIALS, MOST_PACKED
         self._costs: dict[tuple[tuple[Shape, ...], tuple[int, ...]], _Cost] = {}
 
     def lower_ranks(self) -> None:
@@ -67,7 +67,7 @@ class _Search:
         """Exchange guests until no exchange saves a shared core or an L3 domain."""
         costs = [self._cost(position, self._on(position)) for position in range(len(self._nodes))]
         moved = True
-        while moved and self._trials > 0 and self._seated > 0:
+        while moved and self._trials > 0 and self._packs > 0:
             cheaper = [self._lower_cost(guest, costs) for guest in self._guests]
             moved = any(cheaper)
 
@@ -117,7 +117,7 @@ class _Search:
         for exchange in self._exchanges(guest) if self._trials > 0 else ():
             here, there = self._home[guest.id], exchange[0][1]
             before = _sum((costs[here], costs[there]))
-            if self._seated <= 0 or not any(before) or self._step(exchange) > 0 or not self._fits(exchange):
+            if self._packs <= 0 or not any(before) or self._step(exchange) > 0 or not self._fits(exchange):
                 continue
             leaving = {each.id for each, _ in exchange}
             members = [
@@ -183,7 +183,7 @@ class _Search:
         """The cost of the node with these guests."""
         key = tuple(domain.shape for domain in self._nodes[position].domains), tuple(guest.size for guest in guests)
         if key not in self._costs:
-            self._seated -= len(guests)
+            self._packs -= len(guests)
             found = self._packed(position, guests)
             self._costs[key] = found.score.shared, sum(len(pieces) - 1 for pieces in found.layout.values())
         return self._costs[key]

@@ -7,10 +7,10 @@ decided by the order of nodes and domains and by the guests' ids.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.bound import bound
 from pinner.planning.packing.fill import fullest
 from pinner.planning.packing.room import Room
-from pinner.planning.packing.seating import scored
 from pinner.planning.packing.values import Guest, Layout, Node, Score
 
 _Footprints = dict[str, int]

@@ -6,10 +6,10 @@ The terms of the score are minimised one after the other, each with the earlier 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.heuristic import Packing
 from pinner.planning.packing.patterns import MOST_PATTERNS, Model, Row, are_alike, build
 from pinner.planning.packing.realised import realised
-from pinner.planning.packing.seating import scored
 from pinner.planning.packing.solver import MISSING, Minimise
 from pinner.planning.packing.values import Guest, Layout, Node, Score
 

@@ -13,9 +13,9 @@ from pinner.model.topology import NodeId
 from pinner.planning.context import Context, plugged
 from pinner.planning.memory_balance import MemoryBalance, outstanding
 from pinner.planning.packing import values
+from pinner.planning.packing.allocation import allocate, score_of
 from pinner.planning.packing.bound import bound as bound_of
 from pinner.planning.packing.heuristic import Packing, pack
-from pinner.planning.packing.seating import score_of, seated
 from pinner.planning.strategies import node_choice
 from pinner.planning.strategies.node_choice import Preference
 
@@ -68,7 +68,7 @@ class FreeCores:
 def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> dict[str, tuple[int, ...]]:
     """The CPUs of each guest that fits, one for each vCPU, by UUID."""
     nodes, asked = free.nodes(context), [_asked(context, guest, free) for guest in guests]
-    return seated(nodes, sorted(asked, key=_order), _best(context, nodes, asked).layout)
+    return allocate(nodes, sorted(asked, key=_order), _best(context, nodes, asked).layout)
 
 
 def least_unplaced(context: Context, free: FreeCores, guests: Iterable[Guest]) -> int:

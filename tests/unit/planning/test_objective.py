@@ -283,7 +283,7 @@ def test_a_plan_that_returns_vcpus_to_their_recorded_cpus_is_not_worse_where_the
     assert worsening.objection(back) == ""
 
 
-def test_a_plan_that_seats_a_new_guest_is_not_worse() -> None:
+def test_a_plan_that_places_a_new_guest_is_not_worse() -> None:
     request = Request("numa-local", housekeeping="0", emulator="8")
     host = snapshot(plain(16, 2), [guest(1, 7, cpus("0-15"), memory={0: 1024})])
     placement = record(plan_from_placement(host, "s", request, None), host, None)

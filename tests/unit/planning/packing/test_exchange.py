@@ -7,9 +7,9 @@ from support.generated_hosts import GeneratedHost, generated, with_homes
 from support.small_packings import node, small_packings
 
 from pinner.planning.packing import exchange
+from pinner.planning.packing.allocation import allocate, scored
 from pinner.planning.packing.exchange import exchanged
 from pinner.planning.packing.heuristic import Packing, pack
-from pinner.planning.packing.seating import scored, seated
 from pinner.planning.packing.values import Guest, Node, Score
 
 HOSTS = [generated(seed, friendly=False) for seed in range(40)]
@@ -45,7 +45,7 @@ def test_each_guest_of_a_generated_host_keeps_cpus_of_its_own_on_one_node(share:
     for host in HOSTS[:20]:
         host = with_homes(host, share)
         found = made(host)
-        taken = seated(host.nodes, host.guests, found.layout)
+        taken = allocate(host.nodes, host.guests, found.layout)
         every = [cpu for cpus in taken.values() for cpu in cpus]
         assert len(every) == len(set(every))
         assert all(len(taken[guest.id]) == guest.size for guest in host.guests if guest.id in found.layout)

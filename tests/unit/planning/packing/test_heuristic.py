@@ -7,9 +7,9 @@ from support.generated_hosts import generated, with_homes
 from support.small_packings import node, small_packings
 
 from pinner.planning.packing import heuristic
+from pinner.planning.packing.allocation import allocate, cpus, scored
 from pinner.planning.packing.bound import bound, least_rank
 from pinner.planning.packing.heuristic import pack
-from pinner.planning.packing.seating import cpus, scored, seated
 from pinner.planning.packing.values import Guest, Node
 
 
@@ -19,7 +19,7 @@ def guests(*sizes: int, nodes: int = 1) -> list[Guest]:
 
 def pieces(nodes: list[Node], *sizes: int) -> dict[str, tuple[int, ...]]:
     asked = guests(*sizes, nodes=len(nodes))
-    return seated(nodes, asked, pack(nodes, asked).layout)
+    return allocate(nodes, asked, pack(nodes, asked).layout)
 
 
 @settings(max_examples=150, deadline=None)
@@ -50,7 +50,7 @@ def test_each_guest_of_a_generated_host_gets_cpus_of_its_own_on_one_node(friendl
     for seed in range(20):
         host = generated(seed, friendly=friendly)
         made = pack(host.nodes, host.guests)
-        taken = seated(host.nodes, host.guests, made.layout)
+        taken = allocate(host.nodes, host.guests, made.layout)
         every = [cpu for found in taken.values() for cpu in found]
         assert len(every) == len(set(every))
         homes = [{cpu for d in each.domains for core in d.cores for cpu in cpus(core.free)} for each in host.nodes]

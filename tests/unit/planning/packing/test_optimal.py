@@ -9,10 +9,10 @@ from support.generated_hosts import generated
 from support.small_packings import node, small_packings
 
 from pinner.planning.packing import solver
+from pinner.planning.packing.allocation import allocate, scored
 from pinner.planning.packing.heuristic import Packing, pack
 from pinner.planning.packing.optimal import NOT_QUICK, TOO_LARGE, improved
 from pinner.planning.packing.patterns import build, partitions
-from pinner.planning.packing.seating import scored, seated
 from pinner.planning.packing.values import Guest, Score
 
 pytest.importorskip("highspy")
@@ -31,14 +31,14 @@ def test_the_model_finds_and_proves_the_best_of_all_layouts_of_a_small_host(host
     assert (made.proven, made.note, made.gap) == (True, "", 0.0)
 
 
-def test_the_model_proves_hard_generated_hosts_and_seats_each_guest_on_one_node() -> None:
+def test_the_model_proves_hard_generated_hosts_and_places_each_guest_on_one_node() -> None:
     for seed in (17, 25, 37, 41, 43, 95):
         host = generated(seed, friendly=False)
         rules, made = pack(host.nodes, host.guests), best(host.nodes, host.guests)
         assert not rules.proven
         assert made.proven
         assert made.score <= rules.score
-        taken = seated(host.nodes, host.guests, made.layout)
+        taken = allocate(host.nodes, host.guests, made.layout)
         assert all(len(taken.get(guest.id, ())) in (0, guest.size) for guest in host.guests)
         assert all(len({piece.node for piece in pieces}) == 1 for pieces in made.layout.values())
 

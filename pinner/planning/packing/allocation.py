@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pinner.planning.packing.values import Domain, Guest, Layout, Node, Score, needed_domains
 
 
-def seated(nodes: Sequence[Node], guests: Iterable[Guest], layout: Layout) -> dict[str, tuple[int, ...]]:
+def allocate(nodes: Sequence[Node], guests: Iterable[Guest], layout: Layout) -> dict[str, tuple[int, ...]]:
     """The CPUs of each placed guest by its id: domain by domain, core by core.
 
     In a domain, guests in the given order take whole cores, the lowest first. A remainder gets a core of its own as
@@ -26,8 +26,8 @@ def seated(nodes: Sequence[Node], guests: Iterable[Guest], layout: Layout) -> di
 
 
 def scored(nodes: Sequence[Node], guests: Sequence[Guest], layout: Layout) -> Score:
-    """The score of the layout, counted on the seated CPUs."""
-    return score_of(nodes, guests, seated(nodes, guests, layout))
+    """The score of the layout, counted on the allocated CPUs."""
+    return score_of(nodes, guests, allocate(nodes, guests, layout))
 
 
 def score_of(nodes: Sequence[Node], guests: Sequence[Guest], taken: Mapping[str, Sequence[int]]) -> Score:
