@@ -4,10 +4,10 @@ A call of libvirt mostly waits: for libvirtd, for the guest's QEMU, and with a g
 about different guests do not wait for each other. Processes are changed one after the other: they may be relatives.
 """
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
+from pinner.apply.held_interrupts import held_interrupts
 from pinner.model.groups import Group, group_of
 from pinner.model.journal import Entry
 
@@ -27,45 +27,29 @@ def parts_of(entries: Iterable[Entry]) -> list[list[Entry]]:
 def side_by_side(entries: Sequence[Entry], work: Callable[[Entry], None], at_once: int) -> None:
     """Do the work for every entry: for ``at_once`` parts at the same time, or with 1 in the order given.
 
-    After an error no more work is begun. The error is raised when the work under way has ended.
+    After an error or Ctrl-C no more work is begun. The error is raised when the work under way has ended.
     """
     parts = parts_of(entries) if at_once > 1 else []
     if len(parts) < 2:
         for entry in entries:
             work(entry)
         return
-    failed = threading.Event()
+    failed: list[BaseException] = []
 
     def carry_out(part: list[Entry]) -> None:
         for entry in part:
-            if failed.is_set():
+            if failed:
                 return
             try:
                 work(entry)
-            except BaseException:
-                failed.set()
+            except BaseException as error:
+                failed.append(error)
                 raise
 
-    running: list[Future[None]] = []
-    with ThreadPoolExecutor(min(at_once, len(parts)), "guest") as workers:
-        try:
-            running += (workers.submit(carry_out, part) for part in parts)
-            for each in as_completed(running):
-                each.result()
-        except BaseException:  # also Ctrl-C while this thread waits
-            failed.set()
-            _wait_for(running)
-            raise
-
-
-def _wait_for(running: Collection[Future[None]]) -> None:
-    """Wait for the end of work, also if Ctrl-C comes again: its caller will undo what the work does."""
-    while True:
-        try:
-            wait(running)
-        except KeyboardInterrupt:
-            continue
-        return
+    with held_interrupts(failed.append), ThreadPoolExecutor(min(at_once, len(parts)), "guest") as workers:
+        running = [workers.submit(carry_out, part) for part in parts]
+        for each in as_completed(running):
+            each.result()
 
 
 def with_busy_last(
