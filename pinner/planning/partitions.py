@@ -60,18 +60,23 @@ def commands(target: Target, state: State) -> Iterator[str]:
         case Number() if target.kind == "ring":
             yield f"ethtool -G {quote(target.name)} rx {state}"
         case Number():
-            yield f"sysctl -w {target.owner}={state}"
+            yield f"sysctl -w {quote(target.owner)}={state}"
         case _:
             assert_never(state)
 
 
 def _partition_commands(target: Target, state: PartitionState) -> Iterator[str]:
-    allow = f"systemctl set-property --runtime '{target.name}' AllowedCPUs={state.cpus}"
+    allow = f"systemctl set-property --runtime {_quoted(target.name)} AllowedCPUs={state.cpus}"
     folder = f"{_MOUNT}/{target.owner}"
-    become = f"echo {state.kind} > '{folder}/cpuset.cpus.partition'"
+    become = f"echo {state.kind} > {_quoted(f'{folder}/cpuset.cpus.partition')}"
     if state.kind == "member":
         own = state.cpus or f"$(cat {_POSSIBLE})"
-        yield from (become, allow, f"echo {own} > '{folder}/cpuset.cpus'")
+        yield from (become, allow, f"echo {own} > {_quoted(f'{folder}/cpuset.cpus')}")
     else:
-        check = f"cat '{folder}/cpuset.cpus.partition'  # must say: {state.kind}; else it says why not"
+        check = f"cat {_quoted(f'{folder}/cpuset.cpus.partition')}  # must say: {state.kind}; else it says why not"
         yield from (allow, become, check)
+
+
+def _quoted(name: str) -> str:
+    """The name as a word for a shell: always with quotes, because most of these names have backslashes."""
+    return "'" + name.replace("'", """'"'"'""") + "'"

@@ -55,7 +55,7 @@ def _backward(plan: Plan) -> Iterator[str]:
                 commands = partitions.commands(change.target, change.before)
             case _:
                 assert_never(change)
-        yield from (f"# {command}" for command in commands)
+        yield from map(_comment, commands)
 
 
 def _restoring(plan: Plan, change: AffinityChange) -> Iterator[str]:

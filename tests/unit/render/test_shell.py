@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.hosts import applied, cpus, guest, interleaved, plain, process, snapshot
 
+from pinner.model.change import Number, PartitionState, State, StateChange, Target, TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan import Plan
 from pinner.model.process import Process, Thread
@@ -139,6 +140,30 @@ def test_names_stay_in_their_comments(name: str) -> None:
     assert not re.search(r"[^\x20-\x7e\n]", script)
     for line in script.splitlines():
         assert line in ("", "set -eu") or line.startswith(("#", "virsh ", "taskset "))
+    subprocess.run(["sh", "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize("name", ["a'; touch ESCAPED; '", "x; touch ESCAPED", "$(touch ESCAPED)", "a\ntouch ESCAPED\n"])
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        ("sysctl", Number(60), Number(1)),
+        ("ring", Number(512), Number(4096)),
+        ("rps", cpus("0-7"), cpus("0")),
+        ("partition", PartitionState("member", cpus("")), PartitionState("isolated", cpus("1"))),
+    ],
+)
+def test_names_in_commands_of_settings_are_words_for_a_shell(
+    kind: TargetKind, before: State, after: State, name: str
+) -> None:
+    change = StateChange(Target(kind, name, 0 if kind == "rps" else None, name), before, after, "so")
+    script = render(replace(plan(host(), "s", Request()), changes=(change,)))
+    forward, _, undoing = script.partition("# To undo it:\n")
+    assert all(line.startswith("#") for line in undoing.splitlines())
+    commands = re.sub("^#.*$", "", forward, flags=re.MULTILINE)
+    assert "touch" in commands
+    # Without the strings in quotes. In such a string, shlex writes a quote as '"'"'.
+    assert "touch" not in re.sub("'[^']*'", "", commands.replace("""'"'"'""", ""))
     subprocess.run(["sh", "-n"], input=script, text=True, check=True)
 
 
