@@ -4,7 +4,7 @@ The journal has each change and the prior masks before the change is made. After
 the kernel. The journal's lock allows one run at a time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -19,7 +19,7 @@ from pinner.apply.steps.metadata import with_metadata
 from pinner.apply.transaction import Transaction
 from pinner.apply.undoable import undoable
 from pinner.apply.undoing import Undoing
-from pinner.model.change import DEFINED, AffinityChange, Change
+from pinner.model.change import DEFINED, AffinityChange, Change, Target
 from pinner.model.errors import NOTHING_CHANGED, Gone, RunConflict, StoreUnavailable
 from pinner.model.groups import are_independent, contiguous
 from pinner.model.journal import Entry, Run
@@ -57,9 +57,9 @@ def apply(
             if not run.all_or_nothing and are_independent(changes):
                 changes = contiguous(changes)
             changes = tuple(with_metadata(changes, host))
-            entries = _intents(changes, run, host, now())
+            entries = tuple(_intents(changes, run, host, now(), admission.ended))
             journal.intend(*entries)
-        return Transaction(run, entries, host, journal, now, progress, ended=admission.ended).make()
+        return Transaction(run, entries, host, journal, now, progress).make()
     finally:
         journal.leave(run)
 
@@ -125,21 +125,20 @@ def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterat
         raise
 
 
-def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime) -> tuple[Entry, ...]:
+def _intents(
+    changes: tuple[Change, ...], run: Run, host: Host, at: datetime, ended: Collection[Target] = ()
+) -> Iterator[Entry]:
+    """The entries of the changes. Those of targets that have ended are ``gone`` from the beginning: a recovery knows no
+    other sign that the rules of the agent were not applied to them."""
     guests = {change.target.owner for change in changes if run.persist and change.target.kind in DEFINED}
     definitions = {guest: host.definition(guest) for guest in guests}
-    return tuple(
-        Entry(
-            run.id,
-            seq,
-            change,
-            "intent",
-            at,
-            definition=definitions.get(change.target.owner, ""),
-            lineage=_lineage(change, host),
-        )
-        for seq, change in enumerate(changes, start=1)
-    )
+    for seq, change in enumerate(changes, start=1):
+        target = change.target
+        definition, lineage = definitions.get(target.owner, ""), _lineage(change, host)
+        if target in ended:
+            yield Entry(run.id, seq, change, "gone", at, str(Gone(str(target))), definition=definition, lineage=lineage)
+        else:
+            yield Entry(run.id, seq, change, "intent", at, definition=definition, lineage=lineage)
 
 
 def _lineage(change: Change, host: Host) -> Lineage | None:

@@ -229,7 +229,8 @@ class Admission:
     plan: Plan
     """The plan without what is not on the host."""
     ended: frozenset[Target] = frozenset()
-    """The processes of the plan that have ended. No change of theirs is made."""
+    """The processes and settings of the plan that the agent's inventory lacks. The rules were not applied to their
+    changes: neither the run nor its recovery makes them."""
     require_permitted: Callable[[], None] = lambda: None
     """Raises Refused or NovaConflict for a change that the agent's rules do not allow. An apply calls it once it knows
     that the plan is not stale. By default every change is permitted: the plan is this process's own."""

@@ -11,7 +11,7 @@ from pinner.apply.ports import Host, Journal, Progress
 from pinner.apply.side_by_side import side_by_side, with_busy_last
 from pinner.apply.steps import Step
 from pinner.apply.undoable import undoable
-from pinner.model.change import DEFINED, SETTINGS, MetadataChange, Target
+from pinner.model.change import ALONE, DEFINED, SETTINGS, MetadataChange, Target
 from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
 from pinner.model.groups import Group, are_independent, group_of, without_room
 from pinner.model.journal import UNDO_BEGUN, Entry, EntryState, Run, RunState
@@ -35,11 +35,9 @@ class Transaction:
         progress: Progress,
         *,
         resumed: bool = False,
-        ended: Collection[Target] = (),
     ) -> None:
-        """``resumed``: the run was interrupted, so each change may be made, half made or not made. ``ended``: targets
-        that had ended before the run; a new process with the same id must not be changed."""
-        self._ended_before = ended
+        """``resumed``: the run was interrupted, so each change may be made, half made or not made. An entry of a target
+        of ALONE that is ``gone`` stays so: a new process with the same id must not be changed."""
         self._left: set[Target] = set()
         """The targets that ended when their definition may have been written."""
         self._run = run
@@ -146,8 +144,9 @@ class Transaction:
         return not self._run.all_or_nothing and entry.change.target.kind in SETTINGS
 
     def _make(self, step: Step) -> Entry:
-        if (target := step.entry.change.target) in self._ended_before:
-            return self._note(step.entry, "gone", str(Gone(str(target))))
+        target = step.entry.change.target
+        if step.entry.state == "gone" and target.kind in ALONE:
+            return self._note(step.entry, "gone", step.entry.error)
         try:
             if target.kind in DEFINED and group_of(target) not in self._begun:
                 self._host.require_answering(target)
