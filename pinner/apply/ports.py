@@ -83,7 +83,8 @@ class Host(Protocol):
         heirs."""
 
     def state(self, target: Target) -> State:
-        """The present state of a partition or of the work queues. Raises Gone where the cgroup has ended."""
+        """The present state of a target without threads. Raises Gone where the target has ended, and ApplyFailed where
+        its driver does not answer."""
 
     def set_state(self, target: Target, state: State) -> None:
         """Give a partition or the work queues a state and read it back.

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pinner.apply import steps
 from pinner.apply.ports import Host, Part
 from pinner.model.bounds import Bounds
-from pinner.model.change import ALONE, PINNED, PlannedChange, Target
-from pinner.model.errors import Blocked, Gone, Invalid, StalePlan
+from pinner.model.change import ALONE, PINNED, SETTINGS, PlannedChange, Target
+from pinner.model.errors import ApplyFailed, Blocked, Gone, Invalid, StalePlan
 from pinner.model.nova import require_clear
 from pinner.model.plan import Plan
 
@@ -32,7 +32,7 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
     alive = pending = False
     for change in plan.changes:
         try:
-            found = steps.inspect(change, host)
+            found = _inspected(change, host)
         except Gone as error:
             # A guest that has ended frees CPUs that the plan does not use.
             gone += [str(error)] if change.target.kind not in ALONE else []
@@ -49,6 +49,17 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
     if persist:
         _require_definitions(plan.changes, bounds, host)
     return () if alive and not pending else plan.changes
+
+
+def _inspected(change: PlannedChange, host: Host) -> steps.Inspection:
+    """The change, compared with the host. A setting that cannot be read now counts as not changed: the run reads it
+    again, and fails for it alone. Raises Gone."""
+    try:
+        return steps.inspect(change, host)
+    except ApplyFailed:
+        if change.target.kind not in SETTINGS:
+            raise
+        return steps.Inspection(is_made=False, stale=())
 
 
 def plugged_in(plan: Plan, host: Host) -> Iterator[str]:

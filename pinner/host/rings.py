@@ -68,13 +68,14 @@ def read_rings(root: Path) -> tuple[RxRing, ...] | None:
 
 
 def size_of(target: Target) -> Number:
-    """The size of the ring. Raises Gone where the card has ended."""
+    """The size of the ring. Raises Gone where the card has ended, and ApplyFailed where its driver does not answer."""
     name = _require_same(target)
     try:
         return Number(_get(name).rx)
     except OSError as error:
-        files.known(error)
-        raise Gone(str(target)) from None
+        if files.known(error).errno in _ENDED:
+            raise Gone(str(target)) from None
+        raise ApplyFailed(str(target), f"the driver does not tell its size: {error.strerror}") from None
 
 
 def set_size(target: Target, size: Number) -> None:

@@ -39,15 +39,15 @@ def refuse(host, *targets):
     host.before_write = write
 
 
-def apply(host, journal, **more):
+def apply(host, journal, run="run-1", **more):
     settings = (StateChange(target, before, after, "so") for target, before, after in SETTINGS.values())
     partition = StateChange(SCOPE, MEMBER, isolated("4-7"), "so")
     plan = host.plan(*settings, host.change(vcpu(0), "4-7"), partition)
-    return executor.apply(plan, make_run("run-1", **more), host, journal, lambda: NOON, lambda entry, total: None)
+    return executor.apply(plan, make_run(run, **more), host, journal, lambda: NOON, lambda entry, total: None)
 
 
-def rollback(host, journal):
-    undo = make_run("run-9", kind="rollback", undoes="run-1")
+def rollback(host, journal, undoes="run-1", name="run-9"):
+    undo = make_run(name, kind="rollback", undoes=undoes)
     return executor.rollback(undo, host, journal, lambda: NOON, lambda entry, total: None)
 
 
@@ -122,3 +122,27 @@ def undo_one(die):
         return real(self, groups) if len(groups) == 1 else die()
 
     return undo
+
+
+def test_a_setting_that_cannot_be_read_fails_alone_and_is_not_forgotten(host, journal):
+    ring = SETTINGS["ring"][0]
+    answer = host.state
+
+    def silent(target):
+        if target == ring:
+            raise ApplyFailed(str(ring), "the driver does not tell its size: Device or resource busy")
+        return answer(target)
+
+    host.state = silent
+    run = apply(host, journal)
+    assert (run.state, host.states[ring]) == ("applied_partly", Number(512))
+    assert "does not tell its size" in run.error
+    host.state = answer
+    assert rollback(host, journal).state == "rolled_back"
+    assert apply(host, journal, run="run-2").state == "applied"
+    host.state = silent
+    undone = rollback(host, journal, undoes="run-2", name="run-8")
+    assert (undone.state, host.states[ring]) == ("rolled_back_partly", Number(4096))
+    host.state = answer
+    assert rollback(host, journal, undoes="run-2", name="run-7").state == "rolled_back"
+    assert host.states == BEFORE

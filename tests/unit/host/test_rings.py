@@ -24,6 +24,8 @@ class Driver:
         self.values = [4096, 11, 12, 2048, 512, 13, 14, 1024]
         """rx_max, rx_mini_max, rx_jumbo_max, tx_max, rx, rx_mini, rx_jumbo, tx"""
         self.refusal = 0
+        self.silence = 0
+        """The error with which the driver answers to a question."""
         self.step = 1
         """The driver makes sizes multiples of it."""
 
@@ -33,6 +35,8 @@ class Driver:
         if name.rstrip(b"\0") != b"ens1":
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
         command, *values = struct.unpack("=9I", ctypes.string_at(address, SIZE))
+        if command == 0x10 and self.silence:
+            raise OSError(self.silence, os.strerror(self.silence))
         if command == 0x11:
             if self.refusal:
                 raise OSError(self.refusal, os.strerror(self.refusal))
@@ -91,6 +95,14 @@ def test_the_drivers_words_say_why_it_refuses(driver, code, words):
     driver.refusal = code
     with pytest.raises(ApplyFailed, match=f"ring ens1: the driver refuses 1024: .*{words}"):
         rings.set_size(target(), Number(1024))
+
+
+@pytest.mark.parametrize("code", [errno.EBUSY, errno.EIO, errno.EPERM])
+def test_a_card_whose_driver_does_not_answer_now_is_not_gone(driver, code):
+    """An undo would call the ring gone, and forget it."""
+    driver.silence = code
+    with pytest.raises(ApplyFailed, match=f"ring ens1: the driver does not tell its size: {os.strerror(code)}"):
+        rings.size_of(target())
 
 
 def test_a_size_that_the_driver_rounds_is_a_failure(driver):
