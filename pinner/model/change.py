@@ -28,11 +28,12 @@ PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 keeps its number after a restart. libvirt cannot pin vhost threads and memory."""
 
 SETTINGS: tuple[TargetKind, ...] = ("irq", "rps", "sysctl", "ring")
-"""The targets that are settings of the host, each without regard to all others: where the kernel refuses one, a run
-makes its other changes, partitions too. A process that keeps its CPUs would lose them to a partition."""
+"""The targets that are settings of the host. No other change depends on a setting: where the kernel refuses one, a run
+makes all its other changes, those of partitions, too. Processes are no settings: a process that keeps its CPUs would
+lose them to a partition."""
 
 ALONE: tuple[TargetKind, ...] = ("process", *SETTINGS)
-"""The targets on which nothing else depends: where one has ended, a run makes its other changes."""
+"""The targets on which no other change depends: where one has ended, a run makes its other changes."""
 
 DEFINED: tuple[TargetKind, ...] = (*PINNED, "metadata")
 """The parts of a guest that a change with ``--persist`` changes in the guest's definition, too."""
@@ -189,7 +190,7 @@ State = PartitionState | Number | CpuSet
 """The state of a target without threads: a PartitionState for a partition, a Number for a sysctl or ring, CPUs for
 all others.
 
-The last one is CpuSet: its JSON is a string, as which any value could be written.
+CpuSet is the last one: its JSON is a string, and pydantic could write each of the other values as a string, too.
 """
 
 

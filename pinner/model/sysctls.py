@@ -1,7 +1,7 @@
 """The kernel's settings (sysctls) that a plan may change: a fixed table of names and values.
 
-The checks of a host propose these values. A plan sets them once for all; where a check still finds the fault then, it
-proposes a higher value, which only a person sets.
+The checks of a host propose these values, and a plan sets no others. If a check still finds the fault then, it proposes
+a higher value, which only a person sets.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,8 @@ class SysctlRule:
     value: int
     """The value."""
     at: Literal["least", "most"]
-    """least: a larger value is better, and stays; most: a smaller one."""
+    """least: the value is a minimum, and a plan keeps a larger one; most: it is a maximum, and a plan keeps a smaller
+    one."""
     codes: tuple[str, ...]
     """The codes of the findings that the value ends or eases."""
     why: str

@@ -140,7 +140,7 @@ class _Places:
 
 
 def _placed(found: DeviceIrqs, places: _Places, context: Context) -> tuple[Wanted, ...]:
-    """The CPUs of each interrupt that a plan may move, those that stay with their own."""
+    """The CPUs for each interrupt that a plan may move. An interrupt in a right place gets the CPUs that it has."""
     heeded = (irq for irq in found.irqs if places.is_right(irq) or not _unheeded(irq, context))
     ours = (irq for irq in heeded if not immovable_reason(irq))
     movable = sorted(ours, key=lambda irq: (irq.device, irq.number))

@@ -1,5 +1,5 @@
-"""A change of a state: of a cgroup partition, of the CPUs of unbound kernel work, an interrupt or a receive queue, or
-of a sysctl.
+"""A change of a state: of a cgroup partition, of the CPUs of unbound kernel work, an interrupt or a receive queue, of
+a sysctl, or of a receive ring.
 
 A partition takes CPUs from every other cgroup. Before Linux 6.2 that also resets masks that were set by hand, and
 before Linux 7.0 it overwrites those of unbound kernel threads. So the masks of all threads are written to the journal
@@ -59,7 +59,7 @@ class StateStep:
         """Set the state, then restrict every thread's former mask to the CPUs that the new state allows, and set it
         again.
 
-        Raises Gone if the cgroup or the interrupt has ended. Raises ApplyFailed if another program has changed it since
+        Raises Gone if the target has ended. Raises ApplyFailed if another program has changed it since
         the plan was checked (then the host is unchanged), or if the kernel does not grant the state.
         """
         change = self._change
