@@ -22,15 +22,16 @@ def host():
     host = InMemoryHost()
     for target in (vcpu(0), DAEMON):
         host.add(target, "0-7")
+    host.definitions = {vcpu(0).owner: ""}
     host.states[RING] = Number(512)
     return host
 
 
-def apply(host, journal):
+def apply(host, journal, **more):
     ring = StateChange(RING, Number(512), Number(64), "so")
     plan = host.plan(host.change(vcpu(0), "2"), ring, host.change(DAEMON, "3"))
     admission = Admission(plan, frozenset({RING, DAEMON}))
-    run = make_run("run-1")
+    run = make_run("run-1", **more)
     return executor.apply(
         plan, run, host, journal, lambda: NOON, lambda entry, total: None, lambda plan, run: admission
     )
@@ -62,3 +63,14 @@ def test_the_recovery_of_a_killed_run_changes_no_target_that_had_ended(host, jou
     run = recover(host, journal, policy, lambda: NOON)
     assert run.state == {"back": "undone", "forward": "applied"}[policy]
     assert (host.states[RING], [str(mask.cpus) for mask in host.threads[DAEMON]]) == (Number(512), ["0-7"])
+
+
+def test_a_rollback_leaves_what_a_later_run_set(host, journal):
+    """With persist, a rollback also restores definitions of guests that have ended. A ring has none."""
+    assert apply(host, journal, persist=True).state == "applied"
+    ring = StateChange(RING, Number(512), Number(64), "so")
+    later = executor.apply(host.plan(ring), make_run("run-2"), host, journal, lambda: NOON, lambda entry, total: None)
+    assert (later.state, host.states[RING]) == ("applied", Number(64))
+    undo = make_run("run-9", kind="rollback", undoes="run-1")
+    executor.rollback(undo, host, journal, lambda: NOON, lambda entry, total: None)
+    assert host.states[RING] == Number(64)
