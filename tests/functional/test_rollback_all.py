@@ -65,7 +65,9 @@ def applied(server, guest, **options):
     request = {"strategy": "shared-pool", "busy_threshold": NEVER_BUSY, "guests": [guest]}
     plan = server.http.post(f"/hosts/{server.host}/plans", json=request)
     assert plan.status_code == 201, plan.text
-    run = server.http.post(f"/plans/{plan.json()['id']}/apply", json=options).json()["id"]
+    answer = server.http.post(f"/plans/{plan.json()['id']}/apply", json=options)
+    assert answer.status_code == 202, answer.text
+    run = answer.json()["id"]
     wait_until(lambda: state(server, run) != "running", 30)
     assert state(server, run) == "applied"
     return run
