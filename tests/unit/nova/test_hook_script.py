@@ -128,3 +128,23 @@ def test_a_text_that_is_no_uuid_is_not_reported(hook, guest):
     assert hook.run(f"{HEAD}<uuid>{guest}</uuid>\n</domain>\n", "started", "begin")[0] == ""
     assert hook.run(f"{HEAD}{UUID}</domain>\n", "reconnect", "begin")[0] == ""
     until(lambda: hook.reported() == [GUEST, "reconnect"], 20, hook.reported)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python = {python}",
+        "url = unix:/x\r\npython = {python}\r\n",
+        "\tpython\t=\t{python}\t\n",
+        "python={python}\n",
+        "# python = /nonexistent\npython = {python}\npython\n",
+        "python = /nonexistent\npython = {python}\n",
+    ],
+    ids=["no end of line", "Windows", "tabs", "no blanks", "comment", "last"],
+)
+def test_the_script_and_the_program_read_the_same_settings(hook, tmp_path, text):
+    python = str(tmp_path / "python")
+    (tmp_path / "hook.conf").write_bytes(text.format(python=python).encode())
+    assert handover.settings(str(tmp_path / "hook.conf"))["python"] == python
+    hook.run(HEAD + UUID + "</domain>\n", "started", "begin")
+    until(lambda: hook.reported() == [GUEST, "started"], 20, hook.reported)
