@@ -63,10 +63,18 @@ class Reader:
 
 
 def _of_files(files: Sequence[Path], root: Path) -> NovaConf:
-    arguments = [("--config-dir" if each.is_dir() else "--config-file", str(each)) for each in files]
+    arguments = [("--config-dir" if _is_folder(each) else "--config-file", str(each)) for each in files]
     with process_root.opened(str(root)) as opened:
         words = tuple(word for pair in arguments for word in pair)
         return _conf(Started(words, home=home_of("nova", opened)), opened, "nova_conf of pinner.conf")
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether the path is a folder; what cannot be examined is read like a file, and its error is reported then."""
+    try:
+        return path.is_dir()
+    except OSError:  # a name that is too long, or a folder above that this user may not enter
+        return False
 
 
 def _of_presets(root: Path) -> Iterator[NovaConf]:

@@ -270,6 +270,15 @@ def test_a_missing_file_is_an_error(tmp_path):
     assert "nova.conf" in found.error
 
 
+@pytest.mark.parametrize("name", ["n" * 300, "/n" * 3000, "nova.conf/nova.conf", "a\0b"])
+def test_a_path_that_the_kernel_refuses_is_an_error(tmp_path, name):
+    (tmp_path / "nova.conf").write_text("")
+    found = nova_conf.read([Path(f"{tmp_path}/{name}")])
+    assert found.error
+    with pytest.raises(Invalid):
+        found.sets()
+
+
 def test_a_host_without_any_configuration_of_nova_has_none(tmp_path):
     found = nova_conf.read(root=tmp_path, proc=tmp_path)
     assert found == NovaConf((), is_missing=True)
