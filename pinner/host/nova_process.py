@@ -5,7 +5,8 @@ cannot make up:
 
 - it runs as root, or as the user that its own /etc/passwd names nova; root owns that file,
 - its program is Python, and its script nova-compute; root owns both, and nobody else can write them,
-- its user namespace is pinner's own: in another one, a user can mount an /etc/passwd of any content.
+- its user namespace is pinner's own: in another one, a user can mount an /etc/passwd of any content,
+- it still has its command line: a user's process can run a program of root, such as sudo, and keep its id.
 
 So only root and Nova's own user decide what pinner reads. They also decide what Nova does.
 """
@@ -100,6 +101,9 @@ def started(candidate: Candidate, folder: int, root: ProcessRoot) -> Started:
     home = variables.get("HOME", home) or ("/" if "HOME" in variables else "")
     program = os.path.basename(candidate.script).removesuffix(".py")  # noqa: PTH119 - as oslo.config does
     ticks = parse_stat(read("stat", folder)).started
+    # Last: what was read before is then of this program, too.
+    if _script(candidate.pid, read_start("cmdline", MAX_ARGUMENTS, folder)) != candidate:
+        raise NotBelieved("its command line has changed: it runs another program now")
     at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / HERTZ
     return Started(candidate.arguments, tuple(variables.items()), home, _working_folder(folder), program, at)
 
