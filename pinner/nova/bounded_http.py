@@ -11,6 +11,7 @@ import socket
 import ssl
 import time
 import urllib.parse
+from typing import Any
 
 MAX_ANSWER = 256 * 1024
 """The most bytes of an answer. The capacity of a host with 16 nodes has about 4 KiB."""
@@ -23,7 +24,7 @@ def get(url: str, token: str, tls: ssl.SSLContext | None, seconds: float) -> byt
     parts = urllib.parse.urlsplit(url)
     request = _request(f"GET {parts.path}?{parts.query}", parts.netloc, token, None)
     end = time.monotonic() + seconds
-    with _connected(parts, tls, seconds) as sock:
+    with _connected(parts, tls, end) as sock:
         status, _, head, body = _parsed(_answer(sock, request, end, seconds, whole=True))
     if status != "200":
         raise ValueError(f"HTTP status {status}")
@@ -38,11 +39,12 @@ def post(server: str, path: str, token: str, body: bytes, seconds: float) -> Non
     parts = urllib.parse.urlsplit(server.rstrip("/"))
     end = time.monotonic() + seconds
     if server.startswith(_UNIX):
-        request, connected = _request(f"POST {path}", "localhost", token, body), _unix(server[len(_UNIX) :], seconds)
+        request = _request(f"POST {path}", "localhost", token, body)
+        connected = _connect(socket.socket(socket.AF_UNIX), server[len(_UNIX) :], seconds)
     else:
         request = _request(f"POST {parts.path}{path}", parts.netloc, token, body)
         tls = ssl.create_default_context() if parts.scheme == "https" else None
-        connected = _connected(parts, tls, seconds)
+        connected = _connected(parts, tls, end)
     with connected as sock:
         answer = _answer(sock, request, end, seconds, whole=False)
     try:
@@ -62,20 +64,38 @@ def _request(line: str, host: str, token: str, body: bytes | None) -> bytes:
     return ("\r\n".join(headers) + "\r\n\r\n").encode("ascii") + (body or b"")
 
 
-def _connected(parts: urllib.parse.SplitResult, tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
+def _connected(parts: urllib.parse.SplitResult, tls: ssl.SSLContext | None, end: float) -> socket.socket:
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    plain = socket.create_connection((parts.hostname or "", port), timeout=seconds)
+    plain = _first_connected(parts.hostname or "", port, end)
     if tls is None:
         return plain
     with plain:  # wrap_socket takes the descriptor over where it succeeds
+        plain.settimeout(_left(end))
         return tls.wrap_socket(plain, server_hostname=parts.hostname or "")
 
 
-def _unix(path: str, seconds: float) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _first_connected(host: str, port: int, end: float) -> socket.socket:
+    """The connection to the first address that accepts one; the addresses share the time that is left."""
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for number, (family, kind, protocol, _, address) in enumerate(addresses):
+        try:
+            seconds = _left(end) / (len(addresses) - number)
+            return _connect(socket.socket(family, kind, protocol), address, seconds)
+        except OSError:
+            if number + 1 == len(addresses):
+                raise
+    raise OSError(f"{host} has no address")
+
+
+def _left(end: float) -> float:
+    """The seconds until ``end``; never 0, which would mean another kind of socket."""
+    return max(end - time.monotonic(), 0.001)
+
+
+def _connect(sock: socket.socket, address: Any, seconds: float) -> socket.socket:
     try:
         sock.settimeout(seconds)
-        sock.connect(path)
+        sock.connect(address)
     except BaseException:
         sock.close()
         raise
@@ -84,10 +104,11 @@ def _unix(path: str, seconds: float) -> socket.socket:
 
 def _answer(sock: socket.socket, request: bytes, end: float, seconds: float, *, whole: bool) -> bytes:
     """The answer, or at least its head if not ``whole``. The server closes the connection after it."""
+    sock.settimeout(_left(end))
     sock.sendall(request)
     received = b""
     while len(received) <= MAX_ANSWER:
-        sock.settimeout(max(end - time.monotonic(), 0.001))
+        sock.settimeout(_left(end))
         try:
             part = sock.recv(65536)
         except socket.timeout:  # noqa: UP041 - Python 3.8 has two of them
