@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import json
 import logging
 import queue
@@ -136,7 +137,8 @@ class _Entry:
     ask_at: float = 0.0
     asking: bool = False
     awaited: bool = False
-    failed: bool = False
+    failures: int = 0
+    """The answers that were missing since the last one."""
     used: int | None = None
 
 
@@ -150,7 +152,8 @@ class HostRooms:
         self._lock = threading.Lock()
         self._waits: list[tuple[set[str], threading.Event]] = []
         self._entries: dict[str, _Entry] = collections.defaultdict(_Entry)
-        self._questions: tuple[queue.Queue[str], ...] = (queue.Queue(), queue.Queue())
+        self._numbers = itertools.count()
+        self._questions: tuple[queue.Queue[tuple[int, int, str]], ...] = (queue.PriorityQueue(), queue.PriorityQueue())
         self._threads = [0, 0]
         self._tls = _tls(settings)
 
@@ -195,8 +198,9 @@ class HostRooms:
             return
         entry.asking = True
         # Hosts that do not answer must not delay the questions to those that do: their rooms would grow old.
-        lane = int(entry.room is not None and not entry.failed)
-        self._questions[lane].put(host)
+        lane = int(entry.room is not None and not entry.failures)
+        # A host that is new or has failed once does not wait for hundreds of those that fail each time.
+        self._questions[lane].put((min(entry.failures, 2), next(self._numbers), host))
 
     def _start_threads(self) -> None:
         """Start a thread for each question that waits, up to the limit."""
@@ -213,7 +217,7 @@ class HostRooms:
 
     def _work(self, lane: int) -> None:
         while True:
-            host = self._questions[lane].get()
+            _, _, host = self._questions[lane].get()
             room, why = None, ""
             try:
                 room = self._read(host)
@@ -235,8 +239,8 @@ class HostRooms:
         now = self._clock()
         with self._lock:
             entry = self._entries[host]
-            changed = entry.failed != (room is None)
-            entry.asking, entry.failed = False, room is None
+            changed = (entry.failures > 0) != (room is None)
+            entry.asking, entry.failures = False, entry.failures + 1 if room is None else 0
             if room is None:
                 entry.ask_at = now + self._settings.retry
             else:

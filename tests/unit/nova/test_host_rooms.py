@@ -236,6 +236,44 @@ def test_hosts_that_do_not_answer_let_no_other_room_grow_old(monkeypatch):
         time.sleep(0.1)
 
 
+def test_a_new_host_and_one_that_failed_once_are_asked_before_those_that_fail_each_time(monkeypatch):
+    """With hundreds of hosts without power, each other host would wait for minutes and weigh 0."""
+    asked_for, may_fail = [], threading.Event()
+
+    def fetch(url, *_):
+        asked_for.append(url.split("/")[-2])
+        assert may_fail.wait(60)
+        raise OSError("timed out")
+
+    monkeypatch.setattr(host_rooms, "fetch", fetch)
+    monkeypatch.setattr(host_rooms, "THREADS", (1, 1))
+    now = [0.0]
+    rooms = HostRooms(settings("http://127.0.0.1:1", timeout=0.0, retry=1.0), lambda: now[0])
+
+    def ask(*hosts):
+        now[0] += 2
+        rooms.rooms(hosts)
+
+    def wait_for(count):
+        until = time.monotonic() + 60
+        while len(asked_for) < count or (may_fail.is_set() and any(each.asking for each in rooms._entries.values())):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+    may_fail.set()
+    ask("dead-1", "dead-2")
+    wait_for(2)
+    ask("dead-1", "dead-2", "once")
+    wait_for(5)
+    may_fail.clear()
+    ask("first")
+    wait_for(6)
+    ask("dead-1", "dead-2", "once", "new")
+    may_fail.set()
+    wait_for(10)
+    assert asked_for[6:] == ["new", "once", "dead-1", "dead-2"]
+
+
 def test_an_answer_counts_while_it_is_asked_for_again_and_not_for_ever():
     answers = [http(json.dumps(GOOD).encode()), http(b"no")]
 
