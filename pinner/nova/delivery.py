@@ -30,6 +30,8 @@ FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds before the first and before the last retry. The delay doubles after each attempt."""
 HANGS_SECONDS = 300.0
 """A delivery asks up to two servers, and waits half a minute for each answer."""
+MAX_HOSTS = 10_000
+"""The hosts that are remembered: any program with access to the broker can send events of any number of hosts."""
 SILENT_SECONDS = 60.0
 """How long a host that did not answer is told nothing more about guests that are gone."""
 _BEAT_SECONDS = 10.0
@@ -66,10 +68,10 @@ class DeliveryQueue:
         self._silent: dict[str, float] = {}
         """The hosts that did not answer to the end of a guest, and when. Such an event is not repeated: the host may be
         the one that all guests were evacuated from, and when it is back, it finds out by itself."""
-        self._answering: set[str] = set()
-        """The hosts that answered the latest event."""
-        self._failing: set[str] = set()
-        """The hosts whose latest event failed."""
+        self._answering: dict[str, float] = {}
+        """The hosts that answered the latest event, and when."""
+        self._failing: dict[str, float] = {}
+        """The hosts whose latest event failed, and when."""
         self._threads = [
             threading.Thread(target=self._work, args=(number,), name=f"delivery-{number}", daemon=True)
             for number in range(WORKERS)
@@ -175,7 +177,7 @@ class DeliveryQueue:
         except PinnerError as error:
             self._note(event.host, answered=not isinstance(error, HostUnreachable))
             if event.guest_event.kind == "gone":
-                self._silent[event.host] = time.monotonic()
+                self._remember(self._silent, event.host)
                 LOG.info("host %s was not told that guest %s is gone: %s", event.host, event.guest_event.guest, error)
             else:
                 self._retry_later(queued, error)
@@ -197,7 +199,7 @@ class DeliveryQueue:
         host = queued.event.host
         with self._changed:
             first = host not in self._failing
-            self._failing.add(host)
+            self._remember(self._failing, host)
             failed = [queued, *(self._take_due(host) if isinstance(error, HostUnreachable) else ())]
             for each in failed:
                 each.attempts += 1
@@ -226,16 +228,24 @@ class DeliveryQueue:
         """Note whether the host answered."""
         with self._changed:
             if answered:
-                self._answering.add(host)
+                self._remember(self._answering, host)
                 # The host has more threads now: its other events need not wait for the end of this one.
                 self._changed.notify_all()
             else:
-                self._answering.discard(host)
+                self._answering.pop(host, None)
+
+    def _remember(self, hosts: dict[str, float], host: str) -> None:
+        """Note the host, now, as the latest one; forget the first of too many."""
+        with self._changed:
+            hosts.pop(host, None)
+            hosts[host] = time.monotonic()
+            if len(hosts) > MAX_HOSTS:
+                del hosts[next(iter(hosts))]
 
     def _host_works(self, host: str) -> None:
         """Log the first delivery after failures."""
         with self._changed:
             was_failing = host in self._failing
-            self._failing.discard(host)
+            self._failing.pop(host, None)
         if was_failing:
             LOG.warning("events of host %s are delivered again", host)

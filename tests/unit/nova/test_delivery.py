@@ -141,6 +141,21 @@ def test_a_host_that_does_not_answer_is_asked_once_about_guests_that_are_gone(se
     assert quarantined == []
 
 
+def test_the_hosts_that_are_remembered_are_bounded(server, monkeypatch):
+    """Any program with access to the broker can send events of any number of hosts."""
+    monkeypatch.setattr(delivery, "MAX_HOSTS", 3)
+    monkeypatch.setattr(delivery, "MAX_ATTEMPTS", 1)
+    hosts = [f"h{number}" for number in range(20)]
+    for kind, fails in (("gone", True), ("started", True), ("started", False)):
+        server.sent.clear()
+        server.failures = {host: [HostUnreachable(host, "no such host")] for host in hosts} if fails else {}
+        with running_queue(server) as (queue, _):
+            for number, host in enumerate(hosts):
+                queue.add(nova_event(number, host, kind))
+                until(lambda number=number: len(server.sent) == number + 1)
+        assert max(len(queue._silent), len(queue._failing), len(queue._answering)) == 3
+
+
 def test_an_ignored_event_is_reported(server, caplog):
     server.ignored = "its time 1970-01-01 00:00:00 UTC was 20000 days ago"
     with running_queue(server) as (queue, quarantined):
