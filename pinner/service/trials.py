@@ -107,7 +107,8 @@ class TrialKeeper:
             if probe.outcome is not None:
                 return Waiting("", None, 0, f"the verdict of probe {probe.id} is not stored yet")
             until = Backoff(trial.attempts, probe.ended_at, probe.state).backoff_until
-            if until > self._now():
+            # A clock that was set back makes no back-off longer.
+            if probe.ended_at <= self._now() < until:
                 why = f"probe {probe.id} is {probe.state}: {probe.why}"
                 return Waiting("", until, 0, f"{why}; the next one begins after {until.isoformat(timespec='seconds')}")
         return None

@@ -511,3 +511,12 @@ def test_a_purged_probe_keeps_its_verdict(parts, host, store):
     host.start(NEW)
     reconciled(parts)
     assert (host.is_placed(NEW), len(records(parts, "probe.begin"))) == (True, 1)
+
+
+def test_a_clock_that_is_set_back_delays_no_probe(parts, host):
+    meanwhile(host, lambda: parts.service.cancel_probe(probes(parts)[-1].id, ANN), 3)
+    assert probed(parts).state == "cancelled"
+    host.at -= timedelta(days=1)
+    report = reconciled(parts)
+    parts.probes.wait(report.waiting.probe)
+    assert (reconciled(parts).waiting, host.placed()) == (None, {"g1", "g2"})
