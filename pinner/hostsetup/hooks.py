@@ -157,11 +157,11 @@ def _check(paths: HookPaths) -> None:
         raise Invalid("--hooks", "", f"{both}: the host and the snap openstack-hypervisor have a libvirt each")
     if paths.hooks.exists() and not paths.hooks.is_dir():
         raise Invalid("--hooks", str(paths.hooks), "libvirt's folder of hook scripts; this is no folder")
-    inside = paths.root.resolve()
+    inside = steps.real(paths.root)
     for path in (paths.hooks, paths.beside.parent, paths.settings.parent):
         require_own(path, "path")
-        if path != paths.folder and path.is_relative_to(paths.root) and not path.resolve().is_relative_to(inside):
-            raise Invalid("--root", str(path), f"a path inside {inside}; a symlink leads to {path.resolve()}")
+        if path != paths.folder and path.is_relative_to(paths.root):
+            steps.check_is_inside(path, inside)
     _check_kinds(paths)
 
 

@@ -56,11 +56,10 @@ def check_host(layout: Layout) -> None:
 def _check_image(layout: Layout) -> None:
     """Raise Invalid where a path in the image leads out of it, or another user can change the path."""
     require_own(layout.root, "--root")
-    inside = layout.root.resolve()
+    inside = steps.real(layout.root)
     files = [*layout.installed(), layout.config, layout.state / "agent/journal.sqlite", layout.sockets / "agent.sock"]
     for path in (*(path.parent for path in files), layout.config):
-        if not path.resolve().is_relative_to(inside):
-            raise Invalid("--root", str(path), f"a path inside {inside}; a symlink leads to {path.resolve()}")
+        steps.check_is_inside(path, inside)
     for path in files:
         require_own(path.parent, "--root")
 

@@ -61,6 +61,20 @@ def content(path: Path) -> str | None:
         raise Invalid("path", str(path), "a file that pinner may replace; it is in the way: move it away") from None
 
 
+def real(path: Path) -> Path:
+    """Where the path leads. Raises Invalid for symlinks that lead to each other."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # the second one is Python's error for such symlinks, until 3.13
+        raise Invalid("path", str(path), "free, or a folder; a symlink there leads to itself: move it away") from None
+
+
+def check_is_inside(path: Path, root: Path) -> None:
+    """Raise Invalid where symlinks lead from ``path`` out of the image at ``root``."""
+    if not real(path).is_relative_to(root):
+        raise Invalid("--root", str(path), f"a path inside {root}; a symlink leads to {real(path)}")
+
+
 def check_is_pinners(path: Path) -> None:
     """Raise Invalid if another program or person has made the file at this path."""
     found = content(path)

@@ -190,6 +190,17 @@ def test_a_symlink_does_not_lead_out_of_an_image(tmp_path, link):
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.parametrize("link", ["etc/libvirt", "etc/libvirt/hooks", "etc/libvirt/hooks/qemu.d", "etc/pinner"])
+def test_a_symlink_to_itself_is_refused_before_anything_is_written(tmp_path, link):
+    paths = image(tmp_path, NEW)
+    (paths.root / link).parent.mkdir(parents=True)
+    (paths.root / link).symlink_to(Path(link).name)
+    for command in (install, remove):
+        with pytest.raises(Invalid, match="leads to itself"):
+            command(paths)
+    assert files(paths) == {}
+
+
 def test_a_folder_that_another_user_can_write_is_refused(paths):
     paths.hooks.mkdir(parents=True)
     paths.hooks.chmod(0o777)

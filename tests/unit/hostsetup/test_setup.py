@@ -246,6 +246,15 @@ def test_the_units_are_valid() -> None:
     assert [line for line in done.stderr.splitlines() if "is not executable" not in line] == []
 
 
+@pytest.mark.parametrize("link", ["etc", "etc/systemd", "etc/pinner", "etc/pinner/pinner.conf", "var/lib/pinner"])
+def test_a_symlink_of_an_image_to_itself_is_refused(layout: Layout, link: str) -> None:
+    (layout.root / link).parent.mkdir(parents=True)
+    (layout.root / link).symlink_to(Path(link).name)
+    for call in (lambda: do(layout), lambda: undo(layout)):
+        with pytest.raises(Invalid, match="leads to itself"):
+            call()
+
+
 @pytest.mark.parametrize("link", ["etc", "etc/systemd", "etc/pinner", "var/lib/pinner"])
 def test_a_symlink_that_leads_out_of_an_image_is_refused(layout: Layout, tmp_path: Path, link: str) -> None:
     outside = tmp_path / "outside"
