@@ -34,6 +34,7 @@ _OPTIONS: Mapping[str | None, list[cfg.Opt]] = {
         cfg.BoolOpt("cpu_power_management", default=False),
         cfg.StrOpt("cpu_power_management_strategy", default="cpu_state", choices=["cpu_state", "governor"]),
         cfg.StrOpt("cpu_power_governor_high", default="performance"),
+        cfg.StrOpt("cpu_power_governor_low", default="powersave"),
     ],
     "notifications": [
         cfg.StrOpt(
@@ -152,8 +153,10 @@ def _power(libvirt: cfg.ConfigOpts.GroupAttr) -> dict[str, Any]:
     if not libvirt.cpu_power_management:
         return {}
     strategy = libvirt.cpu_power_management_strategy
-    high = {"governor_high": libvirt.cpu_power_governor_high} if strategy == "governor" else {}
-    return {"power_management": True, "power_strategy": strategy, **high}
+    if strategy != "governor":
+        return {"power_management": True, "power_strategy": strategy}
+    _ = libvirt.cpu_power_governor_low  # Nova does not start where this one is wrong, either
+    return {"power_management": True, "power_strategy": strategy, "governor_high": libvirt.cpu_power_governor_high}
 
 
 def _register_others(conf: cfg.ConfigOpts) -> None:

@@ -81,6 +81,13 @@ def test_a_wrong_strategy_is_an_error_where_nova_reads_it(conf):
     assert conf("[libvirt]\n" + wrong).error == ""
 
 
+@pytest.mark.parametrize("option", ["cpu_power_governor_high", "cpu_power_governor_low"])
+def test_a_governor_that_names_no_option_is_an_error_where_nova_reads_it(conf, option):
+    wrong = f"{option} = $no_such_option\n"
+    assert "no_such_option" in conf(POWER + "cpu_power_management_strategy = governor\n" + wrong).error
+    assert conf(POWER + wrong).error == ""
+
+
 def test_an_empty_file_has_novas_defaults(conf):
     found = conf("")
     assert (found.format, found.topics, found.drivers) == ("unversioned", ("versioned_notifications",), ())
