@@ -94,7 +94,10 @@ def test_a_caller_that_sends_nothing_or_too_slowly_is_disconnected(path: Path) -
             with contextlib.suppress(OSError):
                 slow.sendall(b" ")
             time.sleep(0.02)
-        assert [silent.recv(1), slow.recv(1)] == [b"", b""]
+        assert silent.recv(1) == b""
+        # The kernel resets a connection that is closed before all bytes of the caller were read.
+        with contextlib.suppress(ConnectionResetError):
+            assert slow.recv(1) == b""
     wait_until(lambda: calls_of() == 0)
 
 
