@@ -201,14 +201,24 @@ def test_drops_of_a_tap_are_those_of_ip(snapshot):
     if not Path("/dev/net/tun").exists():
         pytest.skip("needs /dev/net/tun")
     owner = made_guest(1, 2, snapshot.topology.online, taps=(tap(TAP),), vhost_threads=1)
+    inner: list[int] = []
+
+    def count() -> None:
+        inner.append(dropped())
+        flood()
+        inner.append(dropped())
+
     with full_tap() as flood:
         before = dropped()
-        reading = between(replace(snapshot, guests=(owner,)), flood)
+        reading = between(replace(snapshot, guests=(owner,)), count)
         after = dropped()
     finding = findings(reading)["tap-drops"]
     assert finding.subject.name == TAP
     assert finding.severity == "critical"
-    assert fact(finding, "drops") == after - before > 0
+    drops = fact(finding, "drops")
+    assert isinstance(drops, int)
+    # The kernel sends frames of its own, such as router solicitations, to the tap at any moment.
+    assert 0 < inner[1] - inner[0] <= drops <= after - before
     assert fact(finding, "tx_queue_len") == 8
     assert "tap-short-queue" in findings(reading)
 
