@@ -8,7 +8,7 @@ from pinner.model.audit import POLICY_ACTOR
 from pinner.model.errors import NotFound
 from pinner.model.groups import guests_of
 from pinner.model.journal import Run
-from pinner.model.measures import HOST, finest
+from pinner.model.measures import HOST, History, finest
 from pinner.model.outcome import Sample
 from pinner.model.page import PageRequest
 from pinner.model.probe import PROBE_ORIGIN
@@ -53,6 +53,53 @@ class _Disturbance:
     is_later: bool
     """Whether it was after the begin of the run."""
     what: str
+    run: str = ""
+    """The id of the other run that did it; empty: a guest was disturbed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What was read about the time beside a run."""
+
+    run: Run
+    first: datetime
+    ended: datetime
+    end: datetime
+    step: int
+    guests: dict[str, str]
+    """The guests that the run changed: UUID to name."""
+    disturbances: tuple[_Disturbance, ...]
+    histories: tuple[History, ...]
+    missing: str
+    """Why the host has no histories; empty where it has."""
+
+    def sides(self, through: Collection[str] = ()) -> Sides:
+        """The samples before and after the run, as far as nothing but the runs ``through`` disturbed them."""
+        begin, end, why = self.first, self.end, ""
+        for each in self.disturbances:
+            if each.run in through:
+                continue
+            if each.is_later and each.at < end:
+                end, why = max(self.ended, each.at), each.what
+            elif not each.is_later and begin < each.at <= self.run.started_at:
+                begin = each.at
+        if self.missing:
+            return Sides(self.guests, (), begin, end, self.step, (), (), self.missing)
+        known = {each.subject: each.name for each in self.histories if each.subject != HOST}
+        guests = self.guests or known
+        # A count is spread over the steps that it touches: the steps beside the run have a part of the run in them.
+        wash = timedelta(seconds=self.step)
+        found = samples(self.histories, guests, self.step)
+        return Sides(
+            guests,
+            tuple(sorted(name for uuid, name in known.items() if uuid not in guests and name)),
+            begin,
+            end,
+            self.step,
+            between(found, begin, self.run.started_at - wash, self.step),
+            between(found, self.ended + wash, end, self.step),
+            why,
+        )
 
 
 class RunSides:
@@ -65,7 +112,7 @@ class RunSides:
 
     def observed(self, run: Run) -> Sides:
         """The samples before and after the run, as far as nothing else disturbed them."""
-        return self._sides(run, SPAN, ())
+        return self._read(run, SPAN, self._guests(run), self.latest(run.host)).sides()
 
     def watched(self, run: Run, span: timedelta) -> Sides:
         """The samples by which the watch of a run judges it, ``span`` long after it.
@@ -74,15 +121,16 @@ class RunSides:
         start one after the other, would leave no time to find one of them worse. A release of another guest does not
         end it, either. Before the run, the samples since the last run of the policy count, if they are enough.
         """
-        own = self._runs_through(run)
-        near = self._sides(run, span, [each for each in own if each.started_at >= run.started_at])
-        return near if len(near.before) >= ENOUGH_STEPS else self._sides(run, span, own)
+        guests, latest = self._guests(run), self.latest(run.host)
+        reading, own = self._read(run, span, guests, latest), self._runs_through(run, guests, latest)
+        near = reading.sides({each.id for each in own if each.started_at >= run.started_at})
+        return near if len(near.before) >= ENOUGH_STEPS else reading.sides({each.id for each in own})
 
     def changed_again(self, run: Run) -> Run | None:
         """The latest run of a policy that changed a target of its earlier ``run`` again, or of a run in between which
         did so. It must be rolled back before them. None: there is none."""
         found, targets = None, self._targets(run)
-        for later in reversed(self._runs_through(run)):
+        for later in reversed(self._runs_through(run, self._guests(run), self.latest(run.host))):
             changed = self._targets(later)
             if (
                 later.started_at >= run.started_at
@@ -96,12 +144,11 @@ class RunSides:
         """The latest runs of the host, the last one first."""
         return self._runs.list(host, PageRequest(_NEIGHBOURS), state=None).items
 
-    def _runs_through(self, run: Run) -> list[Run]:
+    def _runs_through(self, run: Run, guests: Mapping[str, str], latest: Iterable[Run]) -> list[Run]:
         """The other runs beside a policy's run that do not disturb its watch, the last one first."""
         if run.actor != POLICY_ACTOR:
             return []
-        guests = self._guests(run).keys()
-        others = (other for other in self.latest(run.host) if other.id != run.id)
+        others = (other for other in latest if other.id != run.id)
         return [other for other in others if self._is_of_policy(other) or self._is_release_beside(other, guests)]
 
     @staticmethod
@@ -109,49 +156,30 @@ class RunSides:
         """Whether the policy has made the run, or a watch has rolled back one that the policy made."""
         return run.actor == POLICY_ACTOR and run.kind != "release" and not run.origin.startswith(PROBE_ORIGIN)
 
-    def _is_release_beside(self, run: Run, guests: Collection[str]) -> bool:
+    def _is_release_beside(self, run: Run, guests: Mapping[str, str]) -> bool:
         return run.kind == "release" and self._guests(run).keys().isdisjoint(guests)
 
-    def _sides(self, run: Run, span: timedelta, through: Iterable[Run]) -> Sides:
-        """The samples before and after the run, as far as nothing but the runs ``through`` disturbed them."""
+    def _read(self, run: Run, span: timedelta, guests: dict[str, str], latest: Iterable[Run]) -> _Reading:
+        """What is known of the time beside the run, until ``span`` after it."""
         first, ended, now = run.started_at - SPAN, run.ended_at or self._now(), self._now()
-        guests = self._guests(run)
-        begin, end, why = first, ended + span, ""
-        for each in self._disturbances(run, guests, {other.id for other in through}):
-            if each.is_later and each.at < end:
-                end, why = max(ended, each.at), each.what
-            elif not each.is_later and begin < each.at <= run.started_at:
-                begin = each.at
-        step = finest(first, now)
+        disturbances = tuple(self._disturbances(run, guests, latest))
+        step, missing = finest(first, now), ""
+        histories: tuple[History, ...] = ()
         try:
             histories = self._hosts.agent(run.host).measures(first, min(ended + span, now), step, "")
         except NotFound as error:
-            return Sides(guests, (), begin, end, step, (), (), str(error))
-        known = {each.subject: each.name for each in histories if each.subject != HOST}
-        guests = guests or known
-        # A count is spread over the steps that it touches: the steps beside the run have a part of the run in them.
-        wash = timedelta(seconds=step)
-        found = samples(histories, guests, step)
-        return Sides(
-            guests,
-            tuple(sorted(name for uuid, name in known.items() if uuid not in guests and name)),
-            begin,
-            end,
-            step,
-            between(found, begin, run.started_at - wash, step),
-            between(found, ended + wash, end, step),
-            why,
-        )
+            missing = str(error)
+        return _Reading(run, first, ended, ended + span, step, guests, disturbances, histories, missing)
 
-    def _disturbances(self, run: Run, guests: Mapping[str, str], through: set[str]) -> Iterator[_Disturbance]:
+    def _disturbances(self, run: Run, guests: Mapping[str, str], latest: Iterable[Run]) -> Iterator[_Disturbance]:
         """What disturbed the measures beside the run: other runs on the host, and guests of the run that were started,
         stopped, reset or paused."""
-        for other in self.latest(run.host):
-            if other.id in (run.id, *through) or other.state == "failed":
+        for other in latest:
+            if other.id == run.id or other.state == "failed":
                 continue
             is_later = other.started_at >= run.started_at
             if (at := other.started_at if is_later else other.ended_at) is not None:
-                yield _Disturbance(at, is_later, f"run {other.id} changed the host then")
+                yield _Disturbance(at, is_later, f"run {other.id} changed the host then", other.id)
         for event in self._hosts.agent(run.host).host_events(0, 0.0, None):
             if event.kind in _DISTURBING and event.subject in guests:
                 what = f"guest {guests[event.subject]} was {event.kind.removeprefix('guest-')} then"
