@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
+from cachetools import LRUCache
+
 from pinner.heartbeat import Heartbeat
 from pinner.model.errors import HostUnreachable, Invalid, NotFound, PinnerError
 from pinner.model.event import GuestEventOutcome
@@ -65,12 +67,12 @@ class DeliveryQueue:
         self._changed = threading.Condition()
         self._open = True
         self._ignored = Repeated(LOG)
-        self._silent: dict[str, float] = {}
+        self._silent: LRUCache[str, float] = LRUCache(MAX_HOSTS)
         """The hosts that did not answer to the end of a guest, and when. Such an event is not repeated: the host may be
         the one that all guests were evacuated from, and when it is back, it finds out by itself."""
-        self._answering: dict[str, float] = {}
+        self._answering: LRUCache[str, float] = LRUCache(MAX_HOSTS)
         """The hosts that answered the latest event, and when."""
-        self._failing: dict[str, float] = {}
+        self._failing: LRUCache[str, float] = LRUCache(MAX_HOSTS)
         """The hosts whose latest event failed, and when."""
         self._threads = [
             threading.Thread(target=self._work, args=(number,), name=f"delivery-{number}", daemon=True)
@@ -168,7 +170,7 @@ class DeliveryQueue:
 
     def _deliver(self, queued: _QueuedEvent) -> None:
         event = queued.event
-        if event.guest_event.kind == "gone" and time.monotonic() < self._silent.get(event.host, 0.0) + SILENT_SECONDS:
+        if event.guest_event.kind == "gone" and self._is_silent(event.host):
             return
         try:
             outcome = self._send(event)
@@ -177,7 +179,8 @@ class DeliveryQueue:
         except PinnerError as error:
             self._note(event.host, answered=not isinstance(error, HostUnreachable))
             if event.guest_event.kind == "gone":
-                self._remember(self._silent, event.host)
+                with self._changed:
+                    self._silent[event.host] = time.monotonic()
                 LOG.info("host %s was not told that guest %s is gone: %s", event.host, event.guest_event.guest, error)
             else:
                 self._retry_later(queued, error)
@@ -193,13 +196,17 @@ class DeliveryQueue:
                 what = f"guest {event.guest_event.guest}, {event.guest_event.event}"
                 self._ignored.warn("host %s: %s was ignored: %s", event.host, what, outcome.ignored)
 
+    def _is_silent(self, host: str) -> bool:
+        with self._changed:
+            return time.monotonic() < self._silent.get(host, 0.0) + SILENT_SECONDS
+
     def _retry_later(self, queued: _QueuedEvent, error: PinnerError) -> None:
         """Queue the event for its next attempt, or send it to the quarantine after the last one. If the host did not
         answer, this attempt counts for all its events that are due: each would wait as long again."""
         host = queued.event.host
         with self._changed:
             first = host not in self._failing
-            self._remember(self._failing, host)
+            self._failing[host] = time.monotonic()
             failed = [queued, *(self._take_due(host) if isinstance(error, HostUnreachable) else ())]
             for each in failed:
                 each.attempts += 1
@@ -228,19 +235,11 @@ class DeliveryQueue:
         """Note whether the host answered."""
         with self._changed:
             if answered:
-                self._remember(self._answering, host)
+                self._answering[host] = time.monotonic()
                 # The host has more threads now: its other events need not wait for the end of this one.
                 self._changed.notify_all()
             else:
                 self._answering.pop(host, None)
-
-    def _remember(self, hosts: dict[str, float], host: str) -> None:
-        """Note the host, now, as the latest one; forget the first of too many."""
-        with self._changed:
-            hosts.pop(host, None)
-            hosts[host] = time.monotonic()
-            if len(hosts) > MAX_HOSTS:
-                del hosts[next(iter(hosts))]
 
     def _host_works(self, host: str) -> None:
         """Log the first delivery after failures."""

@@ -2,8 +2,9 @@
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
+
+from cachetools import LRUCache
 
 from pinner.repeated import Repeated
 
@@ -24,7 +25,7 @@ class Formats:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._warning = Repeated(LOG)
-        self._unversioned: OrderedDict[str, int] = OrderedDict()
+        self._unversioned: LRUCache[str, int] = LRUCache(MAX_HOSTS)
         """Host to the number of its unversioned notifications since its last versioned one."""
 
     def is_unversioned(self, publisher: object, event_type: object, payload: object) -> bool:
@@ -50,8 +51,5 @@ class Formats:
 
     def _count(self, host: str) -> int:
         with self._lock:
-            count = self._unversioned.pop(host, 0) + 1
-            self._unversioned[host] = count
-            if len(self._unversioned) > MAX_HOSTS:
-                self._unversioned.popitem(last=False)
+            count = self._unversioned[host] = self._unversioned.get(host, 0) + 1
         return count

@@ -47,8 +47,9 @@ def test_other_messages_are_not_reported(formats, caplog, message):
     assert caplog.records == []
 
 
-def test_the_number_of_hosts_is_bounded(formats, monkeypatch):
+def test_the_number_of_hosts_is_bounded(monkeypatch):
     monkeypatch.setattr("pinner.nova.formats.MAX_HOSTS", 10)
+    formats = Formats()
     for number in range(100):
         formats.is_unversioned(f"compute.h{number}", *UNVERSIONED[1:])
     assert len(formats._unversioned) == 10
