@@ -111,19 +111,14 @@ def sysctl(key: str, value: object) -> tuple[Remedy, Remedy]:
     return command(f"sysctl -w {key}={value}"), Remedy(f"{key} = {value}", "/etc/sysctl.d/90-pinner.conf")
 
 
-def better(key: str, now: int | None, otherwise: int) -> int:
-    """The value of a sysctl that a plan sets, or ``otherwise`` where it has a value as good already."""
-    return otherwise if is_good(key, now) else SYSCTLS[key].value
+def planned_sysctl(key: str, now: int | None, otherwise: int | None = None) -> tuple[tuple[Remedy, ...], bool]:
+    """The lines that give a sysctl the value of a plan, and whether a plan changes it.
 
-
-def is_good(key: str, now: int | None) -> bool:
-    """Whether no plan changes the sysctl: its value is as good as the one that a plan sets."""
-    return now is not None and SYSCTLS[key].is_good(now)
-
-
-def planned(key: str, now: int | None) -> tuple[Remedy, ...]:
-    """The lines that give a sysctl the value of a plan; none where its value is as good."""
-    return () if is_good(key, now) else sysctl(key, SYSCTLS[key].value)
+    No plan changes a value that is as good: then the lines are those for the value ``otherwise``; none without it.
+    """
+    if now is None or not SYSCTLS[key].is_good(now):
+        return sysctl(key, SYSCTLS[key].value), True
+    return () if otherwise is None else sysctl(key, otherwise), False
 
 
 def kernel_argument(line: str) -> Remedy:

@@ -12,7 +12,7 @@ from pinner.checks.common import (
     host_subject,
     kernel_argument,
     number,
-    planned,
+    planned_sysctl,
     sysctl,
 )
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
@@ -174,8 +174,8 @@ def _swapping(reading: HostReading) -> Iterator[Found]:
         moved = {name: growth(reading.before.counters, reading.now.counters, name) for name in ("pswpin", "pswpout")}
         if any(moved.values()):
             facts = tuple(Evidence(name, count / reading.seconds, "pages/s") for name, count in moved.items())
-            lines = planned("vm.swappiness", number(reading.now.settings, "proc/sys/vm/swappiness"))
-            yield Found(host_subject(reading), "the host swaps while guests run", facts, lines, is_fixable=bool(lines))
+            lines, is_planned = planned_sysctl("vm.swappiness", number(reading.now.settings, "proc/sys/vm/swappiness"))
+            yield Found(host_subject(reading), "the host swaps while guests run", facts, lines, is_fixable=is_planned)
 
     yield from each([reading], host_subject, find)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pinner.checks.common import better, each, grown, growth, host_subject, is_good, number, planned, rate, sysctl
+from pinner.checks.common import each, grown, growth, host_subject, number, planned_sysctl, rate
 from pinner.model.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading, SoftnetCpu, UdpSocket
 
@@ -35,6 +35,7 @@ def _cpu(pair: _Pair) -> Subject:
 
 def _softnet_drops(reading: HostReading) -> Iterator[Found]:
     backlog = number(reading.now.settings, BACKLOG) or 1000
+    lines, is_planned = planned_sysctl("net.core.netdev_max_backlog", backlog, 4 * backlog)
 
     def find(pair: _Pair) -> Iterator[Found]:
         if lost := grown("dropped", pair[0].dropped, pair[1].dropped):
@@ -45,8 +46,8 @@ def _softnet_drops(reading: HostReading) -> Iterator[Found]:
                     *rate("dropped", lost, reading.seconds, "packets"),
                     Evidence("netdev_max_backlog", backlog, "packets"),
                 ),
-                sysctl("net.core.netdev_max_backlog", better("net.core.netdev_max_backlog", backlog, 4 * backlog)),
-                is_fixable=not is_good("net.core.netdev_max_backlog", backlog),
+                lines,
+                is_fixable=is_planned,
             )
 
     yield from each(_pairs(reading), _cpu, find)
@@ -54,6 +55,7 @@ def _softnet_drops(reading: HostReading) -> Iterator[Found]:
 
 def _squeezed(reading: HostReading) -> Iterator[Found]:
     budget = number(reading.now.settings, BUDGET) or 300
+    lines, is_planned = planned_sysctl("net.core.netdev_budget", budget, 2 * budget)
 
     def find(pair: _Pair) -> Iterator[Found]:
         squeezed = grown("squeezed", pair[0].squeezed, pair[1].squeezed)
@@ -67,9 +69,9 @@ def _squeezed(reading: HostReading) -> Iterator[Found]:
                     Evidence("processed", handled, "packets"),
                     Evidence("netdev_budget", budget, "packets"),
                 ),
-                sysctl("net.core.netdev_budget", better("net.core.netdev_budget", budget, 2 * budget)),
+                lines,
                 "critical" if squeezed / reading.seconds > CRITICAL_SQUEEZES else None,
-                is_fixable=not is_good("net.core.netdev_budget", budget),
+                is_fixable=is_planned,
             )
 
     yield from each(_pairs(reading), _cpu, find)
@@ -87,6 +89,7 @@ def _udp(reading: HostReading) -> Iterator[Found]:
     def find(_: HostReading) -> Iterator[Found]:
         if lost := _counters(reading, BUFFER_ERRORS):
             most = number(reading.now.settings, RMEM_MAX) or 0
+            lines, is_planned = planned_sysctl(RMEM, most)
             yield Found(
                 host_subject(reading),
                 "UDP sockets of the host drop packets, because their receive buffers are full",
@@ -94,8 +97,8 @@ def _udp(reading: HostReading) -> Iterator[Found]:
                     *(fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets")),
                     Evidence("rmem_max", most, "bytes"),
                 ),
-                planned(RMEM, most),
-                is_fixable=not is_good(RMEM, most),
+                lines,
+                is_fixable=is_planned,
             )
 
     yield from each([reading], host_subject, find)
@@ -115,6 +118,7 @@ def _sockets(reading: HostReading) -> Iterator[Found]:
 
 def _dropping(socket: UdpSocket, lost: int, reading: HostReading) -> Found:
     most = number(reading.now.settings, RMEM_MAX) or 0
+    lines, is_planned = planned_sysctl(RMEM, most)
     return Found(
         Subject("socket", f"udp {socket.address}"),
         f"the UDP socket at {socket.address} of user {socket.user} drops packets",
@@ -123,8 +127,8 @@ def _dropping(socket: UdpSocket, lost: int, reading: HostReading) -> Found:
             Evidence("unread", socket.unread, "bytes"),
             Evidence("rmem_max", most, "bytes"),
         ),
-        planned(RMEM, most),
-        is_fixable=not is_good(RMEM, most),
+        lines,
+        is_fixable=is_planned,
     )
 
 
@@ -132,6 +136,7 @@ def _listen(reading: HostReading) -> Iterator[Found]:
     def find(_: HostReading) -> Iterator[Found]:
         if lost := _counters(reading, LISTEN_DROPS):
             queue = number(reading.now.settings, SOMAXCONN) or 0
+            lines, is_planned = planned_sysctl("net.core.somaxconn", queue, 2 * queue)
             yield Found(
                 host_subject(reading),
                 "services of the host refuse TCP connections, because their queues are full",
@@ -143,8 +148,8 @@ def _listen(reading: HostReading) -> Iterator[Found]:
                     ),
                     Evidence("somaxconn", queue, "connections"),
                 ),
-                sysctl("net.core.somaxconn", better("net.core.somaxconn", queue, 2 * queue)),
-                is_fixable=not is_good("net.core.somaxconn", queue),
+                lines,
+                is_fixable=is_planned,
             )
 
     yield from each([reading], host_subject, find)
@@ -154,11 +159,12 @@ def _small_rmem(reading: HostReading) -> Iterator[Found]:
     most = number(reading.now.settings, RMEM_MAX)
     fast = [nic for nic in reading.now.nics if nic.device and nic.is_up]
     if most is not None and most <= 212_992 and fast and reading.snapshot.guests:
+        lines, _ = planned_sysctl(RMEM, most)
         yield Found(
             Subject("sysctl", RMEM),
             f"no program may ask for a receive buffer of more than {most} bytes",
             (Evidence("rmem_max", most, "bytes"), Evidence("cards", len(fast))),
-            planned(RMEM, most),
+            lines,
         )
 
 

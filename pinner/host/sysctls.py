@@ -5,7 +5,7 @@ Source: the kernel's Documentation/admin-guide/sysctl. Only the names of model/s
 
 import errno
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pinner.host import beneath, files
@@ -22,11 +22,17 @@ def read_sysctls(root: Path) -> Mapping[str, int] | None:
     captured machine."""
     if not (root / _FOLDER).is_dir():
         return None
-    found = {key: parse(files.text(root / _FOLDER / key.replace(".", "/")) or "") for key in SYSCTLS}
+    return parsed(lambda path: files.text(root / path) or "")
+
+
+def parsed(text: Callable[[str], str]) -> Mapping[str, int]:
+    """The values by name, by the ``text`` of each file, whose path begins with proc/sys; without those that have no
+    number."""
+    found = {key: _parse(text(f"{_FOLDER}/{key.replace('.', '/')}")) for key in SYSCTLS}
     return {key: value for key, value in found.items() if value is not None}
 
 
-def parse(text: str) -> int | None:
+def _parse(text: str) -> int | None:
     """The number in the file of a sysctl; None where there is no number, or more than one."""
     return int(text) if _NUMBER.fullmatch(text) else None
 
@@ -36,7 +42,7 @@ def value_of(root: Path, target: Target) -> Number:
     parent, name = _path(target)
     try:
         with beneath.folder(root / _FOLDER, parent) as folder:
-            value = parse(beneath.read(folder, name) or "")
+            value = _parse(beneath.read(folder, name) or "")
     except OSError as error:
         files.known(error)
         value = None

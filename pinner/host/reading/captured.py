@@ -6,15 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from pinner import codec
+from pinner.host import sysctls
 from pinner.host.reading.sampler import take_reading
-from pinner.host.sysctls import parse
 from pinner.model.errors import Invalid
 from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.reading import HostReading, HostSample, Nic, SavedSamples
 from pinner.model.rings import NO_ROOM, RxRing
 from pinner.model.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
-from pinner.model.sysctls import SYSCTLS
 
 FILE = Path("counters.json")
 
@@ -94,8 +93,7 @@ def captured_sysctls(root: Path) -> Mapping[str, int] | None:
     if saved is None or not saved.samples:
         return None
     settings = saved.samples[-1].settings
-    found = {key: parse(settings.get(f"proc/sys/{key.replace('.', '/')}", "")) for key in SYSCTLS}
-    return {key: value for key, value in found.items() if value is not None}
+    return sysctls.parsed(lambda path: settings.get(path, ""))
 
 
 def scrubbed(saved: SavedSamples) -> SavedSamples:
