@@ -7,7 +7,7 @@ kill.
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -70,18 +70,23 @@ def planned_vcpus(plan: Plan) -> set[str]:
     return {str(want.cpus) for want in plan.wanted if want.target.kind == "vcpu"}
 
 
+def beside(guest: Guest, busy: Collection[int]) -> Request:
+    """Moves the guest and the busy processes, and nothing else: the first CPU is for the processes."""
+    return Request(
+        guests=(guest.name,),
+        processes=tuple(map(str, busy)),
+        housekeeping=str(ONLINE[0]),
+        busy_threshold=NEVER_BUSY,
+    )
+
+
 def test_a_plan_that_moves_busy_processes_away_from_a_guest_is_better(parts: ServiceParts, guest: Guest) -> None:
     """16 busy processes share all CPUs with the guest. The plan gives the first CPU to them, and the rest to the guest.
 
     The guest has a higher priority than they have: else a snapshot would take as long as a window.
     """
     with busy_processes(16, ONLINE, priority=0) as busy:
-        request = Request(
-            guests=(guest.name,),
-            processes=tuple(map(str, busy)),
-            housekeeping=str(ONLINE[0]),
-            busy_threshold=NEVER_BUSY,
-        )
+        request = beside(guest, busy)
         plan = parts.service.plan("h1", request, None, 0.0, ANN)
         assert {change.target.owner for change in plan.changes if change.target.kind == "process"} == set(
             map(str, busy)
@@ -114,12 +119,7 @@ def test_a_plan_that_puts_a_guest_on_the_busiest_cpu_is_worse(parts: ServicePart
 def test_a_policy_probes_a_guest_first_and_applies_then(parts: ServiceParts, guest: Guest) -> None:
     """The plan of the first test, by a policy: about ten minutes."""
     with busy_processes(16, ONLINE, priority=0) as busy:
-        request = Request(
-            guests=(guest.name,),
-            processes=tuple(map(str, busy)),
-            housekeeping=str(ONLINE[0]),
-            busy_threshold=NEVER_BUSY,
-        )
+        request = beside(guest, busy)
         before = masks(guest.pid)
         wait_until(lambda: steps(parts, guest) >= 1, START_SECONDS)
         parts.service.set_policy("h1", Policy(request, "enforce", probe_first=True), ANN)

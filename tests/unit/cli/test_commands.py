@@ -233,23 +233,15 @@ def test_a_drift_of_rps_that_was_switched_on(pinner, cli, monkeypatch):
     assert row == ["ens1", "rps", "rx-0", "none", "4-7", "unknown"]
 
 
-def test_a_policy_undoes_what_is_worse_where_an_option_says_so(pinner, cli):
-    cli("policy", "set", "--yes", "--undo-if-worse")
-    assert pinner.policies["h1"] == Policy(undo_if_worse=True)
+@pytest.mark.parametrize("option", ["undo-if-worse", "probe-first"])
+def test_a_policy_keeps_a_choice_until_an_option_ends_it(pinner, cli, option):
+    chosen = Policy(**{option.replace("-", "_"): True})
+    cli("policy", "set", "--yes", f"--{option}")
+    assert pinner.policies["h1"] == chosen
     shown = cli("policy", "set", "--yes", "--mode", "enforce").out
-    assert pinner.policies["h1"] == Policy(mode="enforce", undo_if_worse=True)
-    assert "undo if worse True" in " ".join(shown.split())
-    cli("policy", "set", "--yes", "--no-undo-if-worse")
-    assert pinner.policies["h1"] == Policy(mode="enforce")
-
-
-def test_a_policy_probes_first_where_an_option_says_so(pinner, cli):
-    cli("policy", "set", "--yes", "--probe-first")
-    assert pinner.policies["h1"] == Policy(probe_first=True)
-    shown = cli("policy", "set", "--yes", "--mode", "enforce").out
-    assert pinner.policies["h1"] == Policy(mode="enforce", probe_first=True)
-    assert "probe first True" in " ".join(shown.split())
-    cli("policy", "set", "--yes", "--no-probe-first")
+    assert pinner.policies["h1"] == replace(chosen, mode="enforce")
+    assert f"{option.replace('-', ' ')} True" in " ".join(shown.split())
+    cli("policy", "set", "--yes", f"--no-{option}")
     assert pinner.policies["h1"] == Policy(mode="enforce")
 
 
