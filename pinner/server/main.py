@@ -7,6 +7,7 @@ served alone, by a process of its own.
 """
 
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -114,6 +115,9 @@ def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:
         listeners = sockets.listen(address, undo, wait_seconds=api_process.ORPHAN_SECONDS)
         # The child reads a byte when the agent listens, and the end of the pipe when this process has ended.
         child_end, own_end = os.pipe()
+        # Else the first collection in each process writes to all objects, and the two share no memory of them.
+        gc.collect()
+        gc.freeze()
         child = os.fork()
         if child == 0:
             os.close(own_end)

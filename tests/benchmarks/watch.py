@@ -1,7 +1,8 @@
 """The cost of an enforced policy while nothing happens: `pinner serve` on a host with many processes and guests.
 
 Run ``python tests/benchmarks/watch.py [SECONDS]`` as root. The CPU time is the user and system time of the server's
-processes over that time, including resyncs; the memory is their resident memory.
+processes over that time, including resyncs. The memory is their PSS: a page that two processes share counts half for
+each.
 """
 
 import contextlib
@@ -55,7 +56,7 @@ def rows(seconds: float = SECONDS) -> Iterator[dict[str, str]]:
             yield {
                 "what": f"watching {PROCESSES} processes and {GUESTS} guests, {what}, {seconds:.0f} s",
                 "ours": f"{100 * (_used(process) - before[what]) / seconds:.2f} % of one CPU, "
-                f"{process.memory_info().rss / MIB:.0f} MiB resident",
+                f"{process.memory_full_info().pss / MIB:.0f} MiB (PSS)",
             }
 
 
