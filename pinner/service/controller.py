@@ -31,8 +31,8 @@ FREE_RECONCILES = 3
 """How many reconciles in a row follow each other at once. A guest's restart causes two or three."""
 
 REST, MAX_REST_SECONDS = 2, 0.5
-"""After each further reconcile in a row the controller waits this many times as long as the reconcile took: a flood of
-events costs at most a third of a CPU."""
+"""After each further reconcile in a row the controller rests this many times as long as the reconcile took: a flood of
+events costs at most a third of a CPU. The events of a rest are collected in it, and not for DEBOUNCE_SECONDS more."""
 
 NAMED = 3
 """How many of the events that led to a reconcile the audit trail names."""
@@ -113,6 +113,8 @@ class PolicyController:
         self._error_wait = FIRST_RETRY
         self._row = 0
         self._ended = -ROW_SECONDS
+        self._rested = 0.0
+        """When the rest ends."""
 
     def start(self) -> None:
         """Begin to keep the host's policy."""
@@ -169,7 +171,7 @@ class PolicyController:
         if not events or self._stop.is_set():
             return
         arrived = self._clock()
-        self._stop.wait(DEBOUNCE_SECONDS)
+        self._stop.wait(max(DEBOUNCE_SECONDS, self._rested - arrived))
         events += self._reconciler.host_events(self._host, events[-1].seq, 0.0)
         # A guest that stopped leaves no thread misplaced, but its CPUs may suit a guest without a place. A new policy
         # is compared above. A guest that is paused keeps its threads and their affinities.
@@ -181,6 +183,8 @@ class PolicyController:
 
     def _reconcile(self, cause: str, arrived: float | None = None) -> None:
         """Reconcile; ``arrived`` is when the events arrived that are the cause."""
+        if (rest := self._rested - self._clock()) > 0:
+            self._stop.wait(rest)
         began = self._clock()
         self._row = self._row + 1 if began - self._ended < ROW_SECONDS else 0
         with self._reconciling:
@@ -190,7 +194,7 @@ class PolicyController:
         self._ended = ended = self._clock()
         self._learn(report, ended - (began if arrived is None else arrived))
         if self._row >= FREE_RECONCILES:
-            self._stop.wait(min(REST * (ended - began), MAX_REST_SECONDS))
+            self._rested = ended + min(REST * (ended - began), MAX_REST_SECONDS)
 
     def _learn(self, report: DriftReport, seconds: float | None) -> None:
         """Note a report for the metrics (see ReconcileNote), and when the next reconcile is due."""

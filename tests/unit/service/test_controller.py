@@ -4,6 +4,7 @@ The Reconciler behind it is a list of calls, which can fail at chosen moments; t
 last test uses the real Reconciler.
 """
 
+import itertools
 import threading
 import time
 import uuid
@@ -304,6 +305,74 @@ def test_a_flood_of_events_costs_at_most_a_third_of_the_time(policies, monkeypat
         time.sleep(1.0)
         busy = 0.05 * (len(policies.reconciles) - reconciles) / (time.monotonic() - began)
     assert 0 < busy < 0.4
+
+
+class Stop:
+    """The controller's clock and its event to stop: a wait takes no time, and ``stop_at`` ends the controller."""
+
+    def __init__(self, stop_at: float) -> None:
+        self.now, self._stop_at = 0.0, stop_at
+
+    def is_set(self) -> bool:
+        return self.now >= self._stop_at
+
+    def set(self) -> None:
+        self._stop_at = 0.0
+
+    def wait(self, seconds: float) -> bool:
+        self.now += seconds
+        return self.is_set()
+
+
+def test_an_event_in_a_rest_is_reconciled_at_the_end_of_the_rest(policies, monkeypatch):
+    """The rest collects the burst: no further wait follows. The latency in the metrics begins with the event."""
+    stop, begun, noted = Stop(5.0), [], []
+    reconcile = policies.reconcile
+
+    def slow(*call, **options):
+        begun.append(stop.now)
+        stop.now += 0.1
+        policies.event_queue.publish("process-started", "1")
+        return reconcile(*call, **options)
+
+    class Note:
+        def reconciled(self, report: DriftReport, seconds: float | None) -> None:
+            noted.append(seconds)
+
+        def reconcile_failed(self, host: str) -> None:
+            pass
+
+        def policy_deleted(self, host: str) -> None:
+            pass
+
+    monkeypatch.setattr(policies, "reconcile", slow)
+    controller = PolicyController(
+        policies, "h1", resync_seconds=60.0, measure_seconds=60.0, note=Note(), clock=lambda: stop.now
+    )
+    controller._stop = stop
+    for _ in range(5):
+        controller._wait_for_events()
+    waits = [round(later - earlier - 0.1, 6) for earlier, later in itertools.pairwise(begun)]
+    assert waits == [0.05] * 3 + [0.2] * 2
+    assert [round(seconds, 6) for seconds in noted] == [0.1, 0.15, 0.15, 0.15, 0.3, 0.3]
+
+
+def test_a_resync_waits_for_the_end_of_a_rest(policies, monkeypatch):
+    stop, begun = Stop(5.0), []
+    reconcile = policies.reconcile
+
+    def slow(*call, **options):
+        begun.append(stop.now)
+        stop.now += 0.1
+        return reconcile(*call, **options)
+
+    monkeypatch.setattr(policies, "reconcile", slow)
+    controller = PolicyController(policies, "h1", resync_seconds=0.0, measure_seconds=60.0, clock=lambda: stop.now)
+    controller._stop = stop
+    for _ in range(6):
+        controller._wait_for_events()
+    waits = [round(later - earlier - 0.1, 6) for earlier, later in itertools.pairwise(begun)]
+    assert waits == [0.0] * 3 + [0.2] * 3
 
 
 def test_stopping_does_not_wait_for_events(policies, monkeypatch):
