@@ -9,7 +9,7 @@ from pinner.model.placement import Placement
 from pinner.store import tables
 from pinner.store.engine import reading
 from pinner.store.host_row import put_host_row
-from pinner.store.runs import last_applied
+from pinner.store.last_applied import last_applied
 from pinner.store.write import write
 
 

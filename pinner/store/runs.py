@@ -4,12 +4,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     Engine,
     Update,
     and_,
-    exists,
     insert,
     or_,
     select,
@@ -23,12 +21,12 @@ from pinner.model.errors import NotFound
 from pinner.model.journal import Damaged, Entry, InForce, Run, RunState
 from pinner.model.page import Page, PageRequest
 from pinner.model.policy import Expected
-from pinner.model.probe import PROBE_ORIGIN
 from pinner.store import agent_chain, in_force, tables
 from pinner.store.agent_heads import add_head
 from pinner.store.audit import append_events
 from pinner.store.engine import reading
 from pinner.store.entry_rows import CHANGE, OWNER_LENGTH, entry_of
+from pinner.store.last_applied import APPLIED, ROLLED_BACK, RUN, has_entry, last_applied
 from pinner.store.paging import page
 from pinner.store.policies import require_policy
 from pinner.store.readable import readable
@@ -36,10 +34,6 @@ from pinner.store.run_entries import COLUMNS, read_entries, write_entries
 from pinner.store.run_news import Marks, news
 from pinner.store.write import write
 
-_RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
-_APPLIED: tuple[RunState, ...] = ("applied", "applied_partly")
-"""The states of an apply whose changes, or a part of them, are made."""
-_ROLLED_BACK: tuple[RunState, ...] = ("rolled_back", "rolled_back_partly")
 _MAX_OWNERS = 500
 """How many owners one query names."""
 
@@ -115,13 +109,13 @@ class Runs:
         def store(connection: Connection) -> bool:
             if not connection.execute(_update(run.id).filter_by(state="running").values(_run_row(run))).rowcount:
                 return False
-            if run.undoes and run.state in _ROLLED_BACK:
+            if run.undoes and run.state in ROLLED_BACK:
                 connection.execute(_update(run.undoes).values(state=run.state))
             known = read_entries(connection, run.undoes or run.id) if changed else ()
             stored = {each.seq: each for each in known}
             due = [entry for entry in entries if stored.get(entry.seq) != entry]
             write_entries(connection, due)
-            if run.undoes_all and run.state in _ROLLED_BACK:
+            if run.undoes_all and run.state in ROLLED_BACK:
                 in_force.close_all(connection, run, read_entries(connection, run.id), also)
             _append(connection, [*(changed(due) if changed else ()), *events])
             if head is not None:
@@ -133,24 +127,24 @@ class Runs:
     def get(self, run: str) -> Run:
         """The run with this id. Raises NotFound."""
         with reading(self._engine) as connection:
-            row = connection.execute(select(*_RUN).filter_by(id=run)).one_or_none()
+            row = connection.execute(select(*RUN).filter_by(id=run)).one_or_none()
         if row is None:
             raise NotFound("run", run)
         return Run(*row)
 
     def list(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         """Runs of one host or of all hosts, in one state or in all. Raises Invalid for limit and marker."""
-        query = select(*_RUN, tables.runs.c.seq)
+        query = select(*RUN, tables.runs.c.seq)
         if host is not None:
             query = query.filter_by(host=host)
         if state is not None:
             query = query.filter_by(state=state)
         with reading(self._engine) as connection:
-            return page(connection, query, tables.runs, part, lambda row: Run(*row[: len(_RUN)]))
+            return page(connection, query, tables.runs, part, lambda row: Run(*row[: len(RUN)]))
 
     def running(self) -> tuple[Run, ...]:
         """Runs that have not ended, newest first."""
-        query = select(*_RUN).filter_by(state="running").order_by(tables.runs.c.seq.desc())
+        query = select(*RUN).filter_by(state="running").order_by(tables.runs.c.seq.desc())
         with reading(self._engine) as connection:
             return tuple(Run(*row) for row in connection.execute(query))
 
@@ -163,8 +157,8 @@ class Runs:
 
     def in_effect(self) -> tuple[Run, ...]:
         """Applies that changed something and were not rolled back, and runs that have not ended, newest first."""
-        applied = and_(tables.runs.c.kind == "apply", tables.runs.c.state.in_(_APPLIED), _changed())
-        query = select(*_RUN).where(or_(applied, tables.runs.c.state == "running")).order_by(tables.runs.c.seq.desc())
+        applied = and_(tables.runs.c.kind == "apply", tables.runs.c.state.in_(APPLIED), has_entry())
+        query = select(*RUN).where(or_(applied, tables.runs.c.state == "running")).order_by(tables.runs.c.seq.desc())
         with reading(self._engine) as connection:
             return tuple(Run(*row) for row in connection.execute(query))
 
@@ -260,31 +254,10 @@ class Runs:
         return None if target is None else (self.get(name), target)
 
 
-def last_applied(connection: Connection, host: str) -> tuple[int, Run] | None:
-    """See ``Runs.last_applied``."""
-    runs, later = tables.runs.c, tables.runs.alias().c
-    rolled_back = exists().where(
-        later.host == host, later.kind == "rollback", later.state.in_(_ROLLED_BACK), later.seq > runs.seq
-    )
-    lasting = ~runs.origin.startswith(PROBE_ORIGIN)
-    query = select(*_RUN, runs.seq).where(or_(_changed(), ~rolled_back), lasting).order_by(runs.seq.desc()).limit(1)
-    # One query for each state: an index has the runs of one state in their order.
-    rows = [
-        connection.execute(query.filter_by(host=host, kind="apply", state=state)).one_or_none() for state in _APPLIED
-    ]
-    last = max((row for row in rows if row is not None), key=lambda row: row.seq, default=None)
-    return None if last is None else (last.seq, Run(*last[: len(_RUN)]))
-
-
 def _append(connection: Connection, events: Iterable[Event]) -> None:
     due = list(events)
     append_events(connection, [event for event in due if isinstance(event, AuditEvent)])
     agent_chain.append_events(connection, [event for event in due if isinstance(event, AgentEvent)])
-
-
-def _changed() -> ColumnElement[bool]:
-    """Whether a run has an entry."""
-    return exists().where(tables.entries.c.run == tables.runs.c.id)
 
 
 def _update(run: str) -> Update:
