@@ -41,7 +41,8 @@ def classify(
     def reason_of(process: Process) -> Immovable:
         if process.pid in qemus or (process.kernel and owner_of(process.name) in qemus):
             return "guest"
-        return "pinner" if process.pid in own else ""
+        # ``own`` may read a file for each process that it is asked about, and a kernel thread is never pinner's.
+        return "pinner" if not process.kernel and process.pid in own else ""
 
     return tuple(_classified(process, reason_of(process), restricted) for process in found)
 

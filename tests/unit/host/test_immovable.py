@@ -59,6 +59,19 @@ def test_pinners_own_process_is_immovable():
     assert reasons(make(10, masks=("0-7", "1")), own={10}) == [("pinner", ["pinner", "pinner"])]
 
 
+def test_only_programs_are_compared_with_pinners_own():
+    """The agent reads a file for each comparison, and most processes of a host are kernel threads."""
+    asked = []
+
+    class Own:
+        def __contains__(self, pid: object) -> bool:
+            asked.append(pid)
+            return False
+
+    reasons(make(10), make(11, "kswapd0", kernel=True), QEMU, own=Own())
+    assert asked == [10]
+
+
 def test_a_mask_that_pinner_set_is_not_restricted():
     placed = (CpuSet.parse("0-3"),)
     assert reasons(make(10, masks=("0-3", "0-2")), placed=placed) == [("", ["", "restricted"])]
