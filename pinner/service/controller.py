@@ -57,6 +57,9 @@ class HostReconciler(Protocol):
     def host_events(self, host: str, after: int, timeout: float) -> tuple[HostEvent, ...]:
         """See Agent.host_events."""
 
+    def further_events(self, host: str, after: int) -> tuple[HostEvent, ...]:
+        """See Reconciler."""
+
     def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
         """See Reconciler."""
 
@@ -172,7 +175,7 @@ class PolicyController:
             return
         arrived = self._clock()
         self._stop.wait(max(DEBOUNCE_SECONDS, self._rested - arrived))
-        events += self._reconciler.host_events(self._host, events[-1].seq, 0.0)
+        events += self._reconciler.further_events(self._host, events[-1].seq)
         # A guest that stopped leaves no thread misplaced, but its CPUs may suit a guest without a place. A new policy
         # is compared above. A guest that is paused keeps its threads and their affinities.
         ignored = {"policy-set", "guest-paused"} | (set() if self._has_unplaced else {"guest-stopped"})

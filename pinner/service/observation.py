@@ -18,7 +18,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import planner, worsening
 from pinner.planning.placement.backoff import with_backoff
 from pinner.planning.placement.drift import drifts
-from pinner.planning.placement.process_matching import pruned, with_loads
+from pinner.planning.placement.process_matching import pruned, watched, with_loads
 from pinner.planning.placement.record import in_boot, record
 from pinner.service.failures import Failures
 from pinner.service.hosts import Hosts
@@ -86,6 +86,13 @@ class Observer:
         Under a policy, only a placement of the policy's own request counts.
         """
         return self._recorded(host, policy)[0]
+
+    def names_to_watch(self, host: str) -> tuple[str, ...]:
+        """The names of the processes that the host's policy places, sorted."""
+        policy = self._policies.find(host)
+        placement = self.placement(host, policy)
+        names = {*(watched(placement) if placement else ()), *(policy.request.processes if policy else ())}
+        return tuple(sorted(names))
 
     def note_release(self, host: str, plan: Plan, run: Run) -> Run:
         """The run of a release, whose targets are stored as placed no longer: pinner has moved them, and no other

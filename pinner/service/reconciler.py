@@ -25,7 +25,6 @@ from pinner.planning import planner
 from pinner.planning.placement.backoff import reasons as backoff_reasons
 from pinner.planning.placement.backoff import with_backoff
 from pinner.planning.placement.drift import OTHERS, reasoned
-from pinner.planning.placement.process_matching import watched
 from pinner.planning.placement.record import record
 from pinner.planning.release import release
 from pinner.service.backoffs import HostBackoffs
@@ -90,10 +89,11 @@ class Reconciler:
 
     def host_events(self, host: str, after: int, timeout: float) -> tuple[HostEvent, ...]:
         """The host's events that may matter to its policy. See Agent.host_events."""
-        policy = self._policies.find(host)
-        placement = self._observer.placement(host, policy)
-        names = {*(watched(placement) if placement else ()), *(policy.request.processes if policy else ())}
-        return self._hosts.agent(host).host_events(after, timeout, tuple(sorted(names)))
+        return self._hosts.agent(host).host_events(after, timeout, self._observer.names_to_watch(host))
+
+    def further_events(self, host: str, after: int) -> tuple[HostEvent, ...]:
+        """The events that the host has after these, without a wait. The names to watch stay as they are."""
+        return self._hosts.agent(host).host_events(after, 0.0, None)
 
     def release_guest(self, host: str, guest: str, within: CpuSet, reason: str, caller: Caller) -> Run | None:
         """Restore the affinities that a guest (by UUID) had before its placement; None where no change is needed.

@@ -62,6 +62,9 @@ class Policies:
         self.polls += 1
         return self.event_queue.since(after, timeout, ())
 
+    def further_events(self, host: str, after: int) -> tuple[HostEvent, ...]:
+        return self.event_queue.since(after, 0.0, None)
+
     def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
         with self.moved:
             self.reconciles.append((cause, measured))

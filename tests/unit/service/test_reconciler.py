@@ -212,6 +212,16 @@ def test_a_process_named_by_the_policy_is_placed_when_it_starts(service, reconci
     assert str(agent.masks[600]) == "0-1"
 
 
+def test_further_events_of_a_burst_are_collected_without_the_database(service, reconciler, agent, store, monkeypatch):
+    service.set_policy(HOST, Policy(Request(processes=("daemon",)), "enforce"), ANN)
+    last = reconciler.host_events(HOST, 0, 0.0)[-1].seq
+    monkeypatch.setattr(store.policies, "get", lambda _: pytest.fail("the policy is read"))
+    assert reconciler.further_events(HOST, last) == ()
+    agent.event_queue.publish("process-started", "900", "daemon")
+    assert [event.subject for event in reconciler.further_events(HOST, last)] == ["900"]
+    assert agent.event_queue.watched == {"daemon"}, "the names to watch stay"
+
+
 def test_a_newly_busy_process_is_found_by_a_measured_reconcile(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
