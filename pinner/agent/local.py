@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -20,6 +20,7 @@ from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.apply.steps.metadata import keeps_pins
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.blame import Blame
+from pinner.model.change import TargetKind
 from pinner.model.drift import Drift
 from pinner.model.errors import NoMeasures, NotFound, NotPermitted, RunConflict, StoreUnavailable
 from pinner.model.event import HostEvent
@@ -69,6 +70,10 @@ def no_trace(guest: Guest, guests: tuple[Guest, ...], seconds: float) -> NoRetur
     raise NotPermitted("trace the scheduler", "this agent does not trace")
 
 
+Inventories = Callable[[Collection[TargetKind]], Snapshot]
+"""Takes a snapshot that has everything which decides whether changes of these kinds are admitted."""
+
+
 class LocalAgent:
     """Satisfies Agent with a host and a journal of this machine."""
 
@@ -88,12 +93,14 @@ class LocalAgent:
         sample: Callable[[Snapshot, float], HostReading] = lambda snapshot, _: HostReading(snapshot),
         histories: Histories = no_history,
         trace: Tracer = no_trace,
+        take_inventory: Inventories | None = None,
     ) -> None:
         """``take_snapshot`` gets the seconds between its two samples; ``trail`` is the audit trail beside the journal;
         ``recovery`` is how an interrupted apply ends; ``name`` is this host's name in pinner; ``boot`` the id of its
         present boot, empty where it is not known; ``checks`` are those of the parts beside this one;
         ``sample`` adds the host's counters to a snapshot; ``histories`` reads the kept measures;
-        ``trace`` finds who delays a guest."""
+        ``trace`` finds who delays a guest; ``take_inventory`` takes a snapshot for the admission of a plan, by default
+        that of ``take_snapshot``."""
         self._take_snapshot = take_snapshot
         self._host = host
         self._journal = journal
@@ -106,6 +113,7 @@ class LocalAgent:
         self._sample = sample
         self._histories = histories
         self._trace = trace
+        self._take_inventory = take_inventory or (lambda _: take_snapshot(0.0))
         self._boot = boot
         self._ended_boots = not boot
 
@@ -154,7 +162,9 @@ class LocalAgent:
             return executor.rollback(run, self._host, self._journal, self._now, progress)
 
     def _admit(self, plan: Plan, run: Run) -> Admission:
-        return admission.admit(plan, run, self.snapshot(0.0), self._journal)
+        # A host may have thousands of interrupts and rings: they are read only for a plan that changes some.
+        taken = self._take_inventory({change.target.kind for change in plan.changes})
+        return admission.admit(plan, run, with_pools(taken, self._journal), self._journal)
 
     def _own(self, run: Run) -> Run:
         """The run with the facts that the agent knows itself. Raises RunConflict where the journal has its id."""

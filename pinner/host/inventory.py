@@ -20,6 +20,7 @@ from pinner.host.sampling import Scanner
 from pinner.host.sysctls import read_sysctls
 from pinner.host.sysfs import read_topology
 from pinner.host.sysfs_nodes import overlaps
+from pinner.model.change import SETTINGS, TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
 from pinner.model.guest import Guest, InactiveGuest
@@ -64,6 +65,7 @@ def take_snapshot(
     weights: Mapping[str, float] = MappingProxyType({}),
     ovs_masks: Callable[[], OvsMasks] = OvsMasks,
     scanner: Scanner | None = None,
+    only: Collection[TargetKind] | None = None,
 ) -> Snapshot:
     """Take a snapshot of the machine below ``root``; ``sample_seconds`` lie between the two samples (0: no loads).
 
@@ -71,8 +73,9 @@ def take_snapshot(
     the masks that it set, and ``pins`` gives the pins that it made on guests (by UUID). ``sets`` are Nova's CPU sets
     from pinner's configuration; a set that is not configured there is read from ``nova``, and stays unknown where that
     is unreadable. ``owners``, ``minimum_cores`` and ``weights`` are configured, too; ``ovs_masks`` reads Open vSwitch's
-    database; ``scanner`` knows what an earlier snapshot of ``root`` has read. Raises Invalid for a root without CPUs,
-    and HostUnreachable or NotPermitted where libvirt does not answer.
+    database; ``scanner`` knows what an earlier snapshot of ``root`` has read. With ``only``, the snapshot lacks the
+    warnings and the SETTINGS of other kinds. Raises Invalid for a root without CPUs, and HostUnreachable or
+    NotPermitted where libvirt does not answer.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
     processes = (scanner or Scanner(root)).sample(sample_seconds, sleep, clock)
@@ -84,6 +87,7 @@ def take_snapshot(
     reserving = with_reservations(root, classified, owners, _uptime(root))
     with suppress(Invalid):
         sets = configured(sets, nova)
+    settings = SETTINGS if only is None else only
     return Snapshot(
         host=host,
         taken_at=now(),
@@ -97,15 +101,15 @@ def take_snapshot(
         nova=nova,
         placed=placed,
         minimum_cores=minimum_cores,
-        warnings=(*_warnings(root, topology, libvirt), *_unread(guests)),
+        warnings=(*_warnings(root, topology, libvirt), *_unread(guests)) if only is None else (),
         boot=boot_id(root),
         inactive=libvirt.inactive() if libvirt else (),
         ovs=ovs.dpdk(reserving, ovs_masks()),
         weights=dict(weights),
-        irqs=read_device_irqs(root, processes),
-        rps=read_rps(root),
-        sysctls=read_sysctls(root),
-        rings=read_rings(root),
+        irqs=read_device_irqs(root, processes) if "irq" in settings else None,
+        rps=read_rps(root) if "rps" in settings else None,
+        sysctls=read_sysctls(root) if "sysctl" in settings else None,
+        rings=read_rings(root) if "ring" in settings else None,
     )
 
 

@@ -1,10 +1,11 @@
 """The agent of this machine, and the client of an agent in another process."""
 
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from oslo_config import cfg
 
@@ -30,6 +31,7 @@ from pinner.host.own_pins import OwnPins
 from pinner.host.reading.sampler import take_reading
 from pinner.host.reservations import AffinityOwners
 from pinner.host.sampling import Scanner
+from pinner.model.change import TargetKind
 from pinner.model.errors import StoreUnavailable
 from pinner.model.nova import NovaConf, configured
 from pinner.model.reading import HostReading
@@ -45,6 +47,13 @@ from pinner.wiring.settings import agent_folder, agent_socket, host_name, now, s
 LOG = logging.getLogger(__name__)
 AGENT_SECONDS = 30.0
 """How long a call to the agent that is no run may take, besides its sample and its calls of libvirt."""
+
+
+class TakeSnapshot(Protocol):
+    """Takes a snapshot of this machine."""
+
+    def __call__(self, seconds: float, only: Collection[TargetKind] | None = None) -> Snapshot:
+        """See ``take_snapshot``."""
 
 
 def agent_client(config: cfg.ConfigOpts, path: Path | None = None) -> AgentClient:
@@ -72,11 +81,12 @@ def local_agent(
     trail = AgentTrail(host_name(config), journal.chain, SigningKey(agent_folder(config) / "signing.key"), now)
     watcher = HostWatcher(config.libvirt.uri, own_pins, event_queue, placed) if threads is not None else None
     recorder = _recorder(config, libvirt) if threads is not None and config.agent.keep_measures else None
+    take = _snapshots(config, own, libvirt, journal, placed, read_nova)
     agent = LocalAgent(
-        _snapshots(config, own, libvirt, journal, placed, read_nova),
-        host, journal, now, event_queue, trail, config.agent.recover,
+        take, host, journal, now, event_queue, trail, config.agent.recover,
         name=host_name(config), boot=boot_id(LIVE), checks=lambda: checks(watcher, libvirt) if watcher else (),
         sample=_readings(config), histories=_histories(recorder), trace=partial(blame, LIVE, sleep=sleep),
+        take_inventory=lambda kinds: take(0.0, kinds),
     )  # fmt: skip
     undo.callback(agent.close)
     _recover(agent)
@@ -102,7 +112,7 @@ def _snapshots(
     journal: Journal | UnusableJournal,
     placed: LastMasks,
     read_nova: Callable[[], NovaConf | None],
-) -> Callable[[float], Snapshot]:
+) -> TakeSnapshot:
     """A function that takes a snapshot of this machine."""
     take = partial(
         take_snapshot,
@@ -120,7 +130,7 @@ def _snapshots(
         now=now,
         sleep=sleep,
     )
-    return lambda seconds: take(sample_seconds=seconds, placed=placed(), nova=read_nova())
+    return lambda seconds, only=None: take(sample_seconds=seconds, only=only, placed=placed(), nova=read_nova())
 
 
 def _readings(config: cfg.ConfigOpts) -> Callable[[Snapshot, float], HostReading]:

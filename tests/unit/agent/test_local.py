@@ -107,6 +107,24 @@ def test_a_rollback_restores_the_mask_of_each_thread(service, journal, plan, bus
         service.rollback(run.id, ANN)
 
 
+def test_an_apply_reads_only_the_settings_that_its_plan_changes(host, journal, busy, plan, tmp_path):
+    """A host may have thousands of interrupts."""
+    trail = AgentTrail("h1", journal.chain, SigningKey(tmp_path / "agent" / "signing.key"), clock)
+    asked = []
+
+    def inventory(kinds):
+        asked.append(set(kinds))
+        return snapshot_of([busy])
+
+    agent = LocalAgent(
+        lambda _: pytest.fail("everything is read"), host, journal, clock, HostEventQueue(clock), trail,
+        name="h1", take_inventory=inventory,
+    )  # fmt: skip
+    assert agent.apply(plan, make_run(), lambda *_: None).state == "applied"
+    assert asked == [{"process"}]
+    assert set(masks(busy).values()) == {str(CPUS[0])}
+
+
 def test_a_second_apply_changes_nothing(service, plan, busy):
     first = service.apply(plan.id, ApplyOptions(), ANN)
     list(service.follow(first.id))

@@ -67,6 +67,22 @@ def test_a_snapshot_in_full(tmp_path):
     assert codec.load(Snapshot, codec.dump(found)) == found
 
 
+def test_a_snapshot_with_the_settings_of_one_kind():
+    """A snapshot for an admission has no warnings, and libvirt's capabilities are only for warnings."""
+
+    class WithoutCapabilities(FakeLibvirt):
+        def capabilities(self):
+            pytest.fail("libvirt is asked for its capabilities")
+
+    full = snapshot(Path("/"), FakeLibvirt())
+    found = snapshot(Path("/"), WithoutCapabilities(), only={"rps", "process"})
+    assert (found.irqs, found.sysctls, found.rings, found.warnings) == (None, None, None, ())
+    assert found.rps is not None
+    assert found.rps == full.rps
+    assert found.topology.fingerprint == full.topology.fingerprint
+    assert (found.guests, found.inactive, found.boot) == (full.guests, full.inactive, full.boot)
+
+
 def test_a_captured_machine_without_processes(tmp_path):
     found = snapshot(two_nodes(tmp_path))
     assert (found.processes, found.guests, str(found.baseline), found.warnings) == ((), (), "0-6", ())
