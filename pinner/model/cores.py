@@ -17,12 +17,12 @@ class CoreShape:
     cpus: CpuSet
     """All CPUs of these cores."""
 
-    def touched(self, cpus: CpuSet) -> int:
-        """How many of these cores have a CPU of ``cpus``."""
+    def touched(self, cpus: CpuSet) -> CpuSet:
+        """The cores that have a CPU of ``cpus``, by their lowest CPU."""
         found = 0
         for offset in self.offsets:
             found |= cpus.bits >> offset
-        return (found & self.lowest.bits).bit_count()
+        return CpuSet(found & self.lowest.bits)
 
     def whole(self, cpus: CpuSet) -> int:
         """How many of these cores have all their CPUs in ``cpus``."""

@@ -165,6 +165,15 @@ class Topology:
         return {node: CpuSet.of(nodes[node]) for node in sorted(nodes, key=lambda node: (node is None, node))}
 
     @cached_property
+    def online_by_l3(self) -> Mapping[int, CpuSet]:
+        """The online CPUs of each level-3 cache that has some, by its index in ``l3_domains``."""
+        caches: dict[int, list[int]] = {}
+        for cpu in self.cpus:
+            if cpu.online and cpu.l3 is not None:
+                caches.setdefault(cpu.l3, []).append(cpu.id)
+        return {number: CpuSet.of(cpus) for number, cpus in caches.items()}
+
+    @cached_property
     def online_cores(self) -> Mapping[int, CpuSet]:
         """For each online CPU the online hardware threads of its core, itself included. Cores share no CPU."""
         ordered = sorted((cpu for cpu in self.cpus if cpu.online), key=lambda cpu: cpu.id)

@@ -125,7 +125,7 @@ class AllocatableCpus:
 
     def count_cores(self, cpus: CpuSet) -> int:
         """How many cores have a CPU of ``cpus``."""
-        return sum(shape.touched(cpus) for shape in self.shapes)
+        return sum(len(shape.touched(cpus)) for shape in self.shapes)
 
     def count_whole_cores(self, cpus: CpuSet) -> int:
         """How many cores have all their online CPUs in ``cpus``."""

@@ -6,7 +6,6 @@
 3. Without a new guest, no guest moves: a second plan after an apply changes nothing.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from pinner.model.plan import Move, vcpus_by_guest
 from pinner.planning.context import Context, guest_target, plugged
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, between
-from pinner.planning.objective.spread import GuestSpread
+from pinner.planning.objective.spread import GuestSpread, shared_cores
 from pinner.planning.strategy import Answer
 
 _TRIALS = 6
@@ -116,12 +115,12 @@ class Improver:
     def _excess(self, spreads: Mapping[str, GuestSpread]) -> dict[str, int]:
         """How far each guest spreads beyond its need: nodes, caches, and cores that it shares; remote memory counts 1.
         By UUID."""
-        cores = Counter(core for spread in spreads.values() for core in spread.cores)
+        shared = shared_cores(spreads.values())
         needs = self.measure.needs
         return {
             uuid: max(len(spread.nodes) - needs[uuid].nodes, 0)
             + max(len(spread.l3) - needs[uuid].l3, 0)
-            + sum(1 for core in spread.cores if cores[core] > 1)
+            + len(spread.cores & shared)
             + bool(spread.remote_memory)
             for uuid, spread in spreads.items()
         }

@@ -1,10 +1,10 @@
 """Where the vCPUs of guests may run: the nodes, level-3 caches and cores of affinities, and what lies far from them."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.topology import NodeId, Topology
 from pinner.planning.memory_balance import LOCAL, distance
@@ -19,10 +19,8 @@ class Span:
     """The share of its CPUs on each node."""
     l3: frozenset[int]
     """The level-3 caches, by their index in the topology."""
-    cores: frozenset[int]
+    cores: CpuSet
     """The cores, by their lowest CPU."""
-    far: dict[int, float] = field(default_factory=dict)
-    """The mean distance to each node's memory, as far as it was computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,8 @@ class GuestSpread:
 
     nodes: frozenset[NodeId] = frozenset()
     l3: frozenset[int] = frozenset()
-    cores: frozenset[int] = frozenset()
+    cores: CpuSet = CpuSet()
+    """By their lowest CPU."""
     remote_memory: float = 0.0
     """MiB times the distance beyond the local one; the mean over the vCPUs."""
     remote_devices: float = 0.0
@@ -51,29 +50,28 @@ class Places:
     """The CPUs of a host by node, cache and core. The span of each distinct affinity is computed once."""
 
     topology: Topology
-    _cpus: Mapping[int, tuple[NodeId, int | None, int]]
     _device_nodes: Mapping[str, int]
     _sizes: tuple[tuple[int, ...], tuple[int, ...]]
     """The number of online CPUs of each node and of each level-3 cache, descending."""
     _spans: dict[int, Span] = field(default_factory=dict)
     """By the bits of the affinity."""
+    _far: dict[int, Mapping[NodeId, float]] = field(default_factory=dict)
+    """The distance of each node beyond the local one to a node's memory, as far as it was asked for."""
 
     @classmethod
     def of(cls, topology: Topology) -> "Places":
         """Read a topology."""
-        cores = topology.online_cores
-        cpus = {cpu.id: (cpu.node, cpu.l3, cores[cpu.id].lowest) for cpu in topology.cpus if cpu.online}
-        nodes = Counter(node for node, _, _ in cpus.values())
-        caches = Counter(l3 for _, l3, _ in cpus.values() if l3 is not None)
-        sizes = tuple(sorted(nodes.values(), reverse=True)), tuple(sorted(caches.values(), reverse=True))
+        sets = topology.online_by_node.values(), topology.online_by_l3.values()
+        nodes, caches = (tuple(sorted(map(len, each), reverse=True)) for each in sets)
         devices = {each.name: each.node for each in topology.devices if each.kind == "pci" and each.node is not None}
-        return cls(topology, cpus, devices, sizes)
+        return cls(topology, devices, (nodes, caches))
 
     def need(self, guest: Guest) -> Need:
         """The fewest nodes and caches of a guest, by its number of vCPUs and by what binds it to nodes."""
-        vcpus = frozenset(guest.plugged)
+        vcpus = guest.plugged
         bound = bound_of(guest, self.topology)
-        here = [group.cpus for group in bound.groups if group.cpus and vcpus.intersection(group.vcpus)] if bound else []
+        groups = bound.groups if bound else ()
+        here = [group.cpus for group in groups if group.cpus and not set(vcpus).isdisjoint(group.vcpus)]
         nodes = max(_fewest(self._sizes[0], len(vcpus)), _hitting(frozenset(self.span(cpus).shares) for cpus in here))
         return Need(nodes, max(_fewest(self._sizes[1], len(vcpus)), nodes))
 
@@ -83,11 +81,13 @@ class Places:
             found = self._spans[mask.bits] = self._span(mask)
         return found
 
-    def spread(self, guest: Guest, masks: Iterable[CpuSet]) -> GuestSpread:
+    def spread(self, guest: Guest, masks: Sequence[CpuSet]) -> GuestSpread:
         """Where the vCPUs of the guest may run with these affinities, one for each vCPU."""
-        bits = [mask.bits for mask in masks]
-        span = self.span(CpuSet(bits[0])) if len(set(bits)) == 1 else self._joint(Counter(bits))
-        memory = sum(kib / 1024 * self._far(span, node) for node, kib in guest.memory_per_node.items() if kib)
+        distinct = Counter(mask.bits for mask in masks)
+        # vCPUs with the same CPUs, or with one CPU each, cover what these CPUs cover together.
+        alone = len(distinct) == len(masks) and all(bits.bit_count() == 1 for bits in distinct)
+        span = self.span(union(masks)) if alone or len(distinct) == 1 else self._joint(distinct)
+        memory = sum(kib / 1024 * self._distance(span, node) for node, kib in guest.memory_per_node.items() if kib)
         devices = self._remote_devices(guest, span.shares) if guest.pci else 0.0
         return GuestSpread(frozenset(span.shares), span.l3, span.cores, memory, devices)
 
@@ -99,27 +99,26 @@ class Places:
         for span, vcpus in spans:
             for node, share in span.shares.items():
                 shares[node] = shares.get(node, 0.0) + share * vcpus / count
-        none = frozenset[int]()
-        return Span(shares, none.union(*[span.l3 for span, _ in spans]), none.union(*[span.cores for span, _ in spans]))
+        return Span(shares, frozenset[int]().union(*[span.l3 for span, _ in spans]), union(s.cores for s, _ in spans))
 
     def _span(self, mask: CpuSet) -> Span:
-        if len(mask) == 1 and (one := self._cpus.get(mask.lowest)):
-            node, l3, core = one
-            return Span({node: 1.0}, frozenset(() if l3 is None else (l3,)), frozenset((core,)))
-        found = [self._cpus[cpu] for cpu in mask if cpu in self._cpus]
-        nodes = Counter(node for node, _, _ in found)
-        return Span(
-            {node: cpus / len(found) for node, cpus in nodes.items()},
-            frozenset(l3 for _, l3, _ in found if l3 is not None),
-            frozenset(core for _, _, core in found),
-        )
+        here, top = mask & self.topology.online, self.topology
+        shares = {
+            node: (here.bits & cpus.bits).bit_count() / len(here)
+            for node, cpus in top.online_by_node.items()
+            if here.bits & cpus.bits
+        }
+        l3 = [number for number, cpus in top.online_by_l3.items() if here.bits & cpus.bits]
+        return Span(shares, frozenset(l3), union(shape.touched(here) for shape in top.core_shapes))
 
-    def _far(self, span: Span, memory: int) -> float:
-        """The mean distance of a node's memory beyond the local one; 0 for a span without CPUs."""
-        if (found := span.far.get(memory)) is None:
-            far = (share * self._distance(node, memory) for node, share in span.shares.items())
-            found = span.far[memory] = sum(far)
-        return found
+    def _distance(self, span: Span, memory: int) -> float:
+        """The mean distance of a node's memory beyond the local one, in units of that; 0 for a span without CPUs."""
+        if (far := self._far.get(memory)) is None:
+            far = self._far[memory] = {
+                node: 0.0 if node == memory else max(distance(self.topology.node_by_id, node, memory) / LOCAL - 1, 0.0)
+                for node in self.topology.online_by_node
+            }
+        return sum(share * far[node] for node, share in span.shares.items())
 
     def _remote_devices(self, guest: Guest, here: Mapping[NodeId, float]) -> float:
         if not here:
@@ -127,27 +126,25 @@ class Places:
         known = (self._device_nodes[address] for address in guest.pci if address in self._device_nodes)
         return sum(1.0 - here.get(node, 0.0) for node in known)
 
-    def _distance(self, node: NodeId, memory: int) -> float:
-        """The distance beyond the local one, in units of the local one."""
-        return 0.0 if node == memory else max(distance(self.topology.node_by_id, node, memory) / LOCAL - 1, 0.0)
-
 
 def guests_terms(needs: Mapping[str, Need], spreads: Mapping[str, GuestSpread]) -> dict[str, float]:
     """The terms that follow from where the guests' vCPUs may run; both mappings are by UUID."""
-    cores = Counter(core for cores, guests in _distinct(spreads.values()) for core in cores for _ in range(guests))
     return {
         "extra_nodes": sum(max(len(spread.nodes) - needs[uuid].nodes, 0) for uuid, spread in spreads.items()),
         "remote_memory": sum(spread.remote_memory for spread in spreads.values()),
-        "shared_cores": sum(1 for guests in cores.values() if guests > 1),
+        "shared_cores": len(shared_cores(spreads.values())),
         "extra_l3": sum(max(len(spread.l3) - needs[uuid].l3, 0) for uuid, spread in spreads.items()),
         "remote_devices": sum(spread.remote_devices for spread in spreads.values()),
     }
 
 
-def _distinct(spreads: Iterable[GuestSpread]) -> Iterator[tuple[frozenset[int], int]]:
-    """Each distinct set of cores with the number of its guests, of which more than two make no difference."""
-    for cores, guests in Counter(spread.cores for spread in spreads).items():
-        yield cores, min(guests, 2)
+def shared_cores(spreads: Iterable[GuestSpread]) -> CpuSet:
+    """The cores that several guests may use, by their lowest CPU."""
+    used = shared = 0
+    for spread in spreads:
+        shared |= used & spread.cores.bits
+        used |= spread.cores.bits
+    return CpuSet(shared)
 
 
 def _fewest(sizes: tuple[int, ...], vcpus: int) -> int:
