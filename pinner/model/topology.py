@@ -165,6 +165,11 @@ class Topology:
         return {node: CpuSet.of(nodes[node]) for node in sorted(nodes, key=lambda node: (node is None, node))}
 
     @cached_property
+    def l3_by_cpu(self) -> Mapping[int, int | None]:
+        """The level-3 cache of each CPU, as an index in ``l3_domains``."""
+        return {cpu.id: cpu.l3 for cpu in self.cpus}
+
+    @cached_property
     def online_by_l3(self) -> Mapping[int, CpuSet]:
         """The online CPUs of each level-3 cache that has some, by its index in ``l3_domains``."""
         caches: dict[int, list[int]] = {}

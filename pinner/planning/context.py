@@ -208,7 +208,7 @@ class Context:
     def recorded(self, guest: Guest) -> dict[int, CpuSet]:
         """The recorded CPUs of each of the guest's vCPUs, without the vCPUs that have none; empty for a guest that is
         placed anew."""
-        if guest.uuid in self.replaced:
+        if not self.places or guest.uuid in self.replaced:
             return {}
         found = {vcpu: self.places.get(vcpu_target(guest, vcpu).key) for vcpu in plugged(guest)}
         return {vcpu: cpus for vcpu, cpus in found.items() if cpus is not None}

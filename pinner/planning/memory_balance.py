@@ -5,7 +5,7 @@ Linux allocates a page on the node of the CPU that touches it first (admin-guide
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 
 from pinner.model.cpuset import CpuSet, union
@@ -60,6 +60,10 @@ class MemoryBalance:
             return None
         return max(self.free.get((source, page_kib), 0), 0)
 
+    def rooms(self, page_kib: int = NORMAL) -> dict[int | None, int]:
+        """The same for each node for which the host reports memory."""
+        return {node: max(self.free.get((source, page_kib), 0), 0) for node, source in self.nearest.items()}
+
     def fits(self, guest: Guest, group: VcpuGroup, node: int | None) -> bool:
         """Whether the memory that the vCPUs of the group have not got yet fits the node."""
         return self.has_room(outstanding(guest, group), node, guest.numa.page_kib)
@@ -76,7 +80,7 @@ class MemoryBalance:
         if not asked or node is None or node not in self.nearest:
             return self
         key = self.nearest[node], guest.numa.page_kib
-        return replace(self, free={**self.free, key: self.free.get(key, 0) + (asked if back else -asked)})
+        return MemoryBalance({**self.free, key: self.free.get(key, 0) + (asked if back else -asked)}, self.nearest)
 
 
 def everything(guest: Guest) -> VcpuGroup:

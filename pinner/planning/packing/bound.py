@@ -15,7 +15,9 @@ def bound(nodes: Sequence[Node], guests: Sequence[Guest]) -> Score:
     - Shared cores: the cores that the guests need if each has its cores for itself, less the cores that there are.
     - Extra L3 domains: guests of more than half of the largest domain are alone in a domain, or span several.
     """
-    needs = {guest.id: needed_domains(nodes, guest) for guest in guests}
+    alike = {(guest.size, *guest.ranks): guest for guest in guests}
+    fewest = {key: needed_domains(nodes, guest) for key, guest in alike.items()}
+    needs = {guest.id: fewest[guest.size, *guest.ranks] for guest in guests}
     fitting = sorted((guest for guest in guests if needs[guest.id]), key=lambda guest: guest.size)
     room = sum(node.free for node in nodes)
     placed = sum(1 for total in accumulate(guest.size for guest in fitting) if total <= room)

@@ -46,7 +46,8 @@ def pack(nodes: Sequence[Node], guests: Sequence[Guest]) -> Packing:
     least = bound(nodes, ordered)
     best: tuple[Score, Layout] | None = None
     # A guest that fits comes before nodes that others prefer: then the rules are tried without the ranks.
-    for asked in (ordered, _indifferent(ordered)):
+    for ranked in (True, False):
+        asked = ordered if ranked else _indifferent(ordered)
         for layout in _layouts(nodes, asked, least):
             score = scored(nodes, ordered, layout)
             if best is None or score < best[0]:

@@ -26,7 +26,8 @@ class Room:
 
     def possible(self, guest: Guest) -> list[int]:
         """The positions of the nodes where the guest fits."""
-        return [node for node, each in enumerate(self.nodes) if each.id in guest.ranks and self.fits(guest, node)]
+        large = [node for node, total in enumerate(self.total) if total >= guest.size]
+        return [node for node in large if self.nodes[node].id in guest.ranks and self.fits(guest, node)]
 
     def spans(self, size: int, node: int) -> int:
         """How many domains of the node a guest of this size would span."""

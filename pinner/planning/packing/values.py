@@ -88,6 +88,14 @@ class Node:
     memory: int | None = None
     """KiB that guests may have here; None: not known, and no limit."""
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Nodes are keys of packings, and a node has many cores: its hash is computed once."""
+        return hash((self.id, self.domains, self.memory))
+
     @cached_property
     def free(self) -> int:
         """How many CPUs are free."""
@@ -130,6 +138,9 @@ class Guest:
     """The nodes that it may have, each with its rank: 0 is the best."""
     memory: int = 0
     """KiB that it needs on its node."""
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.size, self.memory))
 
     @cached_property
     def best(self) -> frozenset[NodeId]:

@@ -58,7 +58,7 @@ class FreeCpus:
         self._slots: dict[NodeId, list[_Slot]] = {}
         """The slots of the nodes that were asked for since their free CPUs changed; see _slots_of."""
         self._memory = context.memory_balance()
-        self._preferences: dict[str, Mapping[NodeId, node_choice.Preference]] = {}
+        self._known = guest_packing.Known()
         self._all = self.free
         self._widest, self._total = max(self._all.values(), default=0), sum(self._all.values())
 
@@ -73,7 +73,7 @@ class FreeCpus:
     @property
     def cores(self) -> guest_packing.FreeCores:
         """The cores of the pool, and their free CPUs."""
-        return guest_packing.FreeCores(self._cores, dict(self._free), self._memory, self._preferences)
+        return guest_packing.FreeCores(self._cores, dict(self._free), self._memory, self._known)
 
     @property
     def memory(self) -> MemoryBalance:
@@ -116,12 +116,12 @@ class FreeCpus:
     def take_packed(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
         """Take CPUs for as many of these guests as fit, packed together; their places by UUID."""
         found = guest_packing.packed(self.context, self.cores, guests) if guests else {}
-        places = {}
-        for guest in guests:
-            if cpus := found.get(guest.uuid):
-                masks = {vcpu: CpuSet(1 << cpu) for vcpu, cpu in zip(plugged(guest), cpus, strict=True)}
-                places[guest.uuid] = self.take_pinned(guest, masks)
-        return places
+        return {guest.uuid: self._take_cpus(guest, found[guest.uuid]) for guest in guests if guest.uuid in found}
+
+    def _take_cpus(self, guest: Guest, cpus: Sequence[int]) -> GuestAllocation:
+        """Take these free CPUs of one node, one for each vCPU."""
+        node = next(node for node, free in self._free.items() if cpus[0] in free)
+        return self._take(guest, lambda _: (node, [_Slot(cpu, self._uses(cpu)) for cpu in cpus]))
 
     def take_all(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
         """Take CPUs for all these guests. Raises NoFit where one of them does not fit."""
@@ -154,7 +154,7 @@ class FreeCpus:
     ) -> GuestAllocation:
         """Take slots for every group of the guest (none: its own groups), or for none: then NoFit is raised."""
         before = dict(self._free), dict(self._slots), self._memory
-        nodes, cpus = [], {}
+        nodes, cpus = [], dict[int, int]()
         try:
             for group in groups or self.context.groups(guest):
                 node, slots = find(group)
@@ -170,11 +170,16 @@ class FreeCpus:
 
     def _leave(self, guest: Guest, place: GuestAllocation) -> None:
         """Give back what ``_take`` has taken for this place."""
-        masks = {vcpu: CpuSet(1 << cpu) for vcpu, cpu in place.cpus.items()}
-        for group, node in zip(self._parts(guest, masks) or self.context.groups(guest), place.nodes, strict=True):
+        for group, node in zip(self._groups(guest, place), place.nodes, strict=True):
             self._free[node] |= union(self._uses(place.cpus[vcpu]) for vcpu in group.vcpus)
             self._slots.pop(node, None)
             self._memory = self._memory.booked(guest, group, node, back=True)
+
+    def _groups(self, guest: Guest, place: GuestAllocation) -> Sequence[VcpuGroup]:
+        """The groups of the guest's vCPUs, one for each node of the place."""
+        if not self.is_wide(guest):
+            return self.context.groups(guest)
+        return self._parts(guest, {vcpu: CpuSet(1 << cpu) for vcpu, cpu in place.cpus.items()})
 
     def _parts(self, guest: Guest, masks: Mapping[int, CpuSet]) -> Sequence[VcpuGroup]:
         """The vCPUs of a guest that spans nodes by their node; nothing for another guest."""

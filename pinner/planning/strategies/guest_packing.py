@@ -1,7 +1,7 @@
 """Guests and free CPUs of a host as values of a packing, and the packing of guests by the request's strategy."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,22 @@ from pinner.planning.strategies.node_choice import Preference
 if TYPE_CHECKING:  # the model of the solver is imported only where rules have no proof
     from pinner.planning.packing.solver import Minimise
 
-_Keys = tuple[tuple[str, int, tuple[tuple[NodeId, int], ...], int], ...]
-"""The values of guests that can be hashed."""
+_Memory = tuple[tuple[tuple[int, int], int], ...]
+"""The free memory of a balance, as a value that can be hashed."""
 _QUICK_BUDGET = 100
 """The budget of the strategies for which a proof is a help, and no promise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Values that the packings of one plan ask for several times, each made once."""
+
+    preferences: dict[tuple[object, ...], Mapping[NodeId, Preference]] = field(default_factory=dict)
+    """How good each node is for guests with the same shares of memory and the same devices, however full it is."""
+    nodes: dict[tuple[NodeId, CpuSet, int | None], values.Node] = field(default_factory=dict)
+    """The nodes by their id, free CPUs and free memory."""
+    guests: dict[tuple[str, _Memory], values.Guest] = field(default_factory=dict)
+    """The guests by UUID and by the free memory of all nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,29 +47,52 @@ class FreeCores:
     cores: Mapping[NodeId, Sequence[CpuSet]]
     free: Mapping[NodeId, CpuSet]
     memory: MemoryBalance
-    preferences: dict[str, Mapping[NodeId, Preference]]
-    """How good each node is for each guest that was asked for, by UUID: this does not depend on what is free."""
+    known: Known
 
     def nodes(self, context: Context) -> tuple[values.Node, ...]:
-        """The nodes of a packing. With smt ``isolate``, a core counts as its lowest CPU, if all its CPUs are free."""
-        l3 = {cpu.id: cpu.l3 for cpu in context.snapshot.topology.cpus}
-        isolate = context.request.smt == "isolate"
-        found = []
-        for node, cores in self.cores.items():
-            domains: dict[int | None, list[values.Core]] = {}
-            for core in cores:
-                whole = core <= self.free[node]
-                if isolate and not whole:
-                    continue
-                cpus = [core.lowest] if isolate else core & self.free[node]
-                if mask := sum(1 << cpu for cpu in cpus):
-                    domains.setdefault(l3[core.lowest], []).append(values.Core(mask, not whole))
-            found.append(
-                values.Node(
-                    node, tuple(values.Domain(tuple(each)) for each in domains.values()), self.memory.room(node)
-                )
-            )
+        """The nodes of a packing."""
+        found, known = [], self.known.nodes
+        for node in self.cores:
+            key = node, self.free[node], self.memory.room(node)
+            if key not in known:
+                known[key] = values.Node(node, self._domains(context, node), key[2])
+            found.append(known[key])
         return tuple(found)
+
+    def _domains(self, context: Context, node: NodeId) -> tuple[values.Domain, ...]:
+        """The L3 domains of a node. With smt ``isolate``, a core counts as its lowest CPU, if all its CPUs are free."""
+        l3, isolate = context.snapshot.topology.l3_by_cpu, context.request.smt == "isolate"
+        domains: dict[int | None, list[values.Core]] = {}
+        for core in self.cores[node]:
+            free = core.bits & self.free[node].bits
+            begun = free != core.bits
+            if free and not (isolate and begun):
+                free = free & -free if isolate else free
+                domains.setdefault(l3[core.lowest], []).append(values.Core(free, begun))
+        return tuple(values.Domain(tuple(each)) for each in domains.values())
+
+    def guests(self, context: Context, guests: Iterable[Guest]) -> list[values.Guest]:
+        """The guests of a packing."""
+        memory, known, found = tuple(self.memory.free.items()), self.known.guests, []
+        for guest in guests:
+            key = guest.uuid, memory
+            if key not in known:
+                known[key] = self._guest(context, guest)
+            found.append(known[key])
+        return found
+
+    def _guest(self, context: Context, guest: Guest) -> values.Guest:
+        """The guest, with the nodes that have memory for it, from the nearest to its memory and devices on."""
+        snapshot, group, every = context.snapshot, context.groups(guest)[0], context.allocatable.nodes
+        alike = tuple(node_choice.memory_shares(guest).items()), guest.pci
+        if (preferences := self.known.preferences.get(alike)) is None:
+            preferences = self.known.preferences[alike] = node_choice.preferences(snapshot, guest, every)
+        nodes = node_choice.with_memory(snapshot, guest, group, every, self.memory)
+        ordered = {preference: rank for rank, preference in enumerate(sorted({preferences[node] for node in nodes}))}
+        ranks = {node: ordered[preferences[node]] for node in nodes}
+        # Huge pages are a resource of their own: whether they are enough is checked for each guest alone.
+        needed = 0 if guest.numa.page_kib else outstanding(guest, group)
+        return values.Guest(guest.uuid, len(plugged(guest)), ranks, needed)
 
     def counted(self, context: Context, cpus: Sequence[int]) -> Sequence[int]:
         """The CPUs as a packing counts them: with smt ``isolate``, the lowest of each core."""
@@ -67,20 +102,20 @@ class FreeCores:
 
 def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> dict[str, tuple[int, ...]]:
     """The CPUs of each guest that fits, one for each vCPU, by UUID."""
-    nodes, asked = free.nodes(context), [_asked(context, guest, free) for guest in guests]
+    nodes, asked = free.nodes(context), free.guests(context, guests)
     return allocate(nodes, sorted(asked, key=_order), _best(context, nodes, asked).layout)
 
 
 def least_unplaced(context: Context, free: FreeCores, guests: Iterable[Guest]) -> int:
     """So many of the guests are unplaced, however they are packed; there may be more."""
-    return bound_of(free.nodes(context), [_asked(context, guest, free) for guest in guests]).unplaced
+    return bound_of(free.nodes(context), free.guests(context, guests)).unplaced
 
 
 def optimality(
     context: Context, empty: FreeCores, guests: Iterable[Guest], taken: Mapping[str, Sequence[int]]
 ) -> Optimality:
     """How good it is that the guests have these CPUs, compared with all of them packed anew on the empty cores."""
-    nodes, asked = empty.nodes(context), [_asked(context, guest, empty) for guest in guests]
+    nodes, asked = empty.nodes(context), empty.guests(context, guests)
     cpus = {guest.id: empty.counted(context, taken[guest.id]) for guest in asked if guest.id in taken}
     score = score_of(nodes, asked, cpus)
     anew = _bounded(context, nodes, asked)
@@ -91,12 +126,12 @@ def optimality(
 def _best(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[values.Guest]) -> Packing:
     """The packing of the rules or of the solver, and where it is not proven, that after exchanges between nodes."""
     found = _bounded(context, nodes, guests)
-    return found if found.proven or _is_trial(context) else _exchanged(nodes, _keys(guests), found)
+    return found if found.proven or _is_trial(context) else _exchanged(nodes, tuple(guests), found)
 
 
 def _bounded(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[values.Guest]) -> Packing:
     """The packing of the rules, or of the solver where that is better, with the highest bound of both."""
-    found = _packed(nodes, _keys(guests))
+    found = _packed(nodes, tuple(guests))
     if found.proven or _is_trial(context):
         return found
     from pinner.planning.packing import solver
@@ -105,7 +140,7 @@ def _bounded(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[
     if solve is None and not optimal:
         return found
     budget = context.request.solver_budget if optimal else _QUICK_BUDGET
-    return _improved(nodes, _keys(guests), budget, solve, quickly=not optimal)
+    return _improved(nodes, tuple(guests), budget, solve, quickly=not optimal)
 
 
 def _is_trial(context: Context) -> bool:
@@ -113,48 +148,32 @@ def _is_trial(context: Context) -> bool:
     return bool(context.replaced) and context.request.strategy != OPTIMAL
 
 
-def _keys(guests: Sequence[values.Guest]) -> _Keys:
-    return tuple((guest.id, guest.size, tuple(guest.ranks.items()), guest.memory) for guest in guests)
-
-
 @lru_cache(maxsize=32)
-def _packed(nodes: tuple[values.Node, ...], keys: _Keys) -> Packing:
-    """The packing of guests with these values by rules. One plan asks for the same packing several times."""
-    return pack(nodes, _guests(keys))
+def _packed(nodes: tuple[values.Node, ...], guests: tuple[values.Guest, ...]) -> Packing:
+    """The packing of guests by rules. One plan asks for the same packing several times."""
+    return pack(nodes, guests)
 
 
 @lru_cache(maxsize=32)
 def _improved(
-    nodes: tuple[values.Node, ...], keys: _Keys, budget: int, solve: "Minimise | None", *, quickly: bool
+    nodes: tuple[values.Node, ...],
+    guests: tuple[values.Guest, ...],
+    budget: int,
+    solve: "Minimise | None",
+    *,
+    quickly: bool,
 ) -> Packing:
     """The packing of the solver, where it is better."""
     from pinner.planning.packing.optimal import improved
 
-    return improved(nodes, _guests(keys), _packed(nodes, keys), budget, solve=solve, quickly=quickly)
+    return improved(nodes, guests, _packed(nodes, guests), budget, solve=solve, quickly=quickly)
 
 
-def _exchanged(nodes: tuple[values.Node, ...], keys: _Keys, start: Packing) -> Packing:
+def _exchanged(nodes: tuple[values.Node, ...], guests: tuple[values.Guest, ...], start: Packing) -> Packing:
     """The packing after exchanges between nodes."""
     from pinner.planning.packing.exchange import exchanged
 
-    return exchanged(nodes, _guests(keys), start)
-
-
-def _guests(keys: _Keys) -> list[values.Guest]:
-    return [values.Guest(name, size, dict(ranks), memory) for name, size, ranks, memory in keys]
-
-
-def _asked(context: Context, guest: Guest, free: FreeCores) -> values.Guest:
-    """The guest, with the nodes that have memory for it, from the nearest to its memory and devices on."""
-    snapshot, group, every = context.snapshot, context.groups(guest)[0], context.allocatable.nodes
-    if (preferences := free.preferences.get(guest.uuid)) is None:
-        preferences = free.preferences[guest.uuid] = node_choice.preferences(snapshot, guest, every)
-    nodes = node_choice.with_memory(snapshot, guest, group, every, free.memory)
-    ordered = {preference: rank for rank, preference in enumerate(sorted({preferences[node] for node in nodes}))}
-    ranks = {node: ordered[preferences[node]] for node in nodes}
-    # Huge pages are a resource of their own: whether they are enough is checked for each guest alone.
-    needed = 0 if guest.numa.page_kib else outstanding(guest, group)
-    return values.Guest(guest.uuid, len(plugged(guest)), ranks, needed)
+    return exchanged(nodes, guests, start)
 
 
 def _order(guest: values.Guest) -> tuple[int, str]:

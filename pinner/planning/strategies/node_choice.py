@@ -51,23 +51,27 @@ def choose(
     return min(fitting, key=rank)
 
 
-def preferences(snapshot: Snapshot, guest: Guest, nodes: Iterable[NodeId]) -> dict[NodeId, Preference]:
+def preferences(snapshot: Snapshot, guest: Guest, nodes: Collection[NodeId]) -> dict[NodeId, Preference]:
     """How good each node is for the guest, however full it is; lower is better: steps 2 to 4 of ``choose``."""
-    known, memory = snapshot.topology.node_by_id, memory_shares(guest)
-    devices = _device_shares(snapshot, guest) if guest.pci else {}
-    found = {}
-    for node in nodes:
-        away = _mean_distance(known, node, devices) if devices else 0.0
-        bare = node is not None and node in known and not known[node].memory_kib
-        found[node] = round(_mean_distance(known, node, memory) + away, _DIGITS), round(away, _DIGITS), bare
+    known = snapshot.topology.node_by_id
+    memory = _mean_distances(known, nodes, memory_shares(guest))
+    away = _mean_distances(known, nodes, _device_shares(snapshot, guest))
+    bare = {node for node, each in known.items() if not each.memory_kib}
+    return {
+        node: (round(memory[node] + away[node], _DIGITS), round(away[node], _DIGITS), node in bare) for node in nodes
+    }
+
+
+def _mean_distances(
+    known: Mapping[int, Node], nodes: Collection[NodeId], shares: Mapping[NodeId, float]
+) -> dict[NodeId, float]:
+    """The mean distance from each node's CPUs to these shares of memory or devices."""
+    parts = [(node, part) for node, part in shares.items() if node is not None]
+    found = dict.fromkeys(nodes, 0.0)
+    for node in nodes if parts else ():
+        if node is not None:
+            found[node] = sum([part * distance(known, node, other) for other, part in parts], 0.0)
     return found
-
-
-def _mean_distance(nodes: Mapping[int, Node], node: NodeId, shares: Mapping[NodeId, float]) -> float:
-    """The mean distance from the node's CPUs to these shares of memory or devices."""
-    if node is None:
-        return 0.0
-    return sum([part * distance(nodes, node, other) for other, part in shares.items() if other is not None], 0.0)
 
 
 def with_memory(
@@ -75,9 +79,8 @@ def with_memory(
 ) -> list[NodeId]:
     """The nodes that have memory for the vCPUs of the group."""
     needed, rest, page = memory_of(guest, group), outstanding(guest, group), guest.numa.page_kib
-    local = snapshot.topology.local_memory
-    large = [node for node in nodes if needed <= local.get(node, needed)]
-    return [node for node in large if balance.has_room(rest, node, page)]
+    local, room = snapshot.topology.local_memory, balance.rooms(page)
+    return [node for node in nodes if needed <= local.get(node, needed) and (not rest or rest <= room.get(node, rest))]
 
 
 def _fitting(
@@ -152,6 +155,8 @@ def memory_shares(guest: Guest) -> dict[NodeId, float]:
 
 
 def _device_shares(snapshot: Snapshot, guest: Guest) -> dict[NodeId, float]:
+    if not guest.pci:
+        return {}
     addresses = set(guest.pci)
     nodes = [device.node for device in snapshot.topology.devices if device.kind == "pci" and device.name in addresses]
     return {node: nodes.count(node) / len(nodes) for node in nodes if node is not None}
