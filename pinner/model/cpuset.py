@@ -7,9 +7,8 @@ Nova's exclusions (``0-7,^3``).
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache
 from itertools import compress, count
-from operator import or_
 from typing import Any
 
 from pinner.model.errors import Invalid
@@ -136,7 +135,10 @@ class CpuSet:
 
 def union(sets: Iterable[CpuSet]) -> CpuSet:
     """All the CPUs of all the sets."""
-    return CpuSet(reduce(or_, (cpus.bits for cpus in sets), 0))
+    bits = 0
+    for cpus in sets:
+        bits |= cpus.bits
+    return CpuSet(bits)
 
 
 def _each(bits: int) -> list[int]:
@@ -151,18 +153,14 @@ def _each(bits: int) -> list[int]:
 @lru_cache(maxsize=512)
 def _written(bits: int) -> str:
     """The kernel's list form. A snapshot writes the same few masks thousands of times."""
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in _runs(bits))
-
-
-def _runs(bits: int) -> Iterator[tuple[int, int]]:
-    """The first and the last number of each run of set bits."""
-    start = 0
+    runs, start = [], 0
     while bits:
         skipped = (bits & -bits).bit_length() - 1
         start, bits = start + skipped, bits >> skipped
         length = (~bits & (bits + 1)).bit_length() - 1
-        yield start, start + length - 1
+        runs.append(f"{start}" if length == 1 else f"{start}-{start + length - 1}")
         start, bits = start + length, bits >> length
+    return ",".join(runs)
 
 
 @lru_cache(maxsize=512)

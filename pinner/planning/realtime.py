@@ -34,6 +34,8 @@ def _processes(snapshot: Snapshot, request: Request, roles: Roles) -> Iterator[s
 def _guest(guest: Guest, planned: Mapping[int, CpuSet]) -> Iterator[str]:
     """Real-time vCPUs that share CPUs with their emulator threads, or with threads of any guest."""
     vcpus = [vcpu.thread for vcpu in guest.vcpus if vcpu.thread and vcpu.thread.realtime]
+    if not vcpus:
+        return
     masks = {thread.tid: planned.get(thread.tid, thread.affinity) for thread in vcpus}
     emulator = union(planned.get(thread.tid, thread.affinity) for thread in guest.emulator.threads)
     if both := union(masks.values()) & emulator:

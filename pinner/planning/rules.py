@@ -259,10 +259,10 @@ def _alone(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
     isolated = context.allocatable.isolated
     if not isolated:
         return
-    used = shared = CpuSet()
+    used = several = 0
     for want in wanted:
         if want.state is None:
-            shared |= used & want.cpus
-            used |= want.cpus
-    if shared := shared & isolated:
+            several |= used & want.cpus.bits
+            used |= want.cpus.bits
+    if shared := CpuSet(several) & isolated:
         yield f"isolated CPUs {shared} get several threads each, but the kernel does not balance their load"

@@ -73,9 +73,9 @@ class Crowd:
             by_mask[mask] = by_mask.get(mask, 0.0) + weight
         density: dict[int, float] = {}
         for mask, weight in by_mask.items():
-            possible = CpuSet(mask) & self.online
-            share = weight / max(len(possible), 1)
-            for cpu in possible:
+            possible = mask & self.online.bits
+            share = weight / max(possible.bit_count(), 1)
+            for cpu in CpuSet(possible):
                 density[cpu] = density.get(cpu, 0.0) + share
         return density
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
+from pinner.model.process import Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.objective.contention import Crowd
 from pinner.planning.objective.spread import GuestSpread, Need, Places, guests_terms
@@ -24,7 +25,8 @@ class Measured:
 class Measure:
     """A host, read once, so that several placements of its threads can be measured."""
 
-    guests: tuple[Guest, ...]
+    guests: tuple[tuple[Guest, tuple[Thread, ...]], ...]
+    """The guests, each with the threads of its vCPUs."""
     places: Places
     needs: Mapping[str, Need]
     """By the guests' UUIDs."""
@@ -35,21 +37,20 @@ class Measure:
         """Read a snapshot; ``busy_threshold`` is in per cent of one CPU."""
         places = Places.of(snapshot.topology)
         needs = {guest.uuid: places.need(guest) for guest in snapshot.guests}
-        return cls(snapshot.guests, places, needs, Crowd.of(snapshot, busy_threshold))
+        guests = tuple((guest, tuple(vcpu.thread for vcpu in guest.vcpus if vcpu.thread)) for guest in snapshot.guests)
+        return cls(guests, places, needs, Crowd.of(snapshot, busy_threshold))
 
     def measured(self, planned: Mapping[int, CpuSet]) -> Measured:
         """The placement with the affinities of ``planned`` (thread id to CPUs) and current ones for other threads.
 
         The time grows with the number of threads, and with the CPUs of each distinct affinity.
         """
-        spreads = {guest.uuid: self.places.spread(guest, _vcpu_masks(guest, planned)) for guest in self.guests}
+        spreads = {
+            guest.uuid: self.places.spread(guest, [planned.get(each.tid, each.affinity) for each in vcpus])
+            for guest, vcpus in self.guests
+        }
         return Measured(spreads, guests_terms(self.needs, spreads) | self.crowd.terms(planned))
 
     def values(self, planned: Mapping[int, CpuSet]) -> dict[str, float]:
         """The value of each term of tiers 2 to 7 of this placement."""
         return dict(self.measured(planned).values)
-
-
-def _vcpu_masks(guest: Guest, planned: Mapping[int, CpuSet]) -> list[CpuSet]:
-    threads = [vcpu.thread for vcpu in guest.vcpus if vcpu.thread]
-    return [planned.get(thread.tid, thread.affinity) for thread in threads]

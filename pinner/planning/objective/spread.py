@@ -83,11 +83,12 @@ class Places:
 
     def spread(self, guest: Guest, masks: Sequence[CpuSet]) -> GuestSpread:
         """Where the vCPUs of the guest may run with these affinities, one for each vCPU."""
-        distinct = Counter(mask.bits for mask in masks)
+        bits = [mask.bits for mask in masks]
+        distinct = set(bits)
         # vCPUs with the same CPUs, or with one CPU each, cover what these CPUs cover together.
-        alone = len(distinct) == len(masks) and all(bits.bit_count() == 1 for bits in distinct)
-        span = self.span(union(masks)) if alone or len(distinct) == 1 else self._joint(distinct)
-        memory = sum(kib / 1024 * self._distance(span, node) for node, kib in guest.memory_per_node.items() if kib)
+        alone = len(distinct) == len(bits) and all(each.bit_count() == 1 for each in bits)
+        span = self.span(union(masks)) if alone or len(distinct) == 1 else self._joint(Counter(bits))
+        memory = sum([kib / 1024 * self._distance(span, node) for node, kib in guest.memory_per_node.items() if kib])
         devices = self._remote_devices(guest, span.shares) if guest.pci else 0.0
         return GuestSpread(frozenset(span.shares), span.l3, span.cores, memory, devices)
 
