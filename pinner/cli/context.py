@@ -3,7 +3,6 @@
 import os
 import pwd
 import sys
-import uuid
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pinner.cli.output import console, plain_page, print_json
-from pinner.model.audit import Caller
 from pinner.model.errors import Invalid, NotFound
 from pinner.render import visible
 
@@ -21,6 +19,7 @@ if TYPE_CHECKING:  # a command imports only what it uses: see main
     from rich.console import Console
     from rich.table import Table
 
+    from pinner.model.audit import Caller
     from pinner.model.page import Page
     from pinner.service.protocol import Service
 
@@ -57,7 +56,11 @@ class Context:
     url: str
     token: str
     json: bool
-    caller: Caller
+
+    @cached_property
+    def caller(self) -> "Caller":
+        """The person at this terminal, for the audit trail. A command that opens no service needs none."""
+        return local_caller()
 
     @cached_property
     def out(self) -> "Console":
@@ -119,7 +122,6 @@ def make_context(options: Namespace) -> Context:
         url=url,
         token=_token(options.token_file),
         json=options.json,
-        caller=local_caller(),
     )
 
 
@@ -152,8 +154,12 @@ def reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def local_caller() -> Caller:
+def local_caller() -> "Caller":
     """The person at this terminal, for the audit trail."""
+    import uuid
+
+    from pinner.model.audit import Caller
+
     # Any user can set SUDO_USER. It is trusted only for root, because root has no need to forge it.
     user = os.environ.get("SUDO_USER", "") if os.geteuid() == 0 else ""
     try:

@@ -7,14 +7,18 @@ from pinner.model.plan import Basis, Plan, Roles
 from pinner.model.request import Request
 from pinner.model.used_cpus import emulator_cpus, vcpu_cpus
 from pinner.planning.context import Context
-from pinner.planning.irqs import with_irqs
-from pinner.planning.rings import with_rings
-from pinner.planning.rps import with_rps
-from pinner.planning.sysctls import with_sysctls
 
 
 def with_remedies(plan: Plan, context: Context) -> Plan:
     """The plan, with the interrupts, RPS, sysctls and rings for which its request asks. Raises Invalid."""
+    if not plan.request.remedies and not plan.request.fix:
+        return plan
+    # Imported here, because few requests ask for one of them.
+    from pinner.planning.irqs import with_irqs
+    from pinner.planning.rings import with_rings
+    from pinner.planning.rps import with_rps
+    from pinner.planning.sysctls import with_sysctls
+
     return with_rings(with_sysctls(with_rps(with_irqs(plan, context), context), context), context)
 
 
