@@ -127,7 +127,7 @@ class CpuSet:
         """Written as a string wherever a value is turned into JSON (pydantic calls this; nothing is imported)."""
         return {
             "type": "function-after",
-            "function": {"type": "no-info", "function": cls.parse},
+            "function": {"type": "no-info", "function": _read},
             "schema": handler(str),
             "serialization": {"type": "to-string"},
         }
@@ -164,7 +164,7 @@ def _written(bits: int) -> str:
 
 
 @lru_cache(maxsize=512)
-def _read(text: str, field: str) -> CpuSet:
+def _read(text: str, field: str = "cpus") -> CpuSet:
     """The CPUs of a list. A host's thousands of threads share a few masks: each is read once."""
     if len(text) > MAX_LENGTH:
         raise Invalid(field, text, f"{_GRAMMAR} of at most {MAX_LENGTH} characters; this one has {len(text)}")
