@@ -239,12 +239,13 @@ class Topology:
 
         Free memory, governors, devices and caches are not in it: a plan stays right when they change.
         """
+        cpus = sorted(self.cpus, key=lambda cpu: cpu.id)
         facts = [
             *(
                 f"cpu {c.id} {c.node} {c.socket} {c.die} {c.core} {c.siblings} {c.online} {c.isolated} {c.nohz_full}"
-                for c in sorted(self.cpus, key=lambda cpu: cpu.id)
+                for c in cpus
             ),
-            *(f"class {c.id} {c.core_class}" for c in sorted(self.cpus, key=lambda cpu: cpu.id) if c.core_class),
+            *(f"class {c.id} {c.core_class}" for c in cpus if c.core_class),
             *(f"node {n.id} {n.cpus} {sorted(n.distances.items())}" for n in sorted(self.nodes, key=lambda n: n.id)),
             self.kernel.command_line,
         ]

@@ -138,6 +138,8 @@ def reason(snapshot: Snapshot, guest: Guest, node: NodeId) -> str:
 
 def _near_memory(snapshot: Snapshot, shares: Mapping[NodeId, float], node: int) -> str:
     """The distance to the memory of a guest that has it on a node without CPUs, in words; empty for another guest."""
+    if not shares:
+        return ""
     nodes = snapshot.topology.node_by_id
     bare = [
         each for each in shares if each is not None and each in nodes and not nodes[each].cpus and nodes[node].distances
