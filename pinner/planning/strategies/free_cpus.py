@@ -51,7 +51,7 @@ class FreeCpus:
     def __init__(self, context: Context, pool: CpuSet) -> None:
         self.context = context
         self._isolate = context.request.smt == "isolate"
-        self._cores = {node: _cores(context, pool & cpus) for node, cpus in context.allocatable.nodes.items()}
+        self._cores = {node: tuple(_cores(context, pool & cpus)) for node, cpus in context.allocatable.nodes.items()}
         self._allowed = {node: union(cores) for node, cores in self._cores.items()}
         free = pool - _occupied(context)
         self._free = {node: free & cpus for node, cpus in context.allocatable.nodes.items()}

@@ -34,8 +34,6 @@ class Known:
 
     preferences: dict[tuple[object, ...], Mapping[NodeId, Preference]] = field(default_factory=dict)
     """How good each node is for guests with the same shares of memory and the same devices, however full it is."""
-    nodes: dict[tuple[NodeId, CpuSet, int | None], values.Node] = field(default_factory=dict)
-    """The nodes by their id, free CPUs and free memory."""
     guests: dict[tuple[str, _Memory], values.Guest] = field(default_factory=dict)
     """The guests by UUID and by the free memory of all nodes."""
 
@@ -44,32 +42,20 @@ class Known:
 class FreeCores:
     """The cores of a pool by node, which of their CPUs are free, and the free memory."""
 
-    cores: Mapping[NodeId, Sequence[CpuSet]]
+    cores: Mapping[NodeId, tuple[CpuSet, ...]]
     free: Mapping[NodeId, CpuSet]
     memory: MemoryBalance
     known: Known
 
     def nodes(self, context: Context) -> tuple[values.Node, ...]:
         """The nodes of a packing."""
-        found, known = [], self.known.nodes
-        for node in self.cores:
-            key = node, self.free[node], self.memory.room(node)
-            if key not in known:
-                known[key] = values.Node(node, self._domains(context, node), key[2])
-            found.append(known[key])
-        return tuple(found)
-
-    def _domains(self, context: Context, node: NodeId) -> tuple[values.Domain, ...]:
-        """The L3 domains of a node. With smt ``isolate``, a core counts as its lowest CPU, if all its CPUs are free."""
         l3, isolate = context.snapshot.topology.l3_by_cpu, context.request.smt == "isolate"
-        domains: dict[int | None, list[values.Core]] = {}
-        for core in self.cores[node]:
-            free = core.bits & self.free[node].bits
-            begun = free != core.bits
-            if free and not (isolate and begun):
-                free = free & -free if isolate else free
-                domains.setdefault(l3[core.lowest], []).append(values.Core(free, begun))
-        return tuple(values.Domain(tuple(each)) for each in domains.values())
+        return tuple(
+            _node(
+                node, cores, tuple(l3[core.lowest] for core in cores), self.free[node], self.memory.room(node), isolate
+            )
+            for node, cores in self.cores.items()
+        )
 
     def guests(self, context: Context, guests: Iterable[Guest]) -> list[values.Guest]:
         """The guests of a packing."""
@@ -146,6 +132,26 @@ def _bounded(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[
 def _is_trial(context: Context) -> bool:
     """Whether the answer is one of the many that are compared for a move: there the rules are good enough."""
     return bool(context.replaced) and context.request.strategy != OPTIMAL
+
+
+@lru_cache(maxsize=128)
+def _node(
+    node: NodeId,
+    cores: tuple[CpuSet, ...],
+    caches: tuple[int | None, ...],
+    free: CpuSet,
+    memory: int | None,
+    isolate: bool,
+) -> values.Node:
+    """A node of a packing; ``caches`` has the L3 domain of each core. With smt ``isolate``, a core counts as its lowest
+    CPU, if all its CPUs are free. The answers that a plan compares have many nodes in common."""
+    domains: dict[int | None, list[values.Core]] = {}
+    for core, cache in zip(cores, caches, strict=True):
+        here = core.bits & free.bits
+        begun = here != core.bits
+        if here and not (isolate and begun):
+            domains.setdefault(cache, []).append(values.Core(here & -here if isolate else here, begun))
+    return values.Node(node, tuple(values.Domain(tuple(each)) for each in domains.values()), memory)
 
 
 @lru_cache(maxsize=32)
