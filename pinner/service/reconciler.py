@@ -127,7 +127,7 @@ class Reconciler:
         refusals: list[PinnerError] = []
         known: set[Group] = set()
         with self._locks[host]:
-            self._trials.settle(host, self._policies.find(host))
+            self._trials.store_verdicts(host, self._policies.find(host))
             while True:
                 try:
                     return self._attempt(host, measurement, cause)

@@ -62,7 +62,7 @@ class TrialKeeper:
         self._now = now
         self._failures = Repeated(LOG)
 
-    def settle(self, host: str, policy: Policy | None) -> None:
+    def store_verdicts(self, host: str, policy: Policy | None) -> None:
         """Store the verdicts of the probes that have ended. After ``worse``, the policy proposes."""
         if policy is None or not policy.probe_first:
             return
