@@ -84,7 +84,7 @@ def compose(
     outcomes = OutcomeKeeper(hosts, policies, runs, store, now)
     timing = timing or Timing(now)
     probes = ProbeManager(hosts, policies, runs, store, new_id, outcomes.require_measured, timing)
-    trials = TrialKeeper(hosts, policies, plans, probes, store, now)
+    trials = TrialKeeper(hosts, policies, plans, probes, store, outcomes.watched, now)
     reconciler = Reconciler(hosts, policies, plans, runs, store, now, new_id, sample_seconds, repacks, trials)
     guest_events = GuestEventHandler(hosts, reconciler, store, now, migration)
     exclusions = GuestExclusions(hosts, store, now)

@@ -11,6 +11,7 @@ from pinner.model.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS, Run
 from pinner.model.measures import ROWS
 from pinner.model.objective import Term
 from pinner.model.outcome import MEASURES, ObservedMeasure, RunOutcome, Watch
+from pinner.model.page import PageRequest
 from pinner.outcome.samples import observed, samples
 from pinner.outcome.watch import worse
 from pinner.repeated import Repeated
@@ -28,6 +29,12 @@ LATE = timedelta(seconds=3 * min(ROWS))
 
 KEPT = timedelta(days=1)
 """For so long, the outcome of an older run is stored: after a day, its steps would be longer than the span."""
+
+WATCHED = timedelta(seconds=MAX_WATCH_SECONDS) + timedelta(minutes=6)
+"""After this time, the watch of a run is over: a server that looks later ends it."""
+
+_LATEST = 50
+"""How many of the latest runs of a host are read to find one that is watched."""
 
 
 class OutcomeKeeper:
@@ -70,6 +77,15 @@ class OutcomeKeeper:
         histories = self._hosts.agent(host).measures(now - SPAN, now, min(ROWS), "")
         if not samples(histories, (), min(ROWS)):
             raise NotFound("measures", f"of host {host} in the last {SPAN.seconds // 60} minutes")
+
+    def watched(self, host: str) -> str:
+        """The run of the host that is undone if its watch finds it worse; empty: there is none. Another run would end
+        the watch."""
+        latest = self._store.runs.list(host, PageRequest(_LATEST)).items
+        watched = (each for each in latest if each.undo_if_worse and each.state in ("applied", "applied_partly"))
+        # No server looks at a run that ended long ago.
+        due = (each for each in watched if each.ended_at is None or self._now() - each.ended_at <= WATCHED)
+        return next((each.id for each in due if self._store.outcomes.watch(each.id) is None), "")
 
     def make_pass(self) -> None:
         """Look at each run that is watched, and store each outcome that is complete."""

@@ -11,9 +11,7 @@ from pinner.model.audit import POLICY_ACTOR, Caller
 from pinner.model.backoff import Backoff
 from pinner.model.change import PlannedChange, TargetKey
 from pinner.model.errors import NotFound, PinnerError
-from pinner.model.journal import MAX_WATCH_SECONDS
 from pinner.model.measures import HOST, ROWS
-from pinner.model.page import PageRequest
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.probe import Probe
@@ -35,13 +33,6 @@ ACTIVITY = timedelta(minutes=5)
 """The time before the probe in which the CPU use of a guest is its activity."""
 
 
-WATCHED = timedelta(seconds=MAX_WATCH_SECONDS) + timedelta(minutes=6)
-"""After this time, the watch of a run is over: a server that looks later ends it."""
-
-_LATEST = 50
-"""How many of the latest runs of a host are read to find one that is watched."""
-
-
 class TrialKeeper:
     """The trials of all hosts. Nothing is kept in memory: after a restart, a server goes on."""
 
@@ -52,13 +43,16 @@ class TrialKeeper:
         plans: PlanMaker,
         probes: ProbeManager,
         store: Store,
+        watched_run: Callable[[str], str],
         now: Callable[[], datetime],
     ) -> None:
+        """``watched_run`` returns the run of a host whose watch a probe would end; empty: there is none."""
         self._hosts = hosts
         self._policies = policies
         self._plans = plans
         self._probes = probes
         self._store = store
+        self._watched_run = watched_run
         self._now = now
         self._failures = Repeated(LOG)
 
@@ -132,7 +126,7 @@ class TrialKeeper:
             probed = {change.target.key for change in new} - skipped.keys()
             if any(change.target.key not in probed for change in left.changes):
                 return Waiting("", None, 0, "the changes whose kinds are tested are made first")
-            if watched := self._watched(host):
+            if watched := self._watched_run(host):
                 return Waiting("", None, 0, f"the guests are watched after run {watched}")
             plan = canary_plan(left, probed, self._uses(host), seen.placement)
             if not plan.changes:
@@ -145,14 +139,6 @@ class TrialKeeper:
             return Waiting("", None, 0, f"no probe can begin: {error}")
         self._failures.over(f"host {host}: the probe of its policy begins")
         return _tested_by(begun)
-
-    def _watched(self, host: str) -> str:
-        """The run of the policy whose watch a probe would end; empty: there is none."""
-        latest = self._store.runs.list(host, PageRequest(_LATEST)).items
-        watched = (each for each in latest if each.undo_if_worse and each.state in ("applied", "applied_partly"))
-        # No server looks at a run that ended long ago.
-        due = (each for each in watched if each.ended_at is None or self._now() - each.ended_at <= WATCHED)
-        return next((each.id for each in due if self._store.outcomes.watch(each.id) is None), "")
 
     def _uses(self, host: str) -> dict[str, float]:
         """The mean CPU use of each guest, by UUID. 100 is one CPU."""
