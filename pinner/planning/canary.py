@@ -1,9 +1,10 @@
 """The plan that a policy probes before it makes a kind of change that is new on a host. Pure."""
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from pinner.model.change import PlannedChange, TargetKey
-from pinner.model.groups import are_independent, group_of
+from pinner.model.groups import Group, are_independent, group_of
 from pinner.model.placement import Placement
 from pinner.model.plan import Plan
 from pinner.model.trial import ChangeKind, change_kind
@@ -20,10 +21,15 @@ def untested(plan: Plan, tested: Collection[ChangeKind]) -> tuple[PlannedChange,
 
 
 def canary_plan(
-    plan: Plan, probed: Collection[TargetKey], uses: Mapping[str, float], placement: Placement | None
+    plan: Plan,
+    probed: Collection[TargetKey],
+    uses: Mapping[str, float],
+    placement: Placement | None,
+    failures: Mapping[Group, int] = MappingProxyType({}),
 ) -> Plan:
-    """The plan with the changes of the ``probed`` targets only, and of these guests only those of one: the guest with
-    the highest CPU use (``uses``, by UUID), and of equal ones the first by UUID.
+    """The plan with the changes of the ``probed`` targets only, and of these guests only those of one: the guest that
+    failed least often (``failures``), of these the guest with the highest CPU use (``uses``, by UUID), and of equal
+    ones the first by UUID.
 
     A guest that needs the CPU of another guest cannot be moved alone. Where that is so for each guest, and where the
     plan changes the host itself, the plan has the changes of all guests.
@@ -33,7 +39,7 @@ def canary_plan(
     if not are_independent(whole.changes):
         return whole
     groups = {group_of(each.target): each.target.owner for each in whole.changes if _is_of_a_guest(each)}
-    for group in sorted(groups, key=lambda group: (-uses.get(groups[group], 0.0), groups[group])):
+    for group in sorted(groups, key=lambda each: (failures.get(each, 0), -uses.get(groups[each], 0.0), groups[each])):
         beside = {
             each.target.key: _NOT_PROBED
             for each in whole.changes

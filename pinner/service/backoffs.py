@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
+from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.backoff import Backoffs
 from pinner.model.drift import Drift
-from pinner.model.groups import Group
+from pinner.model.groups import Group, group_name
 from pinner.planning.placement import backoff
+from pinner.service.failures import Failures
 from pinner.store.repositories import Store
 
 
@@ -16,6 +18,7 @@ class HostBackoffs:
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._table = store.backoffs
+        self._audit = store.audit
         self._now = now
 
     def of(self, host: str) -> Backoffs:
@@ -27,6 +30,16 @@ class HostBackoffs:
         """Count for each corrected drift how often its target has drifted; returns the new backoffs."""
         found = tuple(drifts)
         return self._changed(host, lambda stored, now: backoff.after_reconcile(found, stored, now))
+
+    def back_off(self, host: str, failures: Failures, caller: Caller) -> Backoffs:
+        """Skip these guests and processes for a while, and write that to the audit trail; returns the new backoffs."""
+        backoffs = self.failed(host, {group: error for group, (_, error) in failures.items()})
+        for group, (target, error) in failures.items():
+            until = backoffs[group].backoff_until.isoformat(timespec="seconds")
+            result = f"attempt {backoffs[group].times} failed, skipped until {until}: {error}"
+            event = audit_event(caller, self._now(), AuditAction.DRIFT_BACKOFF, host, group_name(target), result)
+            self._audit.append(event)
+        return backoffs
 
     def failed(self, host: str, errors: Mapping[Group, str]) -> Backoffs:
         """Count for each group that it could not be placed; returns the new backoffs."""

@@ -20,6 +20,7 @@ from pinner.model.probe import WASH_OUT_SECONDS, Probe, ProbeState
 from pinner.model.snapshot import Snapshot
 from pinner.outcome import probing
 from pinner.outcome.samples import control_use, samples
+from pinner.service.backoffs import HostBackoffs
 from pinner.service.hosts import Hosts
 from pinner.service.policies import HostPolicies, revision
 from pinner.service.probe_switches import Switches, put_back
@@ -108,7 +109,7 @@ class ProbeExecution:
         self._probes = store.probes
         self._timing = timing
         self._stop = stop
-        self._switches = Switches(runs, probe, self._pause)
+        self._switches = Switches(runs, probe, self._pause, HostBackoffs(store, timing.now))
         self._guests = changed_guests(plan)
         self._events: tuple[HostEvent, ...] = ()
         """The events of the windows that are not judged yet."""

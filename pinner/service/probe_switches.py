@@ -9,6 +9,8 @@ from pinner.model.journal import ApplyOptions, Run
 from pinner.model.outcome import Arm
 from pinner.model.page import MAX_LIMIT, PageRequest
 from pinner.model.probe import Probe
+from pinner.service.backoffs import HostBackoffs
+from pinner.service.failures import failures_of
 from pinner.service.runs import RunManager
 
 T = TypeVar("T")
@@ -20,9 +22,10 @@ BUSY_TRIES = 30
 class Switches:
     """Places the host of one probe as planned, and back as it was."""
 
-    def __init__(self, runs: RunManager, probe: Probe, pause: Callable[[float], None]) -> None:
-        """``pause`` waits for some seconds."""
+    def __init__(self, runs: RunManager, probe: Probe, pause: Callable[[float], None], backoffs: HostBackoffs) -> None:
+        """``pause`` waits for some seconds. ``backoffs`` count what the probe of a policy cannot place."""
         self._runs = runs
+        self._backoffs = backoffs
         self._probe = probe
         self._pause = pause
         self._caller = Caller(probe.actor, probe.mark, "")
@@ -46,10 +49,17 @@ class Switches:
         )
         run = _ended(self._runs, begun)
         if run.state != "applied":
+            self._back_off(run)
             raise RunConflict(run.id, run.state, f"the plan is not placed: {run.error}")
         if not self._runs.entries(run.id):
             raise RunConflict(run.id, run.state, "it changed nothing: the host is as planned already")
         return run
+
+    def _back_off(self, run: Run) -> None:
+        """Let the guests and processes that the run of a policy could not place back off: its next probe tests
+        another guest."""
+        if self._probe.policy and (failures := failures_of(self._runs.entries(run.id))):
+            self._backoffs.back_off(run.host, failures, self._caller)
 
     def _patiently(self, start: Callable[[], T]) -> T:
         for _ in range(BUSY_TRIES):

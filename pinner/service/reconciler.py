@@ -15,7 +15,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import NovaConflict, PinnerError, PreconditionFailed, Refused, StalePlan
 from pinner.model.event import HostEvent
-from pinner.model.groups import Group, group_name, group_of, is_of_the_host
+from pinner.model.groups import Group, group_of, is_of_the_host
 from pinner.model.journal import Run
 from pinner.model.placement import Placement
 from pinner.model.plan import Plan
@@ -28,7 +28,7 @@ from pinner.planning.placement.drift import OTHERS, reasoned
 from pinner.planning.placement.record import record
 from pinner.planning.release import release
 from pinner.service.backoffs import HostBackoffs
-from pinner.service.failures import Failures, are_of_the_host, failures_of, moving_targets
+from pinner.service.failures import are_of_the_host, failures_of, moving_targets
 from pinner.service.hosts import Hosts
 from pinner.service.observation import Observation, Observer, unplaced
 from pinner.service.plans import PlanMaker
@@ -137,7 +137,7 @@ class Reconciler:
                     moving = {group: why for group, why in moving_targets(refusals).items() if group not in known}
                     if len(refusals) >= (MAX_ATTEMPTS if moving else ATTEMPTS):
                         raise
-                self._back_off(host, moving, self._caller(cause))
+                self._backoffs.back_off(host, moving, self._caller(cause))
                 known |= moving.keys()
 
     def _caller(self, cause: str) -> Caller:
@@ -191,7 +191,7 @@ class Reconciler:
         else:
             backoffs = self._backoffs.of(host)
         if failures:
-            backoffs = self._back_off(host, failures, caller)
+            backoffs = self._backoffs.back_off(host, failures, caller)
         others = {group_of(change.target) for change in wanted.changes} - failures.keys()
         if run.state == "undone" and failures and others and not are_of_the_host(failures):
             return None
@@ -256,15 +256,6 @@ class Reconciler:
                 until = state.backoff_until.isoformat(timespec="seconds")
                 result = f"{drift.detail or drift.cause}: reconciled {state.times} times, skipped until {until}"
                 self._record(caller, AuditAction.DRIFT_BACKOFF, host, str(drift.target), result)
-
-    def _back_off(self, host: str, failures: Failures, caller: Caller) -> Backoffs:
-        """Skip these guests and processes for a while, and write that to the audit trail; returns the new backoffs."""
-        backoffs = self._backoffs.failed(host, {group: error for group, (_, error) in failures.items()})
-        for group, (target, error) in failures.items():
-            until = backoffs[group].backoff_until.isoformat(timespec="seconds")
-            result = f"attempt {backoffs[group].times} failed, skipped until {until}: {error}"
-            self._record(caller, AuditAction.DRIFT_BACKOFF, host, group_name(target), result)
-        return backoffs
 
     def _report(self, host: str, seen: Observation) -> DriftReport:
         proposed = self._proposed.get(host)

@@ -11,6 +11,7 @@ from pinner.model.audit import POLICY_ACTOR, Caller
 from pinner.model.backoff import Backoff
 from pinner.model.change import PlannedChange, TargetKey
 from pinner.model.errors import NotFound, PinnerError
+from pinner.model.groups import group_of
 from pinner.model.measures import HOST, ROWS
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
@@ -20,6 +21,7 @@ from pinner.outcome.samples import control_use
 from pinner.planning.canary import canary_plan, untested
 from pinner.planning.planner import leave_out
 from pinner.repeated import Repeated
+from pinner.service.backoffs import HostBackoffs
 from pinner.service.hosts import Hosts
 from pinner.service.observation import Observation
 from pinner.service.plans import PlanMaker
@@ -54,6 +56,7 @@ class TrialKeeper:
         self._store = store
         self._watched_run = watched_run
         self._now = now
+        self._backoffs = HostBackoffs(store, now)
         self._failures = Repeated(LOG)
 
     def store_verdicts(self, host: str, policy: Policy | None) -> None:
@@ -87,12 +90,13 @@ class TrialKeeper:
         new = untested(plan, [each.kind for each in trials if each.judgement in KEEPING])
         if not new:
             return {}, None
-        found = self._under_way(trials) or self._begun(host, seen, trials, new, skipped, caller)
+        found = self._under_way(host, trials) or self._begun(host, seen, trials, new, skipped, caller)
         found = replace(found, changes=len(new))
         return dict.fromkeys((change.target.key for change in new), f"it waits: {found.why}"), found
 
-    def _under_way(self, trials: Iterable[Trial]) -> Waiting | None:
-        """The probe of the host's trials that has not ended, or the back-off after one without a verdict."""
+    def _under_way(self, host: str, trials: Iterable[Trial]) -> Waiting | None:
+        """The probe of the host's trials that has not ended, or the back-off after one without a verdict. The probe of
+        a guest that could not be placed has none: the guest backs off itself, and no other one waits for it."""
         for trial in trials:
             if trial.judgement is not None or (probe := self._probe(trial.probe)) is None:
                 continue
@@ -100,12 +104,22 @@ class TrialKeeper:
                 return _tested_by(probe)
             if probe.outcome is not None:
                 return Waiting("", None, 0, f"the verdict of probe {probe.id} is not stored yet")
+            if probe.state == "failed" and self._backs_off_itself(host, probe):
+                continue
             until = Backoff(trial.attempts, probe.ended_at, probe.state).backoff_until
             # A clock that was set back makes no back-off longer.
             if probe.ended_at <= self._now() < until:
                 why = f"probe {probe.id} is {probe.state}: {probe.why}"
                 return Waiting("", until, 0, f"{why}; the next one begins after {until.isoformat(timespec='seconds')}")
         return None
+
+    def _backs_off_itself(self, host: str, probe: Probe) -> bool:
+        """Whether a guest or process of the probe backs off because the probe could not place it."""
+        with suppress(NotFound):  # the plan may be purged
+            groups = {group_of(change.target) for change in self._store.plans.get(probe.plan).changes}
+            backoffs = self._backoffs.of(host)
+            return any(each.error and each.last >= probe.started_at for key, each in backoffs.items() if key in groups)
+        return False
 
     def _begun(
         self,
@@ -128,7 +142,8 @@ class TrialKeeper:
                 return Waiting("", None, 0, "the changes whose kinds are tested are made first")
             if watched := self._watched_run(host):
                 return Waiting("", None, 0, f"the guests are watched after run {watched}")
-            plan = canary_plan(left, probed, self._uses(host), seen.placement)
+            failures = {group: each.times for group, each in self._backoffs.of(host).items() if each.error}
+            plan = canary_plan(left, probed, self._uses(host), seen.placement, failures)
             if not plan.changes:
                 return Waiting("", None, 0, "no probe has tested such changes yet, and none of them is possible now")
             self._plans.keep(seen.snapshot, plan, caller)

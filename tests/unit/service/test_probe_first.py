@@ -520,3 +520,80 @@ def test_a_clock_that_is_set_back_delays_no_probe(parts, host):
     report = reconciled(parts)
     parts.probes.wait(report.waiting.probe)
     assert (reconciled(parts).waiting, host.placed()) == (None, {"g1", "g2"})
+
+
+# -- a guest that cannot be placed --
+
+
+def worked(parts, host):
+    """Let the policy work until nothing waits, for an hour at most; returns the last report."""
+    report = None
+    for _ in range(30):
+        report = reconciled(parts)
+        if report.waiting is None:
+            return report
+        if report.waiting.probe:
+            parts.probes.wait(report.waiting.probe)
+        else:
+            host.at += timedelta(seconds=120)
+            host.passed += 120
+    return report
+
+
+def test_a_guest_that_cannot_be_placed_does_not_hold_up_the_others(parts, host):
+    host.agent.failing[BUSY.uuid] = "the guest hangs"
+    parts.service.set_policy(HOST, PROBING, ANN)
+    worked(parts, host)
+    assert [(each.guests, each.state) for each in probes(parts)] == [(("g2",), "failed"), (("g1",), "ended")]
+    assert (host.placed(), host.moved_process()) == ({"g1"}, True)
+    host.agent.failing.clear()
+    host.at += timedelta(minutes=1)
+    reconciled(parts)
+    assert host.placed() == {"g1", "g2"}
+
+
+def test_a_guest_that_cannot_be_placed_backs_off_with_the_true_cause(parts, host):
+    host.agent.failing[BUSY.uuid] = "the guest hangs"
+    failed = probed(parts)
+    report = parts.service.drift(HOST)
+    assert {(each.cause, each.detail) for each in report.drifts if each.target.owner == BUSY.uuid} == {
+        ("failed", "the guest hangs")
+    }
+    assert all(each.backoff_until is None for each in report.drifts if each.target.owner != BUSY.uuid)
+    (record,) = records(parts, "drift.backoff")
+    assert (record.subject, record.actor, record.origin) == ("guest g2", "policy", failed.mark)
+    assert record.result.startswith("attempt 1 failed, skipped until ")
+    assert record.result.endswith(": the guest hangs")
+
+
+def test_guests_that_cannot_be_placed_do_not_take_turns_for_ever(parts, host):
+    host.agent.failing |= dict.fromkeys((BUSY.uuid, CALM.uuid), "the guest hangs")
+    host.start(NEW)
+    parts.service.set_policy(HOST, PROBING, ANN)
+    worked(parts, host)
+    assert [each.guests for each in probes(parts)] == [("g2",), ("g1",), ("g3",)]
+    assert (host.placed(), host.moved_process()) == ({"g3"}, True)
+
+
+def test_a_guest_that_cannot_be_placed_backs_off_for_longer_each_time(parts, host):
+    """No other guest could be the canary, and no process waits."""
+    host.agent.taken = replace(host.agent.taken, guests=(BUSY,), processes=())
+    host.agent.failing[BUSY.uuid] = "the guest hangs"
+    gaps = []
+    for _ in range(4):
+        failed = probed(parts)
+        assert reconciled(parts).waiting.probe == ""
+        (until,) = {each.backoff_until for each in parts.service.drift(HOST).drifts if each.target.owner == BUSY.uuid}
+        gaps.append((until - failed.ended_at).total_seconds())
+        host.at = until
+    assert gaps == [5, 10, 20, 40]
+
+
+def test_the_probe_of_a_person_makes_no_guest_back_off(parts, host):
+    parts.service.set_policy(HOST, replace(PROBING, mode="propose"), ANN)
+    host.agent.failing[BUSY.uuid] = "the guest hangs"
+    begun = parts.service.probe(reconciled(parts).proposed, 6, 30, ANN)
+    parts.probes.wait(begun.id)
+    assert parts.service.probe_by_id(begun.id).state == "failed"
+    assert records(parts, "drift.backoff") == []
+    assert {each.cause for each in parts.service.drift(HOST).drifts} == {"arrived", "busy"}
