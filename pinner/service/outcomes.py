@@ -2,11 +2,22 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.errors import Invalid, NotFound, PinnerError, PolicyConflict, RunConflict
+from pinner.model.errors import (
+    Busy,
+    HostBusy,
+    HostUnreachable,
+    Invalid,
+    NotFound,
+    Overloaded,
+    PinnerError,
+    RunConflict,
+    StoreUnavailable,
+)
 from pinner.model.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS, Run
 from pinner.model.measures import ROWS
 from pinner.model.objective import Term
@@ -32,6 +43,9 @@ KEPT = timedelta(days=1)
 
 WATCHED = timedelta(seconds=MAX_WATCH_SECONDS) + timedelta(minutes=6)
 """After this time, the watch of a run is over: a server that looks later ends it."""
+
+_OVER_LATER = (HostUnreachable, HostBusy, Busy, Overloaded, StoreUnavailable)
+"""The errors after which a rollback may succeed later. After any other one the watch ends, and a person decides."""
 
 _LATEST = 50
 """How many of the latest runs of a host are read to find one that is watched."""
@@ -84,23 +98,22 @@ class OutcomeKeeper:
         latest = self._store.runs.list(host, PageRequest(_LATEST)).items
         watched = (each for each in latest if each.undo_if_worse and each.state in ("applied", "applied_partly"))
         # No server looks at a run that ended long ago.
-        due = (each for each in watched if each.ended_at is None or self._now() - each.ended_at <= WATCHED)
-        return next((each.id for each in due if self._store.outcomes.watch(each.id) is None), "")
+        due = (each for each in watched if each.ended_at is None or abs(self._now() - each.ended_at) <= WATCHED)
+        return next((each.id for each in due if _goes_on(self._store.outcomes.watch(each.id))), "")
 
     def make_pass(self) -> None:
         """Look at each run that is watched, and store each outcome that is complete."""
         for host in self._hosts.names():
             setback = self._policies.setback(host)
             for run in self._store.outcomes.due(host, self._now() - KEPT, setback.run if setback else ""):
-                try:
-                    self._keep(run)
-                    self._failures.over("the outcomes of runs are stored again")
-                except PinnerError as error:  # the other runs do not depend on it
-                    self._failures.warn("the outcome of run %s is not stored: %s", run.id, error)
+                for keep in (self._look, self._keep_observed):
+                    try:
+                        keep(run)
+                        self._failures.over("the outcomes of runs are stored again")
+                    except PinnerError as error:  # the other runs do not depend on it
+                        self._failures.warn("the outcome of run %s is not stored: %s", run.id, error)
 
-    def _keep(self, run: Run) -> None:
-        if run.watch_seconds and self._store.outcomes.watch(run.id) is None:
-            self._look(run)
+    def _keep_observed(self, run: Run) -> None:
         if self._store.outcomes.observed(run.id) is None and (found := self._observed(run)).is_final:
             self._store.outcomes.put_observed(found)
 
@@ -134,22 +147,23 @@ class OutcomeKeeper:
     def _watch(self, run: Run) -> Watch | None:
         if not run.watch_seconds:
             return None
-        stored = self._store.outcomes.watch(run.id)
-        return stored or Watch("watching", self._now(), f"the guests are watched for {run.watch_seconds} s")
+        if (stored := self._store.outcomes.watch(run.id)) is None:
+            return Watch("watching", self._now(), f"the guests are watched for {run.watch_seconds} s")
+        return replace(stored, why=f"{stored.why}; it is not undone yet") if _goes_on(stored) else stored
 
     def _look(self, run: Run) -> None:
         """Look at the watched run once. Its guard follows from the stored measures, so that a restart of the server
         ends no watch."""
-        if run.ended_at is None:
+        stored = self._store.outcomes.watch(run.id)
+        if not run.watch_seconds or run.ended_at is None or not _goes_on(stored):
             return
         until = run.ended_at + timedelta(seconds=run.watch_seconds) + LATE
-        now, setback = self._now(), self._policies.setback(run.host)
-        known = setback.why if setback is not None and setback.run == run.id else ""
+        now, known = self._now(), stored.why if stored else self._setback(run)
         if (ended := self._without_a_look(run, until, now, known)) is not None:
             self._end_watch(run, ended)
             return
         if known:
-            self._end_worse(run, known)
+            self._undo(run, known)
             return
         sides = self._sides.watched(run, timedelta(seconds=run.watch_seconds) + LATE)
         if found := worse(sides.before, sides.after):
@@ -158,15 +172,24 @@ class OutcomeKeeper:
         elif now >= until or sides.why:
             self._end_watch(run, _undecided(sides, now))
 
+    def _setback(self, run: Run) -> str:
+        """Why the policy that made the run was set back because of it; empty: it was not."""
+        setback = self._policies.setback(run.host)
+        return setback.why if setback is not None and setback.run == run.id else ""
+
     def _without_a_look(self, run: Run, until: datetime, now: datetime, known: str) -> Watch | None:
         """The end of a watch that cannot go on; None where it goes on. ``known``: why the run is worse, where a server
         has found that already; then it is never too late to undo the run."""
         if run.state not in ("applied", "applied_partly"):
-            undo = next((each for each in self._sides.latest(run.host) if each.undoes == run.id), None)
+            undos = (each for each in self._sides.latest(run.host) if each.undoes == run.id and each.state != "failed")
+            undo = next(undos, None)
             if undo is not None and undo.origin == _origin(run):
                 why = known or "worse than before the run; the server ended before it stored why"
                 return Watch("worse", now, why, undo.id)
-            return Watch("stopped", now, f"the run is {run.state}, by {undo.actor if undo else 'its own end'}")
+            why = f"the run is {run.state}, by {undo.actor if undo else 'its own end'}"
+            if known:
+                return Watch("worse", now, f"{known}; {why}", undo.id if undo else "")
+            return Watch("stopped", now, why)
         if now > until + SPAN and not known:
             late = (now - until).total_seconds()
             return Watch("stopped", now, f"no server looked in time: it is {late:.0f} s too late; nothing was undone")
@@ -177,32 +200,57 @@ class OutcomeKeeper:
             self._end_watch(run, Watch("worse", self._now(), why))
             return
         LOG.warning("run %s is rolled back: %s", run.id, why)
-        caller = Caller(run.actor, _origin(run), "")
         # The setback is stored before the rollback: an enforced policy would make the same change again at once.
-        self._policies.set_back(run, why, caller)
+        self._policies.set_back(run, why, _caller(run))
+        self._undo(run, why)
+
+    def _undo(self, run: Run, why: str) -> None:
+        """Start to roll back a run that is worse. The verdict is stored first: while the agent cannot undo the run, the
+        next pass tries again, however late it is. A person may have set the policy since, so it stays."""
+        self._runs.get(run.id)  # a purged run gets no verdict
+        if self._store.outcomes.watch(run.id) is None:
+            self._store.outcomes.put_watch(run.id, Watch("watching", self._now(), why))
+        self._require_ready(run)
         try:
-            undo = self._runs.rollback(run.id, caller)
-        except (RunConflict, PolicyConflict) as error:
+            undo = self._runs.rollback(run.id, _caller(run))
+        except _OVER_LATER:
+            raise
+        except PinnerError as error:
             again = self._sides.changed_again(run) if isinstance(error, RunConflict) else None
             if again is None:
                 self._end_watch(run, Watch("worse", self._now(), f"{why}; it cannot be undone: {error}"))
                 return
             # The watch stays open: the next pass rolls the run back, or the next one that stands in its way.
             LOG.warning("run %s is rolled back first: %s", again.id, error)
-            self._runs.rollback(again.id, caller)
+            self._runs.rollback(again.id, _caller(run))
         else:
             self._end_watch(run, Watch("worse", self._now(), why, undo.id))
 
+    def _require_ready(self, run: Run) -> None:
+        """Raises HostUnreachable or HostBusy where a rollback would be refused now. A refused one is a run of its own,
+        and after many of them nobody would see the runs before."""
+        with suppress(NotFound):
+            self._hosts.agent(run.host).run(run.id)
+        self._runs.require_idle(run.host)
+
     def _end_watch(self, run: Run, watch: Watch) -> None:
-        caller = Caller(run.actor, _origin(run), "")
         result = f"{watch.state}: {watch.why}" + (f"; run {watch.rollback} undoes it" if watch.rollback else "")
-        event = audit_event(caller, watch.at, AuditAction.RUN_WATCH, run.host, run.id, result)
+        event = audit_event(_caller(run), watch.at, AuditAction.RUN_WATCH, run.host, run.id, result)
         self._store.outcomes.put_watch(run.id, watch, event)
 
 
 def _origin(run: Run) -> str:
     """Where a rollback comes from that the watch of a run starts."""
     return f"the watch of run {run.id}"
+
+
+def _caller(run: Run) -> Caller:
+    return Caller(run.actor, _origin(run), "")
+
+
+def _goes_on(stored: Watch | None) -> bool:
+    """Whether a watch goes on, of which this state is stored."""
+    return stored is None or stored.state == "watching"
 
 
 def _notes(sides: Sides, measures: Iterable[ObservedMeasure], *, is_final: bool) -> Iterator[str]:

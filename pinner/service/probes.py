@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.errors import Blocked, HostBusy, Invalid, ProbeBusy
+from pinner.model.errors import Blocked, Invalid, ProbeBusy
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.probe import (
@@ -141,9 +141,7 @@ class ProbeManager:
     def _require_idle(self, host: str) -> None:
         for probe in self._store.probes.running(host):
             raise ProbeBusy(host, probe.id)
-        for run in self._store.runs.running():
-            if run.host == host and self._runs.get(run.id).state == "running":
-                raise HostBusy(host, run.id)
+        self._runs.require_idle(host)
 
     def _carry_out(self, probe: Probe, plan: Plan, caller: Caller, trials: tuple[Trial, ...]) -> None:
         """Store the probe before its first run, and carry it out in a thread."""

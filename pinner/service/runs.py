@@ -143,6 +143,12 @@ class RunManager:
         earlier = self._runs.last_change(run.host, [each.owner for each in targets])
         return f"; run {earlier} made the changes: roll that run back" if earlier else ""
 
+    def require_idle(self, host: str) -> None:
+        """Raises HostBusy where a run works on the host."""
+        for run in self._runs.running():
+            if run.host == host and self.get(run.id).state == "running":
+                raise HostBusy(host, run.id)
+
     def get(self, run_id: str) -> Run:
         """A run as it is now. Raises NotFound."""
         return self._copier.updated(self._runs.get(run_id))

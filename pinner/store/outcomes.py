@@ -16,6 +16,9 @@ from pinner.store.write import write
 _RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
 _COLUMNS = tables.outcomes.c
 
+_WATCHING = '"state":"watching"'
+"""A part of the stored text of a watch that goes on. No other field can have it: JSON escapes a quotation mark."""
+
 
 class Outcomes:
     """The outcomes of one database."""
@@ -35,28 +38,34 @@ class Outcomes:
         """Store the outcome of a run."""
         write(self._engine, lambda connection: _put(connection, outcome.run, "observed", codec.dump(outcome)))
 
-    def put_watch(self, run: str, watch: Watch, event: AuditEvent) -> None:
-        """Store the state of a run's watch with its audit record."""
+    def put_watch(self, run: str, watch: Watch, *events: AuditEvent) -> None:
+        """Store the state of a run's watch with its audit records."""
 
         def store(connection: Connection) -> None:
             _put(connection, run, "watch", codec.dump(watch))
-            append_events(connection, [event])
+            append_events(connection, events)
 
         write(self._engine, store)
 
     def due(self, host: str, since: datetime, also: str = "") -> tuple[Run, ...]:
         """The applies of a host that changed something, ended after ``since`` and have no stored outcome, and those
-        that are watched without a stored end; oldest first. The end of the run ``also`` may be earlier."""
+        that are watched without a stored end; oldest first. The end of the run ``also`` may be earlier, and so may that
+        of a run whose stored watch goes on."""
         runs = tables.runs.c
+        goes_on = and_(runs.undo_if_worse, _COLUMNS.watch.contains(_WATCHING))
         changed = select(tables.entries.c.run).where(tables.entries.c.run == runs.id).exists()
         is_open = or_(
-            _COLUMNS.run.is_(None), _COLUMNS.observed == "", and_(runs.watch_seconds > 0, _COLUMNS.watch == "")
+            _COLUMNS.run.is_(None), _COLUMNS.observed == "", and_(runs.watch_seconds > 0, _COLUMNS.watch == ""), goes_on
         )
         query = (
             select(*_RUN)
             .outerjoin(tables.outcomes, _COLUMNS.run == runs.id)
             .where(
-                runs.host == host, runs.kind == "apply", or_(runs.ended_at >= since, runs.id == also), changed, is_open
+                runs.host == host,
+                runs.kind == "apply",
+                or_(runs.ended_at >= since, runs.id == also, goes_on),
+                changed,
+                is_open,
             )
             .order_by(runs.seq)
         )

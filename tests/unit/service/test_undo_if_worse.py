@@ -415,3 +415,208 @@ def test_a_purged_run_leaves_the_setback(parts, store, clock, load):
     store.retention.purge_runs(clock.at + timedelta(days=1), lambda _: False)
     parts.outcomes.make_pass()
     assert parts.service.drift(HOST).setback.run == run.id
+
+
+def unreachable(*_):
+    raise HostUnreachable(HOST, "its agent does not answer")
+
+
+def two_worse(parts, clock, load, agent):
+    """Two runs of the policy. Both are found worse."""
+    other = guest(7, 1, cpus("0-15"))
+    agent.histories = Ring({GUEST.uuid: GUEST.name, other.uuid: other.name}, load)
+    load.worse_by = 200.0
+    first = enforced(parts)
+    load.others[other.uuid] = clock.at + timedelta(seconds=10)
+    passes(parts, clock, 10)
+    agent.taken = replace(agent.taken, guests=(*agent.taken.guests, other))
+    parts.reconciler.reconcile(HOST, "guest-started")
+    return first, runs(parts)[0]
+
+
+def test_two_worse_runs_of_an_agent_that_does_not_answer_for_long(parts, clock, load, agent, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(agent, "rollback", unreachable)
+        first, second = two_worse(parts, clock, load, agent)
+        passes(parts, clock, 50)
+        clock.at += timedelta(hours=1)
+        passes(parts, clock, 10)
+    passes(parts, clock, 30)
+    assert [parts.service.run(each.id).state for each in (first, second)] == ["rolled_back"] * 2
+
+
+def applied_by_a_person(parts):
+    plan = parts.service.plan(HOST, Request(), None, 0.0, ANN)
+    run = parts.service.apply(plan.id, ApplyOptions(watch_seconds=30, undo_if_worse=True), ANN)
+    wait_for_runs(parts)
+    return run
+
+
+def test_a_worse_run_of_a_person_whose_rollback_is_refused_for_long(parts, clock, load, agent, monkeypatch):
+    load.worse_by = 200.0
+    with monkeypatch.context() as patch:
+        patch.setattr(agent, "rollback", unreachable)
+        run = applied_by_a_person(parts)
+        passes(parts, clock, 50)
+        clock.at += timedelta(hours=1)
+        passes(parts, clock, 10)
+    passes(parts, clock, 30)
+    assert parts.service.run(run.id).state == "rolled_back"
+
+
+@pytest.mark.parametrize("seconds", [0, 5])
+def test_the_run_of_a_replaced_policy_does_not_set_the_new_one_back(parts, clock, load, seconds):
+    load.worse_by = 200.0
+    enforced(parts)
+    passes(parts, clock, seconds)
+    new = replace(UNDOING, request=Request(housekeeping="0-7"))
+    enforced(parts, new)
+    load.worse_by = 0.0
+    passes(parts, clock, 60)
+    assert parts.service.policy(HOST) == new
+
+
+# -- a verdict whose rollback is not possible yet --
+
+
+@pytest.fixture
+def waiting(restart, clock, load, agent, monkeypatch):
+    """Lets a run be found worse while the agent does not answer, and ends the server."""
+
+    def wait(make):
+        load.worse_by = 200.0
+        with monkeypatch.context() as patch, restart() as parts:
+            run = make(parts)
+            patch.setattr(agent, "rollback", unreachable)
+            passes(parts, clock, 30)
+            assert parts.service.outcome(run.id).watch.state == "watching"
+        return run
+
+    return wait
+
+
+MAKERS = pytest.mark.parametrize("make", [enforced, applied_by_a_person])
+
+
+@MAKERS
+@pytest.mark.parametrize("late", [timedelta(), timedelta(hours=1), timedelta(days=3)])
+def test_a_server_that_starts_later_knows_the_verdict(restart, clock, load, agent, waiting, make, late):
+    run = waiting(make)
+    clock.at += late
+    load.is_known = not late  # the steps of that time are gone
+    with restart() as parts:
+        watch = parts.service.outcome(run.id).watch
+        assert watch.why.startswith("worse than before the run, after 2 steps: run_delay; ")
+        passes(parts, clock, 10)
+        undo = runs(parts)[0]
+        watch = parts.service.outcome(run.id).watch
+        assert (watch.state, watch.why, watch.rollback) == (
+            "worse",
+            "worse than before the run, after 2 steps: run_delay",
+            undo.id,
+        )
+        assert (undo.undoes, is_placed(agent), len(records(parts, "run.watch"))) == (run.id, False, 1)
+
+
+def test_a_server_that_dies_before_it_stores_the_verdict_finds_it_again(
+    restart, store, clock, load, agent, monkeypatch
+):
+    load.worse_by = 200.0
+    with restart() as parts:
+        run = applied_by_a_person(parts)
+        killed_at(parts, clock, monkeypatch, store.outcomes, "put_watch")
+    with restart() as parts:
+        passes(parts, clock, 10)
+        assert (parts.service.outcome(run.id).watch.state, is_placed(agent)) == ("worse", False)
+
+
+@MAKERS
+def test_a_person_who_rolls_the_run_back_ends_the_watch_with_its_verdict(restart, clock, agent, waiting, make):
+    run = waiting(make)
+    with restart() as parts:
+        undo = parts.service.rollback(run.id, ANN)
+        wait_for_runs(parts)
+        passes(parts, clock, 10)
+        watch = parts.service.outcome(run.id).watch
+        assert (watch.state, watch.rollback, is_placed(agent)) == ("worse", undo.id, False)
+        assert watch.why == "worse than before the run, after 2 steps: run_delay; the run is rolled_back, by ann"
+
+
+def test_a_policy_that_is_deleted_meanwhile_ends_no_verdict(restart, clock, agent, waiting):
+    run = waiting(enforced)
+    with restart() as parts:
+        parts.service.delete_policy(HOST, ANN)
+        clock.at += timedelta(hours=2)
+        passes(parts, clock, 10)
+        assert (parts.service.outcome(run.id).watch.state, is_placed(agent)) == ("worse", False)
+        with pytest.raises(NotFound):
+            parts.service.policy(HOST)
+
+
+def test_a_policy_that_a_person_lets_enforce_meanwhile_stays(restart, clock, agent, waiting):
+    run = waiting(enforced)
+    with restart() as parts:
+        parts.service.set_policy(HOST, UNDOING, ANN)
+        passes(parts, clock, 10)
+        watch = parts.service.outcome(run.id).watch
+        assert (watch.state, watch.rollback, is_placed(agent)) == ("worse", "", True)
+        assert "; it cannot be undone: " in watch.why
+        assert (parts.service.policy(HOST), len(records(parts, "policy.set"))) == (UNDOING, 3)
+
+
+@MAKERS
+@pytest.mark.parametrize(
+    "error", [RunConflict("run-1", "applied", "the host was restarted since"), NotFound("run", "run-1")]
+)
+def test_an_agent_that_refuses_for_good_ends_the_watch(restart, clock, agent, waiting, monkeypatch, make, error):
+    run = waiting(make)
+
+    def refuse(*_):
+        raise error
+
+    with restart() as parts:
+        monkeypatch.setattr(agent, "rollback", refuse)
+        passes(parts, clock, 10)
+        count = len(runs(parts))
+        watch = parts.service.outcome(run.id).watch
+        why = f"worse than before the run, after 2 steps: run_delay; it cannot be undone: {error}"
+        assert (watch.state, watch.why, watch.rollback) == ("worse", why, "")
+        passes(parts, clock, 60)
+        assert len(runs(parts)) == count
+
+
+@MAKERS
+def test_an_agent_that_does_not_answer_gets_no_run_for_each_try(restart, clock, agent, waiting, monkeypatch, make):
+    waiting(make)
+    with restart() as parts:
+        before = len(runs(parts))
+        with monkeypatch.context() as patch:
+            patch.setattr(agent, "run", unreachable)
+            for _ in range(60):
+                clock.at += timedelta(seconds=5)
+                parts.outcomes.make_pass()
+        assert len(runs(parts)) == before
+        passes(parts, clock, 10)
+        assert not is_placed(agent)
+
+
+def test_a_run_that_is_purged_meanwhile_leaves_nothing(parts, store, clock, load, agent, monkeypatch):
+    """The purge comes between the search for the runs that are due and the look at them."""
+    load.worse_by = 200.0
+    monkeypatch.setattr(agent, "rollback", unreachable)
+    run = applied_by_a_person(parts)
+    for _ in range(6):
+        clock.at += timedelta(seconds=5)
+        parts.outcomes.make_pass()
+    assert store.outcomes.watch(run.id).state == "watching"
+    due = store.outcomes.due
+
+    def purge(*arguments):
+        found = due(*arguments)
+        assert store.retention.purge_runs(clock.at + timedelta(days=1), lambda _: False)
+        return found
+
+    monkeypatch.setattr(store.outcomes, "due", purge)
+    parts.outcomes.make_pass()
+    assert (store.outcomes.watch(run.id), store.outcomes.observed(run.id)) == (None, None)
+    assert records(parts, "run.watch") == []

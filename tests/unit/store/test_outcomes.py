@@ -37,3 +37,14 @@ def test_the_end_of_a_watch_replaces_an_earlier_one(engine):
     for state in ("worse", "stopped"):
         outcomes.put_watch("run-1", replace(WATCH, state=state), EVENT)
     assert outcomes.watch("run-1").state == "stopped"
+
+
+def test_a_run_whose_stored_watch_goes_on_is_due_however_old_it_is(engine):
+    runs, outcomes = Runs(engine), Outcomes(engine)
+    watched = make_run(state="applied", ended_at=NOON, watch_seconds=30, undo_if_worse=True)
+    runs.add(watched, make_entries())
+    outcomes.put_observed(OUTCOME)
+    outcomes.put_watch("run-1", Watch("watching", NOON, "worse than before the run"))
+    assert outcomes.due("h1", NOON + timedelta(days=30)) == (watched,)
+    outcomes.put_watch("run-1", replace(WATCH, why='it said "state":"watching"'), EVENT)
+    assert outcomes.due("h1", NOON) == ()
