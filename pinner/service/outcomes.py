@@ -147,8 +147,12 @@ class OutcomeKeeper:
     def _watch(self, run: Run) -> Watch | None:
         if not run.watch_seconds:
             return None
+        now = self._now()
         if (stored := self._store.outcomes.watch(run.id)) is None:
-            return Watch("watching", self._now(), f"the guests are watched for {run.watch_seconds} s")
+            # No pass looks at a run that ended long ago, or before the clock was set forward.
+            is_old = run.ended_at is not None and now - run.ended_at > KEPT and not self._setback(run)
+            ended = _out_of_time(run, now) if is_old else None
+            return ended or Watch("watching", now, f"the guests are watched for {run.watch_seconds} s")
         return replace(stored, why=f"{stored.why}; it is not undone yet") if _goes_on(stored) else stored
 
     def _look(self, run: Run) -> None:
@@ -157,9 +161,8 @@ class OutcomeKeeper:
         stored = self._store.outcomes.watch(run.id)
         if not run.watch_seconds or run.ended_at is None or not _goes_on(stored):
             return
-        until = run.ended_at + timedelta(seconds=run.watch_seconds) + LATE
         now, known = self._now(), stored.why if stored else self._setback(run)
-        if (ended := self._without_a_look(run, until, now, known)) is not None:
+        if (ended := self._without_a_look(run, now, known)) is not None:
             self._end_watch(run, ended)
             return
         if known:
@@ -169,7 +172,7 @@ class OutcomeKeeper:
         if found := worse(sides.before, sides.after):
             names = " and ".join(measure.name for measure in found)
             self._end_worse(run, f"worse than before the run, after {len(sides.after)} steps: {names}")
-        elif now >= until or sides.why:
+        elif now >= _until(run) or sides.why:
             self._end_watch(run, _undecided(sides, now))
 
     def _setback(self, run: Run) -> str:
@@ -177,7 +180,7 @@ class OutcomeKeeper:
         setback = self._policies.setback(run.host)
         return setback.why if setback is not None and setback.run == run.id else ""
 
-    def _without_a_look(self, run: Run, until: datetime, now: datetime, known: str) -> Watch | None:
+    def _without_a_look(self, run: Run, now: datetime, known: str) -> Watch | None:
         """The end of a watch that cannot go on; None where it goes on. ``known``: why the run is worse, where a server
         has found that already; then it is never too late to undo the run."""
         if run.state not in ("applied", "applied_partly"):
@@ -190,10 +193,7 @@ class OutcomeKeeper:
             if known:
                 return Watch("worse", now, f"{known}; {why}", undo.id if undo else "")
             return Watch("stopped", now, why)
-        if now > until + SPAN and not known:
-            late = (now - until).total_seconds()
-            return Watch("stopped", now, f"no server looked in time: it is {late:.0f} s too late; nothing was undone")
-        return None
+        return None if known else _out_of_time(run, now)
 
     def _end_worse(self, run: Run, why: str) -> None:
         if not run.undo_if_worse:
@@ -251,6 +251,25 @@ def _caller(run: Run) -> Caller:
 def _goes_on(stored: Watch | None) -> bool:
     """Whether a watch goes on, of which this state is stored."""
     return stored is None or stored.state == "watching"
+
+
+def _until(run: Run) -> datetime:
+    """The end of the watch of a run that has ended."""
+    assert run.ended_at is not None
+    return run.ended_at + timedelta(seconds=run.watch_seconds) + LATE
+
+
+def _out_of_time(run: Run, now: datetime) -> Watch | None:
+    """The end of a watch that no measures can decide any more because of the time; None where they can."""
+    ended = max(run.started_at, run.ended_at or run.started_at)
+    if now < ended - LATE:
+        # The history from before the step is put aside.
+        at = now.isoformat(timespec="seconds")
+        return Watch("stopped", now, f"the clock was set back to {at}, before the end of the run; nothing was undone")
+    if run.ended_at is not None and (late := now - _until(run)) > SPAN:
+        late_seconds = f"{late.total_seconds():.0f} s too late"
+        return Watch("stopped", now, f"no server looked in time: it is {late_seconds}; nothing was undone")
+    return None
 
 
 def _notes(sides: Sides, measures: Iterable[ObservedMeasure], *, is_final: bool) -> Iterator[str]:

@@ -163,10 +163,13 @@ class RunSides:
         """What is known of the time beside the run, until ``span`` after it."""
         first, ended, now = run.started_at - SPAN, run.ended_at or self._now(), self._now()
         disturbances = tuple(self._disturbances(run, guests, latest))
-        step, missing = finest(first, now), ""
+        step, missing, last = finest(first, now), "", min(ended + span, now)
         histories: tuple[History, ...] = ()
         try:
-            histories = self._hosts.agent(run.host).measures(first, min(ended + span, now), step, "")
+            if first < last:
+                histories = self._hosts.agent(run.host).measures(first, last, step, "")
+            else:
+                missing = "the clock was set back since the run"
         except NotFound as error:
             missing = str(error)
         return _Reading(run, first, ended, ended + span, step, guests, disturbances, histories, missing)

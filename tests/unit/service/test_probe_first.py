@@ -597,3 +597,17 @@ def test_the_probe_of_a_person_makes_no_guest_back_off(parts, host):
     assert parts.service.probe_by_id(begun.id).state == "failed"
     assert records(parts, "drift.backoff") == []
     assert {each.cause for each in parts.service.drift(HOST).drifts} == {"arrived", "busy"}
+
+
+@pytest.mark.parametrize("back", [timedelta(minutes=2), timedelta(hours=1), timedelta(days=1)])
+def test_a_watch_before_a_step_of_the_clock_holds_no_probe_up(parts, host, back):
+    policy = replace(PROBING, undo_if_worse=True)
+    host.agent.taken = replace(host.agent.taken, processes=())
+    probed(parts, policy)
+    reconciled(parts)
+    host.at -= back
+    parts.outcomes.make_pass()
+    host.agent.taken = replace(host.agent.taken, processes=(DAEMON,))
+    report = reconciled(parts)
+    parts.probes.wait(report.waiting.probe)
+    assert parts.service.probe_by_id(report.waiting.probe).state == "ended"

@@ -11,7 +11,7 @@ from support.in_memory_agent import InMemoryAgent
 from support.ring import Ring
 
 from pinner.model.audit import Caller
-from pinner.model.errors import HostUnreachable, NotFound, RunConflict
+from pinner.model.errors import HostUnreachable, Invalid, NotFound, RunConflict
 from pinner.model.event import GuestEvent
 from pinner.model.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
 from pinner.model.page import PageRequest
@@ -620,3 +620,55 @@ def test_a_run_that_is_purged_meanwhile_leaves_nothing(parts, store, clock, load
     parts.outcomes.make_pass()
     assert (store.outcomes.watch(run.id), store.outcomes.observed(run.id)) == (None, None)
     assert records(parts, "run.watch") == []
+
+
+# -- steps of the clock --
+
+
+@pytest.mark.parametrize("back", [timedelta(minutes=2), timedelta(hours=1), timedelta(days=1)])
+def test_a_clock_that_is_set_back_ends_the_watch(parts, clock, load, agent, back):
+    """The history before the run is put aside then, so nothing can be compared."""
+    load.worse_by = 200.0
+    run = enforced(parts)
+    clock.at -= back
+    passes(parts, clock, 10)
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, is_placed(agent), parts.service.policy(HOST)) == ("stopped", True, UNDOING)
+    assert watch.why.startswith("the clock was set back to ")
+
+
+@pytest.mark.parametrize("ahead", [timedelta(minutes=10), timedelta(hours=2), timedelta(days=2)])
+def test_a_clock_that_is_set_forward_ends_the_watch(parts, clock, load, ahead):
+    load.worse_by = 200.0
+    run = enforced(parts)
+    clock.at += ahead
+    passes(parts, clock, 10)
+    watch = parts.service.outcome(run.id).watch
+    assert watch.state == "stopped"
+    assert watch.why.startswith("no server looked in time: ")
+
+
+@MAKERS
+@pytest.mark.parametrize("step", [timedelta(minutes=-2), timedelta(days=-1), timedelta(days=2)])
+def test_no_step_of_the_clock_ends_a_verdict(restart, clock, agent, waiting, make, step):
+    run = waiting(make)
+    clock.at += step
+    with restart() as parts:
+        passes(parts, clock, 10)
+        assert (parts.service.outcome(run.id).watch.state, is_placed(agent)) == ("worse", False)
+
+
+def test_the_outcome_of_a_run_from_before_the_clock_was_set_back_can_be_read(parts, clock, agent):
+    """A history refuses to be read from a time that is later than the end."""
+    known = agent.histories
+
+    def histories(begin, end, step, subject):
+        if begin >= end:
+            raise Invalid("from", begin.isoformat(), f"a time before {end.isoformat()}")
+        return known(begin, end, step, subject)
+
+    agent.histories = histories
+    run = enforced(parts, Policy(Request(), "enforce"))
+    clock.at -= timedelta(hours=1)
+    found = parts.service.outcome(run.id)
+    assert (found.is_final, found.notes[0]) == (False, "the clock was set back since the run")
