@@ -42,14 +42,19 @@ def moving_targets(refusals: Sequence[PinnerError]) -> Failures:
     return {group: why for group, why in found.items() if times[group] > 1 or why[0].kind == "process"}
 
 
-def _moved(refusal: PinnerError) -> Failures:
+def named_targets(refusal: PinnerError) -> Failures:
+    """The groups that a refusal of a plan names, except those of the host itself."""
     found: Failures = {}
     for fields in refusal.details.get("targets", ()):
         target = Target(**fields)
-        if is_of_the_host(target):
-            continue
-        why = next((text for text in refusal.details["moved"] if text.startswith(str(target))), str(target))
-        found.setdefault(
-            group_of(target), (target, f"{why}, after a new plan: {others_that_move(target)} sets its affinity")
-        )
+        if not is_of_the_host(target):
+            why = next((text for text in refusal.details["moved"] if text.startswith(str(target))), str(target))
+            found.setdefault(group_of(target), (target, why))
     return found
+
+
+def _moved(refusal: PinnerError) -> Failures:
+    return {
+        group: (target, f"{why}, after a new plan: {others_that_move(target)} sets its affinity")
+        for group, (target, why) in named_targets(refusal).items()
+    }

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pinner.model.audit import Caller
-from pinner.model.errors import HostBusy, PolicyConflict, RunConflict
+from pinner.model.errors import HostBusy, PolicyConflict, RunConflict, StalePlan
 from pinner.model.journal import ApplyOptions, Run
 from pinner.model.outcome import Arm
 from pinner.model.page import MAX_LIMIT, PageRequest
 from pinner.model.probe import Probe
 from pinner.service.backoffs import HostBackoffs
-from pinner.service.failures import failures_of
+from pinner.service.failures import Failures, failures_of, named_targets
 from pinner.service.runs import RunManager
 
 T = TypeVar("T")
@@ -44,22 +44,24 @@ class Switches:
 
     def _applied(self) -> Run:
         expected = (self._probe.policy,) if self._probe.policy else None
-        begun = self._patiently(
-            lambda: self._runs.apply(self._probe.plan, ApplyOptions(all_or_nothing=True), self._caller, expected)
-        )
+        options = ApplyOptions(all_or_nothing=True)
+        try:
+            begun = self._patiently(lambda: self._runs.apply(self._probe.plan, options, self._caller, expected))
+        except StalePlan as stale:
+            self._back_off(named_targets(stale))
+            raise
         run = _ended(self._runs, begun)
         if run.state != "applied":
-            self._back_off(run)
+            self._back_off(failures_of(self._runs.entries(run.id)))
             raise RunConflict(run.id, run.state, f"the plan is not placed: {run.error}")
         if not self._runs.entries(run.id):
             raise RunConflict(run.id, run.state, "it changed nothing: the host is as planned already")
         return run
 
-    def _back_off(self, run: Run) -> None:
-        """Let the guests and processes that the run of a policy could not place back off: its next probe tests
-        another guest."""
-        if self._probe.policy and (failures := failures_of(self._runs.entries(run.id))):
-            self._backoffs.back_off(run.host, failures, self._caller)
+    def _back_off(self, failures: Failures) -> None:
+        """Let the guests and processes that a policy could not place back off: its next probe tests another guest."""
+        if self._probe.policy and failures:
+            self._backoffs.back_off(self._probe.host, failures, self._caller)
 
     def _patiently(self, start: Callable[[], T]) -> T:
         for _ in range(BUSY_TRIES):

@@ -104,7 +104,7 @@ class TrialKeeper:
                 return _tested_by(probe)
             if probe.outcome is not None:
                 return Waiting("", None, 0, f"the verdict of probe {probe.id} is not stored yet")
-            if probe.state == "failed" and self._backs_off_itself(host, probe):
+            if self._backs_off_itself(host, probe):
                 continue
             until = Backoff(trial.attempts, probe.ended_at, probe.state).backoff_until
             # A clock that was set back makes no back-off longer.

@@ -2,8 +2,8 @@
 
 import random
 import uuid
-from contextlib import closing
-from dataclasses import replace
+from contextlib import closing, suppress
+from dataclasses import asdict, replace
 from datetime import timedelta
 
 import pytest
@@ -13,7 +13,7 @@ from support.ring import Ring
 from support.values import NOON
 
 from pinner.model.audit import Caller
-from pinner.model.errors import HostUnreachable
+from pinner.model.errors import HostUnreachable, StalePlan
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
@@ -597,6 +597,43 @@ def test_the_probe_of_a_person_makes_no_guest_back_off(parts, host):
     assert parts.service.probe_by_id(begun.id).state == "failed"
     assert records(parts, "drift.backoff") == []
     assert {each.cause for each in parts.service.drift(HOST).drifts} == {"arrived", "busy"}
+
+
+@pytest.mark.parametrize("which", ["500", BUSY.uuid])
+def test_what_another_program_keeps_moving_holds_no_other_guest_up(parts, host, monkeypatch, which):
+    """Each plan that moves it is stale."""
+    apply = host.agent.apply
+
+    def refusing(plan, run, progress):
+        for change in plan.changes:
+            if change.target.owner == which:
+                raise StalePlan(plan.id, (f"{change.target} is on other CPUs",), (asdict(change.target),))
+        return apply(plan, run, progress)
+
+    monkeypatch.setattr(host.agent, "apply", refusing)
+    parts.service.set_policy(HOST, PROBING, ANN)
+    with suppress(StalePlan):
+        worked(parts, host)
+    assert host.is_placed(CALM)
+    assert {each.state for each in probes(parts)} == {"failed", "ended"}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_server_that_dies_after_a_failure_tests_another_guest_next(parts, host, store, monkeypatch):
+    host.agent.failing[BUSY.uuid] = "the guest hangs"
+
+    def die(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pinner.service.probe_execution.put_back", die)
+        assert probed(parts).state == "running"
+    with host.compose(store) as again:
+        again.probes.make_pass()
+        second = reconciled(again).waiting.probe
+        again.probes.wait(second)
+        assert again.service.probe_by_id(second).guests == ("g1",)
+        assert again.service.probe_by_id(second).state == "ended"
 
 
 @pytest.mark.parametrize("back", [timedelta(minutes=2), timedelta(hours=1), timedelta(days=1)])
