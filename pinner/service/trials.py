@@ -11,7 +11,7 @@ from pinner.model.audit import POLICY_ACTOR, Caller
 from pinner.model.backoff import Backoff
 from pinner.model.change import PlannedChange, TargetKey
 from pinner.model.errors import NotFound, PinnerError
-from pinner.model.groups import group_of
+from pinner.model.groups import group_of, is_of_the_host
 from pinner.model.measures import HOST, ROWS
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
@@ -133,6 +133,11 @@ class TrialKeeper:
         """Begin the probe of these changes."""
         assert seen.policy is not None
         assert seen.plan is not None
+        for drift in seen.drifts:
+            if is_of_the_host(drift.target) and drift.backoff_until:
+                # Such a change is made for all targets.
+                why = f"{drift.target} could not be changed: {drift.detail}"
+                return Waiting("", drift.backoff_until, 0, why)
         if caller is None:
             return Waiting("", None, 0, "no probe has tested such changes yet")
         try:

@@ -7,13 +7,14 @@ from dataclasses import asdict, replace
 from datetime import timedelta
 
 import pytest
-from support.hosts import cpus, guest, plain, process, snapshot
+from support.hosts import KERNEL, cpus, guest, plain, process, snapshot
 from support.in_memory_agent import InMemoryAgent
 from support.ring import Ring
-from support.values import NOON
+from support.values import MEMBER, NOON
 
 from pinner.model.audit import Caller
 from pinner.model.errors import HostUnreachable, StalePlan
+from pinner.model.guest import Cgroup
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
@@ -616,6 +617,24 @@ def test_what_another_program_keeps_moving_holds_no_other_guest_up(parts, host, 
         worked(parts, host)
     assert host.is_placed(CALM)
     assert {each.state for each in probes(parts)} == {"failed", "ended"}
+
+
+def test_while_a_change_of_the_host_itself_backs_off_nothing_is_probed(parts, host):
+    """The other changes need it."""
+    groups = {each: (Cgroup("machine.slice", MEMBER), Cgroup(f"machine.slice/{each}.scope", MEMBER)) for each in "12"}
+    both = (guest(int(number), 2, ALL, cgroups=found) for number, found in groups.items())
+    host.agent.taken = snapshot(plain(16, kernel=replace(KERNEL, unbound=ALL)), both)
+    host.agent.failing[""] = "the kernel refuses"
+    failed = probed(parts, replace(PROBING, request=Request("isolated", isolation="live")))
+    assert (failed.state, failed.guests) == ("failed", ("g1", "g2"))
+    report = reconciled(parts)
+    (until,) = {each.backoff_until for each in report.drifts if each.target.kind == "workqueue"}
+    assert (report.waiting.probe, report.waiting.until, host.placed()) == ("", until, set())
+    assert report.waiting.why == "workqueue unbound kernel work could not be changed: the kernel refuses"
+    host.agent.failing.clear()
+    host.at = until
+    parts.probes.wait(reconciled(parts).waiting.probe)
+    assert probes(parts)[-1].state == "ended"
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
