@@ -64,7 +64,7 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
         for guest in context.guests
         if guest.uuid not in places
     )
-    return Allocation(places, unplaced, _optimality(context, free_cpus, together, places))
+    return Allocation(places, unplaced, _optimality(context, free_cpus, together, places, staying))
 
 
 def _staying(context: Context, free_cpus: FreeCpus) -> dict[str, GuestAllocation]:
@@ -83,11 +83,14 @@ def _beside(free_cpus: FreeCpus, together: Sequence[Guest], places: _Places) -> 
     return free_cpus.without((guest for guest in together if guest.uuid in places), places)
 
 
-def _optimality(context: Context, free_cpus: FreeCpus, together: Sequence[Guest], places: _Places) -> Optimality | None:
+def _optimality(
+    context: Context, free_cpus: FreeCpus, together: Sequence[Guest], places: _Places, staying: _Places
+) -> Optimality | None:
     if not together:
         return None
     taken = {uuid: tuple(place.cpus.values()) for uuid, place in places.items()}
-    return guest_packing.optimality(context, _beside(free_cpus, together, places).cores, together, taken)
+    empty, some_stay = _beside(free_cpus, together, places).cores, any(guest.uuid in staying for guest in together)
+    return guest_packing.optimality(context, empty, together, taken, some_stay=some_stay)
 
 
 def _moves_left(context: Context, staying: _Places, places: _Places) -> int:

@@ -1,7 +1,7 @@
 """Guests and free CPUs of a host as values of a packing, and the packing of guests by the request's strategy."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # the model of the solver is imported only where rules have n
 
 _Memory = tuple[tuple[tuple[int, int], int], ...]
 """The free memory of a balance, as a value that can be hashed."""
+NOT_ASKED = "the bound is arithmetic where guests stay: strategy 'optimal' asks the solver"
 _QUICK_BUDGET = 100
 """The budget of the strategies for which a proof is a help, and no promise."""
 
@@ -98,13 +99,17 @@ def least_unplaced(context: Context, free: FreeCores, guests: Iterable[Guest]) -
 
 
 def optimality(
-    context: Context, empty: FreeCores, guests: Iterable[Guest], taken: Mapping[str, Sequence[int]]
+    context: Context, empty: FreeCores, guests: Iterable[Guest], taken: Mapping[str, Sequence[int]], *, some_stay: bool
 ) -> Optimality:
-    """How good it is that the guests have these CPUs, compared with all of them packed anew on the empty cores."""
+    """How good it is that the guests have these CPUs, compared with all of them packed anew on the empty cores.
+
+    Where some of them stay, nobody has packed them anew: then only ``optimal`` asks the solver for the bound.
+    """
     nodes, asked = empty.nodes(context), empty.guests(context, guests)
     cpus = {guest.id: empty.counted(context, taken[guest.id]) for guest in asked if guest.id in taken}
     score = score_of(nodes, asked, cpus)
-    anew = _bounded(context, nodes, asked)
+    by_rules = some_stay and context.request.strategy != OPTIMAL
+    anew = replace(_packed(nodes, tuple(asked)), note=NOT_ASKED) if by_rules else _bounded(context, nodes, asked)
     found = Packing({}, score, min(anew.bound, score), "" if score <= anew.bound else anew.note)
     return Optimality(_terms(score), _terms(found.bound), round(found.gap, 6), found.proven, found.note)
 

@@ -8,6 +8,7 @@ from pinner.model.request import MAX_BUDGET, Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.planning.planner import plan
+from pinner.planning.strategies.guest_packing import NOT_ASKED
 from pinner.render import text
 
 
@@ -42,6 +43,20 @@ def test_optimal_proves_with_the_solver_what_rules_cannot_and_a_second_plan_chan
     assert made.optimality.score == {"unplaced_guests": 0, "farther_nodes": 0, "shared_cores": 0, "extra_l3": 1}
     again = plan(applied(host, made), "s", Request("optimal"))
     assert (again.changes, again.optimality) == ((), made.optimality)
+
+
+def test_a_plan_of_isolated_asks_the_solver_for_no_bound_where_guests_stay() -> None:
+    pytest.importorskip("highspy")
+    host = hard()
+    made = plan(host, "s", Request("isolated"))
+    assert made.optimality is not None
+    assert made.optimality.proven
+    again = plan(applied(host, made), "s", Request("isolated"))
+    assert again.changes == ()
+    assert again.optimality is not None
+    assert (again.optimality.proven, again.optimality.note) == (False, NOT_ASKED)
+    assert again.optimality.score == made.optimality.score
+    assert again.optimality.bound["extra_l3"] < made.optimality.bound["extra_l3"]
 
 
 def test_a_budget_too_small_for_the_solver_gives_a_plan_with_its_bound_and_a_warning() -> None:
