@@ -16,9 +16,6 @@ from pinner.store.write import write
 _RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
 _COLUMNS = tables.outcomes.c
 
-_WATCHING = '"state":"watching"'
-"""A part of the stored text of a watch that goes on. No other field can have it: JSON escapes a quotation mark."""
-
 
 class Outcomes:
     """The outcomes of one database."""
@@ -36,13 +33,13 @@ class Outcomes:
 
     def put_observed(self, outcome: RunOutcome) -> None:
         """Store the outcome of a run."""
-        write(self._engine, lambda connection: _put(connection, outcome.run, "observed", codec.dump(outcome)))
+        write(self._engine, lambda connection: _put(connection, outcome.run, observed=_body(outcome)))
 
     def put_watch(self, run: str, watch: Watch, *events: AuditEvent) -> None:
         """Store the state of a run's watch with its audit records."""
 
         def store(connection: Connection) -> None:
-            _put(connection, run, "watch", codec.dump(watch))
+            _put(connection, run, watch=_body(watch), watching=watch.state == "watching")
             append_events(connection, events)
 
         write(self._engine, store)
@@ -52,7 +49,7 @@ class Outcomes:
         that are watched without a stored end; oldest first. The end of the run ``also`` may be earlier, and so may that
         of a run whose stored watch goes on."""
         runs = tables.runs.c
-        goes_on = and_(runs.undo_if_worse, _COLUMNS.watch.contains(_WATCHING))
+        goes_on = runs.id.in_(select(_COLUMNS.run).filter_by(watching=True))
         changed = select(tables.entries.c.run).where(tables.entries.c.run == runs.id).exists()
         is_open = or_(
             _COLUMNS.run.is_(None), _COLUMNS.observed == "", and_(runs.watch_seconds > 0, _COLUMNS.watch == ""), goes_on
@@ -77,7 +74,10 @@ class Outcomes:
             return connection.execute(select(_COLUMNS[column]).filter_by(run=run)).scalar() or ""
 
 
-def _put(connection: Connection, run: str, column: str, body: bytes) -> None:
-    values = {column: body.decode()}
+def _body(value: object) -> str:
+    return codec.dump(value).decode()
+
+
+def _put(connection: Connection, run: str, **values: object) -> None:
     if not connection.execute(update(tables.outcomes).filter_by(run=run).values(values)).rowcount:
         connection.execute(insert(tables.outcomes).values(run=run, **values))

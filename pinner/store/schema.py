@@ -19,7 +19,7 @@ from pinner.store.server_settings import require_settings
 if TYPE_CHECKING:
     from alembic.config import Config
 
-NEWEST = "0024"
+NEWEST = "0025"
 """The revision that this code reads and writes."""
 
 EMPTY = "base"

@@ -160,9 +160,12 @@ outcomes = Table(
     metadata,
     Column("run", String(64), primary_key=True),
     Column("watch", LONG_TEXT, nullable=False, server_default=""),
+    Column("watching", Boolean, nullable=False, server_default=false()),
     Column("observed", LONG_TEXT, nullable=False, server_default=""),
+    Index("outcomes_watching", "watching"),
 )
-"""What was found of a run after its end; empty where it is not stored yet. Only the central database has rows in it."""
+"""What was found of a run after its end; empty where it is not stored yet. ``watching``: the stored watch goes on. Only
+the central database has rows in it."""
 
 probes = Table(
     "probes",
