@@ -126,7 +126,9 @@ def _in_order(context: Context, pools: Mapping[NodeId, CpuSet], guests: Iterable
 
 def _recorded_homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSet]) -> _Homes:
     """The recorded node of each group; empty where a group has none, or no room there."""
-    places, homes = context.recorded(guest), _Homes()
+    if not (places := context.recorded(guest)):
+        return {}
+    homes = _Homes()
     for group in context.groups(guest):
         nodes = _nodes_of(places, group, pools, context)
         if not nodes or len(group.within(pools[nodes[0]])) < len(group.vcpus):
@@ -150,7 +152,7 @@ def _nodes_of(
 ) -> list[NodeId]:
     """The node whose pool has all the group's CPUs that are online: one node or none."""
     cpus = union(places.get(vcpu, CpuSet()) for vcpu in group.vcpus) & context.allocatable.online
-    return [node for node, pool in pools.items() if cpus and cpus <= group.within(pool)]
+    return [node for node, pool in pools.items() if cpus <= group.within(pool)] if cpus else []
 
 
 def _bound_vcpus(context: Context, pool: CpuSet) -> int:
