@@ -1,16 +1,13 @@
 """A policy with probe_first: a kind of change that is new on the host is probed on one guest before it is made."""
 
-import random
-import uuid
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
 
 import pytest
 from support.hosts import KERNEL, cpus, guest, plain, process, snapshot
-from support.in_memory_agent import InMemoryAgent
-from support.ring import Ring
-from support.values import MEMBER, NOON
+from support.probed_host import HostUnderLoad
+from support.values import MEMBER
 
 from pinner.model.audit import Caller
 from pinner.model.errors import HostUnreachable, StalePlan
@@ -19,8 +16,6 @@ from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.outcome.schedule import schedule
-from pinner.service.compose import compose
-from pinner.service.probe_execution import Timing
 from pinner.store.repositories import open_store
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
@@ -33,21 +28,17 @@ BUSY, CALM, NEW = guest(2, 2, ALL), guest(1, 2, ALL), guest(3, 2, ALL)
 DAEMON = process(500, 50.0, "0-15", "0-15", name="daemon")
 
 
-class Host:
-    """An agent with two guests and a busy process. The plan adds ``effect`` to the delay of the busier guest."""
+class Host(HostUnderLoad):
+    """A host with two guests and a busy process. The delay of the busier guest follows its placement."""
 
     def __init__(self, folder):
-        self.at = NOON
-        self.passed = 0.0
-        self.effect = 0.0
-        self.waits = 0
-        self.at_wait = {}
-        """What happens at the end of a wait, by its number from 1; 0: at each wait."""
+        taken = snapshot(plain(16), [CALM, BUSY], [DAEMON])
+        super().__init__(folder, taken, BUSY.uuid, sample_seconds=5.0, use=150.0)
         self.placed_at_wait = []
         """The guests that were placed at each wait."""
-        self._placed = []
-        self.agent = InMemoryAgent(folder, snapshot(plain(16), [CALM, BUSY], [DAEMON]), lambda: self.at)
-        self.agent.histories = Ring({CALM.uuid: CALM.name, BUSY.uuid: BUSY.name}, self._value)
+
+    def has_planned_placement(self):
+        return self.is_placed()
 
     def is_placed(self, which=BUSY):
         return any(
@@ -66,34 +57,8 @@ class Host:
         self.agent.taken = replace(self.agent.taken, guests=(*self.agent.taken.guests, which))
 
     def wait(self, event, seconds):
-        """Let the time pass."""
-        begin = self.at
-        self.at += timedelta(seconds=seconds)
-        self.passed += seconds
-        if self.is_placed():
-            self._placed.append((begin, self.at))
         self.placed_at_wait.append(self.placed())
-        self.waits += 1
-        for number in (0, self.waits):
-            self.at_wait.get(number, lambda: None)()
-        return event.is_set()
-
-    def compose(self, store):
-        timing = Timing(lambda: self.at, lambda: self.passed, self.wait, lambda: 7)
-        return closing(
-            compose({HOST: self.agent}, store, lambda: self.at, lambda: uuid.uuid4().hex[:12], 5.0, timing=timing)
-        )
-
-    def _value(self, subject, series, at):
-        if at > self.at:
-            return None
-        noise = 5 * random.Random(f"{subject} {series} {at}").random()
-        planned = any(begin < at <= end for begin, end in self._placed)
-        if subject == BUSY.uuid and series == "delay_vcpu":
-            return 100.0 + noise + (self.effect if planned else 0.0)
-        if subject == BUSY.uuid and series == "use_vcpu":
-            return 150.0
-        return noise if series.startswith("delay_") else 0.0
+        return super().wait(event, seconds)
 
 
 @pytest.fixture
