@@ -31,12 +31,10 @@ from pinner.service.passes import Passes
 from pinner.service.policies import HostPolicies
 from pinner.service.run_sides import SPAN, RunSides, Sides
 from pinner.service.runs import RunManager
+from pinner.service.watch_ends import LATE, not_undone, out_of_time, undecided, watch_end
 from pinner.store.repositories import Store
 
 LOG = logging.getLogger(__name__)
-
-LATE = timedelta(seconds=3 * min(ROWS))
-"""After this time, the steps up to a moment are complete: the next count completes a step."""
 
 KEPT = timedelta(days=1)
 """For so long, the outcome of an older run is stored: after a day, its steps would be longer than the span."""
@@ -151,7 +149,7 @@ class OutcomeKeeper:
         if (stored := self._store.outcomes.watch(run.id)) is None:
             # No pass looks at a run that ended long ago, or before the clock was set forward.
             is_old = run.ended_at is not None and now - run.ended_at > KEPT and not self._setback(run)
-            ended = _out_of_time(run, now) if is_old else None
+            ended = out_of_time(run, now) if is_old else None
             return ended or Watch("watching", now, f"the guests are watched for {run.watch_seconds} s")
         return replace(stored, why=f"{stored.why}; it is not undone yet") if _goes_on(stored) else stored
 
@@ -172,8 +170,8 @@ class OutcomeKeeper:
         if found := worse(sides.before, sides.after):
             names = " and ".join(measure.name for measure in found)
             self._end_worse(run, f"worse than before the run, after {len(sides.after)} steps: {names}")
-        elif now >= _until(run) or sides.why:
-            self._end_watch(run, _undecided(sides, now))
+        elif now >= watch_end(run) or sides.why:
+            self._end_watch(run, undecided(sides, now))
 
     def _setback(self, run: Run) -> str:
         """Why the policy that made the run was set back because of it; empty: it was not."""
@@ -193,7 +191,7 @@ class OutcomeKeeper:
             if known:
                 return Watch("worse", now, f"{known}; {why}", undo.id if undo else "")
             return Watch("stopped", now, why)
-        return None if known else _out_of_time(run, now)
+        return None if known else out_of_time(run, now)
 
     def _end_worse(self, run: Run, why: str) -> None:
         if not run.undo_if_worse:
@@ -215,16 +213,26 @@ class OutcomeKeeper:
             undo = self._runs.rollback(run.id, _caller(run))
         except _OVER_LATER:
             raise
-        except PinnerError as error:
-            again = self._sides.changed_again(run) if isinstance(error, RunConflict) else None
-            if again is None:
-                self._end_watch(run, Watch("worse", self._now(), f"{why}; it cannot be undone: {error}"))
-                return
-            # The watch stays open: the next pass rolls the run back, or the next one that stands in its way.
-            LOG.warning("run %s is rolled back first: %s", again.id, error)
-            self._runs.rollback(again.id, _caller(run))
+        except RunConflict as refusal:
+            self._undo_later_run(run, why, refusal)
+        except PinnerError as refusal:
+            self._end_watch(run, not_undone(why, refusal, self._now()))
         else:
             self._end_watch(run, Watch("worse", self._now(), why, undo.id))
+
+    def _undo_later_run(self, run: Run, why: str, refusal: RunConflict) -> None:
+        """Start to roll back the later run that stands in the way of a rollback. The watch stays open: the next pass
+        rolls the run back, or the next one that stands in its way."""
+        if (again := self._sides.changed_again(run)) is None:
+            self._end_watch(run, not_undone(why, refusal, self._now()))
+            return
+        LOG.warning("run %s is rolled back first: %s", again.id, refusal)
+        try:
+            self._runs.rollback(again.id, _caller(run))
+        except _OVER_LATER:
+            raise
+        except PinnerError as error:
+            self._end_watch(run, not_undone(why, error, self._now()))
 
     def _require_ready(self, run: Run) -> None:
         """Raises HostUnreachable or HostBusy where a rollback would be refused now. A refused one is a run of its own,
@@ -253,25 +261,6 @@ def _goes_on(stored: Watch | None) -> bool:
     return stored is None or stored.state == "watching"
 
 
-def _until(run: Run) -> datetime:
-    """The end of the watch of a run that has ended."""
-    assert run.ended_at is not None
-    return run.ended_at + timedelta(seconds=run.watch_seconds) + LATE
-
-
-def _out_of_time(run: Run, now: datetime) -> Watch | None:
-    """The end of a watch that no measures can decide any more because of the time; None where they can."""
-    ended = max(run.started_at, run.ended_at or run.started_at)
-    if now < ended - LATE:
-        # The history from before the step is put aside.
-        at = now.isoformat(timespec="seconds")
-        return Watch("stopped", now, f"the clock was set back to {at}, before the end of the run; nothing was undone")
-    if run.ended_at is not None and (late := now - _until(run)) > SPAN:
-        late_seconds = f"{late.total_seconds():.0f} s too late"
-        return Watch("stopped", now, f"no server looked in time: it is {late_seconds}; nothing was undone")
-    return None
-
-
 def _notes(sides: Sides, measures: Iterable[ObservedMeasure], *, is_final: bool) -> Iterator[str]:
     if sides.why:
         yield sides.why
@@ -282,11 +271,3 @@ def _notes(sides: Sides, measures: Iterable[ObservedMeasure], *, is_final: bool)
             yield f"the history has no whole steps of {sides.step} s {side} the run"
     if unknown := [each.measure.name for each in measures if each.guests is None]:
         yield f"not known on both sides of the run: {', '.join(unknown)}"
-
-
-def _undecided(sides: Sides, now: datetime) -> Watch:
-    if not (sides.before and sides.after):
-        return Watch("stopped", now, sides.why or "nothing was measured before the run, or after it")
-    if sides.why:
-        return Watch("stopped", now, f"{sides.why}; not worse until then, in {len(sides.after)} steps")
-    return Watch("not_worse", now, f"no measure became worse for certain, in {len(sides.after)} steps")

@@ -11,7 +11,7 @@ from support.in_memory_agent import InMemoryAgent
 from support.ring import Ring
 
 from pinner.model.audit import Caller
-from pinner.model.errors import HostUnreachable, Invalid, NotFound, RunConflict
+from pinner.model.errors import HostBusy, HostUnreachable, Invalid, NotFound, RunConflict
 from pinner.model.event import GuestEvent
 from pinner.model.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
 from pinner.model.page import PageRequest
@@ -620,6 +620,103 @@ def test_a_run_that_is_purged_meanwhile_leaves_nothing(parts, store, clock, load
     parts.outcomes.make_pass()
     assert (store.outcomes.watch(run.id), store.outcomes.observed(run.id)) == (None, None)
     assert records(parts, "run.watch") == []
+
+
+class Restarting:
+    """The parts of a server that ends and starts again before each pass."""
+
+    def __init__(self, restart):
+        self._restart = restart
+
+    def passes(self, clock, count, step=timedelta(seconds=5)):
+        for _ in range(count):
+            clock.at += step
+            with self._restart() as parts:
+                parts.outcomes.make_pass()
+                wait_for_runs(parts)
+                parts.reconciler.reconcile(HOST, "resync", measured=True)
+
+
+def test_two_worse_runs_are_undone_by_servers_that_restart_before_each_pass(restart, clock, load, agent, monkeypatch):
+    server = Restarting(restart)
+    with restart() as parts, monkeypatch.context() as patch:
+        patch.setattr(agent, "rollback", unreachable)
+        first, second = two_worse(parts, clock, load, agent)
+        server.passes(clock, 8)
+        server.passes(clock, 2, timedelta(hours=1))
+    server.passes(clock, 4)
+    with restart() as parts:
+        assert [parts.service.run(each.id).state for each in (first, second)] == ["rolled_back"] * 2
+        assert [parts.service.outcome(each.id).watch.state for each in (first, second)] == ["worse"] * 2
+        assert len(records(parts, "run.watch")) == 2
+
+
+def test_runs_that_changed_a_target_again_are_undone_in_order_after_a_long_silence(
+    restart, clock, load, agent, monkeypatch
+):
+    load.worse_by = 200.0
+    server = Restarting(restart)
+    with restart() as parts:
+        first = enforced(parts)
+        second = applied_again(parts, clock, agent)
+        with monkeypatch.context() as patch:
+            patch.setattr(agent, "rollback", unreachable)
+            patch.setattr(agent, "run", unreachable)
+            for _ in range(80):
+                clock.at += timedelta(seconds=5)
+                parts.outcomes.make_pass()
+        refuse_earlier_runs(parts, agent, monkeypatch)
+        server.passes(clock, 6)
+        assert [parts.service.run(each.id).state for each in (first, second)] == ["rolled_back"] * 2
+        assert not is_placed(agent)
+
+
+def test_a_rollback_waits_for_the_run_that_works_on_the_host(parts, clock, load, agent, monkeypatch):
+    load.worse_by = 200.0
+    run = enforced(parts)
+    count = len(runs(parts))
+
+    def busy(host):
+        raise HostBusy(host, "run-1")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parts.runs, "require_idle", busy)
+        for _ in range(10):
+            clock.at += timedelta(seconds=5)
+            parts.outcomes.make_pass()
+    assert (len(runs(parts)), parts.service.outcome(run.id).watch.state) == (count, "watching")
+    passes(parts, clock, 5)
+    assert not is_placed(agent)
+
+
+def test_a_later_run_that_cannot_be_undone_ends_the_watch(parts, clock, load, agent, monkeypatch):
+    load.worse_by = 200.0
+    first = enforced(parts)
+    second = applied_again(parts, clock, agent)
+
+    def refuse(run, _):
+        raise RunConflict(run.undoes, "applied", "the host was restarted since")
+
+    monkeypatch.setattr(agent, "rollback", refuse)
+    passes(parts, clock, 120)
+    watch = parts.service.outcome(first.id).watch
+    assert (watch.state, watch.rollback) == ("worse", "")
+    assert watch.why.endswith("; it cannot be undone: run " + second.id + " is applied: the host was restarted since")
+    assert parts.service.outcome(second.id).watch.state != "watching"
+    count = len(runs(parts))
+    passes(parts, clock, 60)
+    assert len(runs(parts)) == count
+
+
+@MAKERS
+def test_the_outcome_is_stored_while_the_rollback_is_not_possible(
+    restart, store, clock, agent, waiting, monkeypatch, make
+):
+    run = waiting(make)
+    with restart() as parts:
+        monkeypatch.setattr(agent, "rollback", unreachable)
+        passes(parts, clock, 330)
+        assert store.outcomes.observed(run.id) is not None
 
 
 # -- steps of the clock --

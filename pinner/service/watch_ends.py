@@ -1,0 +1,45 @@
+"""The ends of the watch of a run, other than its verdict. Pure."""
+
+from datetime import datetime, timedelta
+
+from pinner.model.errors import PinnerError
+from pinner.model.journal import Run
+from pinner.model.measures import ROWS
+from pinner.model.outcome import Watch
+from pinner.service.run_sides import SPAN, Sides
+
+LATE = timedelta(seconds=3 * min(ROWS))
+"""After this time, the steps up to a moment are complete: the next count completes a step."""
+
+
+def watch_end(run: Run) -> datetime:
+    """The time at which the watch of a run that has ended is over."""
+    assert run.ended_at is not None
+    return run.ended_at + timedelta(seconds=run.watch_seconds) + LATE
+
+
+def out_of_time(run: Run, now: datetime) -> Watch | None:
+    """The end of a watch that no measures can decide any more because of the time; None where they can."""
+    assert run.ended_at is not None
+    if now < max(run.started_at, run.ended_at) - LATE:
+        # The agent puts the history from before the step aside.
+        at = now.isoformat(timespec="seconds")
+        return Watch("stopped", now, f"the clock was set back to {at}, before the end of the run; nothing was undone")
+    if (late := now - watch_end(run)) > SPAN:
+        seconds = f"{late.total_seconds():.0f} s"
+        return Watch("stopped", now, f"no server looked in time: it is {seconds} too late; nothing was undone")
+    return None
+
+
+def undecided(sides: Sides, now: datetime) -> Watch:
+    """The end of a watch whose time is over, or whose measures were disturbed."""
+    if not (sides.before and sides.after):
+        return Watch("stopped", now, sides.why or "nothing was measured before the run, or after it")
+    if sides.why:
+        return Watch("stopped", now, f"{sides.why}; not worse until then, in {len(sides.after)} steps")
+    return Watch("not_worse", now, f"no measure became worse for certain, in {len(sides.after)} steps")
+
+
+def not_undone(why: str, refusal: PinnerError, now: datetime) -> Watch:
+    """The end of a watch whose run is worse and stays in place."""
+    return Watch("worse", now, f"{why}; it cannot be undone: {refusal}")
