@@ -132,7 +132,7 @@ class ObservedMeasure:
 
 
 WatchState = Literal["watching", "not_worse", "worse", "stopped"]
-"""watching   the time of the watch is not over
+"""watching   the time of the watch is not over, or the run is worse and not undone yet
 not_worse  the time is over, and no measure became worse for certain
 worse      a measure became worse
 stopped    the watch ended without an answer; the text says why"""

@@ -101,18 +101,28 @@ class OutcomeKeeper:
 
     def make_pass(self) -> None:
         """Look at each run that is watched, and store each outcome that is complete."""
+        steps = (
+            (self._look, "the watch of run %s does not go on now: %s"),
+            (self._keep_observed, "the outcome of run %s is not stored: %s"),
+        )
+        has_failed = False
         for host in self._hosts.names():
             setback = self._policies.setback(host)
             for run in self._store.outcomes.due(host, self._now() - KEPT, setback.run if setback else ""):
-                for keep in (self._look, self._keep_observed):
+                for step, message in steps:
                     try:
-                        keep(run)
-                        self._failures.over("the outcomes of runs are stored again")
+                        step(run)
                     except PinnerError as error:  # the other runs do not depend on it
-                        self._failures.warn("the outcome of run %s is not stored: %s", run.id, error)
+                        self._failures.warn(message, run.id, error)
+                        has_failed = True
+        if not has_failed:
+            self._failures.over("the outcomes of runs are stored again")
 
     def _keep_observed(self, run: Run) -> None:
-        if self._store.outcomes.observed(run.id) is None and (found := self._observed(run)).is_final:
+        is_old = run.ended_at is not None and self._now() - run.ended_at > KEPT
+        if is_old or self._store.outcomes.observed(run.id) is not None:
+            return
+        if (found := self._observed(run)).is_final:
             self._store.outcomes.put_observed(found)
 
     # -- observed --

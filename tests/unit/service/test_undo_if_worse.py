@@ -622,6 +622,26 @@ def test_a_run_that_is_purged_meanwhile_leaves_nothing(parts, store, clock, load
     assert records(parts, "run.watch") == []
 
 
+def test_the_outcome_of_an_old_run_is_not_stored(restart, store, clock, load, waiting):
+    """The fine steps of its time are gone."""
+    run = waiting(enforced)
+    clock.at += timedelta(days=3)
+    load.is_known = False
+    with restart() as parts:
+        passes(parts, clock, 10)
+        assert parts.service.outcome(run.id).watch.state == "worse"
+        assert store.outcomes.observed(run.id) is None
+
+
+def test_a_failure_that_goes_on_is_not_told_to_be_over(parts, clock, load, agent, monkeypatch, caplog):
+    monkeypatch.setattr(agent, "rollback", unreachable)
+    two_worse(parts, clock, load, agent)
+    passes(parts, clock, 60)
+    messages = [each.getMessage() for each in caplog.records if each.name == "pinner.service.outcomes"]
+    assert any(each.endswith("does not go on now: host compute1: its agent does not answer") for each in messages)
+    assert not any("are stored again" in each for each in messages)
+
+
 class Restarting:
     """The parts of a server that ends and starts again before each pass."""
 
