@@ -14,7 +14,7 @@ pinned. No plan uses CPUs that are offline, that Nova dedicates, or to which an 
 configuration, restricted another process. Load does not count here: the agent measures none.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -24,7 +24,6 @@ from pinner.model.change import (
     StateChange,
     Target,
     TargetKey,
-    TargetKind,
     ThreadKey,
     cpus_of,
 )
@@ -34,7 +33,7 @@ from pinner.model.nova import require_clear
 from pinner.model.plan import LeftOut, Plan, Wanted
 from pinner.model.process import Process, Thread
 from pinner.model.snapshot import Snapshot
-from pinner.planning import fixes, irqs, release, rings, rps, rules, sysctls
+from pinner.planning import fixes, release, remedies, rules
 from pinner.planning.context import Context, guest_targets
 from pinner.planning.guest_past import Placed
 from pinner.planning.memory import guests_memory
@@ -154,18 +153,9 @@ def _require_homes(plan: Plan, snapshot: Snapshot) -> None:
             raise Refused(str(memory.target), asked, "no node, or another one, holds all vCPUs of the guest")
 
 
-_REMEDIES: Mapping[TargetKind, Callable[[StateChange, Plan, Context], str]] = {
-    "irq": irqs.objection,
-    "rps": rps.objection,
-    "sysctl": sysctls.objection,
-    "ring": rings.objection,
-}
-"""Why an agent does not make a change of this kind."""
-
-
 def _require_state(change: StateChange, plan: Plan, context: Context) -> None:
-    if remedy := _REMEDIES.get(change.target.kind):
-        if why := remedy(change, plan, context):
+    if remedies.is_remedy(change):
+        if why := remedies.objection(change, plan, context):
             raise refused(change, why)
         return
     if plan.request.fix:

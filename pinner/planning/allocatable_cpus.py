@@ -94,6 +94,12 @@ class AllocatableCpus:
         return self.nova.dedicated
 
     @property
+    def reserved(self) -> CpuSet:
+        """The CPUs that threads of the host do not use: isolated ones, those in partitions of guests, and those that
+        Nova dedicates."""
+        return self.isolated | self.partitioned | self.dedicated
+
+    @property
     def restricted(self) -> CpuSet:
         """The CPUs of all restricted affinities."""
         return union(restriction.cpus for restriction in self.restrictions)

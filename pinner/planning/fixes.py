@@ -1,4 +1,4 @@
-"""Plans that cure findings and leave guests and processes where they are; and the remedies of all plans. Pure."""
+"""Plans that cure findings and leave guests and processes where they are. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -10,16 +10,13 @@ from pinner.planning.context import Context
 
 
 def with_remedies(plan: Plan, context: Context) -> Plan:
-    """The plan, with the interrupts, RPS, sysctls and rings for which its request asks. Raises Invalid."""
+    """The plan, with the remedies for which its request asks. Raises Invalid."""
     if not plan.request.remedies and not plan.request.fix:
         return plan
     # Imported here, because few requests ask for one of them.
-    from pinner.planning.irqs import with_irqs
-    from pinner.planning.rings import with_rings
-    from pinner.planning.rps import with_rps
-    from pinner.planning.sysctls import with_sysctls
+    from pinner.planning import remedies
 
-    return with_rings(with_sysctls(with_rps(with_irqs(plan, context), context), context), context)
+    return remedies.with_remedies(plan, context)
 
 
 def curing(context: Context, snapshot_id: str, name: str, blocked: str) -> Plan:
@@ -51,13 +48,13 @@ def _roles_now(context: Context) -> Roles:
     snapshot, allocatable = context.snapshot, context.allocatable
     vcpus = vcpu_cpus(snapshot)
     emulators = emulator_cpus(snapshot) - vcpus
-    taken = vcpus | emulators | allocatable.isolated | allocatable.partitioned | allocatable.dedicated
-    return Roles(allocatable.online - taken, emulators, vcpus)
+    return Roles(allocatable.online - vcpus - emulators - allocatable.reserved, emulators, vcpus)
 
 
 def _without_effect(request: Request) -> Iterator[str]:
     """A warning for each parameter that is set and that a plan with ``fix`` does not use."""
+    unset = Request()
     for field in fields(Request):
         value = getattr(request, field.name)
-        if field.name not in ("fix", "remedies") and value != getattr(Request(), field.name):
+        if field.name not in ("fix", "remedies") and value != getattr(unset, field.name):
             yield f"{field.name} {value!r} has no effect: a plan with fix moves no guest and no process"

@@ -6,50 +6,38 @@ CPUs. An interrupt that is in a right place stays, so a second plan changes noth
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pinner.model.change import StateChange, Target, TargetKey, cpus_of
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import Invalid
 from pinner.model.interrupts import DeviceIrq, DeviceIrqs, is_managed
 from pinner.model.plan import LeftOut, Plan, Roles, Wanted
-from pinner.model.request import IRQS
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
+from pinner.planning.additions import Additions
 from pinner.planning.context import Context
-from pinner.planning.diff import changes
 from pinner.planning.memory_balance import distance
 
 _PASSED_THROUGH = "vfio-"
 """How the names begin that VFIO gives to the interrupts of a device of a guest."""
 
 
-def with_irqs(plan: Plan, context: Context) -> Plan:
-    """The plan, with the interrupts if its request asks for them. Raises Invalid where the snapshot has none."""
-    if not plan.request.asks_for(IRQS):
-        return plan
-    found = context.snapshot.irqs
-    if found is None:
-        raise Invalid("with", IRQS, "a host whose interrupts are known; this snapshot has none, so take a new one")
+def additions(plan: Plan, context: Context) -> Additions:
+    """The interrupts of the snapshot, off the CPUs that the plan gives to guests."""
+    found = context.snapshot.irqs or DeviceIrqs()
     places = _Places.of(context, plan.roles)
     if found.irqs and not places.housekeeping:
         why = f"no interrupt is moved: no housekeeping CPU ({plan.roles.housekeeping}) is free of guests"
-        return replace(plan, warnings=(*plan.warnings, why))
-    placed = _placed(found, places, context)
-    return replace(
-        plan,
-        # Interrupts come first: they leave the CPUs before guests get them.
-        changes=(*changes(context, placed), *plan.changes),
-        wanted=(*plan.wanted, *placed),
-        skipped=(*plan.skipped, *_left_out(found, places, context)),
-        warnings=(*plan.warnings, *_warnings(found, places, context.snapshot)),
+        return Additions(warnings=(why,))
+    return Additions(
+        wanted=_placed(found, places, context),
+        skipped=tuple(_left_out(found, places, context)),
+        warnings=tuple(_warnings(found, places, context.snapshot)),
     )
 
 
 def objection(change: StateChange, plan: Plan, context: Context) -> str:
     """Why an agent does not make this change of an interrupt; empty where it does."""
-    if not plan.request.asks_for(IRQS):
-        return "the plan's request does not ask for interrupts"
     irq = context.irqs.get(change.target.key)
     if irq is None:
         return "the agent's inventory has no such interrupt"
@@ -82,9 +70,7 @@ def _unheeded(irq: DeviceIrq, context: Context) -> str:
 
 def guest_cpus(context: Context, roles: Roles) -> CpuSet:
     """The CPUs that no interrupt of the host may use: those of vCPUs and emulators, isolated and dedicated ones."""
-    allocatable = context.allocatable
-    isolated = allocatable.isolated | allocatable.partitioned | allocatable.dedicated
-    return roles.vcpu | roles.emulator | isolated | context.of_others
+    return roles.vcpu | roles.emulator | context.allocatable.reserved | context.of_others
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,39 +4,24 @@ A card that has dropped nothing keeps its ring: most drivers restart the card fo
 more of the cache.
 """
 
-from dataclasses import replace
-
 from pinner.model.change import Number, StateChange
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import Invalid
 from pinner.model.plan import Plan, Wanted
-from pinner.model.request import RINGS
 from pinner.model.rings import RxRing
+from pinner.planning.additions import Additions
 from pinner.planning.context import Context
-from pinner.planning.diff import changes
 
 
-def with_rings(plan: Plan, context: Context) -> Plan:
-    """The plan, with the receive rings if its request asks for them. Raises Invalid where the snapshot has none."""
-    if not plan.request.asks_for(RINGS):
-        return plan
-    if context.snapshot.rings is None:
-        raise Invalid("with", RINGS, "a host whose rings are known; this snapshot has none, so take a new one")
-    placed = tuple(map(_wanted, filter(_is_small, context.snapshot.rings)))
-    made = changes(context, placed)
-    warnings = (f"{change.target.name}: most drivers restart the card for another size of its ring" for change in made)
-    return replace(
-        plan,
-        changes=(*made, *plan.changes),
-        wanted=(*plan.wanted, *placed),
-        warnings=(*plan.warnings, *warnings),
-    )
+def additions(_plan: Plan, context: Context) -> Additions:
+    """The receive rings of the cards that have dropped packets."""
+    small = [ring for ring in context.snapshot.rings or () if _is_small(ring)]
+    growing = (ring.interface for ring in small if ring.size < ring.most)
+    warnings = (f"{name}: most drivers restart the card for another size of its ring" for name in growing)
+    return Additions(tuple(map(_wanted, small)), warnings=tuple(warnings))
 
 
-def objection(change: StateChange, plan: Plan, context: Context) -> str:
+def objection(change: StateChange, _plan: Plan, context: Context) -> str:
     """Why an agent does not make this change of a ring; empty where it does."""
-    if not plan.request.asks_for(RINGS):
-        return "the plan's request does not ask for rings"
     ring = next(each for each in context.snapshot.rings or () if each.target.key == change.target.key)
     if not _is_small(ring):
         return "the card has dropped no packets for lack of room"

@@ -5,33 +5,23 @@ the queue's CPUs. Where none is left, RPS is off for the queue: the CPU of its i
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from pinner.model.change import StateChange, cpus_of
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import Invalid
 from pinner.model.plan import Plan, Wanted
-from pinner.model.request import RPS
 from pinner.model.rps import RpsQueue
+from pinner.planning.additions import Additions
 from pinner.planning.context import Context
-from pinner.planning.diff import changes
 from pinner.planning.irqs import guest_cpus
 
 
-def with_rps(plan: Plan, context: Context) -> Plan:
-    """The plan, with the CPUs of RPS if its request asks for them. Raises Invalid where the snapshot has none."""
-    if not plan.request.asks_for(RPS):
-        return plan
-    if context.snapshot.rps is None:
-        raise Invalid("with", RPS, "a host whose RPS is known; this snapshot does not have it, so take a new one")
-    placed = tuple(_wanted(context.snapshot.rps, guest_cpus(context, plan.roles)))
-    return replace(plan, changes=(*changes(context, placed), *plan.changes), wanted=(*plan.wanted, *placed))
+def additions(plan: Plan, context: Context) -> Additions:
+    """The queues of the snapshot, without the CPUs that the plan gives to guests."""
+    return Additions(tuple(_wanted(context.snapshot.rps or (), guest_cpus(context, plan.roles))))
 
 
 def objection(change: StateChange, plan: Plan, context: Context) -> str:
     """Why an agent does not make this change of RPS; empty where it does."""
-    if not plan.request.asks_for(RPS):
-        return "the plan's request does not ask for RPS"
     after = cpus_of(change.after)
     if added := after - cpus_of(change.before):
         return f"CPUs {added} were not among its CPUs before, and a plan only takes CPUs away"

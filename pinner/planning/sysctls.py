@@ -4,44 +4,30 @@ A sysctl that has its value already, or a better one, stays. A value that only s
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from pinner.model.change import Number, StateChange
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import Invalid
 from pinner.model.plan import LeftOut, Plan, Wanted
 from pinner.model.request import SYSCTLS as ASKED
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.sysctls import SYSCTLS, Need, SysctlRule
+from pinner.planning.additions import Additions
 from pinner.planning.context import Context
-from pinner.planning.diff import changes
 
 
-def with_sysctls(plan: Plan, context: Context) -> Plan:
-    """The plan, with the sysctls if its request asks for them. Raises Invalid where the snapshot has none."""
-    if not plan.request.asks_for(ASKED):
-        return plan
-    found = context.snapshot.sysctls
-    if found is None:
-        raise Invalid("with", ASKED, "a host whose sysctls are known; this snapshot has none, so take a new one")
+def additions(plan: Plan, context: Context) -> Additions:
+    """The sysctls that the request asks for and the host needs."""
+    found = context.snapshot.sysctls or {}
     asked = (rule for rule in SYSCTLS.values() if _is_asked(rule, plan.request))
     rules = [rule for rule in asked if is_needed(rule.needs, context.snapshot)]
-    placed = tuple(_wanted(rules, found))
     missing = (LeftOut(rule.target, "this kernel has no such sysctl") for rule in rules if rule.key not in found)
-    return replace(
-        plan,
-        changes=(*changes(context, placed), *plan.changes),
-        wanted=(*plan.wanted, *placed),
-        skipped=(*plan.skipped, *missing),
-    )
+    return Additions(tuple(_wanted(rules, found)), tuple(missing))
 
 
 def objection(change: StateChange, plan: Plan, context: Context) -> str:
     """Why an agent does not make this change of a sysctl; empty where it does. The change begins with the sysctl's
     present value, otherwise the apply refuses it as stale."""
-    if not plan.request.asks_for(ASKED):
-        return "the plan's request does not ask for sysctls"
     rule = SYSCTLS[change.target.owner]
     if not _is_asked(rule, plan.request):
         return "it cures none of the findings that the plan's request names"

@@ -49,6 +49,7 @@ OWN = (
     "planning.irqs",
     "planning.packing.optimal",
     "planning.packing.solver",
+    "planning.remedies",
     "planning.rings",
     "planning.rps",
     "planning.sysctls",

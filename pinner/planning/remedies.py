@@ -1,0 +1,107 @@
+"""The remedies: the kinds of settings that a plan may change besides the CPUs of threads. Pure.
+
+A plan gets the additions of each kind for which its request asks, and an agent objects to each change of another kind.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from pinner.model.change import StateChange, TargetKind
+from pinner.model.errors import Invalid
+from pinner.model.fixes import Remedy
+from pinner.model.plan import Plan
+from pinner.model.request import IRQS, RINGS, RPS, SYSCTLS
+from pinner.model.snapshot import Snapshot
+from pinner.planning import irqs, rings, rps, sysctls
+from pinner.planning.additions import Additions
+from pinner.planning.context import Context
+from pinner.planning.diff import changes
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of remedy. ``additions`` is called only with a snapshot in which the settings are known."""
+
+    name: Remedy
+    """The name in a request."""
+    noun: str
+    """The settings, for people."""
+    expected: str
+    """What the request needs, where the snapshot does not have it."""
+    is_known: Callable[[Snapshot], bool]
+    """Whether the snapshot has the settings."""
+    additions: Callable[[Plan, Context], Additions]
+    """The addition to a plan."""
+    objection: Callable[[StateChange, Plan, Context], str]
+    """Why an agent does not make a change that the request asks for; empty where it does."""
+
+
+_KINDS: Mapping[TargetKind, _Kind] = {
+    "irq": _Kind(
+        IRQS,
+        "interrupts",
+        "a host whose interrupts are known; this snapshot has none, so take a new one",
+        lambda snapshot: snapshot.irqs is not None,
+        irqs.additions,
+        irqs.objection,
+    ),
+    "rps": _Kind(
+        RPS,
+        "RPS",
+        "a host whose RPS is known; this snapshot does not have it, so take a new one",
+        lambda snapshot: snapshot.rps is not None,
+        rps.additions,
+        rps.objection,
+    ),
+    "sysctl": _Kind(
+        SYSCTLS,
+        "sysctls",
+        "a host whose sysctls are known; this snapshot has none, so take a new one",
+        lambda snapshot: snapshot.sysctls is not None,
+        sysctls.additions,
+        sysctls.objection,
+    ),
+    "ring": _Kind(
+        RINGS,
+        "rings",
+        "a host whose rings are known; this snapshot has none, so take a new one",
+        lambda snapshot: snapshot.rings is not None,
+        rings.additions,
+        rings.objection,
+    ),
+}
+"""The kinds of remedies by the kind of their targets, in the order in which a plan gets them."""
+
+
+def with_remedies(plan: Plan, context: Context) -> Plan:
+    """The plan, with the remedies for which its request asks. Raises Invalid where the snapshot lacks their settings.
+
+    The changes of remedies come first: interrupts leave the CPUs before guests get them.
+    """
+    for kind in _KINDS.values():
+        if not plan.request.asks_for(kind.name):
+            continue
+        if not kind.is_known(context.snapshot):
+            raise Invalid("with", kind.name, kind.expected)
+        added = kind.additions(plan, context)
+        plan = replace(
+            plan,
+            changes=(*changes(context, added.wanted), *plan.changes),
+            wanted=(*plan.wanted, *added.wanted),
+            skipped=(*plan.skipped, *added.skipped),
+            warnings=(*plan.warnings, *added.warnings),
+        )
+    return plan
+
+
+def is_remedy(change: StateChange) -> bool:
+    """Whether the change is one of a remedy."""
+    return change.target.kind in _KINDS
+
+
+def objection(change: StateChange, plan: Plan, context: Context) -> str:
+    """Why an agent does not make this change of a remedy; empty where it does."""
+    kind = _KINDS[change.target.kind]
+    if not plan.request.asks_for(kind.name):
+        return f"the plan's request does not ask for {kind.noun}"
+    return kind.objection(change, plan, context)
