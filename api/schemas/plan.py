@@ -120,7 +120,8 @@ class PlanParameters(Input):
             "devices leave the CPUs of guests, for the housekeeping CPUs of their device's NUMA node. rps: the CPUs of "
             "receive packet steering, without those of guests. sysctls: the kernel's settings for networks and memory, "
             "each with one fixed value; a better value stays. rings: the receive rings of cards that have dropped "
-            "packets, as large as the driver allows.",
+            "packets, as large as the driver allows. governors: the frequency governors of the CPUs of vCPUs, which "
+            "become performance where they lower the frequency.",
         ),
     ] = _DEFAULT.remedies
 

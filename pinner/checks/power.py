@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pinner.checks.common import command, host_subject, housekeeping, kernel_argument, number, own_cpus
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.frequency import SLOW_GOVERNORS
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Cpu
 from pinner.model.used_cpus import emulator_cpus, restricted, vcpu_cpus, vcpu_threads
 
-SLOW_GOVERNORS = ("powersave", "conservative", "ondemand")
 DEEP_US = 50
 """Microseconds: a CPU that needs longer to wake delays each packet by more than the network does."""
 LIMITS, DEFAULT_PERIOD = ("runtime", "period"), 1_000_000
@@ -27,20 +27,22 @@ def _of_vcpus(snapshot: Snapshot) -> CpuSet:
 def _governor(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
     wanted, used = _of_vcpus(snapshot), vcpu_cpus(snapshot)
-    found: defaultdict[tuple[str, Remedy | None], list[int]] = defaultdict(list)
+    found: defaultdict[tuple[str, Remedy | None, bool], list[int]] = defaultdict(list)
     for cpu in snapshot.topology.cpus:
         if not (cpu.id in wanted and cpu.online and cpu.governor in SLOW_GOVERNORS):
             continue
         # Without a guest Nova lets the CPU save power, and changes the governor when a guest starts on it.
         if not (_sets_governor(snapshot, cpu.id) and cpu.id not in used):
-            found[cpu.governor, _novas_line(snapshot, cpu)].append(cpu.id)
-    for (governor, line), ids in found.items():
+            is_novas = cpu.id in snapshot.power_managed
+            found[cpu.governor, _novas_line(snapshot, cpu), is_novas].append(cpu.id)
+    for (governor, line, is_novas), ids in found.items():
         cpus = CpuSet.of(ids)
         yield Found(
             Subject("cpu", str(cpus)),
             f"CPUs {cpus} of vCPUs have the governor {governor}",
             (Evidence("governor", governor), Evidence("CPUs", str(cpus))),
             (line or command(f"cpupower -c {cpus} frequency-set -g performance"),),
+            is_fixable=not is_novas,
         )
 
 

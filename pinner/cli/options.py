@@ -100,8 +100,8 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
         help="what the plan changes besides the CPUs of threads; irqs = the CPUs of interrupts: those of devices leave "
         "the CPUs of guests, for the housekeeping CPUs of their device's NUMA node; rps = the CPUs that process "
         "received packets: the CPUs of guests are taken out; sysctls = the kernel's settings that docs/operations.md "
-        "lists; rings = the receive rings of cards that have dropped packets, as large as possible; may be repeated "
-        "(default: nothing)",
+        "lists; rings = the receive rings of cards that have dropped packets, as large as possible; governors = the "
+        "frequency governors of the CPUs of vCPUs: performance; may be repeated (default: nothing)",
     )
     if not for_policy:
         group.add_argument(

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from pinner.host import capabilities, libnuma, ovs, procfs
+from pinner.host.governors import read_governors
 from pinner.host.guests import without_recorded_pins
 from pinner.host.immovable import classify
 from pinner.host.interrupts import read_device_irqs
@@ -110,6 +111,7 @@ def take_snapshot(
         rps=read_rps(root) if "rps" in settings else None,
         sysctls=read_sysctls(root) if "sysctl" in settings else None,
         rings=read_rings(root) if "ring" in settings else None,
+        governors=read_governors(root) if "governor" in settings else None,
     )
 
 

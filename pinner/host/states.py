@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import assert_never
 
-from pinner.host import cgroups, interrupts, rings, rps, sysctls
+from pinner.host import cgroups, governors, interrupts, rings, rps, sysctls
 from pinner.model.change import Number, PartitionState, State, Target
 from pinner.model.cpuset import CpuSet
+from pinner.model.governor import Governor
 
 
 def state_of(root: Path, target: Target) -> State:
@@ -21,6 +22,8 @@ def state_of(root: Path, target: Target) -> State:
             return sysctls.value_of(root, target)
         case "ring":
             return rings.size_of(target)
+        case "governor":
+            return governors.governor_of(root, target)
     return cgroups.partition(root, target.owner)
 
 
@@ -39,5 +42,7 @@ def set_state(root: Path, target: Target, state: State) -> None:
             rings.set_size(target, state)
         case Number():
             sysctls.set_value(root, target, state)
+        case Governor():
+            governors.set_governor(root, target, state)
         case _:
             assert_never(state)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, assert_never
 
 from pinner.model.cpuset import CpuSet
+from pinner.model.governor import Governor
 
 TargetKind = Literal[
     "emulator",
@@ -19,6 +20,7 @@ TargetKind = Literal[
     "rps",
     "sysctl",
     "ring",
+    "governor",
     "guest",
     "metadata",
 ]
@@ -27,7 +29,7 @@ PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """The parts of a guest that libvirt can pin. libvirt stores their pins in the guest's definition, where a part
 keeps its number after a restart. libvirt cannot pin vhost threads and memory."""
 
-SETTINGS: tuple[TargetKind, ...] = ("irq", "rps", "sysctl", "ring")
+SETTINGS: tuple[TargetKind, ...] = ("irq", "rps", "sysctl", "ring", "governor")
 """The targets that are settings of the host. No other change depends on a setting: where the kernel refuses one, a run
 makes all its other changes, those of partitions, too. Processes are no settings: a process that keeps its CPUs would
 lose them to a partition."""
@@ -56,12 +58,14 @@ class Target:
     rps       name, index  number of a queue   /sys/class/net/NAME/queues/rx-NUMBER/rps_cpus
     sysctl    its name     None                /proc/sys/NAME, with slashes in place of dots
     ring      name, index  None                the kernel's request ETHTOOL_SRINGPARAM
+    governor  CPUs         number of a policy  /sys/devices/system/cpu/cpufreq/policyNUMBER/scaling_governor
     metadata  guest uuid   None                virDomainSetMetadata: the pins that are pinner's
     guest     guest uuid   None                nothing: a plan leaves the guest out
 
-    Work queues, partitions, interrupts, the receive queues of interfaces (rps), sysctls and rings have a State instead
-    of threads. The kernel reuses the numbers of interrupts, so the PCI address of the device and the driver's name are
-    part of the identity. The index of an interface is part of the identity, because another one may get its name.
+    Work queues, partitions, interrupts, the receive queues of interfaces (rps), sysctls, rings and governors have a
+    State instead of threads. The kernel reuses the numbers of interrupts, so the PCI address of the device and the
+    driver's name are part of the identity. The index of an interface is part of the identity, because another one may
+    get its name. The CPUs of a governor are those that have one frequency.
     """
 
     kind: TargetKind
@@ -86,6 +90,8 @@ class Target:
                 return f"irq {self.part} {self.name}"
             case "rps":
                 return f"rps {self.name} rx-{self.part}"
+            case "governor":
+                return f"governor of CPUs {self.name}"
             case "workqueue" | "partition" | "guest" | "sysctl" | "ring":
                 return f"{self.kind} {self.name}"
             case "emulator" | "memory" | "metadata":
@@ -186,9 +192,9 @@ class Number:
         return str(self.value)
 
 
-State = PartitionState | Number | CpuSet
-"""The state of a target without threads: a PartitionState for a partition, a Number for a sysctl or ring, CPUs for
-all others.
+State = PartitionState | Number | Governor | CpuSet
+"""The state of a target without threads: a PartitionState for a partition, a Number for a sysctl or ring, a Governor
+for a frequency domain, CPUs for all others.
 
 CpuSet is the last one: its JSON is a string, and pydantic could write each of the other values as a string, too.
 """
@@ -279,16 +285,6 @@ def cpus_of(state: State) -> CpuSet:
             return state
         case PartitionState():
             return state.cpus
-        case Number():
+        case Number() | Governor():
             return CpuSet()
     assert_never(state)
-
-
-def type_of_state(kind: TargetKind) -> type[State]:
-    """The type of the state of a target of this kind, which has no threads."""
-    match kind:
-        case "partition":
-            return PartitionState
-        case "sysctl" | "ring":
-            return Number
-    return CpuSet

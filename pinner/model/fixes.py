@@ -5,12 +5,13 @@ from typing import Literal
 
 from pinner.model.sysctls import SYSCTLS
 
-Remedy = Literal["irqs", "rps", "sysctls", "rings"]
+Remedy = Literal["irqs", "rps", "sysctls", "rings", "governors"]
 """A setting of the host that a plan may change besides the CPUs of threads: irqs = the affinities of interrupts; rps =
 the CPUs that process received packets; sysctls = the kernel's settings of model/sysctls.py; rings = the
-sizes of receive rings."""
+sizes of receive rings; governors = the frequency governors of the CPUs of vCPUs."""
 
 FIXES: Mapping[str, Remedy] = {
+    "cpu-slow-governor": "governors",
     "irq-off-node": "irqs",
     "irq-on-guest-cpus": "irqs",
     "nic-small-ring": "rings",

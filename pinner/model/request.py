@@ -26,6 +26,7 @@ IRQS: Remedy = "irqs"
 RPS: Remedy = "rps"
 SYSCTLS: Remedy = "sysctls"
 RINGS: Remedy = "rings"
+GOVERNORS: Remedy = "governors"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from pinner.model.cpuset import CpuSet
+from pinner.model.frequency import FrequencyDomain
 from pinner.model.guest import Guest, InactiveGuest, nova_cpus
 from pinner.model.interrupts import DeviceIrqs
 from pinner.model.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
@@ -70,6 +71,10 @@ class Snapshot:
     were not read."""
     rings: tuple[RxRing, ...] | None = field(default=None, metadata={"exclude_if": lambda rings: rings is None})
     """The receive rings of cards; null where they were not read."""
+    governors: tuple[FrequencyDomain, ...] | None = field(
+        default=None, metadata={"exclude_if": lambda governors: governors is None}
+    )
+    """The frequency governors; null where they were not read."""
 
     def nova_owns(self) -> NovaOwns:
         """The CPUs that Nova owns: the sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""
@@ -80,3 +85,9 @@ class Snapshot:
             if guest.dedicated
         )
         return NovaOwns(NovaSets(self.dedicated, self.shared), tuple(guests))
+
+    @property
+    def power_managed(self) -> CpuSet:
+        """The dedicated CPUs whose governor or power Nova manages. It never does so for CPU 0."""
+        manages = self.nova is not None and self.nova.power_management
+        return self.dedicated - CpuSet.of([0]) if manages else CpuSet()

@@ -10,6 +10,7 @@ _ORDER: dict[TargetKind, int] = {
     "rps": 0,
     "sysctl": 0,
     "ring": 0,
+    "governor": 0,
     "process": 0,
     "emulator": 1,
     "vhost": 1,

@@ -1,5 +1,5 @@
-"""Cgroup v2 partitions, the CPUs of work queues, interrupts and receive queues, sysctls and rings: their states, and
-the commands that change them."""
+"""Cgroup v2 partitions, the CPUs of work queues, interrupts and receive queues, sysctls, rings and governors: their
+states, and the commands that change them."""
 
 from collections.abc import Iterator
 from shlex import quote
@@ -7,6 +7,7 @@ from typing import assert_never
 
 from pinner.model.change import Number, PartitionState, State, Target
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.governor import Governor
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.sysctls import SYSCTLS
@@ -19,7 +20,7 @@ _WORKQUEUE = "/sys/devices/virtual/workqueue/cpumask"
 
 def settings(snapshot: Snapshot) -> dict[Target, State]:
     """Every target that has a state, with its state: the cgroups of the guests' units, the work queues, the
-    interrupts of devices, the receive queues of interfaces, the sysctls that a plan may change, and rings."""
+    interrupts of devices, the receive queues of interfaces, the sysctls that a plan may change, rings and governors."""
     found: dict[Target, State] = {
         cgroup_target(cgroup.path): cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups
     }
@@ -29,7 +30,8 @@ def settings(snapshot: Snapshot) -> dict[Target, State]:
     known = ((SYSCTLS[key], value) for key, value in (snapshot.sysctls or {}).items() if key in SYSCTLS)
     sysctls = {rule.target: Number(value) for rule, value in known}
     rings = {ring.target: Number(ring.size) for ring in snapshot.rings or ()}
-    return found | ({WORK: unbound} if unbound else {}) | irqs | rps | sysctls | rings
+    governors = {domain.target: domain.governor for domain in snapshot.governors or ()}
+    return found | ({WORK: unbound} if unbound else {}) | irqs | rps | sysctls | rings | governors
 
 
 def cgroup_target(path: str) -> Target:
@@ -61,6 +63,8 @@ def commands(target: Target, state: State) -> Iterator[str]:
             yield f"ethtool -G {quote(target.name)} rx {state}"
         case Number():
             yield f"sysctl -w {quote(target.owner)}={state}"
+        case Governor():
+            yield f"echo {quote(state.name)} > /sys/devices/system/cpu/cpufreq/policy{target.part}/scaling_governor"
         case _:
             assert_never(state)
 

@@ -14,18 +14,18 @@ from pinner.model.change import (
     Target,
     TargetKey,
     TargetKind,
-    type_of_state,
 )
 from pinner.model.errors import Refused, StalePlan
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
+from pinner.model.state_types import type_of_state
 from pinner.model.sysctls import SYSCTLS
 from pinner.planning.context import guest_targets
 from pinner.planning.partitions import settings
 from pinner.planning.processes import process_target
 
 _WITH_THREADS: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread", "vhost", "process")
-_WITH_STATE: tuple[TargetKind, ...] = ("partition", "workqueue", "irq", "rps", "sysctl", "ring")
+_WITH_STATE: tuple[TargetKind, ...] = ("partition", "workqueue", "irq", "rps", "sysctl", "ring", "governor")
 
 
 def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:

@@ -11,11 +11,12 @@ from itertools import combinations
 from types import NoneType
 from typing import TypeVar, get_args
 
-from pinner.model.change import PartitionKind, PartitionState, State, Target, TargetKind, cpus_of, type_of_state
+from pinner.model.change import PartitionKind, PartitionState, State, Target, TargetKind, cpus_of
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid
 from pinner.model.nova import QEMUS_OWN, require_clear
 from pinner.model.plan import Isolation, LeftOut, Roles, Wanted
+from pinner.model.state_types import type_of_state
 from pinner.planning.context import Context, guest_target
 from pinner.planning.strategy import Answer
 

@@ -27,6 +27,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Cause, Drift
 from pinner.model.errors import NotFound, PinnerError, RunConflict
 from pinner.model.event import HostEvent
+from pinner.model.governor import Governor
 from pinner.model.health import AgentHealth, Check
 from pinner.model.journal import NEVER_BEGUN, Entry, Run
 from pinner.model.measures import HOST, HOST_SERIES, History
@@ -51,6 +52,8 @@ class InMemoryAgent:
         """The affinity of interrupts that a run or another program moved, by number."""
         self.sysctls: dict[str, int] = {}
         """The sysctls that a run or another program set."""
+        self.governors: dict[int, Governor] = {}
+        """The governors that a run or another program set, by the number of the policy."""
         self.refusal: PinnerError | None = None
         self.failing: dict[str, str] = {}
         """By the owner of a target: why its changes fail. The run places the others."""
@@ -76,6 +79,9 @@ class InMemoryAgent:
             now = replace(now, irqs=replace(now.irqs, irqs=tuple(moved)))
         if now.sysctls is not None:
             now = replace(now, sysctls={**now.sysctls, **self.sysctls})
+        if now.governors is not None:
+            domains = (replace(each, governor=self.governors.get(each.number, each.governor)) for each in now.governors)
+            now = replace(now, governors=tuple(domains))
         if sample_seconds or not self.needs_sample:
             return now
         return replace(now, processes=tuple(replace(each, load=0.0) for each in now.processes))
@@ -157,6 +163,8 @@ class InMemoryAgent:
     def _set_state(self, target: Target, state: State) -> None:
         if isinstance(state, Number):
             self.sysctls[target.owner] = state.value
+        elif isinstance(state, Governor):
+            self.governors[target.part] = state
         else:
             self.irqs[target.part] = state
 

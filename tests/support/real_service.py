@@ -35,6 +35,7 @@ def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, In
         irqs=DeviceIrqs((DeviceIrq(24, EVIL, "0000:3b:00.0", online),)),
         rps=(),
         rings=(),
+        governors=(),
         sysctls={"vm.swappiness": 60},
     )
     agent = InMemoryAgent(folder / "agent", host, wiring.now)

@@ -26,6 +26,7 @@ from pinner.model.change import (
 )
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
+from pinner.model.governor import Governor
 from pinner.model.journal import Entry, EntryState
 
 Masks = Mapping[ThreadKey, CpuSet]
@@ -155,7 +156,7 @@ def _written(state: State) -> State:
     match state:
         case PartitionState():
             return replace(state, invalid="")
-        case CpuSet() | Number():
+        case CpuSet() | Number() | Governor():
             return state
     assert_never(state)
 

@@ -1,11 +1,13 @@
 """Finds the processes of a recorded placement in a snapshot, after restarts too."""
 
 from dataclasses import replace
+from typing import Any, get_args
 
 from pinner.model.change import TargetKey
+from pinner.model.fixes import Remedy
 from pinner.model.placement import PlacedTarget, Placement
 from pinner.model.process import Process, Thread
-from pinner.model.request import IRQS, RINGS, RPS, SYSCTLS, Request
+from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.exclusions import asked_for
 
@@ -55,8 +57,8 @@ def managed_processes(snapshot: Snapshot, placement: Placement) -> frozenset[tup
 
 
 def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) -> Snapshot:
-    """The snapshot without the processes and interrupts that do not affect a plan of this request: small enough to
-    store one for every plan that a policy makes. The youngest process stays: its start time dates the snapshot."""
+    """The snapshot without the processes and settings that do not affect a plan of this request: small enough to store
+    one for every plan that a policy makes. The youngest process stays: its start time dates the snapshot."""
     managed = managed_processes(snapshot, placement) if placement else frozenset()
     youngest = max(snapshot.processes, key=lambda process: process.started, default=None)
 
@@ -69,12 +71,9 @@ def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) ->
             or any(thread.immovable_reason == "restricted" for thread in process.threads)
         )
 
-    irqs = snapshot.irqs if request.asks_for(IRQS) else None
-    rps = snapshot.rps if request.asks_for(RPS) else None
-    sysctls = snapshot.sysctls if request.asks_for(SYSCTLS) else None
-    processes = tuple(filter(affects_plan, snapshot.processes))
-    rings = snapshot.rings if request.asks_for(RINGS) else None
-    return replace(snapshot, processes=processes, irqs=irqs, rps=rps, sysctls=sysctls, rings=rings)
+    # Snapshot has the settings of each remedy in a field of its name.
+    unused: dict[str, Any] = {remedy: None for remedy in get_args(Remedy) if not request.asks_for(remedy)}
+    return replace(snapshot, processes=tuple(filter(affects_plan, snapshot.processes)), **unused)
 
 
 def watched(placement: Placement) -> tuple[str, ...]:

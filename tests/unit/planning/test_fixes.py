@@ -15,7 +15,10 @@ from pinner import codec
 from pinner.model.change import Number, StateChange
 from pinner.model.errors import Invalid, Refused
 from pinner.model.fixes import FIXES
+from pinner.model.frequency import FrequencyDomain
+from pinner.model.governor import Governor
 from pinner.model.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.nova import NovaConf
 from pinner.model.reading import HostReading, HostSample, Irq, RxQueue
 from pinner.model.request import Request
 from pinner.model.rings import RxRing
@@ -33,16 +36,21 @@ DEFAULTS = {"net.core.netdev_budget": 300, "net.core.netdev_max_backlog": 1000, 
 IRQS = (DeviceIrq(40, "ens1-0", CARD, cpus("10")), DeviceIrq(41, "ens1-1", CARD, cpus("3")))
 RING = RxRing("ens1", 2, 512, 4096, has_dropped=True)
 QUEUE = RpsQueue("ens1", 2, 0, cpus("8-15"))
+DOMAINS = tuple(FrequencyDomain(cpu, cpus(f"{cpu}-{cpu + 1}"), Governor("powersave")) for cpu in range(0, 16, 2))
 # The operator has placed the guest: vCPUs on 8-11, emulator on 12. A plan with its pins would have other CPUs.
 GUEST = placed("8-11", "12")
 
 
-def host(irqs=IRQS, queue=QUEUE, **sysctls):
+def host(irqs=IRQS, queue=QUEUE, domains=DOMAINS, **sysctls):
     busy = hosts.process(500, 50.0, "0-15", name="daemon")
     found = {**DEFAULTS, **{key.replace("__", "."): value for key, value in sysctls.items()}}
-    return hosts.snapshot(
-        topology(), [GUEST], [busy], irqs=DeviceIrqs(irqs), rps=(queue,), sysctls=found, rings=(RING,)
-    )
+    settings = {"irqs": DeviceIrqs(irqs), "rps": (queue,), "sysctls": found, "rings": (RING,), "governors": domains}
+    return hosts.snapshot(with_governors(topology(), domains), [GUEST], [busy], **settings)
+
+
+def with_governors(top, domains):
+    governors = {cpu: domain.governor.name for domain in domains for cpu in domain.cpus}
+    return replace(top, cpus=tuple(replace(cpu, governor=governors.get(cpu.id)) for cpu in top.cpus))
 
 
 def plan(taken, *codes):
@@ -54,7 +62,9 @@ def after(taken, made):
     irqs = tuple(replace(irq, cpus=given.get(irq.target.key, irq.cpus)) for irq in taken.irqs.irqs)
     rps = tuple(replace(queue, cpus=given.get(queue.target.key, queue.cpus)) for queue in taken.rps)
     sysctls = {key: given.get(SYSCTLS[key].target.key, Number(value)).value for key, value in taken.sysctls.items()}
-    return replace(taken, irqs=replace(taken.irqs, irqs=irqs), rps=rps, sysctls=sysctls)
+    domains = tuple(replace(each, governor=given.get(each.target.key, each.governor)) for each in taken.governors)
+    settings = {"irqs": replace(taken.irqs, irqs=irqs), "rps": rps, "sysctls": sysctls, "governors": domains}
+    return replace(taken, topology=with_governors(taken.topology, domains), **settings)
 
 
 def read(taken):
@@ -71,7 +81,13 @@ def codes(taken):
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [("irq-on-guest-cpus", "irq"), ("irq-off-node", "irq"), ("rps-on-guest-cpus", "rps")]
+    ("code", "kind"),
+    [
+        ("irq-on-guest-cpus", "irq"),
+        ("irq-off-node", "irq"),
+        ("rps-on-guest-cpus", "rps"),
+        ("cpu-slow-governor", "governor"),
+    ],
 )
 def test_a_plan_cures_the_finding_and_moves_nothing_else(code, kind):
     taken = host()
@@ -175,6 +191,15 @@ def test_the_agent_uses_its_own_word_for_the_cpus_of_guests():
     for theirs in ("9", "12"):
         with pytest.raises(Refused, match=f"CPUs {theirs} are no online housekeeping CPUs"):
             permit(replace(made, roles=roles, changes=(replace(change, after=cpus(theirs)),)), host())
+
+
+def test_a_plan_cures_no_governor_that_nova_manages():
+    conf = NovaConf(("nova.conf",), dedicated="8-9", power_management=True)
+    taken = replace(host(), dedicated=cpus("8-9"), nova=conf)
+    found = [each for each in findings(read(taken)) if each.code == "cpu-slow-governor"]
+    assert {(str(each.subject), each.is_fixable) for each in found} == {("cpu 8-9", False), ("cpu 10-11", True)}
+    made = plan(taken, "cpu-slow-governor")
+    assert [str(change.target) for change in made.changes] == ["governor of CPUs 10-11"]
 
 
 def test_the_table_has_codes_of_checks():

@@ -149,7 +149,7 @@ def test_a_snapshot_without_interrupts_is_a_clear_error():
 
 
 def test_an_unknown_remedy_is_refused():
-    with pytest.raises(Invalid, match="with: 'fans' is not valid: some of: irqs, rps, sysctls, rings"):
+    with pytest.raises(Invalid, match="with: 'fans' is not valid: some of: irqs, rps, sysctls, rings, governors"):
         Request(remedies=("fans",))
 
 

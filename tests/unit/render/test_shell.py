@@ -15,6 +15,7 @@ from support.hosts import applied, cpus, guest, interleaved, plain, process, sna
 
 from pinner.model.change import Number, PartitionState, State, StateChange, Target, TargetKind
 from pinner.model.cpuset import CpuSet
+from pinner.model.governor import Governor
 from pinner.model.plan import Plan
 from pinner.model.process import Process, Thread
 from pinner.model.request import Request
@@ -143,7 +144,10 @@ def test_names_stay_in_their_comments(name: str) -> None:
     subprocess.run(["sh", "-n"], input=script, text=True, check=True)
 
 
-@pytest.mark.parametrize("name", ["a'; touch ESCAPED; '", "x; touch ESCAPED", "$(touch ESCAPED)", "a\ntouch ESCAPED\n"])
+EVIL = ("a'; touch ESCAPED; '", "x; touch ESCAPED", "$(touch ESCAPED)", "a\ntouch ESCAPED\n")
+
+
+@pytest.mark.parametrize("name", EVIL)
 @pytest.mark.parametrize(
     ("kind", "before", "after"),
     [
@@ -156,7 +160,15 @@ def test_names_stay_in_their_comments(name: str) -> None:
 def test_names_in_commands_of_settings_are_words_for_a_shell(
     kind: TargetKind, before: State, after: State, name: str
 ) -> None:
-    change = StateChange(Target(kind, name, 0 if kind == "rps" else None, name), before, after, "so")
+    require_words(StateChange(Target(kind, name, 0 if kind == "rps" else None, name), before, after, "so"))
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_the_name_of_a_governor_is_a_word_for_a_shell(name: str) -> None:
+    require_words(StateChange(Target("governor", "4", 4, "4"), Governor("powersave"), Governor(name), "so"))
+
+
+def require_words(change: StateChange) -> None:
     script = render(replace(plan(host(), "s", Request()), changes=(change,)))
     forward, _, undoing = script.partition("# To undo it:\n")
     assert all(line.startswith("#") for line in undoing.splitlines())
