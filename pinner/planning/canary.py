@@ -7,8 +7,9 @@ from pinner.model.change import PlannedChange, TargetKey
 from pinner.model.groups import Group, are_independent, group_of
 from pinner.model.placement import Placement
 from pinner.model.plan import Plan
+from pinner.model.snapshot import Snapshot
 from pinner.model.trial import ChangeKind, change_kind
-from pinner.planning.planner import leave_out
+from pinner.planning.leaving_out import leave_out
 
 _NOT_PROBED = "the plan is probed on one guest first"
 
@@ -25,17 +26,18 @@ def canary_plan(
     probed: Collection[TargetKey],
     uses: Mapping[str, float],
     placement: Placement | None,
+    snapshot: Snapshot,
     failures: Mapping[Group, int] = MappingProxyType({}),
 ) -> Plan:
     """The plan with the changes of the ``probed`` targets only, and of these guests only those of one: the guest that
     failed least often (``failures``), of these the guest with the highest CPU use (``uses``, by UUID), and of equal
-    ones the first by UUID.
+    ones the first by UUID. ``snapshot`` is the one from which the plan was made.
 
     A guest that needs the CPU of another guest cannot be moved alone. Where that is so for each guest, and where the
     plan changes the host itself, the plan has the changes of all guests.
     """
     others = {each.target.key: _NOT_PROBED for each in plan.changes if each.target.key not in probed}
-    whole = leave_out(plan, others, placement)
+    whole = leave_out(plan, others, placement, snapshot)
     if not are_independent(whole.changes):
         return whole
     groups = {group_of(each.target): each.target.owner for each in whole.changes if _is_of_a_guest(each)}
@@ -45,7 +47,7 @@ def canary_plan(
             for each in whole.changes
             if _is_of_a_guest(each) and group_of(each.target) != group
         }
-        alone = leave_out(plan, others | beside, placement)
+        alone = leave_out(plan, others | beside, placement, snapshot)
         if any(group_of(each.target) == group for each in alone.changes):
             return alone
     return whole

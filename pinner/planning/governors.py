@@ -7,9 +7,10 @@ from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.frequency import FAST, FrequencyDomain, is_slow
 from pinner.model.plan import LeftOut, Plan, Wanted
-from pinner.model.used_cpus import restricted, vcpu_cpus
+from pinner.model.used_cpus import vcpu_cpus
 from pinner.planning.additions import Additions
-from pinner.planning.context import Context, vcpu_target
+from pinner.planning.context import Context
+from pinner.planning.staying import staying
 
 _OF_TUNABLES = ("conservative", "ondemand")
 """The governors whose tunables the kernel forgets with the governor."""
@@ -46,14 +47,8 @@ def objection(change: StateChange, plan: Plan, context: Context) -> str:
 
 def _after(plan: Plan, context: Context) -> CpuSet:
     """The CPUs of vCPUs once the plan is made, and those that the host leaves to guests."""
-    placed = {want.target: want.cpus for want in plan.wanted if want.target.kind == "vcpu"}
-    staying = (
-        vcpu.thread
-        for guest in context.snapshot.guests
-        for vcpu in guest.vcpus
-        if vcpu.thread is not None and vcpu_target(guest, vcpu.id) not in placed
-    )
-    return union(placed.values()) | restricted(staying, context.snapshot) | context.allocatable.reserved
+    placed = {want.target.key: want.cpus for want in plan.wanted if want.target.kind == "vcpu"}
+    return union(placed.values()) | staying(context.snapshot, placed) | context.allocatable.reserved
 
 
 def _why_nova(domain: FrequencyDomain, context: Context) -> str:

@@ -17,6 +17,7 @@ from pinner.model.topology import Topology
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 from pinner.planning.memory_balance import distance
+from pinner.planning.staying import staying
 
 _PASSED_THROUGH = "vfio-"
 """How the names begin that VFIO gives to the interrupts of a device of a guest."""
@@ -25,7 +26,7 @@ _PASSED_THROUGH = "vfio-"
 def additions(plan: Plan, context: Context) -> Additions:
     """The interrupts of the snapshot, off the CPUs that the plan gives to guests."""
     found = context.snapshot.irqs or DeviceIrqs()
-    places = _Places.of(context, plan.roles)
+    places = _Places.of(context, plan)
     if found.irqs and not places.housekeeping:
         why = f"no interrupt is moved: no housekeeping CPU ({plan.roles.housekeeping}) is free of guests"
         return Additions(warnings=(why,))
@@ -46,7 +47,7 @@ def objection(change: StateChange, plan: Plan, context: Context) -> str:
     after = cpus_of(change.after)
     if outside := after - (plan.roles.housekeeping & context.allocatable.online):
         return f"CPUs {outside} are no online housekeeping CPUs of the plan"
-    if theirs := after & guest_cpus(context, plan.roles):
+    if theirs := after & guest_cpus(context, plan):
         return f"CPUs {theirs} are for guests"
     return ""
 
@@ -68,8 +69,14 @@ def _unheeded(irq: DeviceIrq, context: Context) -> str:
     return ""
 
 
-def guest_cpus(context: Context, roles: Roles) -> CpuSet:
-    """The CPUs that no interrupt of the host may use: those of vCPUs and emulators, isolated and dedicated ones."""
+def guest_cpus(context: Context, plan: Plan) -> CpuSet:
+    """The CPUs that no interrupt of the host may use: those that the plan gives to guests, and those of vCPUs that the
+    plan does not move, whatever its roles say."""
+    return role_cpus(context, plan.roles) | staying(context.snapshot, {change.target.key for change in plan.changes})
+
+
+def role_cpus(context: Context, roles: Roles) -> CpuSet:
+    """The CPUs for vCPUs and emulators, isolated and dedicated ones."""
     return roles.vcpu | roles.emulator | context.allocatable.reserved | context.of_others
 
 
@@ -86,11 +93,11 @@ class _Places:
     """The CPUs that interrupts get."""
 
     @classmethod
-    def of(cls, context: Context, roles: Roles) -> "_Places":
-        guests = guest_cpus(context, roles)
+    def of(cls, context: Context, plan: Plan) -> "_Places":
+        guests = guest_cpus(context, plan)
         topology = context.snapshot.topology
         nodes = {device.name: device.node for device in topology.devices}
-        return cls(topology, nodes, guests, (roles.housekeeping & context.allocatable.online) - guests)
+        return cls(topology, nodes, guests, (plan.roles.housekeeping & context.allocatable.online) - guests)
 
     def node(self, irq: DeviceIrq) -> int | None:
         """The node for an interrupt: the nearest one to its device that has CPUs for interrupts. None: any CPU."""

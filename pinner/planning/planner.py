@@ -6,13 +6,12 @@ from dataclasses import fields, replace
 from functools import partial
 
 from pinner import codec
-from pinner.model.change import PlannedChange, TargetKey
+from pinner.model.change import PlannedChange
 from pinner.model.errors import Invalid, NoFit, NotFound
-from pinner.model.groups import group_of, without_room
 from pinner.model.nova import NovaSets, configured
 from pinner.model.objective import Objective
 from pinner.model.placement import Placement
-from pinner.model.plan import Basis, LeftOut, Plan, Rebalance, Roles, plan_id
+from pinner.model.plan import Basis, Plan, Rebalance, Roles, plan_id
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import core_classes, flavors, ordering, realtime, restrictions, rules, worsening
@@ -28,8 +27,6 @@ from pinner.planning.objective.of_plan import MeasuredAnswer, asked_terms, betwe
 from pinner.planning.processes import moves_processes, moving, require_threshold
 from pinner.planning.strategies import per_flavor
 from pinner.planning.strategy import Answer, Strategy, installed
-
-_NEEDS_CPU = "it needs a CPU of a target that stays as it is"
 
 EVERYWHERE = (
     "strategy",
@@ -79,7 +76,7 @@ def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, 
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
     require_known(request, strategies)
-    return build(strategies, context, snapshot_id, _id_from_placement(snapshot_id, request, placement, ()))
+    return build(strategies, context, snapshot_id, id_from_placement(snapshot_id, request, placement, ()))
 
 
 def repack(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement) -> Plan:
@@ -88,7 +85,7 @@ def repack(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Pl
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
     require_known(request, strategies)
-    name = _id_from_placement(snapshot_id, request, placement, ("repack",))
+    name = id_from_placement(snapshot_id, request, placement, ("repack",))
     return build(strategies, context, snapshot_id, name, repacks=True)
 
 
@@ -104,25 +101,6 @@ def require_possible(snapshot: Snapshot, request: Request) -> None:
     require_threshold(snapshot, request)
     with suppress(NoFit):
         plan_from_placement(snapshot, "", request, None)
-
-
-def leave_out(plan: Plan, reasons: Mapping[TargetKey, str], placement: Placement | None) -> Plan:
-    """The plan, under another id, without the changes of the targets that have a reason here, and without the guests
-    that need a CPU which one of these targets keeps. The plan itself if it changes none of these targets."""
-    out = [change for change in plan.changes if change.target.key in reasons]
-    left = tuple(change for change in plan.changes if change not in out)
-    if not out:
-        return plan
-    while blocked := {group_of(left[position].target) for position, _ in without_room(out, left)}:
-        out += [change for change in left if group_of(change.target) in blocked]
-        left = tuple(change for change in left if change not in out)
-    name = _id_from_placement(plan.basis.snapshot, plan.request, placement, sorted(map(str, reasons)))
-    skipped = tuple(
-        LeftOut(change.target, reasons.get(change.target.key, _NEEDS_CPU))
-        for change in plan.changes
-        if change not in left
-    )
-    return replace(plan, id=name, changes=left, skipped=(*plan.skipped, *skipped))
 
 
 def require_known(request: Request, strategies: Mapping[str, Strategy]) -> None:
@@ -292,8 +270,9 @@ def _load_warnings(context: Context, roles: Roles) -> Iterator[str]:
             )
 
 
-def _id_from_placement(
+def id_from_placement(
     snapshot_id: str, request: Request, placement: Placement | None, excluded_keys: Iterable[str]
 ) -> str:
+    """The id of the plan of a request for a recorded placement, without the targets with the ``excluded_keys``."""
     recorded = codec.dump(placement) if placement else b""
     return plan_id(snapshot_id.encode(), codec.dump(request), recorded, *map(str.encode, excluded_keys))

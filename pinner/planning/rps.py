@@ -12,12 +12,12 @@ from pinner.model.plan import Plan, Wanted
 from pinner.model.rps import RpsQueue
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
-from pinner.planning.irqs import guest_cpus
+from pinner.planning.irqs import guest_cpus, role_cpus
 
 
 def additions(plan: Plan, context: Context) -> Additions:
     """The queues of the snapshot, without the CPUs that the plan gives to guests."""
-    return Additions(tuple(_wanted(context.snapshot.rps or (), guest_cpus(context, plan.roles))))
+    return Additions(tuple(_wanted(context.snapshot.rps or (), guest_cpus(context, plan))))
 
 
 def objection(change: StateChange, plan: Plan, context: Context) -> str:
@@ -25,7 +25,8 @@ def objection(change: StateChange, plan: Plan, context: Context) -> str:
     after = cpus_of(change.after)
     if added := after - cpus_of(change.before):
         return f"CPUs {added} were not among its CPUs before, and a plan only takes CPUs away"
-    if theirs := after & guest_cpus(context, plan.roles):
+    # A vCPU that stays had these CPUs with RPS before, so the change makes nothing worse.
+    if theirs := after & role_cpus(context, plan.roles):
         return f"CPUs {theirs} are for guests"
     return ""
 

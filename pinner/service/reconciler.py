@@ -21,7 +21,7 @@ from pinner.model.placement import Placement
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.snapshot import Snapshot
-from pinner.planning import planner
+from pinner.planning.leaving_out import leave_out
 from pinner.planning.placement.backoff import reasons as backoff_reasons
 from pinner.planning.placement.backoff import with_backoff
 from pinner.planning.placement.drift import OTHERS, reasoned
@@ -150,7 +150,7 @@ class Reconciler:
         caller = self._caller(cause)
         skipped = backoff_reasons(seen.drifts)
         skipped |= self._trials.waiting(host, seen, skipped, caller)[0]
-        wanted = reasoned(planner.leave_out(seen.plan, skipped, seen.placement), seen.drifts)
+        wanted = reasoned(leave_out(seen.plan, skipped, seen.placement, seen.snapshot), seen.drifts)
         enforced = seen.policy.mode == "enforce"
         possible = not wanted.blocked and bool(wanted.changes)
         if not seen.plan.changes or (seen.placement is None and not (enforced and possible)):

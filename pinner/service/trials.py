@@ -19,7 +19,7 @@ from pinner.model.probe import Probe
 from pinner.model.trial import KEEPING, ChangeKind, Trial, Waiting, change_kind, without_names
 from pinner.outcome.samples import control_use
 from pinner.planning.canary import canary_plan, untested
-from pinner.planning.planner import leave_out
+from pinner.planning.leaving_out import leave_out
 from pinner.repeated import Repeated
 from pinner.service.backoffs import HostBackoffs
 from pinner.service.hosts import Hosts
@@ -141,14 +141,14 @@ class TrialKeeper:
         if caller is None:
             return Waiting("", None, 0, "no probe has tested such changes yet")
         try:
-            left = leave_out(seen.plan, skipped, seen.placement)
+            left = leave_out(seen.plan, skipped, seen.placement, seen.snapshot)
             probed = {change.target.key for change in new} - skipped.keys()
             if any(change.target.key not in probed for change in left.changes):
                 return Waiting("", None, 0, "the changes whose kinds are tested are made first")
             if watched := self._watched_run(host):
                 return Waiting("", None, 0, f"the guests are watched after run {watched}")
             failures = {group: each.times for group, each in self._backoffs.of(host).items() if each.error}
-            plan = canary_plan(left, probed, self._uses(host), seen.placement, failures)
+            plan = canary_plan(left, probed, self._uses(host), seen.placement, seen.snapshot, failures)
             if not plan.changes:
                 return Waiting("", None, 0, "no probe has tested such changes yet, and none of them is possible now")
             self._plans.keep(seen.snapshot, plan, caller)

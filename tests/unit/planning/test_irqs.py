@@ -14,6 +14,7 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Device
 from pinner.planning import admission, planner
+from pinner.planning.leaving_out import leave_out
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
 from pinner.planning.plan_identity import identified
@@ -221,6 +222,50 @@ def test_the_agent_refuses_cpus_of_guests_that_a_plan_calls_housekeeping():
     isolated = replace(taken, dedicated=cpus("0"))
     with pytest.raises(Refused, match="CPUs 0 are for guests"):
         permitted(plan(taken), isolated)
+
+
+@pytest.mark.parametrize("excluded", [False, True])
+def test_the_agent_refuses_cpus_of_vcpus_that_stay_whatever_roles_a_plan_makes_up(excluded):
+    taken = host(*queues("0-31", 1))
+    placed = hosts.applied(taken, plan(taken))
+    theirs = tuple(replace(each, excluded=excluded) for each in placed.guests)
+    placed = replace(placed, guests=theirs)
+    made = plan(placed)
+    (irq,) = [change for change in made.changes if change.target.kind == "irq"]
+    made_up = replace(made.roles, housekeeping=cpus("0-31"), emulator=cpus(""), vcpu=cpus(""), notes=("so",))
+    with pytest.raises(Refused, match="CPUs 9 are for guests"):
+        permitted(replace(made, roles=made_up, changes=(replace(irq, after=cpus("9")),)), placed)
+
+
+def test_interrupts_leave_the_cpus_of_guests_that_the_plan_does_not_place():
+    """The check of interrupts names these CPUs, too."""
+    theirs = replace(hosts.guest(3, 1, cpus("0-2")), excluded=True)
+    taken = host(*queues("0-31", 2))
+    taken = replace(taken, guests=(*taken.guests, theirs))
+    made = plan(taken)
+    assert moved(made) == {24: "3", 25: "3"}
+    assert plan(after(taken, made)).changes == ()
+    assert permitted(made, taken) == frozenset()
+
+
+def test_an_interrupt_waits_while_a_guest_that_waits_has_its_cpu():
+    narrow = hosts.guest(3, 1, cpus("0-2"))
+    taken = host(*queues("0-31", 3))
+    taken = replace(taken, guests=(*taken.guests, narrow))
+    made = plan(taken)
+    assert moved(made) == {24: "0", 25: "1", 26: "2"}
+    waiting = {each.target.key: "it waits" for each in made.changes if each.target.owner == narrow.uuid}
+    less = leave_out(made, waiting, None, taken)
+    assert moved(less) == {}
+    assert {(left.target.part, left.why) for left in less.skipped if left.target.kind == "irq"} == {
+        (number, "guests that stay as they are use its CPUs") for number in (24, 25, 26)
+    }
+    assert permitted(less, taken) == frozenset()
+    # A guest that may run everywhere is not placed: it delays no interrupt.
+    wide = {each.target.key: "it waits" for each in made.changes if each.target.owner == taken.guests[0].uuid}
+    less = leave_out(made, wide, None, taken)
+    assert moved(less) == moved(made)
+    assert permitted(less, taken) == frozenset()
 
 
 def test_the_agent_refuses_an_interrupt_that_became_a_guests():

@@ -20,6 +20,7 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.exclusions import is_excluded_guest
+from pinner.planning.leaving_out import leave_out
 from pinner.planning.placement.process_matching import pruned, watched
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan
@@ -358,10 +359,10 @@ def test_the_changes_of_given_targets_can_be_left_out_of_a_plan():
     host = snapshot(TWO_NODES, [guest(1, 2, ALL)])
     made = planner.plan_from_placement(host, "s", Request(), None)
     excluded = ("vcpu", host.guests[0].uuid, 1)
-    less = planner.leave_out(made, {excluded: "it waits"}, None)
+    less = leave_out(made, {excluded: "it waits"}, None, host)
     assert len(less.changes) == len(made.changes) - 1
     assert less.id != made.id
-    assert planner.leave_out(made, {("vcpu", "absent", 0): "it waits"}, None) is made
+    assert leave_out(made, {("vcpu", "absent", 0): "it waits"}, None, host) is made
 
 
 quietly = settings(

@@ -14,6 +14,7 @@ from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
+from pinner.planning.leaving_out import leave_out
 from pinner.planning.placement.record import record
 from pinner.planning.reservations import require_free
 
@@ -122,7 +123,7 @@ def test_a_vcpu_in_back_off_is_known_to_the_plan():
     placement = record(replace(first, request=request), HOST, None)
     made = planner.plan_from_placement(held, "s", request, placement)
     assert made.changes
-    left = planner.leave_out(made, {moved.key: "it waits"}, placement)
+    left = leave_out(made, {moved.key: "it waits"}, placement, held)
     require_free(left, held)
     reasons = {each.target.key: each.why for each in left.skipped}
     assert reasons.pop(moved.key) == "it waits"

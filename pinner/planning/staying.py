@@ -1,0 +1,20 @@
+"""The CPUs of vCPUs that a plan does not move. Pure."""
+
+from collections.abc import Container
+
+from pinner.model.change import TargetKey
+from pinner.model.cpuset import CpuSet
+from pinner.model.snapshot import Snapshot
+from pinner.model.used_cpus import restricted
+from pinner.planning.context import vcpu_target
+
+
+def staying(snapshot: Snapshot, moved: Container[TargetKey]) -> CpuSet:
+    """The CPUs of placed vCPUs that are not among the ``moved`` targets."""
+    threads = (
+        vcpu.thread
+        for guest in snapshot.guests
+        for vcpu in guest.vcpus
+        if vcpu.thread is not None and vcpu_target(guest, vcpu.id).key not in moved
+    )
+    return restricted(threads, snapshot)
