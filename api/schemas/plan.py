@@ -121,7 +121,8 @@ class PlanParameters(Input):
             "receive packet steering, without those of guests. sysctls: the kernel's settings for networks and memory, "
             "each with one fixed value; a better value stays. rings: the receive rings of cards that have dropped "
             "packets, as large as the driver allows. governors: the frequency governors of the CPUs of vCPUs, which "
-            "become performance where they lower the frequency.",
+            "become performance where they lower the frequency. coalescing: cards with many packets and an interrupt "
+            "for each of them gather packets for some time.",
         ),
     ] = _DEFAULT.remedies
 

@@ -5,11 +5,10 @@ from shlex import quote
 
 from pinner.checks.common import command, each, growth, nic_pairs, rate
 from pinner.model.check import Evidence, Found, HostCheck, Subject
+from pinner.model.coalescing import GATHERING_US, MANY_INTERRUPTS
 from pinner.model.reading import HostReading, Nic
 from pinner.model.rings import NO_ROOM
 
-MANY_INTERRUPTS = 50_000
-"""Packets a second: above it, a card that gathers no interrupts costs the host much time."""
 STATISTICS = "Linux: Documentation/networking/statistics.rst"
 OFFLOADS = {
     "rx-gro": "gro",
@@ -111,8 +110,10 @@ def _coalescing(reading: HostReading) -> Iterator[Found]:
                 (Evidence("packet rate", packets, "1/s"), Evidence("rx-usecs", 0, "us")),
                 (
                     command(f"ethtool -C {quote(nic.name)} adaptive-rx on"),
-                    command(f"ethtool -C {quote(nic.name)} rx-usecs 50"),
+                    command(f"ethtool -C {quote(nic.name)} rx-usecs {GATHERING_US}"),
                 ),
+                # With rx-frames 1 the card interrupts for each packet, whatever rx-usecs says.
+                is_fixable=gathers.rx_frames == 0,
             )
 
     yield from each(_cards(reading), _subject, find)

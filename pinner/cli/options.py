@@ -94,6 +94,7 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
     _placement_options(group)
     group.add_argument(
         "--with",
+        metavar="KIND",
         choices=get_args(Remedy),
         action="append",
         dest="remedies",
@@ -101,7 +102,8 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
         "the CPUs of guests, for the housekeeping CPUs of their device's NUMA node; rps = the CPUs that process "
         "received packets: the CPUs of guests are taken out; sysctls = the kernel's settings that docs/operations.md "
         "lists; rings = the receive rings of cards that have dropped packets, as large as possible; governors = the "
-        "frequency governors of the CPUs of vCPUs: performance; may be repeated (default: nothing)",
+        "frequency governors of the CPUs of vCPUs: performance; coalescing = cards with many packets gather them for "
+        "one interrupt; may be repeated (default: nothing)",
     )
     if not for_policy:
         group.add_argument(

@@ -27,7 +27,18 @@ def part(targets: Iterable["Target"]) -> str:
     match first.kind:
         case "process":
             return f"process {first.owner}"
-        case "partition" | "workqueue" | "emulator" | "memory" | "guest" | "metadata" | "sysctl" | "ring" | "governor":
+        case (
+            "partition"
+            | "workqueue"
+            | "emulator"
+            | "memory"
+            | "guest"
+            | "metadata"
+            | "sysctl"
+            | "ring"
+            | "governor"
+            | "coalescing"
+        ):
             return first.kind
         case "vhost":
             return f"vhost thread {numbers}"

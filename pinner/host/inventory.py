@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from pinner.host import capabilities, libnuma, ovs, procfs
+from pinner.host.coalescing import read_coalescing, received
 from pinner.host.governors import read_governors
 from pinner.host.guests import without_recorded_pins
 from pinner.host.immovable import classify
@@ -79,6 +80,7 @@ def take_snapshot(
     NotPermitted where libvirt does not answer.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
+    packets, began = received(root) if sample_seconds else {}, clock()
     processes = (scanner or Scanner(root)).sample(sample_seconds, sleep, clock)
     topology = read_topology(root)
     guests = _without_recorded_pins(libvirt.guests(root), pins) if libvirt else ()
@@ -112,6 +114,7 @@ def take_snapshot(
         sysctls=read_sysctls(root) if "sysctl" in settings else None,
         rings=read_rings(root) if "ring" in settings else None,
         governors=read_governors(root) if "governor" in settings else None,
+        coalescing=read_coalescing(root, packets, clock() - began) if "coalescing" in settings else None,
     )
 
 

@@ -73,7 +73,7 @@ class LiveHost:
             match target.kind, target.part:
                 case "process", int(started):
                     return self._process(target, started)
-                case ("workqueue" | "sysctl" | "ring", None) | ("irq" | "rps" | "governor", int()):
+                case ("workqueue" | "sysctl" | "ring" | "coalescing", None) | ("irq" | "rps" | "governor", int()):
                     return ()
                 case "partition", None:
                     threads = sampling.Sampler(ROOT).movable()

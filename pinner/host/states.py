@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import assert_never
 
-from pinner.host import cgroups, governors, interrupts, rings, rps, sysctls
+from pinner.host import cgroups, coalescing, governors, interrupts, rings, rps, sysctls
 from pinner.model.change import Number, PartitionState, State, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.governor import Governor
@@ -22,6 +22,8 @@ def state_of(root: Path, target: Target) -> State:
             return sysctls.value_of(root, target)
         case "ring":
             return rings.size_of(target)
+        case "coalescing":
+            return coalescing.usecs_of(target)
         case "governor":
             return governors.governor_of(root, target)
     return cgroups.partition(root, target.owner)
@@ -40,6 +42,8 @@ def set_state(root: Path, target: Target, state: State) -> None:
             cgroups.set_partition(root, target.owner, state, cgroups.allow)
         case Number() if target.kind == "ring":
             rings.set_size(target, state)
+        case Number() if target.kind == "coalescing":
+            coalescing.set_usecs(target, state)
         case Number():
             sysctls.set_value(root, target, state)
         case Governor():

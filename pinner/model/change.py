@@ -21,6 +21,7 @@ TargetKind = Literal[
     "sysctl",
     "ring",
     "governor",
+    "coalescing",
     "guest",
     "metadata",
 ]
@@ -29,7 +30,7 @@ PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """The parts of a guest that libvirt can pin. libvirt stores their pins in the guest's definition, where a part
 keeps its number after a restart. libvirt cannot pin vhost threads and memory."""
 
-SETTINGS: tuple[TargetKind, ...] = ("irq", "rps", "sysctl", "ring", "governor")
+SETTINGS: tuple[TargetKind, ...] = ("irq", "rps", "sysctl", "ring", "governor", "coalescing")
 """The targets that are settings of the host. No other change depends on a setting: where the kernel refuses one, a run
 makes all its other changes, those of partitions, too. Processes are no settings: a process that keeps its CPUs would
 lose them to a partition."""
@@ -59,13 +60,14 @@ class Target:
     sysctl    its name     None                /proc/sys/NAME, with slashes in place of dots
     ring      name, index  None                the kernel's request ETHTOOL_SRINGPARAM
     governor  CPUs         number of a policy  /sys/devices/system/cpu/cpufreq/policyNUMBER/scaling_governor
+    coalescing name, index None                the kernel's request ETHTOOL_SCOALESCE
     metadata  guest uuid   None                virDomainSetMetadata: the pins that are pinner's
     guest     guest uuid   None                nothing: a plan leaves the guest out
 
-    Work queues, partitions, interrupts, the receive queues of interfaces (rps), sysctls, rings and governors have a
-    State instead of threads. The kernel reuses the numbers of interrupts, so the PCI address of the device and the
-    driver's name are part of the identity. The index of an interface is part of the identity, because another one may
-    get its name. The CPUs of a governor are those that have one frequency.
+    Work queues, partitions, interrupts, the receive queues of interfaces (rps), sysctls, rings, governors and the
+    coalescing of cards have a State instead of threads. The kernel reuses the numbers of interrupts, so the PCI address
+    of the device and the driver's name are part of the identity. The index of an interface is part of the identity,
+    because another one may get its name. The CPUs of a governor are those that have one frequency.
     """
 
     kind: TargetKind
@@ -92,7 +94,7 @@ class Target:
                 return f"rps {self.name} rx-{self.part}"
             case "governor":
                 return f"governor of CPUs {self.name}"
-            case "workqueue" | "partition" | "guest" | "sysctl" | "ring":
+            case "workqueue" | "partition" | "guest" | "sysctl" | "ring" | "coalescing":
                 return f"{self.kind} {self.name}"
             case "emulator" | "memory" | "metadata":
                 return f"guest {self.name} {self.kind}"
@@ -193,8 +195,8 @@ class Number:
 
 
 State = PartitionState | Number | Governor | CpuSet
-"""The state of a target without threads: a PartitionState for a partition, a Number for a sysctl or ring, a Governor
-for a frequency domain, CPUs for all others.
+"""The state of a target without threads: a PartitionState for a partition, a Number for a sysctl, ring or
+coalescing, a Governor for a frequency domain, CPUs for all others.
 
 CpuSet is the last one: its JSON is a string, and pydantic could write each of the other values as a string, too.
 """

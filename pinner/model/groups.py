@@ -1,5 +1,5 @@
 """Groups: the changes that belong together. All changes of a guest are one group, and so are each process, each
-interrupt, each receive queue, sysctl, ring and frequency domain.
+interrupt, each receive queue, sysctl, ring, frequency domain and card.
 
 A run makes the changes of a group together, or undoes them together.
 """
@@ -17,7 +17,7 @@ Group = TargetKey
 def group_of(target: Target) -> Group:
     """The group that a target belongs to."""
     match target.kind:
-        case "process" | "workqueue" | "partition" | "irq" | "rps" | "sysctl" | "ring" | "governor":
+        case "process" | "workqueue" | "partition" | "irq" | "rps" | "sysctl" | "ring" | "governor" | "coalescing":
             return target.key
         case "emulator" | "vcpu" | "iothread" | "vhost" | "memory" | "guest" | "metadata":
             return TargetKey("guest", target.owner, None)

@@ -27,6 +27,7 @@ RPS: Remedy = "rps"
 SYSCTLS: Remedy = "sysctls"
 RINGS: Remedy = "rings"
 GOVERNORS: Remedy = "governors"
+COALESCING: Remedy = "coalescing"
 
 
 @dataclass(frozen=True, slots=True)

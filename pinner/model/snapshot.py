@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from pinner.model.coalescing import RxCoalescing
 from pinner.model.cpuset import CpuSet
 from pinner.model.frequency import FrequencyDomain
 from pinner.model.guest import Guest, InactiveGuest, nova_cpus
@@ -75,6 +76,10 @@ class Snapshot:
         default=None, metadata={"exclude_if": lambda governors: governors is None}
     )
     """The frequency governors; null where they were not read."""
+    coalescing: tuple[RxCoalescing, ...] | None = field(
+        default=None, metadata={"exclude_if": lambda coalescing: coalescing is None}
+    )
+    """How cards gather received packets; null where that was not read."""
 
     def nova_owns(self) -> NovaOwns:
         """The CPUs that Nova owns: the sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""

@@ -8,9 +8,11 @@ from pinner.model.change import Target
 from pinner.model.outcome import Judgement
 from pinner.model.request import Request
 
-ChangeKind = Literal["guests", "processes", "interrupts", "receive queues", "sysctls", "rings", "governors", "host"]
+ChangeKind = Literal[
+    "guests", "processes", "interrupts", "receive queues", "sysctls", "rings", "governors", "coalescing", "host"
+]
 """What a plan changes: the CPUs of guests, of processes, of interrupts or of receive queues, sysctls, rings of
-cards, frequency governors, or the host itself (partitions and work queues)."""
+cards, frequency governors, the coalescing of cards, or the host itself (partitions and work queues)."""
 
 KEEPING: tuple[Judgement, ...] = ("better", "no matter", "inconclusive")
 """The verdicts after which a policy makes such changes without a probe. After ``worse`` the policy no longer enforces;
@@ -52,6 +54,8 @@ def change_kind(target: Target) -> ChangeKind:
             return "rings"
         case "governor":
             return "governors"
+        case "coalescing":
+            return "coalescing"
         case "workqueue" | "partition":
             return "host"
     assert_never(target.kind)

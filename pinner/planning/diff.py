@@ -11,6 +11,7 @@ _ORDER: dict[TargetKind, int] = {
     "sysctl": 0,
     "ring": 0,
     "governor": 0,
+    "coalescing": 0,
     "process": 0,
     "emulator": 1,
     "vhost": 1,

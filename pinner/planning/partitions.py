@@ -1,5 +1,5 @@
-"""Cgroup v2 partitions, the CPUs of work queues, interrupts and receive queues, sysctls, rings and governors: their
-states, and the commands that change them."""
+"""The states of targets without threads, from cgroup v2 partitions to settings of cards, and the commands that change
+them."""
 
 from collections.abc import Iterator
 from shlex import quote
@@ -19,8 +19,8 @@ _WORKQUEUE = "/sys/devices/virtual/workqueue/cpumask"
 
 
 def settings(snapshot: Snapshot) -> dict[Target, State]:
-    """Every target that has a state, with its state: the cgroups of the guests' units, the work queues, the
-    interrupts of devices, the receive queues of interfaces, the sysctls that a plan may change, rings and governors."""
+    """Every target that has a state, with its state: the cgroups of the guests' units, the work queues, and each
+    setting of the host that a plan may change."""
     found: dict[Target, State] = {
         cgroup_target(cgroup.path): cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups
     }
@@ -31,7 +31,9 @@ def settings(snapshot: Snapshot) -> dict[Target, State]:
     sysctls = {rule.target: Number(value) for rule, value in known}
     rings = {ring.target: Number(ring.size) for ring in snapshot.rings or ()}
     governors = {domain.target: domain.governor for domain in snapshot.governors or ()}
-    return found | ({WORK: unbound} if unbound else {}) | irqs | rps | sysctls | rings | governors
+    coalescing = {card.target: Number(card.usecs) for card in snapshot.coalescing or ()}
+    work: dict[Target, State] = {WORK: unbound} if unbound else {}
+    return found | work | irqs | rps | sysctls | rings | governors | coalescing
 
 
 def cgroup_target(path: str) -> Target:
@@ -61,6 +63,8 @@ def commands(target: Target, state: State) -> Iterator[str]:
             yield from _partition_commands(target, state)
         case Number() if target.kind == "ring":
             yield f"ethtool -G {quote(target.name)} rx {state}"
+        case Number() if target.kind == "coalescing":
+            yield f"ethtool -C {quote(target.name)} rx-usecs {state}"
         case Number():
             yield f"sysctl -w {quote(target.owner)}={state}"
         case Governor():

@@ -25,7 +25,16 @@ from pinner.planning.partitions import settings
 from pinner.planning.processes import process_target
 
 _WITH_THREADS: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread", "vhost", "process")
-_WITH_STATE: tuple[TargetKind, ...] = ("partition", "workqueue", "irq", "rps", "sysctl", "ring", "governor")
+_WITH_STATE: tuple[TargetKind, ...] = (
+    "partition",
+    "workqueue",
+    "irq",
+    "rps",
+    "sysctl",
+    "ring",
+    "governor",
+    "coalescing",
+)
 
 
 def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:

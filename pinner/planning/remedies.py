@@ -10,9 +10,9 @@ from pinner.model.change import StateChange, TargetKind
 from pinner.model.errors import Invalid
 from pinner.model.fixes import Remedy
 from pinner.model.plan import Plan
-from pinner.model.request import GOVERNORS, IRQS, RINGS, RPS, SYSCTLS
+from pinner.model.request import COALESCING, GOVERNORS, IRQS, RINGS, RPS, SYSCTLS
 from pinner.model.snapshot import Snapshot
-from pinner.planning import governors, irqs, rings, rps, sysctls
+from pinner.planning import coalescing, governors, irqs, rings, rps, sysctls
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 from pinner.planning.diff import changes
@@ -76,6 +76,14 @@ _KINDS: Mapping[TargetKind, _Kind] = {
         lambda snapshot: snapshot.governors is not None,
         governors.additions,
         governors.objection,
+    ),
+    "coalescing": _Kind(
+        COALESCING,
+        "coalescing",
+        "a host whose coalescing of cards is known; this snapshot does not have it, so take a new one",
+        lambda snapshot: snapshot.coalescing is not None,
+        coalescing.additions,
+        coalescing.objection,
     ),
 }
 """The kinds of remedies by the kind of their targets, in the order in which a plan gets them."""

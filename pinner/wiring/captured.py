@@ -49,6 +49,7 @@ def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
             irqs=taken.irqs or captured.captured_irqs(root),
             rps=taken.rps or captured.captured_rps(root),
             rings=captured.captured_rings(root),
+            coalescing=captured.captured_coalescing(root),
             sysctls=taken.sysctls or captured.captured_sysctls(root),
         )
 

@@ -21,7 +21,7 @@ TAP = nic("tap1", "")
 CARD = nic()
 SMALL = nic(rings=Rings(512, 4096, 512, 4096))
 LARGE = nic(rings=Rings(4096, 4096, 4096, 4096))
-QUIET = Coalescing(0, 1, is_adaptive=False)
+QUIET = Coalescing(0, 0, is_adaptive=False)
 RMEM = "proc/sys/net/core/rmem_max"
 
 

@@ -36,6 +36,7 @@ def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, In
         rps=(),
         rings=(),
         governors=(),
+        coalescing=(),
         sysctls={"vm.swappiness": 60},
     )
     agent = InMemoryAgent(folder / "agent", host, wiring.now)

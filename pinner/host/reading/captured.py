@@ -8,6 +8,7 @@ from pathlib import Path
 from pinner import codec
 from pinner.host import sysctls
 from pinner.host.reading.sampler import take_reading
+from pinner.model.coalescing import RxCoalescing
 from pinner.model.errors import Invalid
 from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.reading import HostReading, HostSample, Nic, SavedSamples
@@ -83,6 +84,25 @@ def captured_rings(root: Path) -> tuple[RxRing, ...] | None:
         RxRing(nic.name, 0, nic.rings.rx, nic.rings.rx_max, any(nic.statistics.get(name) for name in NO_ROOM))
         for nic in saved.samples[-1].nics
         if nic.device and nic.rings is not None
+    )
+
+
+def captured_coalescing(root: Path) -> tuple[RxCoalescing, ...] | None:
+    """The coalescing of the cards of a captured machine, from its last two samples; None where it was captured without
+    samples. Their interfaces have no known index. Raises Invalid."""
+    saved = samples(root)
+    if saved is None or not saved.samples:
+        return None
+    first = {nic.name: nic.statistics for nic in saved.samples[-2].nics} if len(saved.samples) > 1 else {}
+
+    def rate(nic: Nic) -> float:
+        now, before = nic.statistics.get("rx_packets", 0), first.get(nic.name, nic.statistics).get("rx_packets", 0)
+        return max(now - before, 0) / saved.seconds if saved and saved.seconds else 0.0
+
+    return tuple(
+        RxCoalescing(nic.name, 0, found.rx_usecs, found.rx_frames, found.is_adaptive, round(rate(nic), 1))
+        for nic in saved.samples[-1].nics
+        if nic.device and (found := nic.coalescing) is not None
     )
 
 

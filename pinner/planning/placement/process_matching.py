@@ -99,7 +99,8 @@ def identity_of(placed: PlacedTarget) -> Identity:
 
 
 def with_loads(snapshot: Snapshot, measured: Snapshot) -> Snapshot:
-    """The snapshot with the loads of the earlier snapshot ``measured``; a process that started later has no load."""
+    """The snapshot with the loads and the packet rates of the earlier snapshot ``measured``; a process that started
+    later has no load."""
     loads = {(process.pid, process.started): process for process in measured.processes}
 
     def load(process: Process) -> Process:
@@ -113,4 +114,11 @@ def with_loads(snapshot: Snapshot, measured: Snapshot) -> Snapshot:
             threads=tuple(replace(thread, load=threads.get(thread.key, 0.0)) for thread in process.threads),
         )
 
-    return replace(snapshot, sample_seconds=measured.sample_seconds, processes=tuple(map(load, snapshot.processes)))
+    rates = {card.target.key: card.rate for card in measured.coalescing or ()}
+    cards = snapshot.coalescing
+    return replace(
+        snapshot,
+        sample_seconds=measured.sample_seconds,
+        processes=tuple(map(load, snapshot.processes)),
+        coalescing=cards and tuple(replace(card, rate=rates.get(card.target.key, 0.0)) for card in cards),
+    )

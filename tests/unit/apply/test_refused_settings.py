@@ -7,6 +7,7 @@ from support.values import MEMBER, NOON, cpus, isolated, make_run
 from pinner.apply import executor
 from pinner.apply.recover import recover
 from pinner.model.change import Number, StateChange, Target
+from pinner.model.coalescing import RxCoalescing
 from pinner.model.errors import ApplyFailed
 from pinner.model.frequency import FAST, FrequencyDomain
 from pinner.model.governor import Governor
@@ -21,6 +22,7 @@ SETTINGS = {
     "rps": (RpsQueue("ens1", 2, 0, cpus("0-7")).target, cpus("0-7"), cpus("0-3")),
     "ring": (RxRing("ens1", 2, 512, 4096, has_dropped=True).target, Number(512), Number(4096)),
     "sysctl": (SYSCTLS["vm.swappiness"].target, Number(60), Number(1)),
+    "coalescing": (RxCoalescing("ens1", 2, 0, 0, is_adaptive=False).target, Number(0), Number(50)),
     "governor": (FrequencyDomain(4, cpus("4-7"), FAST).target, Governor("powersave"), FAST),
 }
 BEFORE = {SCOPE: MEMBER} | {target: before for target, before, _ in SETTINGS.values()}
@@ -63,7 +65,7 @@ def test_a_refused_setting_fails_alone(host, journal, kind):
     assert "the kernel refuses it" in run.error
     made = {each: after for each, _, after in SETTINGS.values()} | {SCOPE: isolated("4-7"), target: before}
     assert host.states == made
-    assert [entry.state for entry in journal.entries("run-1")].count("done") == 6
+    assert [entry.state for entry in journal.entries("run-1")].count("done") == 7
     assert rollback(host, journal).state == "rolled_back"
     assert host.states == BEFORE
     assert set(host.kernel().values()) == {"0-7"}

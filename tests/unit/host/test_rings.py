@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from pinner.host import rings, states
+from pinner.host import cards, rings, states
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.rings import RxRing
@@ -56,7 +56,7 @@ def driver(tmp_path, monkeypatch):
     (tmp_path / "tap1").mkdir()
     (tmp_path / "tap1/ifindex").write_text("4\n")
     made = Driver()
-    monkeypatch.setattr(rings, "_FOLDER", tmp_path)
+    monkeypatch.setattr(cards, "FOLDER", tmp_path)
     monkeypatch.setattr(fcntl, "ioctl", made.ioctl)
     made.folder = tmp_path
     return made
@@ -67,18 +67,18 @@ def target(name="ens1", index=2):
 
 
 def test_the_rings_of_cards_are_read(driver, tmp_path):
-    assert rings.read_rings(rings._LIVE) == (RxRing("ens1", 2, 512, 4096, has_dropped=False),)
+    assert rings.read_rings(cards.LIVE) == (RxRing("ens1", 2, 512, 4096, has_dropped=False),)
     (driver.folder / "ens1/statistics/rx_missed_errors").write_text("7\n")
-    assert rings.read_rings(rings._LIVE)[0].has_dropped
+    assert rings.read_rings(cards.LIVE)[0].has_dropped
     assert rings.read_rings(tmp_path) is None
 
 
 def test_a_ring_gets_its_size_and_its_old_one_back_and_no_other_ring_changes(driver):
     before = list(driver.values)
-    states.set_state(rings._LIVE, target(), Number(4096))
+    states.set_state(cards.LIVE, target(), Number(4096))
     assert driver.values == [*before[:4], 4096, *before[5:]]
-    assert states.state_of(rings._LIVE, target()) == Number(4096)
-    states.set_state(rings._LIVE, target(), Number(512))
+    assert states.state_of(cards.LIVE, target()) == Number(4096)
+    states.set_state(cards.LIVE, target(), Number(512))
     assert driver.values == before
 
 

@@ -13,13 +13,14 @@ from support.readings import host as topology
 
 from pinner import codec
 from pinner.model.change import Number, StateChange
+from pinner.model.coalescing import RxCoalescing
 from pinner.model.errors import Invalid, Refused
 from pinner.model.fixes import FIXES
 from pinner.model.frequency import FrequencyDomain
 from pinner.model.governor import Governor
 from pinner.model.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.nova import NovaConf
-from pinner.model.reading import HostReading, HostSample, Irq, RxQueue
+from pinner.model.reading import Coalescing, HostReading, HostSample, Irq, RxQueue
 from pinner.model.request import Request
 from pinner.model.rings import RxRing
 from pinner.model.rps import RpsQueue
@@ -34,6 +35,7 @@ from pinner.service.findings import installed
 CASES = {**NETWORK, **CPUS, **HOSTS}
 DEFAULTS = {"net.core.netdev_budget": 300, "net.core.netdev_max_backlog": 1000, "vm.swappiness": 60}
 IRQS = (DeviceIrq(40, "ens1-0", CARD, cpus("10")), DeviceIrq(41, "ens1-1", CARD, cpus("3")))
+HASTY = RxCoalescing("ens1", 2, 0, 0, is_adaptive=False, rate=90_000.0)
 RING = RxRing("ens1", 2, 512, 4096, has_dropped=True)
 QUEUE = RpsQueue("ens1", 2, 0, cpus("8-15"))
 DOMAINS = tuple(FrequencyDomain(cpu, cpus(f"{cpu}-{cpu + 1}"), Governor("powersave")) for cpu in range(0, 16, 2))
@@ -44,7 +46,8 @@ GUEST = placed("8-11", "12")
 def host(irqs=IRQS, queue=QUEUE, domains=DOMAINS, **sysctls):
     busy = hosts.process(500, 50.0, "0-15", name="daemon")
     found = {**DEFAULTS, **{key.replace("__", "."): value for key, value in sysctls.items()}}
-    settings = {"irqs": DeviceIrqs(irqs), "rps": (queue,), "sysctls": found, "rings": (RING,), "governors": domains}
+    settings = {"irqs": DeviceIrqs(irqs), "rps": (queue,), "sysctls": found, "rings": (RING,)}
+    settings |= {"governors": domains, "coalescing": (HASTY,)}
     return hosts.snapshot(with_governors(topology(), domains), [GUEST], [busy], **settings)
 
 
@@ -191,6 +194,15 @@ def test_the_agent_uses_its_own_word_for_the_cpus_of_guests():
     for theirs in ("9", "12"):
         with pytest.raises(Refused, match=f"CPUs {theirs} are no online housekeeping CPUs"):
             permit(replace(made, roles=roles, changes=(replace(change, after=cpus(theirs)),)), host())
+
+
+def test_no_plan_cures_a_card_that_interrupts_for_each_packet_at_any_time():
+    for frames, is_fixable in ((0, True), (1, False)):
+        card = nic(coalescing=Coalescing(0, frames, is_adaptive=False))
+        later = replace(card, statistics={**card.statistics, "rx_packets": 10_000_000})
+        seen = HostReading(host(), (HostSample(nics=(card,)), HostSample(nics=(later,))), 2.0)
+        (found,) = [each for each in findings(seen) if each.code == "nic-no-coalescing"]
+        assert found.is_fixable is is_fixable
 
 
 def test_a_plan_cures_no_governor_that_nova_manages():

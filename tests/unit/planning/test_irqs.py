@@ -150,7 +150,9 @@ def test_a_snapshot_without_interrupts_is_a_clear_error():
 
 
 def test_an_unknown_remedy_is_refused():
-    with pytest.raises(Invalid, match="with: 'fans' is not valid: some of: irqs, rps, sysctls, rings, governors"):
+    with pytest.raises(
+        Invalid, match="with: 'fans' is not valid: some of: irqs, rps, sysctls, rings, governors, coalescing"
+    ):
         Request(remedies=("fans",))
 
 

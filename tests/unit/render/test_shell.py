@@ -153,6 +153,7 @@ EVIL = ("a'; touch ESCAPED; '", "x; touch ESCAPED", "$(touch ESCAPED)", "a\ntouc
     [
         ("sysctl", Number(60), Number(1)),
         ("ring", Number(512), Number(4096)),
+        ("coalescing", Number(0), Number(50)),
         ("rps", cpus("0-7"), cpus("0")),
         ("partition", PartitionState("member", cpus("")), PartitionState("isolated", cpus("1"))),
     ],

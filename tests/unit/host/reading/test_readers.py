@@ -14,11 +14,13 @@ from pinner.host.reading.network import read_counters, read_sockets, read_softne
 from pinner.host.reading.nics import read_nics
 from pinner.host.reading.sampler import read_sample, take_reading
 from pinner.host.reading.settings import read_balancers, read_settings, read_storage, read_weights
+from pinner.model.coalescing import RxCoalescing
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.interrupts import Balancer, DeviceIrq
 from pinner.model.reading import (
     Bridge,
+    Coalescing,
     HostSample,
     Irq,
     Rings,
@@ -300,3 +302,15 @@ def test_a_capture_has_the_receive_rings_of_its_last_sample(tmp_path):
         RxRing("ens1", 0, 512, 4096, has_dropped=True),
         RxRing("ens2", 0, 4096, 4096, has_dropped=False),
     )
+
+
+def test_a_capture_has_the_coalescing_of_its_cards(tmp_path):
+    assert captured.captured_coalescing(tmp_path) is None
+    ens1 = replace(nic("ens1"), coalescing=Coalescing(0, 1, is_adaptive=True), statistics={"rx_packets": 1000})
+    later = replace(ens1, statistics={"rx_packets": 181_000})
+    others = (replace(nic("ens2"), coalescing=None), nic("tap1", ""))
+    samples = (HostSample(nics=(ens1,)), HostSample(nics=(later, *others)))
+    for first, rate in ((0, 90_000.0), (1, 0.0)):
+        saved = SavedSamples(samples[first:], 2.0)
+        (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
+        assert captured.captured_coalescing(tmp_path) == (RxCoalescing("ens1", 0, 0, 1, is_adaptive=True, rate=rate),)

@@ -1,0 +1,73 @@
+"""Requests to the drivers of network cards (SIOCETHTOOL).
+
+Source: the kernel's include/uapi/linux/ethtool.h. pyroute2 asks cards for the checks, but takes half a second to
+import, and each snapshot of a host asks them.
+"""
+
+import array
+import errno
+import fcntl
+import os
+import re
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from pinner.host import files
+from pinner.model.change import Target
+from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
+
+MAX_CARDS = 1024
+"""More cards than that are not read."""
+LIVE = Path("/")
+FOLDER = Path("/sys/class/net")
+_NAME = re.compile(r"(?!\.{1,2}$)[^/\s\0]{1,15}")
+"""The name of an interface (dev_valid_name of Linux)."""
+_REQUEST = 0x8946
+"""SIOCETHTOOL"""
+_IFREQ = struct.Struct("@16sP16x")
+"""struct ifreq with the address of the request's data."""
+_ENDED = (errno.ENODEV, errno.ENOENT, errno.ENXIO)
+
+
+def each_card() -> Iterator[tuple[str, int]]:
+    """The name and the index of the interface of each card of this machine."""
+    for name in sorted(files.names(FOLDER))[:MAX_CARDS]:
+        index = files.number(FOLDER / name / "ifindex")
+        if index is not None and (FOLDER / name / "device").exists():
+            yield name, index
+
+
+def counter(name: str, statistic: str) -> int | None:
+    """A counter of the interface; None where it cannot be read."""
+    return files.number(FOLDER / name / "statistics" / statistic)
+
+
+def ask(name: str, command: int, values: tuple[int, ...]) -> tuple[int, ...]:
+    """The values, 32 bits each, of the request's structure after its command, once the driver has answered. Raises
+    OSError."""
+    layout = struct.Struct(f"={1 + len(values)}I")
+    data = array.array("B", layout.pack(command, *values))
+    # The kernel takes the request on any socket; the agent's unit allows this family.
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as asked:
+        fcntl.ioctl(asked, _REQUEST, _IFREQ.pack(os.fsencode(name), data.buffer_info()[0]))
+    return layout.unpack(data.tobytes())[1:]
+
+
+def require_same(target: Target) -> str:
+    """The name of the interface, if it is still the target's. Raises Gone, and Invalid for a target that names none."""
+    name, _, index = target.owner.partition(" ")
+    if target.part is not None or not _NAME.fullmatch(name):
+        raise Invalid(target.kind, str(target)[:80], "the name and index of an interface")
+    if str(files.number(FOLDER / name / "ifindex")) != index:
+        raise Gone(str(target))
+    return name
+
+
+def failure(target: Target, what: str, error: OSError) -> PinnerError:
+    """The error for a request that failed: Gone where the card has ended."""
+    if files.known(error).errno in _ENDED:
+        return Gone(str(target))
+    return ApplyFailed(str(target), f"{what}: {error.strerror}")

@@ -1,0 +1,157 @@
+"""Interrupt coalescing of cards as changes of a plan, on a made-up host."""
+
+from dataclasses import replace
+
+import pytest
+from support import hosts
+from support.hosts import cpus
+
+from pinner import codec
+from pinner.model.change import Number
+from pinner.model.coalescing import RxCoalescing
+from pinner.model.errors import Invalid, Refused
+from pinner.model.governor import Governor
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning import admission, planner
+from pinner.planning.placement.drift import drifts
+from pinner.planning.placement.process_matching import pruned, with_loads
+from pinner.planning.placement.record import record
+from pinner.planning.plan_identity import identified
+from pinner.render import shell, text
+
+WITH = Request(remedies=("coalescing",))
+
+
+def card(number, usecs=0, frames=0, rate=90_000.0, *, adaptive=False):
+    return RxCoalescing(f"ens{number}", number + 1, usecs, frames, adaptive, rate)
+
+
+CARDS = (
+    card(1),
+    card(2, rate=49_999.0),
+    card(3, usecs=8),
+    card(4, adaptive=True),
+    card(5, frames=1),
+    card(6, frames=64),
+)
+
+
+def host(cards=CARDS):
+    return hosts.snapshot(hosts.plain(16), [hosts.guest(1, 2, cpus("0-15"))], coalescing=cards)
+
+
+def plan(taken, request=WITH):
+    return planner.plan(taken, codec.content_hash(taken), request)
+
+
+def changed(made):
+    return {str(each.target): each.after.value for each in made.changes if each.target.kind == "coalescing"}
+
+
+def after(taken, made):
+    given = {each.target.key: each.after for each in made.changes}
+    moved = (replace(each, usecs=given.get(each.target.key, Number(each.usecs)).value) for each in taken.coalescing)
+    return replace(hosts.applied(taken, made), coalescing=tuple(moved))
+
+
+@pytest.mark.parametrize("request_", [WITH, Request(fix=("nic-no-coalescing",))], ids=["with", "fix"])
+def test_a_card_with_many_packets_gathers_them_and_a_second_plan_changes_nothing(request_):
+    made = plan(host(), request_)
+    assert changed(made) == {"coalescing ens1": 50}
+    assert plan(after(host(), made), request_).changes == ()
+    assert codec.load(Plan, codec.dump(made)) == made
+    assert codec.load(Snapshot, codec.dump(host())) == host()
+
+
+def test_a_card_that_interrupts_for_each_packet_at_any_time_is_left_out_with_the_reason():
+    made = plan(host())
+    assert [(str(left.target), left.why) for left in made.skipped if left.target.kind == "coalescing"] == [
+        (
+            "coalescing ens5",
+            "it interrupts after 1 packets at any time (rx-frames), which only a person changes",
+        )
+    ]
+
+
+def test_the_commands_and_the_texts_say_so():
+    made = plan(host())
+    script = shell.render(made)
+    assert "\nethtool -C ens1 rx-usecs 50\n" in script
+    assert "\n# ethtool -C ens1 rx-usecs 0\n" in script
+    words = "coalescing ens1: 0 -> 50 (a setting of the kernel; the card receives many packets, and interrupts the host"
+    assert words in text.render(made)
+
+
+def test_a_snapshot_without_coalescing_is_a_clear_error_and_other_plans_are_what_they_were():
+    old = replace(host(), coalescing=None)
+    with pytest.raises(Invalid, match="with: 'coalescing' is not valid"):
+        plan(old)
+    assert b'"coalescing"' not in codec.dump(old)
+    assert planner.plan(old, "s", Request()) == planner.plan(host(), "s", Request())
+    assert pruned(host(), Request(), None).coalescing is None
+    assert pruned(host(), WITH, None).coalescing == CARDS
+
+
+def test_a_policy_keeps_the_time_of_a_card_that_receives_few_packets_now():
+    made = plan(host())
+    placement, placed = record(made, host(), None), after(host(), made)
+    quiet = replace(placed, coalescing=tuple(replace(each, rate=0.0) for each in placed.coalescing))
+    assert planner.plan_from_placement(quiet, "s2", WITH, placement).changes == ()
+    seen = replace(quiet, coalescing=(replace(quiet.coalescing[0], usecs=0), *quiet.coalescing[1:]))
+    (drift,) = drifts(planner.plan_from_placement(seen, "s2", WITH, placement), placement, seen)
+    assert (str(drift.target), tuple(map(str, drift.states))) == ("coalescing ens1", ("0", "50"))
+    for better in ({"usecs": 20}, {"is_adaptive": True}):
+        seen = replace(quiet, coalescing=(replace(quiet.coalescing[0], **better), *quiet.coalescing[1:]))
+        assert planner.plan_from_placement(seen, "s2", WITH, placement).changes == ()
+
+
+def test_a_snapshot_without_a_sample_gets_the_rates_of_the_measured_one():
+    unmeasured = replace(host(), coalescing=tuple(replace(each, rate=0.0) for each in CARDS))
+    assert changed(plan(unmeasured)) == {}
+    assert with_loads(unmeasured, host()).coalescing == CARDS
+    assert with_loads(replace(host(), coalescing=None), host()).coalescing is None
+    assert with_loads(unmeasured, replace(host(), coalescing=None)).coalescing == unmeasured.coalescing
+
+
+def permit(made, taken):
+    known, ended = identified(made, taken)
+    admission.require_permitted(known, taken, admission.Past(), migrate_memory=False)
+    return ended
+
+
+def test_the_agent_admits_the_planners_changes_and_skips_a_card_that_is_another_now():
+    """The agent counts no packets."""
+    unmeasured = replace(host(), coalescing=tuple(replace(each, rate=0.0) for each in CARDS))
+    made = plan(host())
+    assert permit(made, unmeasured) == frozenset()
+    other = replace(host(), coalescing=(replace(CARDS[0], index=9),))
+    assert {str(target) for target in permit(made, other)} == {"coalescing ens1"}
+
+
+@pytest.mark.parametrize(
+    ("which", "before", "usecs", "request_", "why"),
+    [
+        (CARDS[0], 0, 50, Request(), "does not ask for coalescing"),
+        (CARDS[0], 0, 0, WITH, "a plan gives it 50 us, and no other time"),
+        (CARDS[0], 0, 1 << 31, WITH, "a plan gives it 50 us, and no other time"),
+        (CARDS[2], 8, 50, WITH, "it gathers packets for 8 us already"),
+        (CARDS[3], 0, 50, WITH, "its driver adapts the time to the load"),
+        (CARDS[4], 0, 50, WITH, "it interrupts after 1 packets at any time"),
+        (CARDS[5], 0, 50, WITH, "it interrupts after 64 packets at any time"),
+    ],
+)
+def test_the_agent_refuses_other_changes(which, before, usecs, request_, why):
+    made = plan(host())
+    (change,) = [each for each in made.changes if each.target.kind == "coalescing"]
+    forged = replace(change, target=which.target, before=Number(before), after=Number(usecs))
+    with pytest.raises(Refused, match=why):
+        permit(replace(made, changes=(forged,), request=request_), host())
+
+
+def test_the_agent_refuses_a_state_of_another_kind():
+    made = plan(host())
+    (change,) = [each for each in made.changes if each.target.kind == "coalescing"]
+    with pytest.raises(Refused, match="of this form"):
+        permit(replace(made, changes=(replace(change, after=Governor("performance")),)), host())
