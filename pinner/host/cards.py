@@ -8,23 +8,18 @@ import array
 import errno
 import fcntl
 import os
-import re
 import socket
 import struct
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from pinner.host import files
+from pinner.host import files, interfaces
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
 
-MAX_CARDS = 1024
-"""More cards than that are not read."""
 LIVE = Path("/")
 FOLDER = Path("/sys/class/net")
-_NAME = re.compile(r"(?!\.{1,2}$)[^/\s\0]{1,15}")
-"""The name of an interface (dev_valid_name of Linux)."""
 _REQUEST = 0x8946
 """SIOCETHTOOL"""
 _IFREQ = struct.Struct("@16sP16x")
@@ -34,7 +29,7 @@ _ENDED = (errno.ENODEV, errno.ENOENT, errno.ENXIO)
 
 def each_card() -> Iterator[tuple[str, int]]:
     """The name and the index of the interface of each card of this machine."""
-    for name in sorted(files.names(FOLDER))[:MAX_CARDS]:
+    for name in interfaces.names(FOLDER):
         index = files.number(FOLDER / name / "ifindex")
         if index is not None and (FOLDER / name / "device").exists():
             yield name, index
@@ -56,14 +51,11 @@ def ask(name: str, command: int, values: tuple[int, ...]) -> tuple[int, ...]:
     return layout.unpack(data.tobytes())[1:]
 
 
-def require_same(target: Target) -> str:
-    """The name of the interface, if it is still the target's. Raises Gone, and Invalid for a target that names none."""
-    name, _, index = target.owner.partition(" ")
-    if target.part is not None or not _NAME.fullmatch(name):
+def name_of(target: Target) -> str:
+    """The present name of the target's interface. Raises Gone, and Invalid for a target that names none."""
+    if target.part is not None:
         raise Invalid(target.kind, str(target)[:80], "the name and index of an interface")
-    if str(files.number(FOLDER / name / "ifindex")) != index:
-        raise Gone(str(target))
-    return name
+    return interfaces.named(FOLDER, target)
 
 
 def failure(target: Target, what: str, error: OSError) -> PinnerError:

@@ -48,7 +48,7 @@ def read_coalescing(root: Path, before: Mapping[int, int], seconds: float) -> tu
 
 def usecs_of(target: Target) -> Number:
     """The microseconds. Raises Gone where the card has ended, and ApplyFailed where its driver does not answer."""
-    name = cards.require_same(target)
+    name = cards.name_of(target)
     try:
         return Number(_get(name)[_USECS])
     except OSError as error:
@@ -58,7 +58,7 @@ def usecs_of(target: Target) -> Number:
 def set_usecs(target: Target, usecs: Number) -> None:
     """Give the card these microseconds, leave its other values as they are, and read them back. Raises Gone, and
     ApplyFailed with the driver's words."""
-    name = cards.require_same(target)
+    name = cards.name_of(target)
     if not 0 <= usecs.value <= _MAX_US:
         raise ApplyFailed(str(target), f"asked for {usecs} us, and 0 to {_MAX_US} are possible")
     try:

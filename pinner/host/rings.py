@@ -43,7 +43,7 @@ def read_rings(root: Path) -> tuple[RxRing, ...] | None:
 
 def size_of(target: Target) -> Number:
     """The size of the ring. Raises Gone where the card has ended, and ApplyFailed where its driver does not answer."""
-    name = cards.require_same(target)
+    name = cards.name_of(target)
     try:
         return Number(_get(name).rx)
     except OSError as error:
@@ -53,7 +53,7 @@ def size_of(target: Target) -> Number:
 def set_size(target: Target, size: Number) -> None:
     """Give the ring this size, leave the card's other rings as they are, and read the size back. Raises Gone, and
     ApplyFailed with the driver's words, or where the size is beyond the maximum."""
-    name = cards.require_same(target)
+    name = cards.name_of(target)
     try:
         now = _get(name)
         if not 0 < size.value <= now.rx_max:

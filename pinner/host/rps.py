@@ -1,29 +1,24 @@
 """Receive packet steering (RPS): the CPUs of each receive queue, read and set.
 
-Source: the kernel's Documentation/networking/scaling.rst. An interface is found by its name and its index, because
-another interface may get the name.
+Source: the kernel's Documentation/networking/scaling.rst.
 """
 
 import errno
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pinner.host import beneath, files
+from pinner.host import beneath, files, interfaces
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
 from pinner.model.rps import RpsQueue
 
-MAX_INTERFACES = 4096
-"""More interfaces than that are not read."""
 MAX_QUEUES = 1024
 _FOLDER = "sys/class/net"
 _FILE = "rps_cpus"
-_NAME = re.compile(r"(?!\.{1,2}$)[^/\s\0]{1,15}")
-"""The name of an interface (dev_valid_name of Linux)."""
+_EXPECTED = "the name and index of an interface, and the number of a queue"
 _READ_ONLY = "; allow it with ReadWritePaths=/sys/devices in the section [Service] of `systemctl edit pinner-agent`"
 _ENDED = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
 
@@ -34,7 +29,7 @@ def read_rps(root: Path) -> tuple[RpsQueue, ...] | None:
     if not folder.is_dir():
         return None
     found = []
-    for name in sorted(files.names(folder))[:MAX_INTERFACES]:
+    for name in interfaces.names(folder):
         index = files.number(folder / name / "ifindex")
         queues = files.numbered(folder / name / "queues", "rx-") if index is not None else {}
         for number, queue in list(queues.items())[:MAX_QUEUES]:
@@ -78,11 +73,12 @@ def _read(folder: int, target: Target) -> CpuSet:
 
 @contextmanager
 def _queue(root: Path, target: Target) -> Iterator[int]:
-    """The descriptor of the queue's folder, if the interface is still the target's. Raises Gone; Invalid for a target
-    that names no queue."""
-    interface, _, index = target.owner.partition(" ")
-    if target.part is None or not _NAME.fullmatch(interface):
-        raise Invalid("rps", str(target)[:80], "the name and index of an interface, and the number of a queue")
+    """The descriptor of the queue's folder, whatever the name of its interface is now. Raises Gone; Invalid for a
+    target that names no queue."""
+    if target.part is None:
+        raise Invalid("rps", str(target)[:80], _EXPECTED)
+    interface = interfaces.named(root / _FOLDER, target, _EXPECTED)
+    index = target.owner.partition(" ")[2]
     top = root / "sys"
     # The interface is a link to the device's folder, and both are in sysfs.
     path = os.path.relpath(os.path.realpath(root / _FOLDER / interface), os.path.realpath(top))

@@ -21,6 +21,7 @@ class Driver:
     """A driver that takes the kernel's requests."""
 
     def __init__(self):
+        self.name = b"ens1"
         self.values = list(range(100, 122))
         self.values[0], self.values[1], self.values[9] = 0, 7, 0
         self.refusal = self.silence = 0
@@ -30,7 +31,7 @@ class Driver:
     def ioctl(self, _socket, request, ifreq):
         name, address = struct.unpack("@16sP16x", ifreq)
         assert request == 0x8946
-        if name.rstrip(b"\0") != b"ens1":
+        if name.rstrip(b"\0") != self.name:
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
         command, *values = struct.unpack("=23I", ctypes.string_at(address, SIZE))
         if command == 0x0E and self.silence:
@@ -117,7 +118,7 @@ def test_a_time_that_the_driver_rounds_is_a_failure(driver):
         coalescing.set_usecs(target(), Number(50))
 
 
-@pytest.mark.parametrize("other", [target(index=9), target("none1")], ids=str)
+@pytest.mark.parametrize("other", [target(index=9), target("none1", 8)], ids=str)
 def test_a_card_that_is_another_or_has_vanished_is_gone(driver, other):
     before = list(driver.values)
     for act in (coalescing.usecs_of, lambda card: coalescing.set_usecs(card, Number(9))):
@@ -130,3 +131,20 @@ def test_a_card_that_is_another_or_has_vanished_is_gone(driver, other):
 def test_an_owner_that_is_no_interface_is_refused(driver, owner):
     with pytest.raises(Invalid, match="the name and index of an interface"):
         coalescing.set_usecs(Target("coalescing", owner, None, "x"), Number(9))
+
+
+def test_a_card_that_was_renamed_since_the_apply_gets_its_old_time_back(driver):
+    """A rollback has the name of the plan. The kernel gives the index of an interface to no other one."""
+    states.set_state(cards.LIVE, target(), Number(50))
+    (driver.folder / "ens1").rename(driver.folder / "lan0")
+    driver.name = b"lan0"
+    assert states.state_of(cards.LIVE, target()) == Number(50)
+    states.set_state(cards.LIVE, target(), Number(0))
+    assert driver.values[0] == 0
+
+
+@pytest.mark.parametrize("index", ["None", "", "-1", "²", "2 "])
+def test_an_index_that_is_no_number_finds_no_card(driver, index):
+    (driver.folder / "bonding_masters").write_text("")
+    with pytest.raises(Gone):
+        coalescing.set_usecs(Target("coalescing", f"ens1 {index}", None, "ens1"), Number(9))

@@ -21,6 +21,7 @@ class Driver:
     """A driver that takes the kernel's requests."""
 
     def __init__(self):
+        self.name = b"ens1"
         self.values = [4096, 11, 12, 2048, 512, 13, 14, 1024]
         """rx_max, rx_mini_max, rx_jumbo_max, tx_max, rx, rx_mini, rx_jumbo, tx"""
         self.refusal = 0
@@ -32,7 +33,7 @@ class Driver:
     def ioctl(self, _socket, request, ifreq):
         name, address = struct.unpack("@16sP16x", ifreq)
         assert request == 0x8946
-        if name.rstrip(b"\0") != b"ens1":
+        if name.rstrip(b"\0") != self.name:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
         command, *values = struct.unpack("=9I", ctypes.string_at(address, SIZE))
         if command == 0x10 and self.silence:
@@ -111,7 +112,7 @@ def test_a_size_that_the_driver_rounds_is_a_failure(driver):
         rings.set_size(target(), Number(4096))
 
 
-@pytest.mark.parametrize("other", [target(index=9), target("none1"), target("gone1", 3)], ids=str)
+@pytest.mark.parametrize("other", [target(index=9), target("none1", 8), target("gone1", 3)], ids=str)
 def test_a_card_that_is_another_or_has_vanished_is_gone(driver, other):
     before = list(driver.values)
     for act in (rings.size_of, lambda ring: rings.set_size(ring, Number(9))):
@@ -124,3 +125,20 @@ def test_a_card_that_is_another_or_has_vanished_is_gone(driver, other):
 def test_an_owner_that_is_no_interface_is_refused(driver, owner):
     with pytest.raises(Invalid, match="the name and index of an interface"):
         rings.set_size(Target("ring", owner, None, "x"), Number(9))
+
+
+def test_a_card_that_was_renamed_since_the_apply_gets_its_old_size_back(driver):
+    """A rollback has the name of the plan. The kernel gives the index of an interface to no other one."""
+    states.set_state(cards.LIVE, target(), Number(4096))
+    (driver.folder / "ens1").rename(driver.folder / "lan0")
+    driver.name = b"lan0"
+    assert states.state_of(cards.LIVE, target()) == Number(4096)
+    states.set_state(cards.LIVE, target(), Number(512))
+    assert driver.values[4] == 512
+
+
+@pytest.mark.parametrize("index", ["None", "", "-1", "²", "2 "])
+def test_an_index_that_is_no_number_finds_no_card(driver, index):
+    (driver.folder / "bonding_masters").write_text("")
+    with pytest.raises(Gone):
+        rings.set_size(Target("ring", f"ens1 {index}", None, "ens1"), Number(9))

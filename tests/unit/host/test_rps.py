@@ -46,7 +46,7 @@ def test_a_queue_gets_its_cpus_and_its_old_ones_back(root):
     assert (now(root), now(root, 1)) == ("000000ff", "00000001,00000000")
 
 
-@pytest.mark.parametrize("other", [target("ens2"), target(index=3), target(queue=9)], ids=str)
+@pytest.mark.parametrize("other", [target("ens2", 7), target(index=3), target(queue=9)], ids=str)
 def test_another_interface_under_the_name_is_gone(root, other):
     for act in (rps.cpus_of, lambda *args: rps.set_cpus(*args, cpus("1"))):
         with pytest.raises(Gone, match="rps ens"):
@@ -94,3 +94,22 @@ def test_a_mask_that_the_kernel_changes_is_a_failure(root, monkeypatch):
     monkeypatch.setattr(os, "write", lambda file, _: write(file, b"0"))
     with pytest.raises(ApplyFailed, match="asked for CPUs 1, the kernel says none"):
         rps.set_cpus(root, target(), cpus("1"))
+
+
+def test_an_interface_that_was_renamed_since_the_apply_gets_its_old_cpus_back(root):
+    """A rollback has the name of the plan. The kernel gives the index of an interface to no other one."""
+    rps.set_cpus(root, target(), cpus("0-1"))
+    link = root / "sys/class/net/ens1"
+    device = link.resolve()
+    device.rename(device.parent / "lan0")
+    link.unlink()
+    (root / "sys/class/net/lan0").symlink_to("../../devices/pci0000:00/0000:00:03.0/net/lan0")
+    assert rps.cpus_of(root, target()) == cpus("0-1")
+    rps.set_cpus(root, target(), cpus("0-7"))
+    assert (device.parent / "lan0/queues/rx-0/rps_cpus").read_text().strip() == "000000ff"
+
+
+@pytest.mark.parametrize("index", ["None", "", "-1", "²", "2 "])
+def test_an_index_that_is_no_number_finds_no_interface(root, index):
+    with pytest.raises(Gone):
+        rps.set_cpus(root, Target("rps", f"ens1 {index}", 0, "ens1"), cpus("1"))
