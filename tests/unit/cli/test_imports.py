@@ -46,6 +46,8 @@ OWN = (
     "model.reading",
     "model.whatif",
     "nova",
+    "planning.coalescing",
+    "planning.governors",
     "planning.irqs",
     "planning.packing.optimal",
     "planning.packing.solver",
