@@ -21,18 +21,18 @@ LOG = logging.getLogger(__name__)
 POLL_SECONDS = 5.0
 """How long one wait for host events lasts. After it the policy is read again: another process may have set it."""
 
-DEBOUNCE_SECONDS = 0.05
-"""A guest's start is several events. Events that arrive within this time lead to one reconcile."""
+QUIET_SECONDS, DEBOUNCE_SECONDS = 0.01, 0.05
+"""A guest's start is several events. Events that follow each other within QUIET_SECONDS lead to one reconcile, which
+begins at most DEBOUNCE_SECONDS after the first of them."""
 
-ROW_SECONDS = 5.0
-"""A reconcile that begins at most this long after the end of the previous one belongs to the same row."""
+SHARE = 3
+"""A flood of events costs at most 1/SHARE of a CPU: the controller rests where its reconciles took more."""
 
-FREE_RECONCILES = 3
-"""How many reconciles in a row follow each other at once. A guest's restart causes two or three."""
+CREDIT_SECONDS = 0.5
+"""How long reconciles may take together before the first rest. A guest's restart causes two or three."""
 
-REST, MAX_REST_SECONDS = 2, 0.5
-"""After each further reconcile in a row the controller rests this many times as long as the reconcile took: a flood of
-events costs at most a third of a CPU. The events of a rest are collected in it, and not for DEBOUNCE_SECONDS more."""
+MAX_REST_SECONDS = 0.5
+"""The longest rest. The events of a rest are collected in it, and not for DEBOUNCE_SECONDS more."""
 
 NAMED = 3
 """How many of the events that led to a reconcile the audit trail names."""
@@ -114,10 +114,11 @@ class PolicyController:
         self._has_unplaced = False
         self._error = ""
         self._error_wait = FIRST_RETRY
-        self._row = 0
-        self._ended = -ROW_SECONDS
+        self._ended = 0.0
         self._rested = 0.0
         """When the rest ends."""
+        self._spent = 0.0
+        """Seconds that reconciles took, less the share that the time between them allows."""
 
     def start(self) -> None:
         """Begin to keep the host's policy."""
@@ -174,8 +175,7 @@ class PolicyController:
         if not events or self._stop.is_set():
             return
         arrived = self._clock()
-        self._stop.wait(max(DEBOUNCE_SECONDS, self._rested - arrived))
-        events += self._reconciler.further_events(self._host, events[-1].seq)
+        events = self._with_further(events, arrived)
         # A guest that stopped leaves no thread misplaced, but its CPUs may suit a guest without a place. A new policy
         # is compared above. A guest that is paused keeps its threads and their affinities.
         ignored = {"policy-set", "guest-paused"} | (set() if self._has_unplaced else {"guest-stopped"})
@@ -184,20 +184,31 @@ class PolicyController:
             self._reconcile(_summary(relevant), arrived)
         self._after = events[-1].seq
 
+    def _with_further(self, events: tuple[HostEvent, ...], arrived: float) -> tuple[HostEvent, ...]:
+        """The events that arrived at this time, and those that follow them (see QUIET_SECONDS)."""
+        self._stop.wait(max(QUIET_SECONDS, self._rested - arrived))
+        while further := self._reconciler.further_events(self._host, events[-1].seq):
+            events += further
+            if self._clock() - arrived >= DEBOUNCE_SECONDS:
+                break
+            self._stop.wait(QUIET_SECONDS)
+        return events
+
     def _reconcile(self, cause: str, arrived: float | None = None) -> None:
         """Reconcile; ``arrived`` is when the events arrived that are the cause."""
         if (rest := self._rested - self._clock()) > 0:
             self._stop.wait(rest)
         began = self._clock()
-        self._row = self._row + 1 if began - self._ended < ROW_SECONDS else 0
+        self._spent = max(0.0, self._spent - (began - self._ended) / (SHARE - 1))
         with self._reconciling:
             if self._stop.is_set():
                 return
             report = self._reconciler.reconcile(self._host, cause)
         self._ended = ended = self._clock()
         self._learn(report, ended - (began if arrived is None else arrived))
-        if self._row >= FREE_RECONCILES:
-            self._rested = ended + min(REST * (ended - began), MAX_REST_SECONDS)
+        rest = (SHARE - 1) * (self._spent + ended - began - CREDIT_SECONDS)
+        self._rested = ended + min(rest, MAX_REST_SECONDS)
+        self._spent = min(self._spent + ended - began, CREDIT_SECONDS + MAX_REST_SECONDS / (SHARE - 1))
 
     def _learn(self, report: DriftReport, seconds: float | None) -> None:
         """Note a report for the metrics (see ReconcileNote), and when the next reconcile is due."""
