@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from itertools import combinations
 
 from pinner.model import boots
 from pinner.model.change import PINNED, TargetKey
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.placement import PlacedTarget, Placement
-from pinner.model.plan import Plan
+from pinner.model.plan import Plan, Roles
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import target_threads
 from pinner.planning.placement.process_matching import identity, identity_of, instance
@@ -35,7 +37,7 @@ def record(
         plan=plan.id,
         at=plan.basis.taken_at,
         request=request,
-        roles=before.roles if before and _within(plan, before) else plan.roles,
+        roles=before.roles if before and _keeps_roles(plan, before) else plan.roles,
         placed=(*placed, *absent[:ABSENT]),
         boot=snapshot.boot,
         since=max((thread.started for process in snapshot.processes for thread in process.threads), default=0),
@@ -84,6 +86,23 @@ def _absent(previous: Placement, placed: tuple[PlacedTarget, ...]) -> Iterator[P
             yield each
 
 
-def _within(plan: Plan, previous: Placement) -> bool:
-    ours, theirs = plan.roles, previous.roles
-    return ours.housekeeping <= theirs.housekeeping and ours.emulator <= theirs.emulator and ours.vcpu <= theirs.vcpu
+def _keeps_roles(plan: Plan, previous: Placement) -> bool:
+    """Whether the recorded sets stay: the plan has only CPUs of them, or it makes do without CPUs that are missing.
+
+    A plan makes do where a role has none of its recorded CPUs, or shares CPUs with another role and did not before. Its
+    sets are for the time until the CPUs return. A rebalance sets all roles anew.
+    """
+    ours, theirs = _sets(plan.roles), _sets(previous.roles)
+    if all(here <= there for here, there in zip(ours, theirs, strict=True)):
+        return True
+    lost = any(there and not here & there for here, there in zip(ours, theirs, strict=True))
+    return not plan.request.rebalance and (lost or not _shared(ours) <= _shared(theirs))
+
+
+def _sets(roles: Roles) -> tuple[CpuSet, CpuSet, CpuSet]:
+    return roles.housekeeping, roles.emulator, roles.vcpu
+
+
+def _shared(sets: tuple[CpuSet, CpuSet, CpuSet]) -> CpuSet:
+    """The CPUs that are in more than one of the sets."""
+    return union(one & other for one, other in combinations(sets, 2))

@@ -11,7 +11,7 @@ from support.anyhost import STRATEGIES, parameters, snapshots
 from support.hosts import GIB, applied, cpus, guest, interleaved, plain, process, snapshot
 
 from pinner.model.errors import Invalid, NoFit, NovaConflict
-from pinner.model.guest import Guest
+from pinner.model.guest import Guest, NovaIdentity
 from pinner.model.objective import compared, weighted
 from pinner.model.placement import Placement
 from pinner.model.plan import Plan
@@ -287,6 +287,12 @@ def test_a_process_that_restricts_itself_later_moves_no_guest():
     assert 5 not in plan(crowded, "s", Request(rebalance=True)).roles.vcpu
 
 
+def assert_second_run_changes_nothing(host: Snapshot, request: Request, placement: Placement) -> None:
+    again = planner.plan_from_placement(host, "s", request, placement)
+    assert again.changes == ()
+    assert record(again, host, placement).roles == placement.roles
+
+
 def offline(host: Snapshot, cpu: int) -> Snapshot:
     gone = tuple(replace(each, online=each.online and each.id != cpu) for each in host.topology.cpus)
     return replace(host, topology=replace(host.topology, cpus=gone))
@@ -304,11 +310,50 @@ def test_an_offline_cpu_moves_only_its_guest_and_is_used_again_when_it_is_online
     assert back.roles == placement.roles
 
 
-def test_roles_are_resolved_anew_where_no_cpu_of_a_role_is_left():
-    host, placement = placed(snapshot(plain(8), [guest(1, 2, cpus("0-7"))]), Request())
-    made = planner.plan_from_placement(offline(host, 0), "s", Request(), placement)
-    assert str(made.roles.housekeeping) == "1"
-    assert str(record(made, offline(host, 0), placement).roles.housekeeping) == "1"
+def test_a_role_without_any_of_its_cpus_makes_do_with_others_until_they_are_online_again():
+    whole, placement = placed(snapshot(plain(8), [guest(1, 2, cpus("0-7"))]), Request())
+    host, later = placed(offline(whole, 0), Request(), placement)
+    assert str(planner.plan_from_placement(host, "s", Request(), later).roles.housekeeping) == "1"
+    assert later.roles == placement.roles
+    assert_second_run_changes_nothing(host, Request(), later)
+    back = planner.plan_from_placement(replace(host, topology=whole.topology), "s", Request(), later)
+    assert back.roles == placement.roles
+
+
+def dedicated_guest(mask: str) -> Guest:
+    """A guest that Nova pinned to these CPUs, one for each vCPU."""
+    return guest(9, len(cpus(mask)), cpus(mask), pins=[str(cpu) for cpu in cpus(mask)], dedicated=True)
+
+
+@pytest.mark.parametrize("claimed", ["4-15", "2-15", "4-14"])
+def test_guests_are_on_their_cpus_again_after_nova_has_pinned_a_guest_to_all_of_them_for_a_while(claimed):
+    whole, placement = placed(snapshot(plain(16), [guest(1, 2, ALL), guest(2, 2, ALL)]), Request())
+    host, squeezed = placed(with_guests(whole, [*whole.guests, dedicated_guest(claimed)]), Request(), placement)
+    assert not host.guests[0].vcpus[0].thread.affinity & cpus(claimed)
+    assert_second_run_changes_nothing(host, Request(), squeezed)
+    alone, after = placed(with_guests(host, host.guests[:2]), Request(), squeezed)
+    assert (alone.guests, after.roles) == (whole.guests, placement.roles)
+    assert_second_run_changes_nothing(alone, Request(), after)
+
+
+def test_floating_guests_are_on_their_cpus_again_beside_guests_of_another_strategy():
+    """The isolated CPUs of one guest stay, and the floating set of the other has lost all of its own."""
+    request, flavor = Request(), NovaIdentity("i", "p", "u", "f", {"pinner:strategy": "isolated"})
+    isolated = replace(guest(2, 2, ALL), nova=flavor)
+    host = snapshot(plain(16, isolated="12-15"), [guest(1, 2, cpus("0-11")), isolated])
+    whole, placement = placed(host, request)
+    host, squeezed = placed(with_guests(whole, [*whole.guests, dedicated_guest("4-11")]), request, placement)
+    assert not host.guests[0].vcpus[0].thread.affinity & cpus("4-11")
+    assert_second_run_changes_nothing(host, request, squeezed)
+    alone, after = placed(with_guests(host, host.guests[:2]), request, squeezed)
+    assert (alone.guests, after.roles) == (whole.guests, placement.roles)
+
+
+def test_a_rebalance_sets_the_roles_anew_where_no_cpu_of_a_role_is_left():
+    whole, placement = placed(snapshot(plain(8), [guest(1, 2, cpus("0-7"))]), Request())
+    host = offline(whole, 0)
+    made = planner.plan_from_placement(host, "s", Request(rebalance=True), placement)
+    assert str(record(made, host, placement).roles.housekeeping) == "1"
 
 
 @pytest.mark.parametrize("mark", ["metadata", "name", "uuid"])
