@@ -89,14 +89,15 @@ def _absent(previous: Placement, placed: tuple[PlacedTarget, ...]) -> Iterator[P
 def _keeps_roles(plan: Plan, previous: Placement) -> bool:
     """Whether the recorded sets stay: the plan has only CPUs of them, or it makes do without CPUs that are missing.
 
-    A plan makes do where a role has none of its recorded CPUs, or shares CPUs with another role and did not before. Its
-    sets are for the time until the CPUs return. A rebalance sets all roles anew.
+    A plan makes do where a role has none of its recorded CPUs, or shares recorded CPUs with another role and did not
+    before. Its sets are for the time until the CPUs return. A rebalance sets all roles anew.
     """
     ours, theirs = _sets(plan.roles), _sets(previous.roles)
     if all(here <= there for here, there in zip(ours, theirs, strict=True)):
         return True
     lost = any(there and not here & there for here, there in zip(ours, theirs, strict=True))
-    return not plan.request.rebalance and (lost or not _shared(ours) <= _shared(theirs))
+    sharing = _shared(ours) & previous.roles.cpus - _shared(theirs)
+    return not plan.request.rebalance and (lost or bool(sharing))
 
 
 def _sets(roles: Roles) -> tuple[CpuSet, CpuSet, CpuSet]:
