@@ -193,6 +193,11 @@ def elsewhere(paths: set[str], folder: Path) -> set[str]:
     return {path for path in paths if not path.startswith((f"{folder}/journal/", f"{folder}/agent.sock", "/dev/null"))}
 
 
+def masks_of_each(pids: list[int]) -> dict[int, set[str]]:
+    """The masks of each process's threads. Threads of others may start and end meanwhile."""
+    return {pid: set(masks(pid).values()) for pid in pids}
+
+
 def test_no_message_of_the_apis_user_reaches_beyond_the_agents_rules(
     libvirtd: str, start_guest: Callable[..., Guest], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,7 +211,7 @@ def test_no_message_of_the_apis_user_reaches_beyond_the_agents_rules(
         others = [undo.enter_context(process(THREADS.format(count=2))) for _ in range(2)]
         os.sched_setaffinity(others[0], [min(os.sched_getaffinity(0))])
         left_alone = [*others, 1]
-        before = {pid: masks(pid) for pid in left_alone}
+        before = masks_of_each(left_alone)
         numbers = map(started, (*movable, *others))
         ids = [*movable, *others, 1, 2, os.getpid(), guest.uuid, guest.pid, *numbers]
         with attacked(folder, user.uid, libvirtd, movable) as agent, closing(WriteWatch()) as watch:
@@ -238,7 +243,7 @@ def test_no_message_of_the_apis_user_reaches_beyond_the_agents_rules(
             )
         assert paths
         assert beyond == set()
-        assert {pid: masks(pid) for pid in left_alone} == before
+        assert masks_of_each(left_alone) == before
         assert after[0] <= at_rest[0]
         assert after[1] <= at_rest[1] + 16  # pooled connections to libvirt and to the journal
         assert after[2] <= at_rest[2] + 64 * 1024
