@@ -90,7 +90,7 @@ class RunExecution:
             self._refusal = error
         known = isinstance(error, RunConflict) and error.details.get("run") == self._run.id
         if known or (begun and not isinstance(error, (HostUnreachable, StoreUnavailable))):
-            self._settle(error)
+            self._end_as_journaled(error)
         elif begun or isinstance(error, Unanswered):
             self._read_later(error)
         else:
@@ -98,7 +98,7 @@ class RunExecution:
             failed = replace(self._run, state="failed", ended_at=self._now(), error=str(error))
             self._recorder.refuse(failed, error.code if isinstance(error, PinnerError) else PinnerError.code)
 
-    def _settle(self, error: Exception) -> None:
+    def _end_as_journaled(self, error: Exception) -> None:
         """Store the run's end as the agent's journal has it: only the journal knows which changes were made."""
         try:
             journaled = self._journaled(self._run.id)
