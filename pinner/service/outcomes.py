@@ -192,8 +192,7 @@ class OutcomeKeeper:
         """The end of a watch that cannot go on; None where it goes on. ``known``: why the run is worse, where a server
         has found that already; then it is never too late to undo the run."""
         if run.state not in ("applied", "applied_partly"):
-            undos = (each for each in self._sides.latest(run.host) if each.undoes == run.id and each.state != "failed")
-            undo = next(undos, None)
+            undo = self._undo_of(run)
             if undo is not None and undo.origin == _origin(run):
                 why = known or "worse than before the run; the server ended before it stored why"
                 return Watch("worse", now, why, undo.id)
@@ -202,6 +201,12 @@ class OutcomeKeeper:
                 return Watch("worse", now, f"{known}; {why}", undo.id if undo else "")
             return Watch("stopped", now, why)
         return None if known else out_of_time(run, now)
+
+    def _undo_of(self, run: Run) -> Run | None:
+        """The rollback of the run, or of all runs of its host; None where the run ended otherwise."""
+        latest = [each for each in self._sides.latest(run.host) if each.state != "failed"]
+        of_all = (each for each in reversed(latest) if each.undoes_all and each.started_at >= run.started_at)
+        return next((each for each in latest if each.undoes == run.id), None) or next(of_all, None)
 
     def _end_worse(self, run: Run, why: str) -> None:
         if not run.undo_if_worse:

@@ -262,9 +262,10 @@ def test_a_rollback_whose_reason_was_not_stored_is_known_as_that_of_the_watch(pa
     assert (store.outcomes.watch(run.id).state, store.outcomes.watch(run.id).rollback) == ("worse", undo.id)
 
 
-def test_a_run_that_a_person_rolls_back_is_not_watched_further(parts, plan, clock):
-    run = applied(parts, plan, watch_seconds=60, undo_if_worse=True)
-    undo = parts.service.rollback(run.id, replace(ANN, actor="bob"))
+@pytest.mark.parametrize("all_runs", [False, True])
+def test_a_run_that_a_person_rolls_back_is_not_watched_further(parts, plan, clock, all_runs):
+    run, bob = applied(parts, plan, watch_seconds=60, undo_if_worse=True), replace(ANN, actor="bob")
+    undo = parts.service.rollback_all(run.host, bob) if all_runs else parts.service.rollback(run.id, bob)
     list(parts.service.follow(undo.id))
     parts.outcomes.make_pass()
     watch = parts.service.outcome(run.id).watch
