@@ -100,7 +100,7 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
         dest="remedies",
         help="what the plan changes besides the CPUs of threads; irqs = the CPUs of interrupts: those of devices leave "
         "the CPUs of guests, for the housekeeping CPUs of their device's NUMA node; rps = the CPUs that process "
-        "received packets: the CPUs of guests are taken out; sysctls = the kernel's settings that docs/operations.md "
+        "received packets: the CPUs of guests are taken out; sysctls = the kernel's settings that docs/remedies.md "
         "lists; rings = the receive rings of cards that have dropped packets, as large as possible; governors = the "
         "frequency governors of the CPUs of vCPUs: performance; coalescing = cards with many packets gather them for "
         "one interrupt; may be repeated (default: nothing)",

@@ -21,7 +21,7 @@ OLD_SECONDS = 600
 """The age from which a process belongs to the host, not to another test."""
 
 LONGEST_BACKOFF = timedelta(hours=1)
-"""The longest time for which pinner leaves a drift, whatever the clock does (docs/operations.md)."""
+"""The longest time for which pinner leaves a drift, whatever the clock does (docs/policies.md)."""
 
 Thread = tuple[int, int]
 """A thread's id and start time."""

@@ -1,0 +1,42 @@
+"""The documents: each link leads to a page and to a heading of it, and the README names every page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def without_examples(page):
+    """The lines of a page that are text: no indented block, no fenced block."""
+    text = re.sub(r"(?ms)^```.*?^```$", "", page.read_text())
+    return "\n".join(line for line in text.splitlines() if not line.startswith("    "))
+
+
+def anchors(page):
+    headings = re.findall(r"(?m)^#+ (.+)$", without_examples(page))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_link_of_a_document_leads_somewhere(page):
+    links = re.findall(r"\]\(([^)\s]+)\)", without_examples(page))
+    for link in (link for link in links if "://" not in link):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_readme_names_every_document():
+    named = re.findall(r"\]\(docs/([\w-]+\.md)\)", (ROOT / "README.md").read_text())
+    assert sorted(named) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
+def test_every_document_that_the_code_names_exists():
+    files = [path for folder in ("pinner", "api", "etc", "tools") for path in (ROOT / folder).rglob("*.py")]
+    named = {name for path in files for name in re.findall(r"(?<![\w/.])docs/[\w-]+\.md", path.read_text())}
+    assert {"docs/checks.md", "docs/remedies.md"} <= named
+    assert all((ROOT / name).exists() for name in named)
