@@ -157,8 +157,22 @@ def _require_reversible(name: str, journal: Journal) -> Run:
         raise RunConflict(run.id, run.state, "only a run that has ended with changes in place can be rolled back")
     if (later := journal.changed_later(name)) is not None:
         after, target = later
-        first = f"; roll back {after.id} first, or all runs (--all)"
-        if after.state == "rolled_back_partly":
-            first = ", and its rollback left that change in place; roll back all runs (--all)"
-        raise RunConflict(run.id, run.state, f"run {after.id} has changed {target} again since{first}")
+        again = f"run {after.id} has changed {target} again since{_undone_before(after, journal)}"
+        raise RunConflict(run.id, run.state, again)
     return run
+
+
+def _undone_before(after: Run, journal: Journal) -> str:
+    """The end of a refusal: which runs must be undone before a run whose target ``after`` has changed again.
+
+    These are ``after``, the run that has changed a target of ``after`` again, and so on. If the rollback of one of them
+    left such a change in place, none of the runs before it can be undone by itself.
+    """
+    runs = [after]
+    while runs[-1].state != "rolled_back_partly" and (later := journal.changed_later(runs[-1].id)) is not None:
+        runs.append(later[0])
+    last = runs[-1]
+    if last.state != "rolled_back_partly":
+        return f"; roll back {', then '.join(run.id for run in reversed(runs))} first, or all runs (--all)"
+    left = "its rollback left that change" if last is after else f"the rollback of {last.id} left a later change"
+    return f", and {left} in place; roll back all runs (--all)"

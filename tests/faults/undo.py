@@ -15,7 +15,7 @@ def undo(environment: Environment, run: dict[str, Any], counts: Counter[str]) ->
     status, begun = environment.post("runs", run["id"], "rollback")
     if status == 409:
         counts["refused"] += 1
-        if "its rollback left that change in place" in begun["error"]["message"]:
+        if "in place; roll back all runs" in begun["error"]["message"]:
             return False
         if environment.mode != "enforce":
             raise Violation("refused", f"the rollback of a run in state {run['state']} was refused: {begun}")

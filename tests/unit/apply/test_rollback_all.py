@@ -236,6 +236,33 @@ def test_a_later_run_that_is_rolled_back_in_part_is_not_asked_for_again(host, jo
     )
 
 
+def test_a_rollback_names_all_later_runs_that_must_be_undone_before_it(host, journal):
+    apply(host, journal, "r1", host.change(vcpu(0), "4"))
+    apply(host, journal, "r2", host.change(vcpu(0), "5"), host.change(daemon(300), "0"))
+    apply(host, journal, "r3", host.change(daemon(300), "1"))
+    with pytest.raises(RunConflict, match=r"vcpu 0 again since; roll back r3, then r2 first, or all runs \(--all\)$"):
+        rollback(host, journal, "r1")
+    for number, name in enumerate(("r3", "r2", "r1")):
+        assert rollback(host, journal, name, f"back-{number}").state == "rolled_back"
+
+
+def test_runs_before_a_later_run_that_is_rolled_back_in_part_are_undone_with_all_runs(host, journal):
+    before = host.kernel()
+    apply(host, journal, "r1", host.change(vcpu(0), "4"))
+    apply(host, journal, "r2", host.change(vcpu(0), "5"), host.change(daemon(300), "0"))
+    apply(host, journal, "r3", host.change(daemon(300), "1"))
+    host.move(300, "7")
+    assert rollback(host, journal, "r3", "back-3").state == "rolled_back_partly"
+    with pytest.raises(RunConflict) as refused:
+        rollback(host, journal, "r1", "back-1")
+    assert refused.value.message.endswith(
+        "run r2 has changed guest g1 vcpu 0 again since, and the rollback of r3 left a later change in place; "
+        "roll back all runs (--all)"
+    )
+    rollback_all(host, journal)
+    assert host.kernel() == before | {300: host.kernel()[300]}
+
+
 def test_a_partition_that_a_later_run_changed_again_is_refused_too(host, journal):
     apply(host, journal, "r1", StateChange(SCOPE, MEMBER, isolated("4-5"), "so"))
     apply(host, journal, "r2", StateChange(SCOPE, isolated("4-5"), isolated("4-7"), "so"))
