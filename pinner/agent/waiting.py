@@ -14,6 +14,9 @@ _is_left: ContextVar[Callable[[], bool]] = ContextVar("is_left", default=lambda:
 class CallerLeft(Exception):
     """The caller has disconnected, so the call ends without an answer."""
 
+    def __init__(self) -> None:
+        super().__init__("it has disconnected")
+
 
 @contextmanager
 def waits_for(is_left: Callable[[], bool]) -> Iterator[None]:

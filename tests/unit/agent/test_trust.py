@@ -169,7 +169,8 @@ def test_more_callers_than_threads_are_told_at_once_that_the_agent_is_busy(path:
     assert AgentClient("h1", path).snapshot(0.0).host == "h1"
 
 
-def test_a_sample_ends_when_its_caller_disconnects(tmp_path: Path) -> None:
+def test_a_sample_ends_when_its_caller_disconnects(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "pinner.agent.server")
     with closing(Journal(tmp_path / "journal")) as journal:
         agent = _agent(journal, InMemoryHost(), _sampled, _now)  # type: ignore[arg-type]
         serving = AgentServer(agent, tmp_path / "agent.sock", user=-1)
@@ -180,6 +181,8 @@ def test_a_sample_ends_when_its_caller_disconnects(tmp_path: Path) -> None:
             time.sleep(0.2)
         wait_until(lambda: calls_of() == 0, 5)
         serving.close()
+    (left,) = (record.getMessage() for record in caplog.records if "no answer" in record.getMessage())
+    assert left.endswith(" got no answer: it has disconnected")
 
 
 def _sampled(seconds: float) -> object:
