@@ -103,4 +103,6 @@ class Recorder(Worker):
             except (PinnerError, OSError) as error:
                 self._failures.warn("the host is not measured: %s", error)
             count += 1
-            due = max(due + self._seconds, time.monotonic())
+            due += self._seconds
+            if due < time.monotonic():  # late: a count at once would measure an interval of almost no length
+                due = time.monotonic() + self._seconds

@@ -84,8 +84,11 @@ class HistoryFiles:
 
     def _write(self, measured: Measured, second: int) -> None:
         file = self._file(measured.subject)
-        if not _is_usable(file, second):
+        newest = _newest(file, second)
+        if newest is None:
             _create(file, measured.subject, second)
+        elif newest >= second:
+            return  # the step has a value already
         names = [series.name for series in series_of(measured.subject)]
         values = [_number(measured.rates, name) for name in names]
         rrdtool.update(str(file), "--template", ":".join(names), ":".join([str(second), *values]))
@@ -102,19 +105,21 @@ def _number(rates: Mapping[str, float | None], name: str) -> str:
     return "U" if value is None else f"{value:.6g}"
 
 
-def _is_usable(file: Path, second: int) -> bool:
-    """Whether the file takes a value of this second. A damaged one, or one of a clock that was ahead, does not, and is
-    kept aside."""
+def _newest(file: Path, second: int) -> int | None:
+    """The second of the newest value; None without a file that takes values of ``second`` or of the next step. A damaged
+    file, or one of a clock that was ahead, is put aside."""
     if not file.exists():
-        return False
+        return None
     try:
-        wrong = "" if rrdtool.last(str(file)) < second else "its values are newer than now"
+        newest = int(rrdtool.last(str(file)))
+        wrong = "its values are newer than now" if newest > second + _FINEST else ""
     except _FAILURES as error:
         wrong = str(error)
-    if wrong:
-        LOG.warning("the history %s is put aside as %s.old: %s", file, file.name, wrong)
-        file.replace(file.with_name(file.name + ".old"))
-    return not wrong
+    if not wrong:
+        return newest
+    LOG.warning("the history %s is put aside as %s.old: %s", file, file.name, wrong)
+    file.replace(file.with_name(file.name + ".old"))
+    return None
 
 
 def _create(file: Path, subject: str, second: int) -> None:

@@ -71,6 +71,28 @@ def test_a_host_that_cannot_be_measured_is_named_and_tried_again(tmp_path, caplo
     assert "the host is measured again" in caplog.text
 
 
+def test_a_count_that_comes_late_is_not_followed_at_once(tmp_path, monkeypatch):
+    """After a stall of the agent or of libvirtd, the next count comes a whole interval later."""
+    clock, waits, begins = [0.0], [], []
+    monkeypatch.setattr("pinner.agent.recorder.time.monotonic", lambda: clock[0])
+
+    def meter():
+        begins.append(clock[0])
+        clock[0] += 40 if len(begins) == 2 else 1
+        return counts(clock[0], 0)
+
+    recorder = Recorder(meter, HistoryFiles(tmp_path), Clock(), seconds=5)
+
+    def wait(seconds):
+        waits.append(seconds)
+        clock[0] += seconds
+        return len(begins) == 5
+
+    monkeypatch.setattr(recorder._stop, "wait", wait)
+    recorder._repeat()
+    assert begins == [0, 5, 50, 55, 60]
+
+
 def test_a_subject_without_values_is_not_found(tmp_path):
     with pytest.raises(NotFound):
         Recorder(lambda: (), HistoryFiles(tmp_path), Clock()).measures(NOON, NOON + timedelta(1), 5, GUEST)

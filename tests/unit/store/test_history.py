@@ -93,6 +93,26 @@ def test_a_damaged_file_is_put_aside_and_named(tmp_path, caplog):
     assert "put aside" in caplog.text
 
 
+@pytest.mark.parametrize("back", [0, 1, 5])
+def test_a_second_value_of_a_step_puts_nothing_aside(tmp_path, caplog, back):
+    """Two counts in one second, and a clock that is set back by a moment, must not cost a month of history."""
+    history = HistoryFiles(tmp_path)
+    end = fill(history, 60)
+    history.write([Measured(HOST, "", {"pressure": 9.0})], end - timedelta(seconds=back))
+    later = fill(history, 60, begin=end)
+    assert history.read(HOST, BEGIN + timedelta(seconds=5), later, 5).values["pressure"] == (7.0,) * 23
+    assert [file.name for file in tmp_path.iterdir()] == ["host.rrd"]
+    assert not caplog.text
+
+
+def test_values_of_a_clock_that_was_ahead_are_put_aside(tmp_path, caplog):
+    history = HistoryFiles(tmp_path)
+    end = fill(history, 60)
+    history.write([Measured(HOST, "", {"pressure": 9.0})], end - timedelta(seconds=6))
+    assert "its values are newer than now" in caplog.text
+    assert (tmp_path / "host.rrd.old").exists()
+
+
 def test_a_file_whose_names_are_no_text_is_damaged(tmp_path):
     history = HistoryFiles(tmp_path)
     end = fill(history, 60)
