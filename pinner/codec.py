@@ -84,5 +84,7 @@ def content_hash(value: object) -> str:
 
 
 def _short(value: object) -> object:
+    if isinstance(value, bytes):  # a text that is no JSON
+        value = value.decode(errors="backslashreplace")
     text = str(value)
     return value if len(text) <= 80 else f"{text[:77]}..."

@@ -3,6 +3,8 @@
 import re
 import textwrap
 from argparse import Namespace
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from pinner.cli import audit_proof
 from pinner.cli.context import Context
@@ -13,12 +15,19 @@ from pinner.cli.values import moment as moment_value
 from pinner.model.page import PageRequest
 from pinner.render import visible
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pinner.model.audit import AuditRecord
+
 HASH = 64
 """Characters of a content hash, by which a snapshot is identified."""
 SHOWN = 16
 """Characters of a content hash that a table shows; --json prints all of them."""
 RESULT_WIDTH = 24
 """Columns of a result in a table. A long result takes several lines and leaves room for the other columns."""
+WIDE = 110
+"""Columns of a terminal from which on each part of a record has a column of its own."""
 _HASHES = re.compile(f"[0-9a-f]{{{HASH}}}")
 
 
@@ -46,15 +55,22 @@ def register(commands: Commands) -> None:
 
 def list_audit(context: Context, arguments: Namespace) -> int:
     """Print a page of the audit trail."""
-    from rich.text import Text
-
     with context.open() as pinner:
         page = pinner.audit(
             arguments.host, arguments.actor, arguments.since, PageRequest(arguments.limit, arguments.marker)
         )
+    drawn = _wide(page.items) if context.json or context.out.width >= WIDE else _narrow(page.items)
+    context.show_page(page, drawn)
+    return 0
+
+
+def _wide(records: "Iterable[AuditRecord]") -> "Table":
+    """The records with a column for each part."""
+    from rich.text import Text
+
     headers = ("#", "WHEN", "ACTOR", "ACTION", "HOST", "SUBJECT", "CHANGE", "RESULT")
     drawn = table(*headers, right=("#",), whole=("#", "WHEN", "ACTION", "RESULT"))
-    for record in page.items:
+    for record in records:
         drawn.add_row(
             *cells(
                 record.seq,
@@ -62,13 +78,33 @@ def list_audit(context: Context, arguments: Namespace) -> int:
                 f"{record.actor}, {record.origin}",
                 record.action,
                 record.host,
-                record.subject if len(record.subject) < HASH else f"{record.subject[:SHOWN]}...",
-                _HASHES.sub(_short, f"{record.before} -> {record.after}") if record.before or record.after else "",
+                _subject(record),
+                _change(record),
                 Text("\n".join(textwrap.wrap(visible(record.result), RESULT_WIDTH))),
             )
         )
-    context.show_page(page, drawn)
-    return 0
+    return drawn
+
+
+def _narrow(records: "Iterable[AuditRecord]") -> "Table":
+    """The records with a line for each part, for a terminal that has no room for eight columns."""
+    from rich.text import Text
+
+    drawn = table("#", "WHEN", "WHAT", right=("#",), whole=("#", "WHEN"))
+    for record in records:
+        where = f" on {record.host}" if record.host else ""
+        head = f"{record.action}{where} by {record.actor}, {record.origin}"
+        parts = (head, _subject(record), _change(record), record.result)
+        drawn.add_row(*cells(record.seq, moment(record.at), Text("\n".join(visible(part) for part in parts if part))))
+    return drawn
+
+
+def _subject(record: "AuditRecord") -> str:
+    return record.subject if len(record.subject) < HASH else f"{record.subject[:SHOWN]}..."
+
+
+def _change(record: "AuditRecord") -> str:
+    return _HASHES.sub(_short, f"{record.before} -> {record.after}") if record.before or record.after else ""
 
 
 def _short(found: re.Match[str]) -> str:

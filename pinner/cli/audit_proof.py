@@ -156,7 +156,11 @@ def _verify_file(file: Path, key: Path, anchor: Anchor | None) -> "Verification"
 
 
 def _read_anchor(file: Path) -> Anchor:
-    return codec.load(Anchor, _read(file, "--anchor"), "--anchor")
+    content = _read(file, "--anchor")
+    try:
+        return codec.load(Anchor, content, "anchor")
+    except Invalid as error:
+        raise Invalid("--anchor", str(file), f"a file that `pinner audit anchor` wrote ({error})") from None
 
 
 def _read(file: Path, option: str) -> bytes:

@@ -56,7 +56,7 @@ def own_cpus(guest: Guest) -> CpuSet:
 def require_known_guests(snapshot: Snapshot, names: Iterable[str], *, by_uuid: bool = False) -> None:
     """Raises NotFound for a guest that libvirt does not know, whether it runs or not.
 
-    ``by_uuid`` accepts every UUID: a name is mistyped more easily.
+    ``by_uuid`` accepts every UUID as libvirt writes it, in small letters: a name is mistyped more easily.
     """
     known = [(guest.name, guest.uuid) for guest in snapshot.guests]
     known += [(guest.name, guest.uuid) for guest in snapshot.inactive]
@@ -67,7 +67,7 @@ def require_known_guests(snapshot: Snapshot, names: Iterable[str], *, by_uuid: b
 
 def _is_uuid(name: str) -> bool:
     try:
-        return str(UUID(name)) == name.lower()
+        return str(UUID(name)) == name
     except ValueError:
         return False
 

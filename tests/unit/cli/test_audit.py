@@ -58,7 +58,10 @@ def test_the_key_as_json(pinner, cli):
         (("verify", "--file", "x"), "--public-key"),
         (("verify", "--public-key", "x"), "--file"),
         (("verify", "--anchor", "none.json"), "none.json"),
-        (("verify", "--anchor", "/dev/null"), "--anchor"),
+        (
+            ("verify", "--anchor", "/dev/null"),
+            "--anchor: '/dev/null' is not valid: a file that `pinner audit anchor` wrote",
+        ),
         (("verify", "--file", "none", "--public-key", "/dev/null"), "--public-key"),
         (("key", "--host", "h2"), "one of h1"),
         (("export", "none/trail"), "none/trail"),

@@ -330,6 +330,37 @@ def test_a_long_result_leaves_room_for_the_other_columns(pinner, cli, monkeypatc
     assert "guest web8 vcpu 0:" in out
 
 
+def test_the_audit_trail_is_read_in_a_terminal_of_80_columns(pinner, cli, monkeypatch):
+    """A column with room for two letters breaks names into syllables."""
+    at = datetime(2026, 11, 22, tzinfo=UTC)
+    subject, change = "run-35bb7621276b: guest web1 iothread 1", "0-1 -> 1 (1 thread)"
+    record = AuditRecord(
+        123456,
+        at,
+        "alice",
+        "process 31849",
+        "run.change",
+        "compute1",
+        subject,
+        *change.split(" -> "),
+        "undone",
+        "",
+        "",
+        "0",
+    )
+    monkeypatch.setattr(pinner, "audit", lambda *_: Page((record,), ""))
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli("audit", "list").out.splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert [" ".join(line.split()) for line in lines] == [
+        "# WHEN WHAT",
+        f"123456 {at.astimezone():%Y-%m-%d %H:%M:%S} run.change on compute1 by alice, process 31849",
+        subject,
+        change,
+        "undone",
+    ]
+
+
 def test_a_terminal_without_a_size_gets_tables(pinner, cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "0")
     assert "64 MiB" in cli("guest", "list").out

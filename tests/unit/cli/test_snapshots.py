@@ -78,7 +78,13 @@ def test_compare_and_draw_from_a_file(without_service, cli, saved):
 
 @pytest.mark.parametrize(
     ("text", "place"),
-    [("", "snapshot"), ("{", "snapshot"), ("[]", "snapshot"), ('{"host": 1}', "snapshot.host")],
+    [
+        ("", "snapshot: ''"),
+        ("{", "snapshot: '{'"),
+        ("root:x:0:0\n", r"snapshot: 'root:x:0:0\n'"),
+        ("[]", "snapshot"),
+        ('{"host": 1}', "snapshot.host"),
+    ],
 )
 def test_a_file_that_is_no_snapshot(without_service, cli, tmp_path, text, place):
     file = tmp_path / "bad.json"
@@ -86,7 +92,7 @@ def test_a_file_that_is_no_snapshot(without_service, cli, tmp_path, text, place)
     result = cli("plan", "--snapshot", file)
     assert result.status == 2
     assert result.err.startswith(f"pinner: error: --snapshot: '{file}' is not valid: ")
-    assert f"({place}: " in result.err
+    assert f"({place}" in result.err
     assert len(result.err.splitlines()) == 1
 
 

@@ -130,11 +130,12 @@ def test_a_policy_for_a_guest_that_libvirt_does_not_know_is_refused() -> None:
 
 def test_a_policy_names_a_guest_that_comes_later_by_its_uuid() -> None:
     later = "8d1c7ba2-0000-4000-8000-000000000001"
-    require_possible(host(), Request(guests=(later, later.upper().replace("8D", "9D"))))
+    require_possible(host(), Request(guests=(later,)))
     with pytest.raises(NotFound):
         plan(host(), "s", Request(guests=(later,)))
-    with pytest.raises(NotFound):
-        require_possible(host(), Request(guests=(later.replace("-", ""),)))
+    for other in (later.replace("-", ""), later.upper()):  # no guest is ever found by these
+        with pytest.raises(NotFound):
+            require_possible(host(), Request(guests=(other,)))
 
 
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
