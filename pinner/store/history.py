@@ -106,8 +106,9 @@ def _number(rates: Mapping[str, float | None], name: str) -> str:
 
 
 def _newest(file: Path, second: int) -> int | None:
-    """The second of the newest value; None without a file that takes values of ``second`` or of the next step. A damaged
-    file, or one of a clock that was ahead, is put aside."""
+    """The second of the newest value; None without a file that takes values of ``second`` or of the next step.
+
+    A damaged file, or one of a clock that was ahead, is put aside."""
     if not file.exists():
         return None
     try:
