@@ -6,6 +6,7 @@ from datetime import datetime
 
 from pinner.model.coalescing import RxCoalescing
 from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid, NotFound
 from pinner.model.frequency import FrequencyDomain
 from pinner.model.guest import Guest, InactiveGuest, nova_cpus
 from pinner.model.interrupts import DeviceIrqs
@@ -80,6 +81,16 @@ class Snapshot:
         default=None, metadata={"exclude_if": lambda coalescing: coalescing is None}
     )
     """How cards gather received packets; null where that was not read."""
+
+    def running_guest(self, name: str) -> Guest:
+        """The active guest with this name or UUID. Raises Invalid for one that is shut off, NotFound without one."""
+        for guest in self.guests:
+            if name in (guest.name, guest.uuid):
+                return guest
+        for off in self.inactive:
+            if name in (off.name, off.uuid):
+                raise Invalid("guest", off.name, "a running guest; this one is shut off", guest=off.uuid)
+        raise NotFound("guest", name, tuple(guest.name for guest in self.guests))
 
     def nova_owns(self) -> NovaOwns:
         """The CPUs that Nova owns: the sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict
+from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.guest import Guest
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -16,7 +16,6 @@ from pinner.model.snapshot import Snapshot
 from pinner.model.whatif import Alternative, AlternativeKind, Explanation
 from pinner.planning import planner
 from pinner.planning.context import Context, guest_target, guest_targets
-from pinner.planning.exclusions import is_named
 from pinner.planning.objective import terms
 from pinner.planning.strategy import Strategy, installed
 from pinner.planning.whatif import moved_guests
@@ -28,12 +27,10 @@ MOST = 64
 def explain(
     snapshot: Snapshot, request: Request, guest: str, strategies: Mapping[str, Strategy] | None = None
 ) -> Explanation:
-    """The explanation for a guest (name or UUID) of the plan of this request. Raises NotFound for a guest that does
-    not run, and what planner.plan raises."""
+    """The explanation for a guest (name or UUID) of the plan of this request. Raises like
+    Snapshot.running_guest and planner.plan."""
     known = installed() if strategies is None else strategies
-    found = next((each for each in snapshot.guests if is_named(each, (guest,))), None)
-    if found is None:
-        raise NotFound("guest", guest, tuple(each.name for each in snapshot.guests))
+    found = snapshot.running_guest(guest)
     planner.require_known(request, known)
     context = Context.of(snapshot, request)
     asked = _Question(found, context, planner.build(known, context, "", ""), known)

@@ -12,7 +12,6 @@ from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.model.whatif import MAX_NEW_GUESTS, MAX_NEW_VCPUS, NewGuests, Scenario
 from pinner.planning import flavors
-from pinner.planning.exclusions import is_named
 
 _UUID = "ffffffff-ffff-4fff-bfff-{:012x}"
 """The UUIDs of guests that do not run: the last of all, in the order of their numbers, so that present guests of the
@@ -37,11 +36,8 @@ def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
 
 
 def without_guests(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
-    """The host after these guests (names or UUIDs) have ended. Raises NotFound for one that does not run."""
-    for name in names:
-        if not any(is_named(guest, (name,)) for guest in snapshot.guests):
-            raise NotFound("guest", name, tuple(guest.name for guest in snapshot.guests))
-    gone = {guest.uuid for guest in snapshot.guests if is_named(guest, tuple(names))}
+    """The host after these guests (names or UUIDs) have ended. Raises like Snapshot.running_guest."""
+    gone = {snapshot.running_guest(name).uuid for name in names}
     pids = {guest.pid for guest in snapshot.guests if guest.uuid in gone}
     return replace(
         snapshot,

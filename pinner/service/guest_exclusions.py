@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.errors import NotFound, PinnerError
+from pinner.model.errors import PinnerError
 from pinner.service.hosts import Hosts
 from pinner.service.protocol import GuestExclusion
 from pinner.store.repositories import Store
@@ -19,11 +19,8 @@ class GuestExclusions:
         self._now = now
 
     def set(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
-        """See Service.set_excluded. Raises NotFound for an unknown host or guest."""
-        guests = self._hosts.snapshot(host, 0.0).guests
-        found = next((each for each in guests if guest in (each.uuid, each.name)), None)
-        if found is None:
-            raise NotFound("guest", guest, tuple(sorted(each.name for each in guests)))
+        """See Service.set_excluded. Raises NotFound for an unknown host, and like Snapshot.running_guest."""
+        found = self._hosts.snapshot(host, 0.0).running_guest(guest)
         subject = f"{found.name} ({found.uuid})"
 
         def record(result: str) -> None:

@@ -23,11 +23,8 @@ class MeasureReader:
         """See Service.blame."""
         if not 0 < seconds <= MAX_SECONDS:
             raise Invalid("seconds", seconds, f"a number of seconds above 0 and up to {MAX_SECONDS:g}")
-        guests = self._hosts.observe(host, 0.0).guests
-        found = next((each.uuid for each in guests if guest in (each.uuid, each.name)), None)
-        if found is None:
-            raise NotFound("guest", guest, tuple(each.name for each in guests))
-        return self._hosts.blame(host, found, seconds)
+        found = self._hosts.observe(host, 0.0).running_guest(guest)
+        return self._hosts.blame(host, found.uuid, seconds)
 
     def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
         """See Service.measures."""

@@ -1,9 +1,12 @@
 import json
+from dataclasses import replace
 
 import pytest
 from support.hosts import cpus, guest, plain, snapshot
 
 from pinner import codec
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.guest import InactiveGuest
 from pinner.model.nova import NovaConf, NovaGuest, NovaSets
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
@@ -26,6 +29,17 @@ def test_a_stored_snapshot_contains_nova_conf_and_both_sets():
     conf = NovaConf(("/etc/nova/nova.conf",), "4-7", "0-3", "", "both", ("a", "b"), ("messagingv2",))
     now = snapshot(plain(8), dedicated=cpus("4-7"), shared=cpus("0-3"), nova=conf)
     assert codec.load(Snapshot, codec.dump(now)) == now
+
+
+@pytest.mark.parametrize("name", ["web", "00000000-0000-4000-8000-000000000077"])
+def test_a_guest_that_is_shut_off_is_no_unknown_guest(name):
+    off = InactiveGuest("web", "00000000-0000-4000-8000-000000000077")
+    now = replace(snapshot(plain(8), [guest(1, 2, cpus("0-7"))]), inactive=(off,))
+    assert now.running_guest("g1") == now.running_guest(now.guests[0].uuid) == now.guests[0]
+    with pytest.raises(Invalid, match="guest: 'web' is not valid: a running guest; this one is shut off"):
+        now.running_guest(name)
+    with pytest.raises(NotFound, match="there is no 'g9'; known: g1"):
+        now.running_guest("g9")
 
 
 @pytest.mark.parametrize(
