@@ -1,9 +1,11 @@
 """The output of --help at every level."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from pinner.cli import manage
 from pinner.cli.main import make_parser
 
 
@@ -60,3 +62,12 @@ def test_the_exit_statuses_are_in_the_help_and_in_the_documents(cli):
     page = (Path(__file__).parents[3] / "docs/operations.md").read_text()
     rows = page.partition("| exit status | meaning |")[2].partition("\n\n")[0].splitlines()[2:]
     assert [row.split()[1] for row in rows] == statuses
+
+
+def test_the_commands_that_ask_are_in_the_documents():
+    page = (Path(__file__).parents[3] / "docs/operations.md").read_text()
+    listed = page.partition("of `pinner`:")[2].partition("`--yes` answers")[0]
+    for parser, names in zip((make_parser(), manage.make_parser()), listed.split("of `pinner-manage`:"), strict=True):
+        asking = [each.prog for each in levels(parser) if any(action.dest == "yes" for action in each._actions)]
+        found = re.findall("`([a-z -]+)`", " ".join(names.split()))
+        assert sorted(f"{parser.prog} {name}" for name in found) == sorted(asking)
