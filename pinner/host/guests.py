@@ -10,6 +10,7 @@ from pinner.host import cgroups, domain_xml, files, procfs, qemu
 from pinner.host.domain_xml import Domain, Part
 from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.dedicated import dedicated_cpus, shared_vcpus
 from pinner.model.errors import Gone, Invalid
 from pinner.model.guest import (
     Emulator,
@@ -20,7 +21,6 @@ from pinner.model.guest import (
     OperatorPin,
     Tap,
     Vcpu,
-    dedicated_cpus,
 )
 from pinner.model.guest_numa import GuestNuma
 from pinner.model.journal import RecordedPins
@@ -155,7 +155,9 @@ def pinned_by_nova(root: Path, domains: Iterable[ActiveDomain]) -> Iterator[Nova
     for domain in domains:
         if _dedicated(domain):
             policy, emulator = _emulator_policy(domain), domain.xml.emulator_pin or CpuSet()
-            cpus = dedicated_cpus(domain.xml.without_own_pins.vcpu_pins.values(), emulator, policy, online)
+            shared = shared_vcpus(domain.xml.nova, len(domain.xml.vcpus))
+            pins = [pin for vcpu, pin in domain.xml.without_own_pins.vcpu_pins.items() if vcpu not in shared]
+            cpus = dedicated_cpus(pins, emulator, policy, online)
             yield NovaGuest(domain.uuid, domain.name, cpus, floating=not policy)
 
 

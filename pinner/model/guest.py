@@ -1,13 +1,13 @@
 """Guests as libvirt and the kernel report them. pinner places only active guests: the others have no threads."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, get_args
 
 from pinner.model.change import PartitionState, PartPin, Target, TargetKind
-from pinner.model.cpuset import CpuSet, union
+from pinner.model.cpuset import CpuSet
 from pinner.model.guest_numa import GuestNuma
 from pinner.model.process import Thread
 
@@ -259,30 +259,6 @@ def with_nova_identity(guest: Guest, identity: NovaIdentity) -> Guest:
         dedicated=guest.dedicated or identity.dedicates,
         emulator=replace(guest.emulator, policy=identity.emulator_policy or guest.emulator.policy),
     )
-
-
-def nova_cpus(guest: Guest, online: CpuSet) -> CpuSet:
-    """The CPUs that Nova dedicates to a guest that it pinned. pinner's own pins are none of them."""
-    ours = own_vcpu_pins(guest)
-    pins = [vcpu.pin for vcpu in guest.vcpus if vcpu.pin != ours.get(vcpu.id)]
-    pins += [cpus for vcpu in guest.vcpus if vcpu.thread and (cpus := vcpu.thread.affinity) != ours.get(vcpu.id)]
-    return dedicated_cpus(pins, guest.emulator.pin, guest.emulator.policy, online)
-
-
-def own_vcpu_pins(guest: Guest) -> dict[int, CpuSet]:
-    """The CPUs of pinner's own pins by vCPU. They claim no CPUs for the guest."""
-    return {pin.part: pin.cpus for pin in guest.own_pins if pin.kind == "vcpu" and pin.part is not None}
-
-
-def dedicated_cpus(vcpus: Iterable[CpuSet], emulator: CpuSet, policy: EmulatorPolicy, online: CpuSet) -> CpuSet:
-    """The CPUs that Nova dedicates to a guest, by the guest's pins.
-
-    With Nova's mixed policy, some vCPUs have a CPU of their own and others share many CPUs: only the former CPUs are
-    dedicated. Where no vCPU has a CPU of its own, every pin that has fewer CPUs than the host counts.
-    """
-    pins = list(vcpus)
-    own = union(pin for pin in pins if len(pin) == 1) or union(pin for pin in pins if pin and not online <= pin)
-    return own | emulator if policy == "isolate" else own
 
 
 def _positive(count: str) -> bool:

@@ -6,9 +6,10 @@ from datetime import datetime
 
 from pinner.model.coalescing import RxCoalescing
 from pinner.model.cpuset import CpuSet
+from pinner.model.dedicated import nova_cpus
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.frequency import FrequencyDomain
-from pinner.model.guest import Guest, InactiveGuest, nova_cpus
+from pinner.model.guest import Guest, InactiveGuest
 from pinner.model.interrupts import DeviceIrqs
 from pinner.model.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
 from pinner.model.ovs import OvsDpdk

@@ -4,8 +4,9 @@ from collections.abc import Container, Iterable
 from uuid import UUID
 
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.dedicated import own_vcpu_pins
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.guest import Guest, own_vcpu_pins
+from pinner.model.guest import Guest
 from pinner.model.process import Process
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot

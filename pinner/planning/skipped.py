@@ -1,6 +1,7 @@
 """Why a plan skips a guest, for people."""
 
-from pinner.model.guest import Guest, nova_cpus
+from pinner.model.dedicated import nova_cpus
+from pinner.model.guest import Guest
 from pinner.model.request import Request
 from pinner.planning import flavors
 from pinner.planning.allocatable_cpus import AllocatableCpus

@@ -51,3 +51,25 @@ def emit(tmp_path_factory, rabbit):
 
         yield emit
         process.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def defined(tmp_path_factory):
+    """Asks Nova's own code for the definition of a guest, on a host of nodes 0-7 and 8-15 with so many threads a
+    core: see define.py."""
+    pytest.importorskip("nova.conf", reason="needs Nova itself (tox -e nova)")
+    log = tmp_path_factory.mktemp("define") / "log"
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("define.py"))]
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+
+        def defined(vcpus, extra_specs, properties, shared, dedicated, threads=1):
+            host = {"shared": shared, "dedicated": dedicated, "threads": threads}
+            asked = {"vcpus": vcpus, "extra_specs": extra_specs, "properties": properties}
+            print(json.dumps({**asked, **host}), file=process.stdin, flush=True)
+            return json.loads(process.stdout.readline() or pytest.fail(log.read_text()))
+
+        yield defined
+        process.stdin.close()

@@ -1,10 +1,5 @@
 """The NUMA parts of guests' definitions as Nova's own code writes them: flavors to XML, and pinner's reading of it."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from support.hosts import guest as made_up
 from support.hosts import plain, snapshot
@@ -23,25 +18,14 @@ UUID = "00000000-0000-4000-8000-000000000001"
 TWO_CELLS = {"hw:numa_nodes": "2"}
 
 
-@pytest.fixture(scope="module")
-def define(tmp_path_factory):
+@pytest.fixture
+def define(defined):
     """The definition that Nova writes for a flavor, on a host of nodes 0-7 and 8-15 with these CPU sets."""
-    # "nova" alone would import this folder, which has the same name.
-    pytest.importorskip("nova.conf", reason="needs Nova itself (tox -e nova)")
-    log = tmp_path_factory.mktemp("define") / "log"
-    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("define.py"))]
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
-    ):
 
-        def define(extra_specs: dict[str, str], *, vcpus: int = 4, shared: str = "", dedicated: str = "") -> str:
-            asked = {"vcpus": vcpus, "extra_specs": extra_specs, "shared": shared, "dedicated": dedicated}
-            print(json.dumps(asked), file=process.stdin, flush=True)
-            return process.stdout.readline() or pytest.fail(log.read_text())
+    def define(extra_specs: dict[str, str], *, vcpus: int = 4, shared: str = "", dedicated: str = "") -> str:
+        return defined(vcpus, extra_specs, {}, shared, dedicated)["xml"]
 
-        yield define
-        process.stdin.close()
+    return define
 
 
 def numa_of(xml: str) -> tuple[list[tuple[str, tuple[int, ...], str]], dict[int, str], bool]:
