@@ -111,7 +111,7 @@ def _require_release(plan: Plan, changes: list[PlannedChange], snapshot: Snapsho
     confines the guest's threads to CPUs of others, and never gives them CPUs outside the guest's bound, unless these
     were CPUs that the threads had."""
     allocatable = allocatable_cpus(snapshot, plan.request, only_firm=True)
-    theirs = allocatable.restricted | allocatable.dedicated | allocatable.isolated
+    theirs = release.of_others(allocatable)
     threads = {target.key: found for guest in snapshot.guests for target, found in guest_targets(guest)}
     bounds = bounds_of(snapshot.guests, snapshot.topology)
     for change in changes:

@@ -1,7 +1,8 @@
 """A plan that restores one guest's affinities from before pinner placed it: a migration must not carry a placement of
 this host to another host."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from pinner.model.change import AffinityChange, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet, union
@@ -13,27 +14,33 @@ from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
+from pinner.planning.allocatable_cpus import AllocatableCpus
 from pinner.planning.context import guest_targets
 from pinner.planning.guest_past import Placed, past_of
 from pinner.planning.list_order import in_order
 from pinner.planning.numa_bounds import VcpuGroup, bound_of
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import weights
+from pinner.planning.processes import allocatable_cpus
 
 
 def release(
     snapshot: Snapshot, snapshot_id: str, guest: str, done: Iterable[Entry], within: CpuSet, reason: str
 ) -> Plan:
     """The plan. ``done`` are the changes of the guest (by UUID) that were not undone, oldest first. ``within`` are the
-    CPUs of its destination, where they are known (else none): only those can be restored.
+    CPUs of its destination, where they are known (else none): only those can be restored. Where all of these belong to
+    others on this host, such as Nova, the destination does not count: no release confines a guest to CPUs of others.
 
     The plan does not change targets that pinner never placed, nor targets that another program has moved since. For a
     guest that pinner did not place, or whose migration has begun, it has no changes.
     """
     past, snapshot = past_of(done), in_order(snapshot)
-    here = (each for each in snapshot.guests if each.uuid == guest and not each.is_migrating)
-    made = tuple(change for each in here for change in _changes(each, past, snapshot.topology, within, reason))
+    here = [each for each in snapshot.guests if each.uuid == guest and not each.is_migrating]
     request = Request(guests=(guest,))
+    # Without a known destination the guest gets all that it had.
+    theirs = of_others(allocatable_cpus(snapshot, request, only_firm=True)) if within and here else CpuSet()
+    restored = partial(_restored, online=snapshot.topology.online, within=within, theirs=theirs)
+    made = tuple(change for each in here for change in _changes(each, past, snapshot.topology, restored, reason))
     measure = Measure.of(snapshot, request.busy_threshold)
     planned = {mask.tid: change.after for change in made for mask in change.before}
     return Plan(
@@ -54,14 +61,21 @@ def release(
     )
 
 
-def _changes(guest: Guest, past: Placed, topology: Topology, within: CpuSet, reason: str) -> Iterator[AffinityChange]:
+def of_others(allocatable: AllocatableCpus) -> CpuSet:
+    """The CPUs of others: a release gives them back to a guest only together with CPUs that are free."""
+    return allocatable.restricted | allocatable.dedicated | allocatable.isolated
+
+
+def _changes(
+    guest: Guest, past: Placed, topology: Topology, restored: Callable[[CpuSet, VcpuGroup], CpuSet], reason: str
+) -> Iterator[AffinityChange]:
     bound = bound_of(guest, topology)
     for target, threads in guest_targets(guest):
         placed = past.last.get(target.key)
         if placed is None or all(thread.affinity != placed for thread in threads):
             continue
         group = bound.of(target) if bound else VcpuGroup(())
-        cpus = _restored(prior(threads, past.first), group, topology.online, within)
+        cpus = restored(prior(threads, past.first), group)
         if not cpus:
             continue
         if cpus != placed:
@@ -69,15 +83,19 @@ def _changes(guest: Guest, past: Placed, topology: Topology, within: CpuSet, rea
             yield AffinityChange(target, masks, cpus, reason)
 
 
-def _restored(before: CpuSet, group: VcpuGroup, online: CpuSet, within: CpuSet) -> CpuSet:
+def _restored(before: CpuSet, group: VcpuGroup, *, online: CpuSet, within: CpuSet, theirs: CpuSet) -> CpuSet:
     """The CPUs that a target had before, as far as it may still use them and the destination has them.
+
+    Where only CPUs of others are left so, the destination does not count.
 
     A bound to NUMA nodes counts more than the destination: Nova and libvirt write the pins of such a guest anew there.
     """
+    cpus = CpuSet()
     for possible in (online & within, online):
-        if cpus := group.within(before & possible) or group.within(possible):
+        cpus = group.within(before & possible) or group.within(possible)
+        if cpus and not cpus <= theirs:
             return cpus
-    return CpuSet()
+    return cpus
 
 
 def prior(threads: Iterable[Thread], first: Mapping[ThreadKey, CpuSet]) -> CpuSet:

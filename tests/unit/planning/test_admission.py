@@ -326,7 +326,7 @@ def released(after: Callable[[CpuSet], CpuSet] = lambda cpus: cpus, within: str 
     return replace(plan, changes=changes), agents_view(now), Past(placed=past_of(recorded(done)))
 
 
-@pytest.mark.parametrize("within", ["", "0-3", "2-9", "90"])
+@pytest.mark.parametrize("within", ["", "0-3", "2-9", "90", "14"])
 def test_a_release_is_admitted_wherever_it_leads(within: str) -> None:
     """Before pinner placed it, the guest floated over the CPUs of others, too."""
     plan, host, past = released(within=within)

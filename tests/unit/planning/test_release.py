@@ -63,6 +63,16 @@ def test_prior_affinities_are_restored_as_far_as_the_destination_has_the_cpus(wi
     assert (plan.purpose, planner.plan(now, "s", Request()).purpose) == ("release", "place")
 
 
+def test_a_destination_that_has_only_cpus_of_others_here_does_not_count():
+    """An agent refuses to confine the guest to CPUs that Nova dedicates, so the guest kept its placement."""
+    now, done = placed(replace(HOST, dedicated=cpus("0-3")))
+    plan = release(now, "s2", UUID, recorded(done), cpus("0-3"), "it leaves")
+    after = moved(now, {mask.tid: change.after for change in plan.changes for mask in change.before})
+    assert affinities(after) == affinities(HOST)
+    plan = release(now, "s2", UUID, recorded(done), cpus("0-4"), "it leaves")
+    assert {str(change.after) for change in plan.changes if change.target.kind == "vcpu"} == {"0-4"}
+
+
 def test_the_affinities_before_the_first_of_two_placements_are_restored():
     once, first = placed(HOST)
     elsewhere = moved(once, dict.fromkeys((thread.tid for _, each in guest_targets(once.guests[0]) for thread in each),
