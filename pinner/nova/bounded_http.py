@@ -127,5 +127,10 @@ def _parsed(received: bytes) -> tuple[str, str, bytes, bytes]:
     status = head.split(b"\r\n", 1)[0].split(b" ", 2)
     if not end or len(status) < 2 or not status[0].startswith(b"HTTP/1."):
         raise ValueError("the answer is not HTTP")
-    texts = [part[:80].decode("ascii", "replace") for part in (*status, b"")]
+    texts = [_printable(part[:80].decode("ascii", "replace")) for part in (*status, b"")]
     return texts[1][:3], texts[2], head, body
+
+
+def _printable(text: str) -> str:
+    """The text on one line, without the escapes of a terminal: it goes into the log of the program that called."""
+    return "".join(char if char.isprintable() else "?" for char in text)

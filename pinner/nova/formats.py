@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from cachetools import LRUCache
 
+from pinner.render import visible
 from pinner.repeated import Repeated
 
 LOG = logging.getLogger(__name__)
@@ -44,8 +45,8 @@ class Formats:
             self._warning.warn(
                 "host %s sends unversioned notifications only (%s), which pinner cannot use: set [notifications] "
                 "notification_format = both (or versioned) in its nova.conf and restart nova-compute",
-                host,
-                str(event_type)[:MAX_NAME],
+                visible(host),
+                visible(str(event_type)[:MAX_NAME]),
             )
         return True
 

@@ -37,6 +37,14 @@ def test_publishers_and_events_of_any_length_are_neither_kept_nor_logged(formats
     assert len(record.message) < 1000
 
 
+def test_a_publisher_and_an_event_write_no_line_of_their_own_into_the_log(formats, caplog):
+    for _ in range(2):
+        formats.is_unversioned("compute.h1\nall is well\x1b[2J", "compute.x\nall is well", {})
+    (record,) = caplog.records
+    assert record.message.isprintable()
+    assert "host h1\\nall is well\\x1b[2J sends" in record.message
+
+
 @pytest.mark.parametrize(
     "message",
     [(None, None, None), ("x", "instance.create.end", None), ("scheduler.h1", "scheduler.x.end", {}), (7, 7, [1])],
