@@ -120,6 +120,7 @@ def read_guest(root: Path, domain: ActiveDomain, processes: qemu.Processes) -> G
         operator_pins=tuple(_foreign_pins(root, domain, pid)),
         unread=domain.unread,
         numa=GuestNuma(xml.cells, xml.memory, memory.huge if xml.huge_pages else {}, cell_pins(domain)),
+        shared_vcpus=shared_vcpus(xml.nova, len(xml.vcpus)),
     )
 
 

@@ -10,8 +10,8 @@ from pinner.model.nova import cpus
 
 def nova_cpus(guest: Guest, online: CpuSet) -> CpuSet:
     """The CPUs that Nova dedicates to a guest that it pinned. pinner's own pins are none of them."""
-    ours, shared = own_vcpu_pins(guest), shared_vcpus(guest.nova, len(guest.vcpus))
-    vcpus = [vcpu for vcpu in guest.vcpus if vcpu.id not in shared]
+    ours = own_vcpu_pins(guest)
+    vcpus = [vcpu for vcpu in guest.vcpus if vcpu.id not in guest.shared_vcpus]
     pins = [vcpu.pin for vcpu in vcpus if vcpu.pin != ours.get(vcpu.id)]
     pins += [mask for vcpu in vcpus if vcpu.thread and (mask := vcpu.thread.affinity) != ours.get(vcpu.id)]
     return dedicated_cpus(pins, guest.emulator.pin, guest.emulator.policy, online)
@@ -26,7 +26,8 @@ def shared_vcpus(nova: NovaIdentity | None, vcpus: int) -> CpuSet:
     """The vCPUs of a guest with so many vCPUs that have no CPU of their own although others have (Nova's mixed policy).
 
     Their pin can be a single CPU, where cpu_shared_set has only one on their node. The flavor names the vCPUs; where it
-    does not, there are none here, and a single CPU counts as the vCPU's own.
+    does not, there are none here, and a single CPU counts as the vCPU's own. ``nova`` is that of the guest's metadata:
+    an agent reads nothing else, and must come to the same CPUs as a plan.
     """
     specs = nova.extra_specs if nova else {}
     mask = specs.get("hw:cpu_dedicated_mask", "").strip()

@@ -203,6 +203,8 @@ class Guest:
     """Why libvirt does not describe the guest: a plan leaves such a guest alone. Empty: libvirt describes it."""
     numa: GuestNuma = field(default_factory=GuestNuma)
     """The guest's cells, and what binds its memory and its vCPUs to NUMA nodes of the host."""
+    shared_vcpus: CpuSet = CpuSet()
+    """The vCPUs without a CPU of their own of a guest with Nova's mixed policy, where its metadata says which ones."""
 
     @property
     def is_migrating(self) -> bool:

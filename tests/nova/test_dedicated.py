@@ -14,7 +14,7 @@ from support.roots import two_nodes
 from pinner.host import domain_xml
 from pinner.host.guests import ActiveDomain, cell_pins, pinned_by_nova
 from pinner.model.cpuset import CpuSet
-from pinner.model.dedicated import nova_cpus
+from pinner.model.dedicated import nova_cpus, shared_vcpus
 from pinner.model.guest_numa import GuestNuma
 from pinner.model.request import Request
 from pinner.planning.planner import plan
@@ -85,7 +85,9 @@ def guest_of(domain, *, dedicated):
     xml = domain.xml
     pins = [str(xml.vcpu_pins[vcpu]) for vcpu in xml.vcpus] if xml.vcpu_pins else []
     numa = GuestNuma(xml.cells, xml.memory, pins=cell_pins(domain))
-    return made_up(1, len(xml.vcpus), CpuSet.parse("0-15"), pins=pins, nova=xml.nova, numa=numa, dedicated=dedicated)
+    shared = shared_vcpus(xml.nova, len(xml.vcpus))
+    more = {"nova": xml.nova, "numa": numa, "dedicated": dedicated, "shared_vcpus": shared}
+    return made_up(1, len(xml.vcpus), CpuSet.parse("0-15"), pins=pins, **more)
 
 
 @pytest.mark.parametrize(("specs", "properties"), PINNED.values(), ids=PINNED)

@@ -1,10 +1,12 @@
 """The guests that Nova pinned, found in its XML (nova/virt/libvirt/driver.py), with or without metadata."""
 
 import pytest
-from support.roots import two_nodes
+from support.roots import process, two_nodes
 
-from pinner.host import domain_xml
-from pinner.host.guests import ActiveDomain, pinned_by_nova
+from pinner.host import domain_xml, qemu
+from pinner.host.guests import ActiveDomain, pinned_by_nova, read_guest
+from pinner.model.cpuset import CpuSet
+from pinner.model.dedicated import nova_cpus
 
 XML = """<domain><vcpu>3</vcpu><iothreads>1</iothreads>
 <metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1"><nova:name>web</nova:name>
@@ -59,3 +61,17 @@ def test_a_guest_without_dedicated_cpus_is_not_listed(tmp_path, specs):
 def test_a_pinned_guest_without_novas_metadata_is_not_listed(tmp_path):
     found = domain_xml.parse("<domain><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='4'/></cputune></domain>")
     assert list(pinned_by_nova(two_nodes(tmp_path), [ActiveDomain("u", "web", "running", found, found)])) == []
+
+
+UUID = "00000000-0000-4000-8000-000000000001"
+
+
+@pytest.mark.parametrize(("metadata", "cpus"), [(True, "4"), (False, "0,4")])
+def test_a_snapshot_and_an_agent_agree_on_the_cpus_of_a_mixed_guest_on_a_single_shared_cpu(tmp_path, metadata, cpus):
+    root = two_nodes(tmp_path)
+    process(root, 100, command=b"qemu-system-x86_64\0-uuid\0" + UUID.encode() + b"\0")
+    xml = domain(("4", "0", "0"), "0,4", MIXED if metadata else None)
+    active = ActiveDomain(UUID, "web", "running", xml, xml)
+    guest = read_guest(root, active, qemu.find(root, {UUID}))
+    (owned,) = pinned_by_nova(root, [active])
+    assert str(owned.cpus) == str(nova_cpus(guest, CpuSet.parse("0-6"))) == cpus

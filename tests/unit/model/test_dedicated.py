@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from support.hosts import cpus, guest, plain, snapshot
 
@@ -35,10 +37,12 @@ def test_only_the_mask_of_a_mixed_flavor_names_shared_vcpus(nova, shared):
 def test_the_only_shared_cpu_of_a_node_stays_a_shared_one():
     """Nova pins the shared vCPU of a mixed guest to it, as if the vCPU had it for itself."""
     nova = identity(cpu_policy="mixed", cpu_dedicated_mask="1", numa_nodes="2")
-    mixed = guest(1, 2, cpus("0-7"), pins=["0", "5"], dedicated=True, nova=nova)
+    mixed = guest(1, 2, cpus("0-7"), pins=["0", "5"], dedicated=True, nova=nova, shared_vcpus=cpus("0"))
     conf = NovaConf(("nova.conf",), dedicated="1-3,5-7", shared="0,4")
     sets = {"shared": cpus("0,4"), "dedicated": cpus("1-3,5-7"), "nova": conf}
     host = snapshot(plain(8, 2), [mixed, guest(2, 1, cpus("0-7"))], **sets)
     assert [str(owned.cpus) for owned in host.nova_owns().guests] == ["5"]
     assert "guest g1" not in {finding.what for finding in report(host, Listening(())).findings}
+    unknown = replace(host, guests=(replace(mixed, shared_vcpus=cpus("")), *host.guests[1:]))
+    assert [str(owned.cpus) for owned in unknown.nova_owns().guests] == ["0,5"]
     assert [str(w.cpus) for w in plan(host, "s", Request()).wanted if w.target.kind == "vcpu"] == ["0,4"]
