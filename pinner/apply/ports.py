@@ -1,6 +1,6 @@
 """The interfaces that an apply needs: a host to change and a journal to write. Other packages implement both."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -166,6 +166,9 @@ class Journal(Protocol):
         """Write entries before the host is touched: new ones, or known ones with threads that were found later (born
         meanwhile)."""
 
+    def correct(self, entries: Iterable[Entry]) -> None:
+        """Replace the prior masks of known entries."""
+
     def note(self, entry: Entry) -> None:
         """Record an entry's new state."""
 
@@ -206,9 +209,10 @@ class Journal(Protocol):
         """The latest run that gave a target of this run another affinity or state since, and is not undone, with that
         target; None: no run did. A release does not count, because it restores the prior affinities itself."""
 
-    def in_force(self, host: str) -> Iterator[InForce | Damaged]:
-        """Every change of the host that no rollback has undone, oldest first. A change of a definition is in force also
-        where its guest is gone. A damaged record hides no other one."""
+    def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
+        """Every change of the host that no rollback has undone, oldest first; with ``after``, only those of runs that
+        began after that run. A change of a definition is in force also where its guest is gone. A damaged record hides
+        no other one."""
 
     def purge(
         self, before: datetime, is_kept: Callable[[str], bool], needed: Callable[[Collection[str]], Collection[str]]

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pinner.apply import steps
 from pinner.apply.first_masks import damaged_in_force, whole_undo
+from pinner.apply.handed_down import correct_later_runs
 from pinner.apply.notes import Notes
 from pinner.apply.ports import Host, Journal
 from pinner.apply.side_by_side import parts_of
@@ -81,7 +82,10 @@ def _resolve(
     under_way = frozenset() if earlier else _under_way(entries, host)
     # A half-made change of a state is undone first: it may have widened the masks that the later changes set.
     first = [each.seq for each in entries if each.seq in under_way and steps.resets_masks(each.change)]
-    back = undoing(sorted(undoable(undone, entries), key=lambda entry: entry.seq not in first))
+    due = undoable(undone, entries)
+    back = undoing(sorted(due, key=lambda entry: entry.seq not in first))
+    if undone is not run and not earlier:
+        correct_later_runs(undone, due, host, journal)
     if undone is run:
         return back.undo(under_way=under_way, damaged=damaged)
     return back.roll_back(persist=undone.persist, under_way=under_way, damaged=damaged)

@@ -3,9 +3,10 @@
 import fcntl
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -25,7 +26,9 @@ from pinner.store.distinct import distinct_values
 from pinner.store.engine import connect, reading
 from pinner.store.recorded_pins import recorded_pins
 from pinner.store.retention import Needed, purge_runs
+from pinner.store.run_entries import correct_entries
 from pinner.store.runs import Runs
+from pinner.store.write import write
 
 MAX_NOTES = 64
 """How many notes may wait for the next durable write."""
@@ -89,6 +92,11 @@ class Journal:
     def intend(self, *entries: Entry) -> None:
         """See apply's Journal."""
         self._flush(*entries)
+
+    def correct(self, entries: Iterable[Entry]) -> None:
+        """See apply's Journal."""
+        if due := tuple(entries):
+            write(self._engine, partial(correct_entries, entries=due))
 
     def note(self, entry: Entry) -> None:
         """See apply's Journal."""
@@ -175,10 +183,10 @@ class Journal:
         self._flush()
         return self._runs.changed_later(run)
 
-    def in_force(self, host: str) -> Iterator[InForce | Damaged]:
+    def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
         """See apply's Journal."""
         self._flush()
-        return self._runs.in_force(host)
+        return self._runs.in_force(host, after)
 
     def recorded_pins(self, guests: Collection[str]) -> RecordedPins:
         """The pins that runs made on these guests (by UUID)."""

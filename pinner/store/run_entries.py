@@ -13,7 +13,7 @@ COLUMNS = [tables.entries.c[name] for name in Entry.__dataclass_fields__]
 SOME = 500
 """The largest number of entries that are searched one by one."""
 _FIXED = ("run", "seq", "change", "lineage", "former", *REPEATED)
-"""The columns that no later state of an entry changes."""
+"""The columns that no later state of an entry changes; see also correct_entries."""
 
 
 def read_entries(connection: Connection, run: str) -> tuple[Entry, ...]:
@@ -41,6 +41,15 @@ def write_entries(connection: Connection, entries: Iterable[Entry]) -> None:
     prefixed = [{f"_{name}": value for name, value in row.items()} for row in rows]
     changed = [row for row in prefixed if (row["_run"], row["_seq"]) in stored]
     _update(connection, changed)
+
+
+def correct_entries(connection: Connection, entries: Iterable[Entry]) -> None:
+    """Replace the prior masks of stored entries, in their changes and their found threads."""
+    table = tables.entries
+    for entry in entries:
+        row = entry_row(entry)
+        same = update(table).filter_by(run=entry.run, seq=entry.seq)
+        connection.execute(same.values(change=row["change"], found=row["found"]))
 
 
 def _update(connection: Connection, changed: list[dict[str, Any]]) -> None:

@@ -231,9 +231,11 @@ class Runs:
         with reading(self._engine) as connection:
             return news(connection, run, seen)
 
-    def in_force(self, host: str) -> Iterator[InForce | Damaged]:
-        """The host's changes that no rollback has undone, oldest first."""
+    def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
+        """See apply's Journal."""
         query = select(*COLUMNS, tables.runs.c.persist, tables.runs.c.boot).where(in_force.of_host(host))
+        if after:
+            query = query.where(tables.runs.c.seq > select(tables.runs.c.seq).filter_by(id=after).scalar_subquery())
         query = query.order_by(tables.runs.c.seq, tables.entries.c.seq)
         with reading(self._engine) as connection:
             yield from readable(connection, query, lambda row: InForce(entry_of(row), row.persist, row.boot))

@@ -1,7 +1,7 @@
 """The agent's journal where its file may be damaged: the host can be read, but not changed."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
@@ -70,6 +70,10 @@ class UnusableJournal:
         """Raises StoreUnavailable."""
         self._refuse(*entries)
 
+    def correct(self, entries: Iterable[Entry]) -> None:
+        """Raises StoreUnavailable."""
+        self._refuse(entries)
+
     def note(self, entry: Entry) -> None:
         """Raises StoreUnavailable."""
         self._refuse(entry)
@@ -117,9 +121,9 @@ class UnusableJournal:
         """Raises StoreUnavailable."""
         self._refuse(run)
 
-    def in_force(self, host: str) -> Iterator[InForce | Damaged]:
+    def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
         """Raises StoreUnavailable."""
-        self._refuse(host)
+        self._refuse(host, after)
 
     def changes_of(self, guest: str) -> tuple[Entry, ...]:
         """Raises StoreUnavailable."""

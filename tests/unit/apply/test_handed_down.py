@@ -1,0 +1,120 @@
+"""A rollback of one run, where later runs found masks that threads had inherited from its changes."""
+
+from dataclasses import replace
+
+import pytest
+from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
+from support.values import NOON, make_run
+
+from pinner.apply import executor, recover
+
+pytestmark = pytest.mark.fault(50)
+
+
+@pytest.fixture
+def host():
+    host = InMemoryHost()
+    host.add(emulator(), "0-7")
+    host.add(daemon(300), "0-7")
+    return host
+
+
+def apply(host, journal, name, *changes):
+    host.clock += 5
+    ended = executor.apply(host.plan(*changes), make_run(name), host, journal, lambda: NOON, lambda *_: None)
+    assert ended.state == "applied"
+
+
+def rollback(host, journal, undoes=""):
+    run = make_run(f"back-{undoes}", kind="rollback", plan="", undoes=undoes)
+    ended = executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
+    assert (ended.state, ended.error) == ("rolled_back", "")
+
+
+def mask(host, target):
+    return str(host.threads[target][0].cpus)
+
+
+@pytest.mark.parametrize("then", ["r2", ""])
+def test_a_placed_child_gets_no_mask_back_of_a_run_that_was_rolled_back_before(host, journal, then):
+    """Also a rollback of all runs knows nothing any more of the run that was rolled back."""
+    apply(host, journal, "r1", host.change(daemon(300), "0"))
+    child = host.fork(daemon(300), 900)
+    apply(host, journal, "r2", host.change(child, "1"))
+    rollback(host, journal, "r1")
+    assert (mask(host, daemon(300)), mask(host, child)) == ("0-7", "1")
+    rollback(host, journal, then)
+    assert mask(host, child) == "0-7"
+
+
+def test_a_plugged_in_vcpu_gets_no_mask_back_of_the_emulators_run(host, journal):
+    apply(host, journal, "r1", host.change(emulator(), "1"))
+    host.add(vcpu(1), "1")
+    host.threads[vcpu(1)] = [replace(thread, started=host.clock + 1) for thread in host.threads[vcpu(1)]]
+    apply(host, journal, "r2", host.change(vcpu(1), "5"))
+    rollback(host, journal, "r1")
+    rollback(host, journal, "r2")
+    assert mask(host, vcpu(1)) == "0-7"
+
+
+def test_a_line_of_masks_is_undone_in_any_order(host, journal):
+    apply(host, journal, "r1", host.change(daemon(300), "0"))
+    child = host.fork(daemon(300), 900)
+    apply(host, journal, "r2", host.change(child, "1"))
+    grandchild = host.fork(child, 901)
+    apply(host, journal, "r3", host.change(grandchild, "2"))
+    for run in ("r2", "r1", "r3"):
+        rollback(host, journal, run)
+    assert {mask(host, each) for each in (daemon(300), child, grandchild)} == {"0-7"}
+
+
+def test_a_mask_that_a_run_which_stays_gave_to_the_same_process_comes_back(host, journal):
+    """The child was moved to CPU 0 by r2 itself. Only its first mask was handed down."""
+    apply(host, journal, "r1", host.change(daemon(300), "0"))
+    child = host.fork(daemon(300), 900)
+    apply(host, journal, "r2", host.change(child, "1"))
+    apply(host, journal, "r3", host.change(child, "0"))
+    apply(host, journal, "r4", host.change(child, "2"))
+    rollback(host, journal, "r1")
+    rollback(host, journal, "r4")
+    assert mask(host, child) == "0"
+
+
+@pytest.mark.parametrize(("service", "comes_back"), [("a.service", "0-7"), ("b.service", "0"), ("", "0-7")])
+def test_a_process_of_another_service_has_the_mask_from_elsewhere(host, journal, service, comes_back):
+    lineage = host.lineage
+
+    def read(target):
+        owner = {daemon(300): "a.service"}.get(target, service)
+        return replace(lineage(target), service=owner) if target.kind == "process" else lineage(target)
+
+    host.lineage = read
+    apply(host, journal, "r1", host.change(daemon(300), "0"))
+    other = host.fork(daemon(300), 900)
+    del host.parents[other]
+    apply(host, journal, "r2", host.change(other, "1"))
+    rollback(host, journal, "r1")
+    rollback(host, journal, "r2")
+    assert mask(host, other) == comes_back
+
+
+def test_an_older_process_keeps_its_prior_mask(host, journal):
+    older = host.add(daemon(301), "0")
+    apply(host, journal, "r1", host.change(daemon(300), "0"))
+    apply(host, journal, "r2", host.change(older, "1"))
+    rollback(host, journal, "r1")
+    rollback(host, journal, "r2")
+    assert mask(host, older) == "0"
+
+
+@pytest.mark.fault(32)
+def test_a_recovery_of_the_rollback_corrects_the_later_run_too(host, journal):
+    apply(host, journal, "r1", host.change(daemon(300), "0"))
+    child = host.fork(daemon(300), 900)
+    apply(host, journal, "r2", host.change(child, "1"))
+    run = make_run("back", kind="rollback", plan="", undoes="r1")
+    journal.begin(run)
+    journal.leave(run)
+    assert recover.recover(host, journal, "back", lambda: NOON).state == "rolled_back"
+    rollback(host, journal, "r2")
+    assert mask(host, child) == "0-7"
