@@ -188,6 +188,8 @@ class Plan:
     """How good the allocation of CPUs is, by `isolated` and `optimal`; null for other strategies."""
     purpose: Purpose = "place"
     """place: to place guests; release: to give a guest its earlier CPUs back."""
+    contested: CpuSet = CpuSet()
+    """The isolated CPUs that the plan hands out although a vCPU that stays was pinned there when the plan was made."""
 
 
 @dataclass(frozen=True, slots=True)

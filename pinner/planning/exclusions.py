@@ -1,6 +1,6 @@
 """Which guests and processes the request, metadata or flavors exclude, and which the request asks for."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from uuid import UUID
 
 from pinner.model.cpuset import CpuSet, union
@@ -49,9 +49,18 @@ def operators_cpus(guest: Guest) -> CpuSet:
 def own_cpus(guest: Guest) -> CpuSet:
     """The CPUs of the guest's vCPUs that are pinned to one CPU each, without pools of one CPU. A guest that becomes
     excluded keeps pinner's pins, but they are no claim of its owner's."""
-    ours = own_vcpu_pins(guest)
+    return _pinned(guest, own_vcpu_pins(guest))
+
+
+def pinned_cpus(guest: Guest) -> CpuSet:
+    """The CPUs of the guest's vCPUs that are pinned to one CPU each, whoever pinned them, without pools of one CPU. A
+    CPU that the kernel does not balance has no room for another vCPU beside them."""
+    return _pinned(guest, {})
+
+
+def _pinned(guest: Guest, leaving_out: Mapping[int, CpuSet]) -> CpuSet:
     masks = ((vcpu.id, vcpu.thread.affinity) for vcpu in guest.vcpus if vcpu.thread)
-    return union(mask for vcpu, mask in masks if len(mask) == 1 and mask != ours.get(vcpu)) - guest.pooled
+    return union(mask for vcpu, mask in masks if len(mask) == 1 and mask != leaving_out.get(vcpu)) - guest.pooled
 
 
 def require_known_guests(snapshot: Snapshot, names: Iterable[str], *, by_uuid: bool = False) -> None:

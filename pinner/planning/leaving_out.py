@@ -9,6 +9,7 @@ from pinner.model.placement import Placement
 from pinner.model.plan import LeftOut, Plan
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import id_from_placement
+from pinner.planning.reservations import contested
 from pinner.planning.staying import staying
 
 _NEEDS_CPU = "it needs a CPU of a target that stays as it is"
@@ -33,7 +34,8 @@ def leave_out(plan: Plan, reasons: Mapping[TargetKey, str], placement: Placement
         LeftOut(change.target, whys.get(change.target.key, _NEEDS_CPU)) for change in plan.changes if change not in made
     )
     name = id_from_placement(plan.basis.snapshot, plan.request, placement, sorted(map(str, reasons)))
-    return replace(plan, id=name, changes=made, skipped=(*plan.skipped, *skipped))
+    less = replace(plan, id=name, changes=made, skipped=(*plan.skipped, *skipped))
+    return replace(less, contested=contested(less, snapshot))
 
 
 def _waiting(left: tuple[PlannedChange, ...], snapshot: Snapshot) -> frozenset[TargetKey]:

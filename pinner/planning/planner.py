@@ -25,6 +25,7 @@ from pinner.planning.moves import Improver
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import MeasuredAnswer, asked_terms, between, of_plan
 from pinner.planning.processes import moves_processes, moving, require_threshold
+from pinner.planning.reservations import contested
 from pinner.planning.strategies import per_flavor
 from pinner.planning.strategy import Answer, Strategy, installed
 
@@ -148,7 +149,7 @@ def build(
         moves=moves,
         optimality=answer.optimality,
     )
-    return with_remedies(made, context)
+    return with_remedies(replace(made, contested=contested(made, snapshot)), context)
 
 
 def _answer(

@@ -16,11 +16,10 @@ def require_free(plan: Plan, snapshot: Snapshot) -> None:
     """Raises StalePlan where the plan gives a vCPU an isolated CPU to which a vCPU of another guest is pinned; with smt
     ``isolate``, also where that vCPU is on another thread of the same core.
 
-    The planner never does that (cpu_allocator), so that guest was pinned after the plan was made. The plan
-    knows three kinds of vCPUs, which are no obstacle: those that it moves away, those in backoff, and those of a guest
-    that it lists as unplaced.
+    That guest was pinned after the plan was made, unless the CPU is among the plan's ``contested`` ones. vCPUs that the
+    plan moves away are no obstacle.
     """
-    handed_out = _handed_out(plan, snapshot)
+    handed_out = _handed_out(plan, snapshot) - plan.contested
     moved = tuple(
         f"isolated CPUs {use.cpus & handed_out} are in use by guest {use.guest}, which was pinned there since"
         for use in _in_use(plan, snapshot)
@@ -28,6 +27,13 @@ def require_free(plan: Plan, snapshot: Snapshot) -> None:
     )
     if moved:
         raise StalePlan(plan.id, moved)
+
+
+def contested(plan: Plan, snapshot: Snapshot) -> CpuSet:
+    """The isolated CPUs that a plan of this snapshot hands out although a vCPU that it does not move is pinned there:
+    one of a guest that is unplaced, or in backoff."""
+    handed_out = _handed_out(plan, snapshot)
+    return handed_out & union(use.cpus for use in _in_use(plan, snapshot)) if handed_out else handed_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
         and isinstance(change.after, PartitionState)
         and change.after.kind == "isolated"
     )
+    if not isolated:
+        return isolated
     now = _affinities(snapshot)
     cpus = isolated & union(
         change.after
@@ -63,18 +71,16 @@ def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
 
 
 def _in_use(plan: Plan, snapshot: Snapshot) -> Iterator[_Use]:
-    """The uses of CPUs that the plan does not end and does not know."""
-    known = {change.target.key for change in plan.changes} | {left.target.key for left in plan.skipped}
-    unplaced = {left.target.owner for left in plan.unplaced}
+    """The uses of CPUs that the plan does not end."""
+    moved = {change.target.key for change in plan.changes}
     now = _affinities(snapshot)
     for guest in snapshot.guests:
-        if guest.uuid not in unplaced:
-            pinned = [
-                now[target.key]
-                for target, _ in guest_targets(guest)
-                if target.kind == "vcpu" and target.key not in known and len(now[target.key]) == 1
-            ]
-            yield _Use(guest.name, union(pinned))
+        pinned = [
+            now[target.key]
+            for target, _ in guest_targets(guest)
+            if target.kind == "vcpu" and target.key not in moved and len(now[target.key]) == 1
+        ]
+        yield _Use(guest.name, union(pinned))
 
 
 def _affinities(snapshot: Snapshot) -> dict[TargetKey, CpuSet]:

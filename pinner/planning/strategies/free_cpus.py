@@ -9,7 +9,7 @@ from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.topology import NodeId
 from pinner.planning.context import Context, plugged
-from pinner.planning.exclusions import own_cpus
+from pinner.planning.exclusions import pinned_cpus
 from pinner.planning.memory_balance import MemoryBalance
 from pinner.planning.numa_bounds import VcpuGroup
 from pinner.planning.strategies import guest_packing, node_choice, wide_guests
@@ -258,8 +258,8 @@ def _is_one(cpus: CpuSet) -> bool:
 
 
 def _occupied(context: Context) -> CpuSet:
-    """The CPUs of the guests that the plan does not place, as far as one vCPU is pinned to one CPU."""
-    return union(own_cpus(guest) for guest in context.others)
+    """The CPUs of the guests that the plan does not place, as far as one vCPU is pinned to one CPU, also by pinner."""
+    return union(pinned_cpus(guest) for guest in context.others)
 
 
 def free_slots(context: Context, pool: CpuSet, taken: CpuSet) -> dict[NodeId, int]:

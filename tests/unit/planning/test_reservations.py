@@ -7,6 +7,7 @@ from support.hosts import KERNEL, applied, cpus, guest, interleaved, masked, pla
 from support.values import MEMBER
 
 from pinner.agent import admission
+from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StalePlan
 from pinner.model.guest import Cgroup, Guest
@@ -82,6 +83,37 @@ def test_a_plan_of_all_guests_is_stale_too(smt):
         require_free(
             replace(every, changes=tuple(c for c in every.changes if c.target.name != "g3")), applied(HOST, one)
         )
+
+
+def test_a_plan_is_stale_where_a_guest_that_it_left_unplaced_was_pinned_since():
+    """Both plans were made of the same host. The one for all guests has no room for the widest guest."""
+    host = replace(HOST, guests=(*HOST.guests, guest(4, 8, FLOOR)))
+    every, wide = plan(host), plan(host, "g4")
+    assert ([left.target.name for left in every.unplaced], wide.unplaced) == (["g4"], ())
+    with pytest.raises(StalePlan, match="in use by guest g4"):
+        require_free(every, applied(host, wide))
+
+
+def test_an_unplaced_guest_that_was_pinned_before_the_plan_is_known_to_it():
+    """Its vCPUs share a CPU, and there is no room for them apart."""
+    host = snapshot(plain(4, isolated="2-3"), [guest(1, 3, cpus("0-1"), pins=["2"] * 3), guest(2, 1, cpus("0-1"))])
+    made = planner.plan(host, "s", Request("isolated", housekeeping="0", emulator="1"))
+    assert [left.target.name for left in made.unplaced] == ["g1"]
+    assert (str(made.contested), vcpus(applied(host, made))[-1]) == ("2", cpus("2"))
+    require_free(made, host)
+
+
+@pytest.mark.parametrize("excluded", [False, True])
+def test_the_cpus_that_pinner_gave_to_another_guest_are_not_handed_out(excluded):
+    """The metadata of g1 names its pins, and the plan is for g2, or g1 is excluded by now: both keep their CPUs."""
+    placed = applied(HOST, plan(HOST, "g1"))
+    first = placed.guests[0]
+    pins = tuple(PartPin("vcpu", each.id, each.thread.affinity) for each in first.vcpus)
+    now = replace(placed, guests=(replace(first, own_pins=pins, excluded=excluded), *placed.guests[1:]))
+    made = plan(now, *(() if excluded else ("g2",)))
+    require_free(made, now)
+    taken = [str(mask) for mask in vcpus(applied(now, made))[:4]]
+    assert taken == ["8", "9", "10", "11"]
 
 
 def test_a_plan_may_swap_the_cpus_of_its_own_guests():
