@@ -88,9 +88,11 @@ def _set(thread: ThreadMask, cpus: CpuSet) -> None:
     except PermissionError:
         raise NotPermitted(f"thread {thread.tid}", "setting an affinity needs root or CAP_SYS_NICE") from None
     except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        raise _refused(thread, CpuSet()) from None
+        if error.errno == errno.EINVAL:
+            raise _refused(thread, CpuSet()) from None
+        # EBUSY: a thread of SCHED_DEADLINE needs every CPU that the kernel balances together.
+        why = ": a thread of SCHED_DEADLINE keeps its CPUs" if error.errno == errno.EBUSY else ""
+        raise ApplyFailed(f"thread {thread.tid}", f"the kernel refuses CPUs {cpus}: {error.strerror}{why}") from None
 
 
 def _refused(thread: ThreadMask, granted: CpuSet) -> ApplyFailed:

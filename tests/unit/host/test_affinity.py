@@ -1,6 +1,7 @@
 """Affinities set in the real kernel: on the tests' own processes, and on a kernel thread that cannot be moved."""
 
 import os
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -93,6 +94,23 @@ def test_the_error_names_a_per_cpu_kernel_thread():
     bound = next(int(path.parent.name) for path in Path("/proc").glob("[0-9]*/comm") if _is_bound(path))
     with pytest.raises(ApplyFailed, match="is bound to its CPU"):
         affinity.set_affinity(ThreadMask(bound, started(bound), CpuSet.of([8191, ONLINE[-1] + 1])))
+
+
+@pytest.mark.fault(48)
+@needs_two
+@needs_root
+def test_a_thread_of_sched_deadline_is_refused_with_the_reason():
+    """Such a refusal must fail alone: an error of another type undoes the whole run."""
+    times = [f"--sched-{name}={value}" for name, value in (("runtime", 10**6), ("deadline", 10**7), ("period", 10**7))]
+    with process(THREADS.format(count=1)) as pid:
+        if subprocess.run(
+            ["chrt", "-d", *times, "-p", "0", str(pid)], stderr=subprocess.DEVNULL, check=False
+        ).returncode:
+            pytest.skip("this machine has no SCHED_DEADLINE")
+        before = allowed(pid)
+        with pytest.raises(ApplyFailed, match=rf"^thread {pid}: .*CPUs {ONLINE[0]}: .* SCHED_DEADLINE keeps its CPUs"):
+            affinity.set_affinity(ThreadMask(pid, started(pid), CpuSet.of(ONLINE[:1])))
+        assert allowed(pid) == before
 
 
 def _is_bound(comm: Path) -> bool:
