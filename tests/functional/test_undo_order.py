@@ -1,0 +1,64 @@
+"""A real process and its child, placed by two runs: the runs are undone in any order."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from support.kernel import allowed
+from support.real_guests import FIRST, ONLINE, SECOND, apply, change, daemon, plan_of
+from support.values import NOON, make_run
+
+from pinner.apply import executor
+from pinner.host.libvirt import Libvirt
+from pinner.host.live import LiveHost
+from pinner.model.cpuset import CpuSet
+
+pytestmark = [
+    pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root reads the addresses of a process"),
+    pytest.mark.fault(50),
+]
+
+PARENT = """
+import subprocess, sys
+for line in sys.stdin:
+    print(subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid, flush=True)
+"""
+
+
+@pytest.fixture
+def live() -> LiveHost:
+    return LiveHost(Libvirt("qemu:///system"))
+
+
+@pytest.fixture
+def parent() -> Iterator[subprocess.Popen[str]]:
+    """A process that starts a program for each line."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("order", [("run-1", "run-2"), ("run-2", "run-1"), ("run-1", "")])
+def test_no_order_of_rollbacks_leaves_a_mask_behind(live, journal, parent, order):
+    plan = plan_of(live, [change(live, daemon(parent.pid), FIRST)])
+    assert apply(plan, live, journal).state == "applied"
+    time.sleep(0.02)  # two clock ticks: a child starts later than the change
+    parent.stdin.write("start\n")
+    parent.stdin.flush()
+    child = int(parent.stdout.readline())
+    try:
+        assert allowed(child) == str(FIRST)
+        plan = plan_of(live, [change(live, daemon(child), SECOND)])
+        assert apply(plan, live, journal, run="run-2").state == "applied"
+        for number, undoes in enumerate(order):
+            run = make_run(f"back-{number}", kind="rollback", plan="", undoes=undoes)
+            ended = executor.rollback(run, live, journal, lambda: NOON, lambda *_: None)
+            assert (ended.state, ended.error) == ("rolled_back", "")
+        assert {allowed(pid) for pid in (parent.pid, child)} == {str(CpuSet.of(ONLINE))}
+    finally:
+        os.kill(child, 9)
