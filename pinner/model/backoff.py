@@ -9,11 +9,17 @@ from pinner.model.change import TargetKey
 FREE_RETRIES = 3
 """How often a target that another program moves is moved back without a delay."""
 
+FREE_RESTARTS = 300
+"""How often processes of one name that are started anew are placed without a delay."""
+
 BASE_DELAY = timedelta(seconds=5)
 """The first delay after that, or after a failure; each further one is twice as long."""
 
 MAX_DELAY = timedelta(hours=1)
 """The longest delay."""
+
+MAX_RESTART_DELAY = timedelta(minutes=1)
+"""The longest delay of a process that is started anew again and again: a run for each start would fill the disk."""
 
 FORGET_AFTER = timedelta(minutes=10)
 """A target that stays in place for this long, and for twice its last delay, starts without a delay again."""
@@ -27,6 +33,8 @@ class Backoff:
     last: datetime
     error: str = ""
     """Why the last attempt failed; empty: the target was placed."""
+    restarts: bool = False
+    """Whether processes of one name were started anew; else it is one target that was moved or that failed."""
 
     @property
     def backoff_until(self) -> datetime:
@@ -39,11 +47,16 @@ class Backoff:
 
     @property
     def _delay(self) -> timedelta:
-        free = 1 if self.error else FREE_RETRIES
-        if self.times < free:
+        most = MAX_RESTART_DELAY if self.restarts else MAX_DELAY
+        if self.times < self.free:
             return timedelta()
-        doublings: int = min(self.times - free, 20)
-        return min(BASE_DELAY * (1 << doublings), MAX_DELAY)
+        doublings: int = min(self.times - self.free, 20)
+        return min(BASE_DELAY * (1 << doublings), most)
+
+    @property
+    def free(self) -> int:
+        """From this number of times on there is a delay."""
+        return FREE_RESTARTS if self.restarts else 1 if self.error else FREE_RETRIES
 
 
 Backoffs = Mapping[TargetKey, Backoff]

@@ -17,7 +17,7 @@ from pinner.model.policy import Policy
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner, worsening
 from pinner.planning.placement.backoff import with_backoff
-from pinner.planning.placement.drift import drifts
+from pinner.planning.placement.drift import OTHERS, drifts
 from pinner.planning.placement.process_matching import pruned, watched, with_loads
 from pinner.planning.placement.record import in_boot, record
 from pinner.service.failures import Failures
@@ -144,5 +144,5 @@ def unplaced(seen: Observation, wanted: Plan, failures: Failures) -> set[TargetK
     program moves stays recorded: it was placed before."""
     assert seen.plan is not None
     tried = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
-    contested = {drift.target.key for drift in seen.drifts if drift.backoff_until and drift.cause != "failed"}
+    contested = {drift.target.key for drift in seen.drifts if drift.backoff_until and drift.cause in OTHERS}
     return {change.target.key for change in seen.plan.changes} - tried - contested

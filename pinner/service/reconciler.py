@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pinner import codec
 from pinner.model.audit import POLICY_ACTOR, AuditAction, Caller, audit_event
-from pinner.model.backoff import FREE_RETRIES, Backoffs
+from pinner.model.backoff import Backoffs
 from pinner.model.change import PlannedChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
@@ -22,9 +22,9 @@ from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.snapshot import Snapshot
 from pinner.planning.leaving_out import leave_out
+from pinner.planning.placement.backoff import counted_as, with_backoff
 from pinner.planning.placement.backoff import reasons as backoff_reasons
-from pinner.planning.placement.backoff import with_backoff
-from pinner.planning.placement.drift import OTHERS, reasoned
+from pinner.planning.placement.drift import reasoned
 from pinner.planning.placement.record import record
 from pinner.planning.release import release
 from pinner.service.backoffs import HostBackoffs
@@ -251,8 +251,9 @@ class Reconciler:
     def _record_backoffs(self, host: str, ended: Iterable[Drift], backoffs: Backoffs, caller: Caller) -> None:
         """Write to the audit trail which targets are in backoff from now on."""
         for drift in ended:
-            state = backoffs.get(drift.target.key) if drift.cause in OTHERS else None
-            if state is not None and state.times >= FREE_RETRIES:
+            key = counted_as(drift)
+            state = None if key is None else backoffs.get(key)
+            if state is not None and state.times >= state.free:
                 until = state.backoff_until.isoformat(timespec="seconds")
                 result = f"{drift.detail or drift.cause}: reconciled {state.times} times, skipped until {until}"
                 self._record(caller, AuditAction.DRIFT_BACKOFF, host, str(drift.target), result)

@@ -28,10 +28,10 @@ def after_reconcile(found: Iterable[Drift], backoffs: Backoffs, now: datetime) -
     counted, found = forget(backoffs, now), tuple(found)
     for group in {group_of(drift.target) for drift in found} & counted.keys():
         counted[group] = replace(counted[group], error="")
-    for drift in found:
-        if drift.cause in OTHERS:
-            counted[drift.target.key] = Backoff(_times(counted, drift.target.key) + 1, now)
-    return counted
+    keys = {key: drift.cause for drift in found if (key := counted_as(drift)) is not None}
+    return counted | {
+        key: Backoff(_times(counted, key) + 1, now, "", cause == "restarted") for key, cause in keys.items()
+    }
 
 
 def after_failures(errors: Mapping[Group, str], backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
@@ -50,6 +50,14 @@ def forget(backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
     }
 
 
+def counted_as(drift: Drift) -> TargetKey | None:
+    """The key under which a drift is counted; None where it is not. A process that is started anew has a new id each
+    time, so all processes of its name are counted together."""
+    if drift.cause == "restarted" and drift.target.kind == "process":
+        return TargetKey("process", drift.target.name, None)
+    return drift.target.key if drift.cause in OTHERS else None
+
+
 def _times(backoffs: Backoffs, target: TargetKey) -> int:
     return backoffs[target].times if target in backoffs else 0
 
@@ -57,6 +65,8 @@ def _times(backoffs: Backoffs, target: TargetKey) -> int:
 def _reason(drift: Drift) -> str:
     if drift.cause == "failed":
         return f"it is in backoff, because it could not be placed: {drift.detail}"
+    if drift.cause == "restarted":
+        return "it is in backoff, because processes of its name are started again and again"
     return "it is in backoff, because another program moves it again each time"
 
 
@@ -68,7 +78,8 @@ def _with_backoff(drift: Drift, backoffs: Backoffs, now: datetime) -> Drift:
         return replace(
             drift, cause="failed", detail=failed.error, times=failed.times, backoff_until=failed.backoff_until
         )
-    contested = backoffs.get(drift.target.key) if drift.cause in OTHERS else None
+    key = counted_as(drift)
+    contested = None if key is None else backoffs.get(key)
     if contested is None or contested.is_over(now):
         return drift
     until = contested.backoff_until

@@ -1,15 +1,16 @@
 """The backoff from targets that another program moves again. The tests pass the time as a number."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from support.values import NOON, make_change
 
-from pinner.model.backoff import BASE_DELAY, FORGET_AFTER, MAX_DELAY, Backoff
+from pinner.model.backoff import BASE_DELAY, FORGET_AFTER, FREE_RESTARTS, MAX_DELAY, MAX_RESTART_DELAY, Backoff
 from pinner.model.change import Target
 from pinner.model.drift import Drift
 from pinner.model.groups import group_of
-from pinner.planning.placement.backoff import after_failures, after_reconcile, forget, reasons, with_backoff
+from pinner.planning.placement.backoff import after_failures, after_reconcile, counted_as, forget, reasons, with_backoff
 
 CHANGE = make_change(100)
 DRIFT = Drift(CHANGE.target, CHANGE.after, CHANGE.before, "unknown")
@@ -51,7 +52,27 @@ def test_a_long_delay_is_forgotten_only_after_twice_that_time():
     assert backoff.is_over(NOON + 2 * MAX_DELAY + timedelta(seconds=1))
 
 
-@pytest.mark.parametrize("cause", ["restarted", "arrived", "thread", "hotplug", "offline", "moved", "busy"])
+@pytest.mark.fault(57)
+def test_processes_that_are_started_again_and_again_are_counted_by_their_name():
+    """Each one has an id of its own, so that a wait for one of them would never hold the next one."""
+    backoffs = {}
+    for number in range(FREE_RESTARTS):
+        target = Target("process", str(1000 + number), 77 + number, "looping")
+        drift = Drift(target, CHANGE.after, CHANGE.before, "restarted")
+        (now,) = with_backoff((drift,), backoffs, NOON)
+        assert (now.times, now.backoff_until) == (number, None)
+        backoffs = after_reconcile((drift, drift), backoffs, NOON)
+    (held,) = with_backoff((drift,), backoffs, NOON)
+    assert (held.times, held.backoff_until) == (FREE_RESTARTS, NOON + BASE_DELAY)
+    assert reasons((held,)) == {
+        target.key: "it is in backoff, because processes of its name are started again and again"
+    }
+    other = replace(drift, target=replace(target, name="steady"))
+    assert with_backoff((other,), backoffs, NOON) == (other,)
+    assert replace(backoffs[counted_as(drift)], times=10_000).backoff_until == NOON + MAX_RESTART_DELAY
+
+
+@pytest.mark.parametrize("cause", ["arrived", "thread", "hotplug", "offline", "moved", "busy"])
 def test_a_drift_that_no_other_program_caused_gets_no_back_off(cause: str):
     drift = Drift(CHANGE.target, CHANGE.after, CHANGE.before, cause)
     assert after_reconcile((drift,), {}, NOON) == {}

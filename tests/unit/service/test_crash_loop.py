@@ -1,0 +1,73 @@
+"""A placed daemon that is started again and again, under an enforced policy."""
+
+import uuid
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from benchmarks.reconcile_latency import RESTARTS
+from support.hosts import cpus, guest, masked, plain, process, snapshot
+from support.in_memory_agent import InMemoryAgent
+
+from pinner.model.audit import Caller
+from pinner.model.backoff import FREE_RESTARTS
+from pinner.model.page import PageRequest
+from pinner.model.policy import Policy
+from pinner.model.request import Request
+from pinner.service.compose import compose
+
+ANN = Caller("ann", "10.0.0.1", "req-1")
+ALL = cpus("0-15")
+HOST = "compute1"
+DAEMON = replace(process(500, 50.0, "0-15", name="looping"), unit="looping.service")
+
+pytestmark = pytest.mark.fault(57)
+
+
+@pytest.fixture
+def agent(tmp_path, clock):
+    """Housekeeping 0-1, emulators 2-3, vCPUs 4-15."""
+    made = InMemoryAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, ALL)], [DAEMON]), clock)
+    made.needs_sample = True
+    yield made
+    made.journal.close()
+
+
+@pytest.fixture
+def parts(store, agent, clock):
+    with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
+        yield made
+
+
+def start(agent, number):
+    """Another process of the daemon's service, on all CPUs. The former one has ended."""
+    threads = tuple(replace(each, tid=1000 + number, started=100 + number, load=0.0) for each in DAEMON.threads)
+    again = replace(DAEMON, pid=1000 + number, started=100 + number, load=0.0, threads=threads)
+    agent.taken = replace(masked(agent.taken, agent.masks), processes=(again,))
+
+
+def count(service):
+    return len(service.runs(HOST, PageRequest(500)).items)
+
+
+def test_its_runs_are_bounded_and_a_guest_is_placed_meanwhile(service, reconciler, agent, clock, monkeypatch):
+    """One start each second: a run for each of them would write more than a gigabyte a day."""
+    monkeypatch.setattr("pinner.model.backoff.FREE_RESTARTS", 10)
+    service.set_policy(HOST, Policy(Request(), "enforce"), ANN)
+    reconciler.reconcile(HOST, "started", measured=True)
+    before = count(service)
+    for number in range(200):
+        clock.at += timedelta(seconds=1)
+        start(agent, number)
+        report = reconciler.reconcile(HOST, "process-started")
+    assert 10 <= count(service) - before <= 10 + 7, "after 5, 10, 20, 40 s, then each minute"
+    (drift,) = report.drifts
+    assert (drift.cause, drift.target.owner, drift.backoff_until is not None) == ("restarted", "1199", True)
+    agent.taken = replace(agent.taken, guests=(*agent.taken.guests, guest(2, 1, ALL)))
+    assert reconciler.reconcile(HOST, "guest-started").drifts == (drift,)
+    assert {str(agent.masks[vcpu.thread.tid]) for vcpu in agent.taken.guests[1].vcpus} == {"4-15"}
+    clock.at += timedelta(minutes=1)
+    assert reconciler.reconcile(HOST, "resync").drifts == ()
+    assert str(agent.masks[1199]) == "0-1"
+    assert FREE_RESTARTS > RESTARTS, "the reconcile latency is measured without delays"
