@@ -39,12 +39,14 @@ VANISHED = (OSError, ValueError, IndexError, Invalid)
 class Stat(NamedTuple):
     """The fields of /proc/PID/stat or /proc/PID/task/TID/stat that pinner uses.
 
-    ``ticks`` is user and system time in clock ticks; for a process it includes its ended threads.
+    ``ticks`` is user and system time in clock ticks; for a process it includes its ended threads. ``threads`` is the
+    number of threads of the process, the first one included even where it has ended.
     """
 
     name: str
     flags: int
     ticks: int
+    threads: int
     started: int
     realtime: RealTime
 
@@ -94,17 +96,24 @@ def parse_stat(data: bytes) -> Stat:
     name = decode(data[data.index(b"(") + 1 : end])
     # Field 18 is negative for a real-time thread, and for a normal one that inherits its priority from a lock.
     realtime = _REALTIME.get(int(fields[20].split(None, 19)[18]), "") if fields[15].startswith(b"-") else ""
-    return Stat(name, int(fields[6]), int(fields[11]) + int(fields[12]), int(fields[19]), realtime)
+    ticks = int(fields[11]) + int(fields[12])
+    return Stat(name, int(fields[6]), ticks, int(fields[17]), int(fields[19]), realtime)
 
 
-def thread_files(folder: int, below: str, tid: str, schedstat: bytes | None = None) -> ThreadFiles:
-    """Read a thread in the open folder of its process; ``schedstat`` is given where it is read already.
+def thread_files(
+    folder: int, below: str, tid: str, schedstat: bytes | None = None, data: bytes = b"", same: Thread | None = None
+) -> ThreadFiles:
+    """Read a thread in the open folder of its process. ``schedstat``, and ``data`` of its stat file, are given where
+    they are read already; ``same`` is what an earlier read says of a thread of this id whose affinity is the same now.
 
     Raises OSError, Busy, ValueError, IndexError, Invalid.
     """
-    data = read(f"{below}stat", folder)
+    data = data or read(f"{below}stat", folder)
     stat = parse_stat(data)
-    affinity = parse_affinity(read(f"{below}status", folder))
+    if same and same.started == stat.started:
+        affinity = same.affinity
+    else:
+        affinity = parse_affinity(read(f"{below}status", folder))
     times = optional(f"{below}schedstat", folder) if schedstat is None else schedstat
     run, delay = _schedstat(times)
     immovable_reason: Immovable = "per-cpu" if stat.flags & PF_NO_SETAFFINITY else ""

@@ -91,7 +91,8 @@ class Scanner:
 class Sampler:
     """Takes two samples of every process and thread: the first reads CPU times, the second all facts and the loads.
 
-    A kernel thread is a process of one thread. A process's stat includes threads that ended between the samples.
+    A kernel thread is a process of one thread. A process's stat includes threads that ended between the samples; where
+    one thread was and is all of the process, it has the load of the process.
     All files of a process are opened relative to its open folder, so that a new process of the same id is not mixed in.
     """
 
@@ -142,7 +143,7 @@ class Sampler:
     def _sample_process(self, folder: int, pid: str, known: KnownProcess | None) -> None:
         sample_ = self._processes[pid] = StatSample(read("stat", folder), self._clock())
         stat = procfs.parse_stat(sample_.stat)
-        if stat.flags & PF_KTHREAD:
+        if self._is_alone(stat):
             self._threads[pid] = sample_
             return
         threads = known.threads if known and known.process.started == stat.started else {}
@@ -177,9 +178,10 @@ class Sampler:
         kernel = bool(stat.flags & PF_KTHREAD)
         unit = procfs.parse_unit(procfs.optional("cgroup", folder))
         command = "" if kernel else procfs.command(folder)
-        reader = self._thread_reader(folder, pid, known.threads if known else {}, kernel=kernel)
+        alone = self._is_alone(stat) and self._was_alone(pid, known)
+        reader = self._thread_reader(folder, pid, known.threads if known else {}, data if alone else b"")
         threads = []
-        for tid in (pid,) if kernel else numbers(f"{self._proc}/{pid}/task"):
+        for tid in (pid,) if alone else numbers(f"{self._proc}/{pid}/task"):
             try:
                 threads.append(reader(tid))
             except VANISHED:
@@ -196,24 +198,39 @@ class Sampler:
         return process
 
     def _thread_reader(
-        self, folder: int, pid: str, earlier: Mapping[str, KnownThread], *, kernel: bool
+        self, folder: int, pid: str, earlier: Mapping[str, KnownThread], alone: bytes
     ) -> Callable[[str], tuple[Thread, KnownThread | None]]:
-        """A function that reads a thread, which is also given as known where the kernel says its settings."""
+        """A function that reads a thread, which is also given as known where the kernel says its settings. ``alone`` is
+        the stat file of a process that is one thread: it is also that of the thread."""
 
         def reader(tid: str) -> tuple[Thread, KnownThread | None]:
-            below = "" if kernel else f"task/{tid}/"
+            below = "" if alone else f"task/{tid}/"
             # Before the other files: what changes between the reads must look changed to the next sampler.
             settings = self._settings.read(int(tid)) if self._has_clocks else None
             schedstat = procfs.optional(f"{below}schedstat", folder)
             known = earlier.get(tid)
             if (same := _same(known, schedstat)) and same.settings == settings:
                 return same.thread, same
-            files = procfs.thread_files(folder, below, tid, schedstat)
+            # The affinity comes from the status file, which takes the kernel longer than all others.
+            unmoved = known.thread if known and known.settings == settings else None
+            files = procfs.thread_files(folder, below, tid, schedstat, alone, unmoved)
             load = self._load(self._before(pid, known, self._threads.get(tid)), files.data, files.stat)
             thread = replace(files.thread, load=load) if load else files.thread
             return thread, KnownThread(files.thread, files.data, schedstat, settings) if settings else None
 
         return reader
+
+    def _is_alone(self, stat: Stat) -> bool:
+        """Whether the files of the process are also those of its only thread. A captured machine has none of these
+        files but those of the threads."""
+        return bool(stat.flags & PF_KTHREAD) or (self._has_clocks and stat.threads == 1)
+
+    def _was_alone(self, pid: str, known: KnownProcess | None) -> bool:
+        """Whether what the first sample has of this process is also what it has of its first thread. Else the process
+        includes CPU time of ended threads that the thread does not."""
+        process = self._before(pid, known, self._processes.get(pid))
+        thread = self._before(pid, known.threads.get(pid) if known else None, self._threads.get(pid))
+        return (process and process.stat) is (thread and thread.stat)
 
     def _before(
         self, pid: str, known: KnownProcess | KnownThread | None, sampled: StatSample | None

@@ -57,12 +57,12 @@ def ticks(seconds):
     ],
 )
 def test_a_name_ends_at_the_last_parenthesis(name, expected):
-    assert procfs.parse_stat(stat(7, name, ticks=9, started=4, flags=64)) == (expected, 64, 9, 4, "")
+    assert procfs.parse_stat(stat(7, name, ticks=9, started=4, flags=64)) == (expected, 64, 9, 1, 4, "")
 
 
 @given(st.binary(max_size=15))
 def test_any_name_gives_the_same_numbers(name):
-    assert procfs.parse_stat(stat(7, name, ticks=9, started=4, flags=64))[1:] == (64, 9, 4, "")
+    assert procfs.parse_stat(stat(7, name, ticks=9, started=4, flags=64))[1:] == (64, 9, 1, 4, "")
 
 
 @pytest.mark.parametrize(

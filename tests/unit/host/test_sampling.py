@@ -11,6 +11,7 @@ from support.kernel import wait_until_asleep
 
 from pinner.host import cpu_clocks, files, sampling
 from pinner.host.sampling import Sampler, Scanner
+from pinner.model.cpuset import CpuSet
 
 LIVE = Path("/")
 TREE = """
@@ -56,6 +57,24 @@ def running(program, *arguments):
             yield child
         finally:
             child.kill()
+
+
+UNTIL_TOLD = """
+import sys, threading
+def burn():
+    while not told.is_set():
+        pass
+told = threading.Event()
+threads = [threading.Thread(target=burn)]
+threads[0].start()
+print("ready", flush=True)
+sys.stdin.readline()
+told.set()
+threads[0].join()
+print("done", flush=True)
+sys.stdin.readline()
+"""
+"""A process with a busy second thread, which ends when a line is written."""
 
 
 def tell(child, line):
@@ -156,6 +175,48 @@ def test_the_time_of_a_thread_that_ends_between_the_samples_counts_for_its_proce
     assert found.load > 1
     assert len(found.threads) == 1
     assert look(scanner, child.pid, 0.05).load == 0.0
+
+
+def test_a_thread_that_is_left_alone_has_not_the_time_of_those_that_have_ended(scanner):
+    with running(UNTIL_TOLD) as child:
+        time.sleep(1.5)
+        found = look(scanner, child.pid, 0.5, lambda _: tell(child, b"end"))
+        assert len(found.threads) == 1
+        # The thread burned for two seconds: as a load of these 0.5 s that would be hundreds of per cent.
+        assert found.threads[0].load < 100
+
+
+def test_of_a_busy_process_of_one_thread_few_files_are_read_again(scanner, monkeypatch):
+    with running(TREE, "b") as child:
+        look(scanner, child.pid)
+        folder, read = [], []
+        opened, whole = sampling.Folder, files.open_file
+
+        def open_folder(path):
+            found = opened(path)
+            folder[:] = [found._descriptor] if path == f"{LIVE}/proc/{child.pid}" else []
+            return found
+
+        def open_file(path, flags, inside=None):
+            if inside in folder:
+                read.append(path)
+            return whole(path, flags, inside)
+
+        monkeypatch.setattr(sampling, "Folder", open_folder)
+        monkeypatch.setattr(files, "open_file", open_file)
+        found = look(scanner, child.pid, 0.2)
+    assert found.threads[0].load > 1
+    assert read[-4:] == ["stat", "cgroup", "cmdline", "schedstat"]
+    assert read[:-4] in ([], ["stat"])  # none where it slept from the earlier scan to the first sample
+
+
+def test_a_busy_thread_that_another_program_moves_is_noticed(scanner):
+    with running(TREE, "bb") as child:
+        before = look(scanner, child.pid)
+        cpu = min(before.threads[1].affinity)
+        os.sched_setaffinity(before.threads[1].tid, {cpu})
+        found = look(scanner, child.pid, 0.2)
+    assert [each.affinity for each in found.threads] == [before.threads[0].affinity, CpuSet.of([cpu])]
 
 
 def test_the_time_from_before_the_first_sample_does_not_count(child, scanner):
