@@ -6,6 +6,7 @@ parser.EXIT_STATUS has the meaning of each exit status; it is 1, too, if the rea
 import atexit
 import gc
 import logging
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -87,6 +88,8 @@ def make_parser(argv: Sequence[str] = ()) -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Execute one command, and return the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    # pinner uses no plug-in of pydantic, and a search for them reads the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # The process is about to end: Python must not look through all its objects for unused ones once more.
     atexit.register(gc.freeze)
     return guarded("pinner", lambda: _run(argv), debug="--debug" in argv, as_json=wants_json(argv))

@@ -79,9 +79,9 @@ def table(*headers: str, right: Iterable[str] = (), whole: Iterable[str] = ()) -
 
     Columns named in ``right`` hold numbers. Columns named in ``whole`` keep their width if the table has to shrink.
     """
-    from rich.table import Table
+    from pinner.cli.quick_table import QuickTable
 
-    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    drawn = QuickTable()
     for header in headers:
         drawn.add_column(
             header, justify="right" if header in right else "left", overflow="fold", no_wrap=header in whole

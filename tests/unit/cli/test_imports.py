@@ -115,6 +115,15 @@ def test_the_help_of_a_command_that_plans_nothing_imports_no_value_of_a_host(com
     )
 
 
+def test_no_plug_in_of_pydantic_is_searched_for(tmp_path):
+    file = tmp_path / "host.json"
+    file.write_bytes(codec.dump(snapshot(interleaved(8), [], [])))
+    code = f"import atexit; atexit.register(lambda: print(sys.modules['pydantic.plugin._loader']._plugins)){RUN}"
+    command = [sys.executable, "-c", code, "plan", "--snapshot", str(file)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "None"
+
+
 def test_python_does_not_search_all_objects_for_unused_ones_when_a_command_ends():
     code = f"import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0)){RUN}"
     ended = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
