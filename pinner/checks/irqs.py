@@ -140,16 +140,18 @@ def _irqbalance(reading: HostReading) -> Iterator[Found]:
     placed = union(cpus for _, cpus in roles(reading.snapshot))
     for balancer in reading.now.balancers:
         subject = Subject("process", f"irqbalance ({balancer.pid})")
-        if balancer.banned is None:
+        banned = balancer.bans(_banned_by_default(reading))
+        if banned is None:
             why = "its environment cannot be read"
             yield Found(subject, f"not known, because {why}", (Evidence("reason", why),), severity="unknown")
-        elif open_to_it := placed - (banned := balancer.banned or _banned_by_default(reading)):
+        elif open_to_it := placed - banned:
             line = f"IRQBALANCE_BANNED_CPULIST={placed | banned}"
             yield Found(
                 subject,
                 f"irqbalance may move interrupts to the guests' CPUs {open_to_it}",
                 (Evidence("banned CPUs", str(banned)), Evidence("placed CPUs", str(placed))),
                 (Remedy(line, "/etc/default/irqbalance"), command("systemctl restart irqbalance.service")),
+                is_fixable=balancer.told is not None,
             )
 
 

@@ -38,6 +38,7 @@ def part(targets: Iterable["Target"]) -> str:
             | "ring"
             | "governor"
             | "coalescing"
+            | "irqbalance"
         ):
             return first.kind
         case "vhost":

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pinner.host import beneath, files
-from pinner.host.reading.settings import read_balancers
+from pinner.host.irqbalance import read_balancers
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError

@@ -14,6 +14,7 @@ from pinner.host.governors import read_governors
 from pinner.host.guests import without_recorded_pins
 from pinner.host.immovable import classify
 from pinner.host.interrupts import read_device_irqs
+from pinner.host.irqbalance import read_irqbalance
 from pinner.host.kernel import boot_id
 from pinner.host.reservations import NO_OWNERS, AffinityOwners, with_reservations
 from pinner.host.rings import read_rings
@@ -115,6 +116,7 @@ def take_snapshot(
         rings=read_rings(root) if "ring" in settings else None,
         governors=read_governors(root) if "governor" in settings else None,
         coalescing=read_coalescing(root, packets, clock() - began) if "coalescing" in settings else None,
+        irqbalance=read_irqbalance(root, processes) if "irqbalance" in settings else None,
     )
 
 

@@ -73,7 +73,9 @@ class LiveHost:
             match target.kind, target.part:
                 case "process", int(started):
                     return self._process(target, started)
-                case ("workqueue" | "sysctl" | "ring" | "coalescing", None) | ("irq" | "rps" | "governor", int()):
+                case "workqueue" | "sysctl" | "ring" | "coalescing", None:
+                    return ()
+                case "irq" | "rps" | "governor" | "irqbalance", int():
                     return ()
                 case "partition", None:
                     threads = sampling.Sampler(ROOT).movable()

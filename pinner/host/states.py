@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import assert_never
 
-from pinner.host import cgroups, coalescing, governors, interrupts, rings, rps, sysctls
+from pinner.host import cgroups, coalescing, governors, interrupts, irqbalance, rings, rps, sysctls
 from pinner.model.change import Number, PartitionState, State, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.governor import Governor
@@ -26,6 +26,8 @@ def state_of(root: Path, target: Target) -> State:
             return coalescing.usecs_of(target)
         case "governor":
             return governors.governor_of(root, target)
+        case "irqbalance":
+            return irqbalance.banned_cpus(target)
     return cgroups.partition(root, target.owner)
 
 
@@ -36,6 +38,8 @@ def set_state(root: Path, target: Target, state: State) -> None:
             interrupts.set_affinity(root, target, state)
         case CpuSet() if target.kind == "rps":
             rps.set_cpus(root, target, state)
+        case CpuSet() if target.kind == "irqbalance":
+            irqbalance.set_banned(target, state)
         case CpuSet():
             cgroups.set_unbound(root, state)
         case PartitionState():

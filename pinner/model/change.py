@@ -22,6 +22,7 @@ TargetKind = Literal[
     "ring",
     "governor",
     "coalescing",
+    "irqbalance",
     "guest",
     "metadata",
 ]
@@ -30,10 +31,13 @@ PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """The parts of a guest that libvirt can pin. libvirt stores their pins in the guest's definition, where a part
 keeps its number after a restart. libvirt cannot pin vhost threads and memory."""
 
-SETTINGS: tuple[TargetKind, ...] = ("irq", "rps", "sysctl", "ring", "governor", "coalescing")
+SETTINGS: tuple[TargetKind, ...] = ("irq", "rps", "sysctl", "ring", "governor", "coalescing", "irqbalance")
 """The targets that are settings of the host. No other change depends on a setting: where the kernel refuses one, a run
 makes all its other changes, those of partitions, too. Processes are no settings: a process that keeps its CPUs would
 lose them to a partition."""
+
+LATE: tuple[TargetKind, ...] = ("irqbalance",)
+"""The targets that take a state some seconds after it was set: until then they have the former one."""
 
 ALONE: tuple[TargetKind, ...] = ("process", *SETTINGS)
 """The targets on which no other change depends: where one has ended, a run makes its other changes."""
@@ -61,13 +65,15 @@ class Target:
     ring      name, index  None                the kernel's request ETHTOOL_SRINGPARAM
     governor  CPUs         number of a policy  /sys/devices/system/cpu/cpufreq/policyNUMBER/scaling_governor
     coalescing name, index None                the kernel's request ETHTOOL_SCOALESCE
+    irqbalance process id  start time          irqbalance's socket: settings cpus
     metadata  guest uuid   None                virDomainSetMetadata: the pins that are pinner's
     guest     guest uuid   None                nothing: a plan leaves the guest out
 
-    Work queues, partitions, interrupts, the receive queues of interfaces (rps), sysctls, rings, governors and the
-    coalescing of cards have a State instead of threads. The kernel reuses the numbers of interrupts, so the PCI address
-    of the device and the driver's name are part of the identity. The index of an interface is part of the identity,
-    because another one may get its name. The CPUs of a governor are those that have one frequency.
+    Work queues, partitions, interrupts, the receive queues of interfaces (rps), sysctls, rings, governors, the
+    coalescing of cards and irqbalance have a State instead of threads. The kernel reuses the numbers of interrupts, so
+    the PCI address of the device and the driver's name are part of the identity. The index of an interface is part of
+    the identity, because another one may get its name. The CPUs of a governor are those that have one frequency. The
+    state of irqbalance is the CPUs to which it sends no interrupts.
     """
 
     kind: TargetKind
@@ -94,6 +100,8 @@ class Target:
                 return f"rps {self.name} rx-{self.part}"
             case "governor":
                 return f"governor of CPUs {self.name}"
+            case "irqbalance":
+                return f"irqbalance ({self.owner})"
             case "workqueue" | "partition" | "guest" | "sysctl" | "ring" | "coalescing":
                 return f"{self.kind} {self.name}"
             case "emulator" | "memory" | "metadata":

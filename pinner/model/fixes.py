@@ -5,16 +5,18 @@ from typing import Literal
 
 from pinner.model.sysctls import SYSCTLS
 
-Remedy = Literal["irqs", "rps", "sysctls", "rings", "governors", "coalescing"]
+Remedy = Literal["irqs", "rps", "sysctls", "rings", "governors", "coalescing", "irqbalance"]
 """A setting of the host that a plan may change besides the CPUs of threads: irqs = the affinities of interrupts; rps =
 the CPUs that process received packets; sysctls = the kernel's settings of model/sysctls.py; rings = the
 sizes of receive rings; governors = the frequency governors of the CPUs of vCPUs;
-coalescing = how long cards gather packets for one interrupt."""
+coalescing = how long cards gather packets for one interrupt; irqbalance = the
+CPUs to which irqbalance sends no interrupts."""
 
 FIXES: Mapping[str, Remedy] = {
     "cpu-slow-governor": "governors",
     "irq-off-node": "irqs",
     "irq-on-guest-cpus": "irqs",
+    "irqbalance-unbanned": "irqbalance",
     "nic-no-coalescing": "coalescing",
     "nic-small-ring": "rings",
     "rps-on-guest-cpus": "rps",

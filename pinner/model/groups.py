@@ -17,7 +17,18 @@ Group = TargetKey
 def group_of(target: Target) -> Group:
     """The group that a target belongs to."""
     match target.kind:
-        case "process" | "workqueue" | "partition" | "irq" | "rps" | "sysctl" | "ring" | "governor" | "coalescing":
+        case (
+            "process"
+            | "workqueue"
+            | "partition"
+            | "irq"
+            | "rps"
+            | "sysctl"
+            | "ring"
+            | "governor"
+            | "coalescing"
+            | "irqbalance"
+        ):
             return target.key
         case "emulator" | "vcpu" | "iothread" | "vhost" | "memory" | "guest" | "metadata":
             return TargetKey("guest", target.owner, None)

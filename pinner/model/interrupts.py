@@ -113,6 +113,22 @@ class Balancer:
     """Its command line after the program."""
     banned: CpuSet | None
     """The CPUs that its environment bans; null where the environment cannot be read."""
+    started: int = 0
+    """The start time, in clock ticks after boot."""
+    told: CpuSet | None = None
+    """The CPUs that it bans now, by its own word; null where it was not asked, or does not tell."""
+
+    def bans(self, by_default: CpuSet) -> CpuSet | None:
+        """The CPUs that it bans, by its own word, else by its environment, which may ban those ``by_default``; None
+        where neither is known."""
+        if self.told is not None:
+            return self.told
+        return None if self.banned is None else self.banned or by_default
+
+    @property
+    def target(self) -> Target:
+        """irqbalance as the target of a change: its process, which knows the banned CPUs."""
+        return Target("irqbalance", str(self.pid), self.started, "irqbalance")
 
 
 @dataclass(frozen=True, slots=True)

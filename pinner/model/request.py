@@ -28,6 +28,7 @@ SYSCTLS: Remedy = "sysctls"
 RINGS: Remedy = "rings"
 GOVERNORS: Remedy = "governors"
 COALESCING: Remedy = "coalescing"
+IRQBALANCE: Remedy = "irqbalance"
 
 
 @dataclass(frozen=True, slots=True)

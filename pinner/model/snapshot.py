@@ -10,7 +10,7 @@ from pinner.model.dedicated import nova_cpus
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.frequency import FrequencyDomain
 from pinner.model.guest import Guest, InactiveGuest
-from pinner.model.interrupts import DeviceIrqs
+from pinner.model.interrupts import Balancer, DeviceIrqs
 from pinner.model.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
 from pinner.model.ovs import OvsDpdk
 from pinner.model.process import Process
@@ -82,6 +82,10 @@ class Snapshot:
         default=None, metadata={"exclude_if": lambda coalescing: coalescing is None}
     )
     """How cards gather received packets; null where that was not read."""
+    irqbalance: tuple[Balancer, ...] | None = field(
+        default=None, metadata={"exclude_if": lambda irqbalance: irqbalance is None}
+    )
+    """irqbalance, with the CPUs that it bans now; null where that was not read."""
 
     def running_guest(self, name: str) -> Guest:
         """The active guest with this name or UUID. Raises Invalid for one that is shut off, NotFound without one."""

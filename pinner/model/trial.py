@@ -44,7 +44,7 @@ def change_kind(target: Target) -> ChangeKind:
             return "guests"
         case "process":
             return "processes"
-        case "irq":
+        case "irq" | "irqbalance":
             return "interrupts"
         case "rps":
             return "receive queues"

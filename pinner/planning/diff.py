@@ -12,6 +12,7 @@ _ORDER: dict[TargetKind, int] = {
     "ring": 0,
     "governor": 0,
     "coalescing": 0,
+    "irqbalance": 0,
     "process": 0,
     "emulator": 1,
     "vhost": 1,

@@ -12,7 +12,7 @@ from pinner.model.change import StateChange, Target, TargetKey, cpus_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.interrupts import DeviceIrq, DeviceIrqs, is_managed
 from pinner.model.plan import LeftOut, Plan, Roles, Wanted
-from pinner.model.snapshot import Snapshot
+from pinner.model.request import IRQBALANCE
 from pinner.model.topology import Topology
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
@@ -33,7 +33,7 @@ def additions(plan: Plan, context: Context) -> Additions:
     return Additions(
         wanted=_placed(found, places, context),
         skipped=tuple(_left_out(found, places, context)),
-        warnings=tuple(_warnings(found, places, context.snapshot)),
+        warnings=tuple(_warnings(found, places, context)),
     )
 
 
@@ -178,16 +178,20 @@ def _left_out(found: DeviceIrqs, places: _Places, context: Context) -> Iterator[
             yield LeftOut(irq.target, reason)
 
 
-def _warnings(found: DeviceIrqs, places: _Places, snapshot: Snapshot) -> Iterator[str]:
-    """Warnings about irqbalance, where it may move interrupts back to the CPUs of guests."""
-    by_default = snapshot.topology.isolated | snapshot.topology.nohz_full
-    for balancer in found.balancers:
-        if balancer.banned is None:
+def _warnings(found: DeviceIrqs, places: _Places, context: Context) -> Iterator[str]:
+    """Warnings about irqbalance, where it may move interrupts back to the CPUs of guests after the plan."""
+    topology, asked = context.snapshot.topology, context.request.asks_for(IRQBALANCE)
+    for balancer in context.snapshot.irqbalance or found.balancers:
+        banned = balancer.bans(topology.isolated | topology.nohz_full)
+        if asked and balancer.told is not None:
+            continue  # the plan has its banned CPUs, too
+        if banned is None:
             yield (
                 f"irqbalance ({balancer.pid}) runs, and its environment cannot be read: it may move the interrupts back"
             )
-        elif theirs := places.guests - (banned := balancer.banned or by_default):
+        elif theirs := places.guests - banned:
             yield (
                 f"irqbalance ({balancer.pid}) runs and may move interrupts back to the CPUs {theirs} of guests; set "
-                f"IRQBALANCE_BANNED_CPULIST={places.guests | banned} in /etc/default/irqbalance and restart it"
+                f"IRQBALANCE_BANNED_CPULIST={places.guests | banned} in /etc/default/irqbalance and restart it, or "
+                "plan --with irqbalance, too"
             )

@@ -32,8 +32,9 @@ def settings(snapshot: Snapshot) -> dict[Target, State]:
     rings = {ring.target: Number(ring.size) for ring in snapshot.rings or ()}
     governors = {domain.target: domain.governor for domain in snapshot.governors or ()}
     coalescing = {card.target: Number(card.usecs) for card in snapshot.coalescing or ()}
+    balancers = {each.target: each.told for each in snapshot.irqbalance or () if each.told is not None}
     work: dict[Target, State] = {WORK: unbound} if unbound else {}
-    return found | work | irqs | rps | sysctls | rings | governors | coalescing
+    return found | work | irqs | rps | sysctls | rings | governors | coalescing | balancers
 
 
 def cgroup_target(path: str) -> Target:
@@ -57,6 +58,9 @@ def commands(target: Target, state: State) -> Iterator[str]:
             yield f"echo {state} > /proc/irq/{target.part}/smp_affinity_list"
         case CpuSet() if target.kind == "rps":
             yield f"echo {state.mask()} > /sys/class/net/{quote(target.name)}/queues/rx-{target.part}/rps_cpus"
+        case CpuSet() if target.kind == "irqbalance":
+            path = f"/run/irqbalance/irqbalance{target.owner}.sock"
+            yield f"printf 'settings cpus {state or 'NULL'}' | socat - UNIX-CONNECT:{path}"
         case CpuSet():
             yield f"echo {state.mask()} > {_WORKQUEUE}"
         case PartitionState():

@@ -34,6 +34,7 @@ _WITH_STATE: tuple[TargetKind, ...] = (
     "ring",
     "governor",
     "coalescing",
+    "irqbalance",
 )
 
 

@@ -10,9 +10,9 @@ from pinner.model.change import StateChange, TargetKind
 from pinner.model.errors import Invalid
 from pinner.model.fixes import Remedy
 from pinner.model.plan import Plan
-from pinner.model.request import COALESCING, GOVERNORS, IRQS, RINGS, RPS, SYSCTLS
+from pinner.model.request import COALESCING, GOVERNORS, IRQBALANCE, IRQS, RINGS, RPS, SYSCTLS
 from pinner.model.snapshot import Snapshot
-from pinner.planning import coalescing, governors, irqs, rings, rps, sysctls
+from pinner.planning import coalescing, governors, irqbalance, irqs, rings, rps, sysctls
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 from pinner.planning.diff import changes
@@ -37,6 +37,15 @@ class _Kind:
 
 
 _KINDS: Mapping[TargetKind, _Kind] = {
+    # irqbalance moves interrupts as soon as it gets other CPUs, so its change comes after theirs.
+    "irqbalance": _Kind(
+        IRQBALANCE,
+        "the banned CPUs of irqbalance",
+        "a host whose irqbalance is known; this snapshot does not have it, so take a new one",
+        lambda snapshot: snapshot.irqbalance is not None,
+        irqbalance.additions,
+        irqbalance.objection,
+    ),
     "irq": _Kind(
         IRQS,
         "interrupts",
@@ -86,7 +95,7 @@ _KINDS: Mapping[TargetKind, _Kind] = {
         coalescing.objection,
     ),
 }
-"""The kinds of remedies by the kind of their targets, in the order in which a plan gets them."""
+"""The kinds of remedies by the kind of their targets, each before the kinds that a plan makes earlier."""
 
 
 def with_remedies(plan: Plan, context: Context) -> Plan:

@@ -24,6 +24,7 @@ from pinner.host.live import LiveHost
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import NotFound
 from pinner.model.guest import Guest
+from pinner.model.interrupts import Balancer
 from pinner.model.plan import GuestMemory
 from pinner.store.journal import Journal
 
@@ -155,13 +156,15 @@ def simulated(tmp_path: Path) -> Environment:
     host.add(vhost(300), "0-7")
     host.add(busyd(400), "0-7", "2-5", "4")
     host.definitions["uuid-g1"] = "<cputune/>"
-    host.states |= {scope: MEMBER, queues: cpus("0-7")}
+    balancer = Balancer(812, "", None, 7).target
+    host.states |= {scope: MEMBER, queues: cpus("0-7"), balancer: cpus("")}
     host.per_node[memory()] = {1: 1024}
     host.numatunes[memory()] = "1"
     host.save()
     initial = file.read_bytes()
     wanted = {emulator(): "1", vcpu(0): "4-7", vhost(300): "1", busyd(400): "0"}
     settings = (
+        StateChange(balancer, cpus(""), cpus("4-7"), "so"),
         StateChange(queues, cpus("0-7"), cpus("0-3"), "so"),
         StateChange(scope, MEMBER, isolated("4-7"), "so"),
     )

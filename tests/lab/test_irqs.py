@@ -107,7 +107,8 @@ def test_a_rollback_of_all_runs_restores_the_first_affinities(two_socket):
 @contextmanager
 def irqbalance(host, environment=""):
     """irqbalance runs on the host; it looks at the interrupts every second."""
-    host.run(f"systemd-run -q --unit=balancer {environment} irqbalance --foreground --interval=1")
+    socket = "--property=RuntimeDirectory=irqbalance"  # as in its own unit
+    host.run(f"systemd-run -q --unit=balancer {socket} {environment} irqbalance --foreground --interval=1")
     try:
         yield
     finally:
@@ -136,6 +137,26 @@ def test_what_irqbalance_moves_is_drift_and_a_policy_puts_it_back(two_socket):
     server(two_socket).delete_policy(name(two_socket), CALLER)
     assert ended(two_socket, server(two_socket).rollback_all(name(two_socket), CALLER))[1] == "rolled_back"
     assert cpus_of(affinities(two_socket)).items() >= {number: cpus_of(before)[number] for number in moved}.items()
+
+
+def banned(host):
+    """A plan with the CPUs that irqbalance is to ban."""
+    return plan(host, remedies=("irqbalance",))
+
+
+def test_a_running_irqbalance_bans_the_cpus_of_guests_and_follows_its_configuration_again(two_socket):
+    with irqbalance(two_socket):
+        wait(lambda: any(change.target.kind == "irqbalance" for change in banned(two_socket).changes), two_socket)
+        made = banned(two_socket)
+        (change,) = [each for each in made.changes if each.target.kind == "irqbalance"]
+        theirs = made.roles.vcpu | made.roles.emulator
+        assert (str(change.before), change.after) == ("", theirs)
+        run, state = apply(two_socket, made)
+        assert state.startswith("applied")
+        assert [each for each in banned(two_socket).changes if each.target.kind == "irqbalance"] == []
+        assert rollback(two_socket, run).startswith("rolled_back")
+        (again,) = [each for each in banned(two_socket).changes if each.target == change.target]
+        assert again == change
 
 
 def test_irqbalance_stays_off_the_guests_with_the_line_that_the_plan_advises(two_socket):

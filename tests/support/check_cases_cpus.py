@@ -19,7 +19,8 @@ def waits(percent):
 
 
 def balancer(banned):
-    return reading(HostSample(balancers=(Balancer(700, "--foreground", cpus(banned)),)), guests=[GUEST])
+    running = Balancer(700, "--foreground", None, told=cpus(banned))
+    return reading(HostSample(balancers=(running,)), guests=[GUEST])
 
 
 CASES = {

@@ -25,7 +25,7 @@ from pinner.apply.ports import Host
 from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
-from pinner.model.change import NamedPins, PartitionState, State, Target, ThreadMask, cpus_of
+from pinner.model.change import LATE, NamedPins, PartitionState, State, Target, ThreadMask, cpus_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
 from pinner.model.journal import Run
@@ -179,12 +179,17 @@ class FileHost(InMemoryHost):
     It has features that a plain machine lacks: a second NUMA node and cgroup v2 partitions.
     """
 
-    SAVED = ("has_metadata", "threads", "definitions", "names", "defined_names", "per_node", "numatunes", "states")
+    SAVED = (
+        *("has_metadata", "threads", "definitions", "names", "defined_names", "per_node", "numatunes"),
+        *("states", "asked"),
+    )
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
         self.between: Callable[[], None] = lambda: None
+        self.asked: dict[Target, State] = {}
+        """The states that targets take later."""
         if path.exists():
             vars(self).update(pickle.loads(path.read_bytes()))
 
@@ -205,11 +210,16 @@ class FileHost(InMemoryHost):
         self.save()
 
     def set_state(self, target: Target, state: State) -> None:
-        """A partition gets its CPUs before its kind, and loses its kind before its CPUs."""
+        """A partition gets its CPUs before its kind, and loses its kind before its CPUs. Some targets take their
+        state later."""
         if target.kind == "partition":
             self.states[target] = PartitionState("member", cpus_of(state) or cpus_of(self.states[target]))
             self.save()
+        if target.kind in LATE:
+            self.asked[target] = state
+            self.save()
         super().set_state(target, state)
+        self.asked.pop(target, None)
         self.save()
 
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
@@ -236,4 +246,5 @@ class FileHost(InMemoryHost):
     def changeable_state(self) -> object:
         """Everything that a plan can change, to compare two states of the host."""
         memory = {target: {node: kib for node, kib in nodes.items() if kib} for target, nodes in self.per_node.items()}
-        return self.kernel(), self.definitions, self.names, self.defined_names, memory, self.numatunes, self.states
+        states = self.states | self.asked
+        return self.kernel(), self.definitions, self.names, self.defined_names, memory, self.numatunes, states

@@ -37,6 +37,7 @@ def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, In
         rings=(),
         governors=(),
         coalescing=(),
+        irqbalance=(),
         sysctls={"vm.swappiness": 60},
     )
     agent = InMemoryAgent(folder / "agent", host, wiring.now)

@@ -14,6 +14,7 @@ from typing import assert_never
 
 from pinner.apply.ports import Host, Journal
 from pinner.model.change import (
+    LATE,
     Number,
     PartitionKind,
     PartitionState,
@@ -101,7 +102,7 @@ def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_mad
             if _written(now) not in _on_the_way(change, entry.former) and not force:
                 return "stuck", f"{target} was set to '{now}' by another program or a later run, and stays so"
             # Without a mask in the journal the change was not begun; setting the state may then reset unknown masks.
-            if now != change.before or (half_made and entry.found):
+            if now != change.before or (half_made and entry.found) or target.kind in LATE:
                 host.set_state(target, change.before)
         problems = _restore(host, host.masks(target), wanted)
     except Gone as error:

@@ -61,6 +61,13 @@ def captured_irqs(root: Path) -> DeviceIrqs | None:
     return DeviceIrqs(tuple(found), last.balancers)
 
 
+def captured_irqbalance(root: Path) -> tuple[Balancer, ...] | None:
+    """irqbalance on a captured machine, from its last sample; None where it was captured without samples. Raises
+    Invalid."""
+    saved = samples(root)
+    return saved.samples[-1].balancers if saved and saved.samples else None
+
+
 def captured_rps(root: Path) -> tuple[RpsQueue, ...] | None:
     """The receive queues of a captured machine, from its last sample; None where it was captured without samples.
     Their interfaces have no known index. Raises Invalid."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from pinner.host import kernel
+from pinner.host import irqbalance, kernel
 from pinner.host.reading import cpus, ethtool, irqs, network, nics, settings
 from pinner.model.errors import Busy
 from pinner.model.reading import HostReading, HostSample
@@ -69,7 +69,7 @@ def read_sample(root: Path, snapshot: Snapshot, folders: tuple[Path, ...] = ()) 
         pressure=part("pressure", lambda: cpus.read_pressure(root, mount.folder), {}),
         swapped_kib=part("swapped memory", lambda: cpus.read_swapped(root, [each.pid for each in snapshot.guests]), {}),
         storage=part("storage", lambda: settings.read_storage(folders), ()),
-        balancers=part("irqbalance", lambda: settings.read_balancers(root, snapshot.processes), ()),
+        balancers=part("irqbalance", lambda: irqbalance.read_irqbalance(root, snapshot.processes), ()),
         weights=part("weights", lambda: settings.read_weights(mount.folder, units), {})
         if mount.version == "v2"
         else {},

@@ -1,4 +1,4 @@
-"""Small settings of /proc/sys and /sys, irqbalance as it runs, weights of cgroups, and the room of a folder."""
+"""Small settings of /proc/sys and /sys, weights of cgroups, and the room of a folder."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -6,10 +6,6 @@ from itertools import chain
 from pathlib import Path
 
 from pinner.host import files
-from pinner.model.cpuset import CpuSet
-from pinner.model.errors import Invalid
-from pinner.model.interrupts import Balancer
-from pinner.model.process import Process
 from pinner.model.reading import Storage
 
 SETTINGS = (
@@ -35,9 +31,6 @@ SETTINGS = (
     "sys/module/kvm/parameters/halt_poll_ns",
 )
 """The files that are read, if they are there."""
-_ENVIRONMENT = 64 * 1024
-_BANNED = b"IRQBALANCE_BANNED_CPULIST="
-_BANNED_MASK = b"IRQBALANCE_BANNED_CPUS="
 _WEIGHTS = 1024
 """The most guests whose weights are read."""
 
@@ -46,30 +39,6 @@ def read_settings(root: Path) -> Mapping[str, str]:
     """The content of the files that the host has, by path."""
     found = {path: files.text(root / path) for path in SETTINGS}
     return {path: text for path, text in found.items() if text is not None}
-
-
-def read_balancers(root: Path, processes: Iterable[Process]) -> tuple[Balancer, ...]:
-    """Each irqbalance that runs, with the CPUs that its environment bans."""
-    return tuple(
-        Balancer(process.pid, process.command.partition(" ")[2], _banned(root, process.pid))
-        for process in processes
-        if process.name == "irqbalance"
-    )
-
-
-def _banned(root: Path, pid: int) -> CpuSet | None:
-    """The CPUs of IRQBALANCE_BANNED_CPULIST (since 1.8.0) or of the older mask; None where it cannot be read."""
-    try:
-        data = files.read_start(f"{root}/proc/{pid}/environ", _ENVIRONMENT)
-        for variable in data.split(b"\0"):
-            if variable.startswith(_BANNED):
-                return CpuSet.parse(files.decode(variable.removeprefix(_BANNED)))
-            if variable.startswith(_BANNED_MASK):
-                mask = int(variable.removeprefix(_BANNED_MASK).replace(b",", b""), 16)
-                return CpuSet.of(cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1)
-    except (OSError, ValueError, Invalid):
-        return None
-    return CpuSet()
 
 
 def read_weights(mount: Path, units: Iterable[str]) -> Mapping[str, int]:

@@ -81,6 +81,7 @@ class _Reader:
         self._online = snapshot.topology.online
         self._placed = {each.target.key: each for each in placed}
         self._owners = {each.target.owner for each in placed if each.target.kind != "process"}
+        self._kinds = {each.target.kind for each in placed}
         self._managed = managed_processes(snapshot, placement) if placement else frozenset()
         self._named = request.processes
 
@@ -97,12 +98,16 @@ class _Reader:
             match change:
                 case AffinityChange():
                     return self._affinity_since(placed, change)
+                case StateChange() if target.kind in ("rps", "irqbalance"):
+                    return "unknown"  # their CPUs after the plan depend on those that they have now
                 case StateChange():
                     return self._since(placed, cpus_of(change.after)) or "unknown"
                 case _:
                     assert_never(change)
         if target.kind == "process":
             return "restarted" if (int(target.owner), target.part) in self._managed else self._first(target)
+        if target.kind == "irqbalance" and target.kind in self._kinds:
+            return "restarted"
         if target.kind in ("vcpu", "iothread") and target.owner in self._owners:
             return "hotplug"
         return "thread" if target.kind == "vhost" and target.owner in self._owners else "arrived"

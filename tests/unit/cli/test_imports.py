@@ -48,6 +48,7 @@ OWN = (
     "nova",
     "planning.coalescing",
     "planning.governors",
+    "planning.irqbalance",
     "planning.irqs",
     "planning.packing.optimal",
     "planning.packing.solver",

@@ -18,7 +18,7 @@ from pinner.model.errors import Invalid, Refused
 from pinner.model.fixes import FIXES
 from pinner.model.frequency import FrequencyDomain
 from pinner.model.governor import Governor
-from pinner.model.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.nova import NovaConf
 from pinner.model.reading import Coalescing, HostReading, HostSample, Irq, RxQueue
 from pinner.model.request import Request
@@ -36,6 +36,7 @@ CASES = {**NETWORK, **CPUS, **HOSTS}
 DEFAULTS = {"net.core.netdev_budget": 300, "net.core.netdev_max_backlog": 1000, "vm.swappiness": 60}
 IRQS = (DeviceIrq(40, "ens1-0", CARD, cpus("10")), DeviceIrq(41, "ens1-1", CARD, cpus("3")))
 HASTY = RxCoalescing("ens1", 2, 0, 0, is_adaptive=False, rate=90_000.0)
+BALANCER = Balancer(812, "--foreground", cpus(""), 7, told=cpus(""))
 RING = RxRing("ens1", 2, 512, 4096, has_dropped=True)
 QUEUE = RpsQueue("ens1", 2, 0, cpus("8-15"))
 DOMAINS = tuple(FrequencyDomain(cpu, cpus(f"{cpu}-{cpu + 1}"), Governor("powersave")) for cpu in range(0, 16, 2))
@@ -47,7 +48,7 @@ def host(irqs=IRQS, queue=QUEUE, domains=DOMAINS, **sysctls):
     busy = hosts.process(500, 50.0, "0-15", name="daemon")
     found = {**DEFAULTS, **{key.replace("__", "."): value for key, value in sysctls.items()}}
     settings = {"irqs": DeviceIrqs(irqs), "rps": (queue,), "sysctls": found, "rings": (RING,)}
-    settings |= {"governors": domains, "coalescing": (HASTY,)}
+    settings |= {"governors": domains, "coalescing": (HASTY,), "irqbalance": (BALANCER,)}
     return hosts.snapshot(with_governors(topology(), domains), [GUEST], [busy], **settings)
 
 
@@ -67,6 +68,8 @@ def after(taken, made):
     sysctls = {key: given.get(SYSCTLS[key].target.key, Number(value)).value for key, value in taken.sysctls.items()}
     domains = tuple(replace(each, governor=given.get(each.target.key, each.governor)) for each in taken.governors)
     settings = {"irqs": replace(taken.irqs, irqs=irqs), "rps": rps, "sysctls": sysctls, "governors": domains}
+    told = tuple(replace(each, told=given.get(each.target.key, each.told)) for each in taken.irqbalance)
+    settings["irqbalance"] = told
     return replace(taken, topology=with_governors(taken.topology, domains), **settings)
 
 
@@ -76,7 +79,7 @@ def read(taken):
         Irq(irq.number, irq.name, irq.device, irq.cpus, irq.cpus, {irq.cpus.lowest: 5}) for irq in taken.irqs.irqs
     )
     card = nic(rx_queues=(RxQueue(taken.rps[0].cpus, 0),))
-    return HostReading(taken, (HostSample(irqs=irqs, nics=(card,)),))
+    return HostReading(taken, (HostSample(irqs=irqs, nics=(card,), balancers=taken.irqbalance),))
 
 
 def codes(taken):
@@ -90,6 +93,7 @@ def codes(taken):
         ("irq-off-node", "irq"),
         ("rps-on-guest-cpus", "rps"),
         ("cpu-slow-governor", "governor"),
+        ("irqbalance-unbanned", "irqbalance"),
     ],
 )
 def test_a_plan_cures_the_finding_and_moves_nothing_else(code, kind):

@@ -7,13 +7,14 @@ import pytest
 from support.hosts import cpus, process, snapshot
 from support.readings import counted, host, nic, placed
 
+from pinner.host.irqbalance import read_balancers
 from pinner.host.reading import captured
 from pinner.host.reading.cpus import read_idle, read_pressure, read_swapped, read_times
 from pinner.host.reading.irqs import parse_interrupts, read_irqs
 from pinner.host.reading.network import read_counters, read_sockets, read_softnet
 from pinner.host.reading.nics import read_nics
 from pinner.host.reading.sampler import read_sample, take_reading
-from pinner.host.reading.settings import read_balancers, read_settings, read_storage, read_weights
+from pinner.host.reading.settings import read_settings, read_storage, read_weights
 from pinner.model.coalescing import RxCoalescing
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid

@@ -1,0 +1,160 @@
+"""The banned CPUs of irqbalance as changes of a plan, on a made-up host."""
+
+from dataclasses import replace
+
+import pytest
+from support import hosts
+from support.hosts import cpus
+from support.readings import placed, reading
+
+from pinner import codec
+from pinner.model.errors import Invalid, Refused
+from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
+from pinner.model.plan import Plan
+from pinner.model.reading import HostSample
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning import admission, planner
+from pinner.planning.placement.drift import drifts
+from pinner.planning.placement.process_matching import pruned
+from pinner.planning.placement.record import record
+from pinner.planning.plan_identity import identified
+from pinner.render import shell, text
+from pinner.service.findings import HostChecker
+
+WITH = Request(housekeeping="0-3", emulator="4-5", remedies=("irqbalance",))
+RUNNING = Balancer(812, "--foreground", cpus(""), 77, told=cpus("2"))
+
+
+def host(*running, **more):
+    """16 CPUs: 0-3 for the host, the others for guests."""
+    more.setdefault("irqs", DeviceIrqs((), running))
+    return hosts.snapshot(hosts.plain(16), [hosts.guest(1, 2, cpus("0-15"))], irqbalance=running, **more)
+
+
+def plan(taken, request=WITH):
+    return planner.plan(taken, codec.content_hash(taken), request)
+
+
+def changed(made):
+    return {str(each.target): str(each.after) for each in made.changes if each.target.kind == "irqbalance"}
+
+
+def after(taken, made):
+    given = {each.target.key: each.after for each in made.changes}
+    told = (replace(each, told=given.get(each.target.key, each.told)) for each in taken.irqbalance)
+    return replace(hosts.applied(taken, made), irqbalance=tuple(told))
+
+
+def test_irqbalance_bans_the_cpus_of_guests_too_and_a_second_plan_changes_nothing():
+    taken = host(RUNNING)
+    made = plan(taken)
+    theirs = made.roles.vcpu | made.roles.emulator
+    assert changed(made) == {"irqbalance (812)": str(theirs | cpus("2"))}
+    assert plan(after(taken, made)).changes == ()
+    assert codec.load(Plan, codec.dump(made)) == made
+    assert codec.load(Snapshot, codec.dump(taken)) == taken
+
+
+def test_the_change_comes_after_those_of_interrupts_which_irqbalance_would_move_meanwhile():
+    queues = tuple(DeviceIrq(24 + n, f"ens1-rx-{n}", "0000:3b:00.0", cpus("9")) for n in range(2))
+    taken = host(RUNNING, irqs=DeviceIrqs(queues, (RUNNING,)))
+    made = plan(taken, replace(WITH, remedies=("irqs", "irqbalance")))
+    assert [each.target.kind for each in made.changes][:3] == ["irq", "irq", "irqbalance"]
+
+
+def test_the_commands_and_the_texts_say_so():
+    made = plan(host(RUNNING))
+    script = shell.render(made)
+    assert "\nprintf 'settings cpus 2,4-15' | socat - UNIX-CONNECT:/run/irqbalance/irqbalance812.sock\n" in script
+    assert "\n# printf 'settings cpus 2' | socat" in script
+    assert "irqbalance (812): 2 -> 2,4-15" in text.render(made)
+    none = replace(RUNNING, told=cpus(""))
+    assert "\n# printf 'settings cpus NULL' | socat" in shell.render(plan(host(none)))
+
+
+def test_an_irqbalance_that_does_not_tell_is_left_out_with_the_line_for_its_configuration():
+    made = plan(host(replace(RUNNING, told=None)))
+    assert changed(made) == {}
+    (left,) = [each for each in made.skipped if each.target.kind == "irqbalance"]
+    assert "set IRQBALANCE_BANNED_CPULIST in its configuration" in left.why
+
+
+def test_some_cpu_is_left_for_interrupts():
+    made = plan(host(replace(RUNNING, told=cpus("0-3"))))
+    assert changed(made) == {}
+    assert [each.why for each in made.skipped if each.target.kind == "irqbalance"] == [
+        "no CPU would be left for interrupts"
+    ]
+
+
+def test_a_snapshot_without_irqbalance_is_a_clear_error_and_other_plans_are_what_they_were():
+    old = replace(host(RUNNING), irqbalance=None)
+    with pytest.raises(Invalid, match="with: 'irqbalance' is not valid"):
+        plan(old)
+    assert plan(host()).changes == plan(host(), replace(WITH, remedies=())).changes
+    assert planner.plan(old, "s", Request()) == planner.plan(host(RUNNING), "s", Request())
+    assert pruned(host(RUNNING), Request(), None).irqbalance is None
+    assert pruned(host(RUNNING), WITH, None).irqbalance == (RUNNING,)
+
+
+def test_a_restarted_irqbalance_has_forgotten_them_and_a_policy_sets_them_again():
+    taken = host(RUNNING)
+    made = plan(taken)
+    placement, now = record(made, taken, None), after(taken, made)
+    assert planner.plan_from_placement(now, "s2", WITH, placement).changes == ()
+    restarted = replace(now, irqbalance=(Balancer(900, "", cpus(""), 99, told=cpus("")),))
+    (drift,) = drifts(planner.plan_from_placement(restarted, "s2", WITH, placement), placement, restarted)
+    assert (str(drift.target), drift.cause, tuple(map(str, drift.states))) == (
+        "irqbalance (900)",
+        "restarted",
+        ("", "4-15"),
+    )
+    other = replace(now, irqbalance=(replace(RUNNING, told=cpus("1")),))
+    (drift,) = drifts(planner.plan_from_placement(other, "s2", WITH, placement), placement, other)
+    assert (drift.cause, tuple(map(str, drift.states))) == ("unknown", ("1", "1,4-15"))
+
+
+def test_what_it_says_counts_more_than_its_environment():
+    """In the warning of a plan with interrupts, and in the check."""
+    for told, banned, is_open in (("4-15", "", False), ("", "4-15", True)):
+        balancer = replace(RUNNING, banned=cpus(banned), told=cpus(told))
+        made = plan(host(balancer), replace(WITH, remedies=("irqs",)))
+        assert any("irqbalance (812)" in each for each in made.warnings) is is_open
+        made = plan(host(balancer), replace(WITH, remedies=("irqs", "irqbalance")))
+        assert not any("irqbalance (812)" in each for each in made.warnings)
+        seen = reading(HostSample(balancers=(balancer,)), guests=[placed("4-7", "4-7")])
+        found = [each for each in HostChecker().check(seen).findings if each.code == "irqbalance-unbanned"]
+        assert [each.is_fixable for each in found] == [True] * is_open
+    silent = reading(HostSample(balancers=(replace(RUNNING, told=None),)), guests=[placed("4-7", "4-7")])
+    (found,) = [each for each in HostChecker().check(silent).findings if each.code == "irqbalance-unbanned"]
+    assert not found.is_fixable
+
+
+def permit(made, taken):
+    known, ended = identified(made, taken)
+    admission.require_permitted(known, taken, admission.Past(), migrate_memory=False)
+    return ended
+
+
+def test_the_agent_admits_the_planners_changes_and_skips_an_irqbalance_that_has_ended():
+    made = plan(host(RUNNING))
+    assert permit(made, host(RUNNING)) == frozenset()
+    assert {str(target) for target in permit(made, host(replace(RUNNING, started=78)))} == {"irqbalance (812)"}
+
+
+@pytest.mark.parametrize(
+    ("before", "banned", "request_", "why"),
+    [
+        ("2", "2,4-15", Request(), "does not ask for the banned CPUs of irqbalance"),
+        ("2", "4-15", WITH, "CPUs 2 were banned before, and a plan only adds CPUs"),
+        ("2", "1-2,4-15", WITH, "CPUs 1 are not for guests"),
+        ("0-3", "0-15", WITH, "no CPU would be left for interrupts"),
+    ],
+)
+def test_the_agent_refuses_other_changes(before, banned, request_, why):
+    made = plan(host(RUNNING))
+    (change,) = [each for each in made.changes if each.target.kind == "irqbalance"]
+    forged = replace(change, before=cpus(before), after=cpus(banned))
+    with pytest.raises(Refused, match=why):
+        permit(replace(made, changes=(forged,), request=request_), host(RUNNING))
