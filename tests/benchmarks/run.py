@@ -20,6 +20,7 @@ BENCHMARKS = (
     "packing",
     "churn",
     "serialisation",
+    "check",
     "years",
     "apply",
     "reconcile_latency",
