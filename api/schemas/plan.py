@@ -122,7 +122,8 @@ class PlanParameters(Input):
             "each with one fixed value; a better value stays. rings: the receive rings of cards that have dropped "
             "packets, as large as the driver allows. governors: the frequency governors of the CPUs of vCPUs, which "
             "become performance where they lower the frequency. coalescing: cards with many packets and an interrupt "
-            "for each of them gather packets for some time. irqbalance: it sends no interrupts to the CPUs of guests.",
+            "for each of them gather packets for some time. irqbalance: it sends no interrupts to the CPUs of guests. "
+            "queues: cards that use one of several queues get one for each CPU of their node.",
         ),
     ] = _DEFAULT.remedies
 

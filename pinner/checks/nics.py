@@ -6,6 +6,7 @@ from shlex import quote
 from pinner.checks.common import command, each, growth, nic_pairs, rate
 from pinner.model.check import Evidence, Found, HostCheck, Subject
 from pinner.model.coalescing import GATHERING_US, MANY_INTERRUPTS
+from pinner.model.queues import fitting_queues
 from pinner.model.reading import HostReading, Nic
 from pinner.model.rings import NO_ROOM
 
@@ -80,17 +81,19 @@ def _more(nic: Nic) -> int:
 
 
 def _one_queue(reading: HostReading) -> Iterator[Found]:
-    online = len(reading.snapshot.topology.online)
+    topology = reading.snapshot.topology
     for nic in reading.now.nics:
         channels = nic.channels
-        if nic.is_up and channels and channels.combined == 1 and (wanted := min(channels.combined_max, online)) > 1:
+        if not nic.is_up or channels is None or channels.combined != 1:
+            continue
+        if (wanted := fitting_queues(nic.name, channels.combined_max, topology)) > 1:
             yield Found(
                 Subject("nic", nic.name),
                 f"{nic.name} uses one of {channels.combined_max} queues, so one CPU handles all its packets",
                 (
                     Evidence("queues", 1),
                     Evidence("queues maximum", channels.combined_max),
-                    Evidence("online CPUs", online),
+                    Evidence("online CPUs", len(topology.online)),
                 ),
                 (command(f"ethtool -L {quote(nic.name)} combined {wanted}"),),
             )

@@ -39,6 +39,7 @@ def part(targets: Iterable["Target"]) -> str:
             | "governor"
             | "coalescing"
             | "irqbalance"
+            | "queues"
         ):
             return first.kind
         case "vhost":

@@ -40,6 +40,11 @@ def counter(name: str, statistic: str) -> int | None:
     return files.number(FOLDER / name / "statistics" / statistic)
 
 
+def is_up(name: str) -> bool:
+    """Whether the interface is up, or may be: some drivers do not tell."""
+    return files.text(FOLDER / name / "operstate") in (None, "up", "unknown")
+
+
 def ask(name: str, command: int, values: tuple[int, ...]) -> tuple[int, ...]:
     """The values, 32 bits each, of the request's structure after its command, once the driver has answered. Raises
     OSError."""

@@ -16,6 +16,7 @@ from pinner.host.immovable import classify
 from pinner.host.interrupts import read_device_irqs
 from pinner.host.irqbalance import read_irqbalance
 from pinner.host.kernel import boot_id
+from pinner.host.queues import read_queues
 from pinner.host.reservations import NO_OWNERS, AffinityOwners, with_reservations
 from pinner.host.rings import read_rings
 from pinner.host.rps import read_rps
@@ -117,6 +118,7 @@ def take_snapshot(
         governors=read_governors(root) if "governor" in settings else None,
         coalescing=read_coalescing(root, packets, clock() - began) if "coalescing" in settings else None,
         irqbalance=read_irqbalance(root, processes) if "irqbalance" in settings else None,
+        queues=read_queues(root) if "queues" in settings else None,
     )
 
 

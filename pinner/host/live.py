@@ -73,7 +73,7 @@ class LiveHost:
             match target.kind, target.part:
                 case "process", int(started):
                     return self._process(target, started)
-                case "workqueue" | "sysctl" | "ring" | "coalescing", None:
+                case "workqueue" | "sysctl" | "ring" | "coalescing" | "queues", None:
                     return ()
                 case "irq" | "rps" | "governor" | "irqbalance", int():
                     return ()

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import assert_never
 
-from pinner.host import cgroups, coalescing, governors, interrupts, irqbalance, rings, rps, sysctls
+from pinner.host import cgroups, coalescing, governors, interrupts, irqbalance, queues, rings, rps, sysctls
 from pinner.model.change import Number, PartitionState, State, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.governor import Governor
@@ -26,6 +26,8 @@ def state_of(root: Path, target: Target) -> State:
             return coalescing.usecs_of(target)
         case "governor":
             return governors.governor_of(root, target)
+        case "queues":
+            return queues.count_of(target)
         case "irqbalance":
             return irqbalance.banned_cpus(target)
     return cgroups.partition(root, target.owner)
@@ -44,13 +46,21 @@ def set_state(root: Path, target: Target, state: State) -> None:
             cgroups.set_unbound(root, state)
         case PartitionState():
             cgroups.set_partition(root, target.owner, state, cgroups.allow)
-        case Number() if target.kind == "ring":
-            rings.set_size(target, state)
-        case Number() if target.kind == "coalescing":
-            coalescing.set_usecs(target, state)
         case Number():
-            sysctls.set_value(root, target, state)
+            _set_number(root, target, state)
         case Governor():
             governors.set_governor(root, target, state)
         case _:
             assert_never(state)
+
+
+def _set_number(root: Path, target: Target, number: Number) -> None:
+    match target.kind:
+        case "ring":
+            rings.set_size(target, number)
+        case "coalescing":
+            coalescing.set_usecs(target, number)
+        case "queues":
+            queues.set_count(target, number)
+        case _:
+            sysctls.set_value(root, target, number)

@@ -23,6 +23,7 @@ TargetKind = Literal[
     "governor",
     "coalescing",
     "irqbalance",
+    "queues",
     "guest",
     "metadata",
 ]
@@ -31,7 +32,7 @@ PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """The parts of a guest that libvirt can pin. libvirt stores their pins in the guest's definition, where a part
 keeps its number after a restart. libvirt cannot pin vhost threads and memory."""
 
-SETTINGS: tuple[TargetKind, ...] = ("irq", "rps", "sysctl", "ring", "governor", "coalescing", "irqbalance")
+SETTINGS: tuple[TargetKind, ...] = ("irq", "rps", "sysctl", "ring", "governor", "coalescing", "irqbalance", "queues")
 """The targets that are settings of the host. No other change depends on a setting: where the kernel refuses one, a run
 makes all its other changes, those of partitions, too. Processes are no settings: a process that keeps its CPUs would
 lose them to a partition."""
@@ -66,14 +67,15 @@ class Target:
     governor  CPUs         number of a policy  /sys/devices/system/cpu/cpufreq/policyNUMBER/scaling_governor
     coalescing name, index None                the kernel's request ETHTOOL_SCOALESCE
     irqbalance process id  start time          irqbalance's socket: settings cpus
+    queues    name, index  None                the kernel's request ETHTOOL_SCHANNELS
     metadata  guest uuid   None                virDomainSetMetadata: the pins that are pinner's
     guest     guest uuid   None                nothing: a plan leaves the guest out
 
     Work queues, partitions, interrupts, the receive queues of interfaces (rps), sysctls, rings, governors, the
-    coalescing of cards and irqbalance have a State instead of threads. The kernel reuses the numbers of interrupts, so
-    the PCI address of the device and the driver's name are part of the identity. The index of an interface is part of
-    the identity, because another one may get its name. The CPUs of a governor are those that have one frequency. The
-    state of irqbalance is the CPUs to which it sends no interrupts.
+    coalescing and the queues of cards, and irqbalance have a State instead of threads. The kernel reuses the numbers of
+    interrupts, so the PCI address of the device and the driver's name are part of the identity. The index of an
+    interface is part of the identity, because another one may get its name. The CPUs of a governor are those that have
+    one frequency. The state of irqbalance is the CPUs to which it sends no interrupts.
     """
 
     kind: TargetKind
@@ -102,7 +104,7 @@ class Target:
                 return f"governor of CPUs {self.name}"
             case "irqbalance":
                 return f"irqbalance ({self.owner})"
-            case "workqueue" | "partition" | "guest" | "sysctl" | "ring" | "coalescing":
+            case "workqueue" | "partition" | "guest" | "sysctl" | "ring" | "coalescing" | "queues":
                 return f"{self.kind} {self.name}"
             case "emulator" | "memory" | "metadata":
                 return f"guest {self.name} {self.kind}"
@@ -203,8 +205,8 @@ class Number:
 
 
 State = PartitionState | Number | Governor | CpuSet
-"""The state of a target without threads: a PartitionState for a partition, a Number for a sysctl, ring or
-coalescing, a Governor for a frequency domain, CPUs for all others.
+"""The state of a target without threads: a PartitionState for a partition, a Number for a sysctl, ring,
+coalescing or queues, a Governor for a frequency domain, CPUs for all others.
 
 CpuSet is the last one: its JSON is a string, and pydantic could write each of the other values as a string, too.
 """

@@ -5,12 +5,12 @@ from typing import Literal
 
 from pinner.model.sysctls import SYSCTLS
 
-Remedy = Literal["irqs", "rps", "sysctls", "rings", "governors", "coalescing", "irqbalance"]
+Remedy = Literal["irqs", "rps", "sysctls", "rings", "governors", "coalescing", "irqbalance", "queues"]
 """A setting of the host that a plan may change besides the CPUs of threads: irqs = the affinities of interrupts; rps =
 the CPUs that process received packets; sysctls = the kernel's settings of model/sysctls.py; rings = the
 sizes of receive rings; governors = the frequency governors of the CPUs of vCPUs;
 coalescing = how long cards gather packets for one interrupt; irqbalance = the
-CPUs to which irqbalance sends no interrupts."""
+CPUs to which irqbalance sends no interrupts; queues = the numbers of queues of cards."""
 
 FIXES: Mapping[str, Remedy] = {
     "cpu-slow-governor": "governors",
@@ -18,6 +18,7 @@ FIXES: Mapping[str, Remedy] = {
     "irq-on-guest-cpus": "irqs",
     "irqbalance-unbanned": "irqbalance",
     "nic-no-coalescing": "coalescing",
+    "nic-single-queue": "queues",
     "nic-small-ring": "rings",
     "rps-on-guest-cpus": "rps",
     **{code: "sysctls" for rule in SYSCTLS.values() for code in rule.codes},

@@ -28,6 +28,7 @@ def group_of(target: Target) -> Group:
             | "governor"
             | "coalescing"
             | "irqbalance"
+            | "queues"
         ):
             return target.key
         case "emulator" | "vcpu" | "iothread" | "vhost" | "memory" | "guest" | "metadata":

@@ -29,6 +29,7 @@ RINGS: Remedy = "rings"
 GOVERNORS: Remedy = "governors"
 COALESCING: Remedy = "coalescing"
 IRQBALANCE: Remedy = "irqbalance"
+QUEUES: Remedy = "queues"
 
 
 @dataclass(frozen=True, slots=True)

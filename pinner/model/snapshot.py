@@ -14,6 +14,7 @@ from pinner.model.interrupts import Balancer, DeviceIrqs
 from pinner.model.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
 from pinner.model.ovs import OvsDpdk
 from pinner.model.process import Process
+from pinner.model.queues import CardQueues
 from pinner.model.rings import RxRing
 from pinner.model.rps import RpsQueue
 from pinner.model.topology import Topology
@@ -86,6 +87,8 @@ class Snapshot:
         default=None, metadata={"exclude_if": lambda irqbalance: irqbalance is None}
     )
     """irqbalance, with the CPUs that it bans now; null where that was not read."""
+    queues: tuple[CardQueues, ...] | None = field(default=None, metadata={"exclude_if": lambda queues: queues is None})
+    """The queues of cards; null where they were not read."""
 
     def running_guest(self, name: str) -> Guest:
         """The active guest with this name or UUID. Raises Invalid for one that is shut off, NotFound without one."""

@@ -9,10 +9,18 @@ from pinner.model.outcome import Judgement
 from pinner.model.request import Request
 
 ChangeKind = Literal[
-    "guests", "processes", "interrupts", "receive queues", "sysctls", "rings", "governors", "coalescing", "host"
+    "guests",
+    "processes",
+    "interrupts",
+    "receive queues",
+    "sysctls",
+    "rings",
+    "governors",
+    "coalescing",
+    "host",
 ]
-"""What a plan changes: the CPUs of guests, of processes, of interrupts or of receive queues, sysctls, rings of
-cards, frequency governors, the coalescing of cards, or the host itself (partitions and work queues)."""
+"""What a plan changes: the CPUs of guests, of processes, of interrupts or of receive queues, sysctls, rings or
+queues of cards, frequency governors, the coalescing of cards, or the host itself (partitions and work queues)."""
 
 KEEPING: tuple[Judgement, ...] = ("better", "no matter", "inconclusive")
 """The verdicts after which a policy makes such changes without a probe. After ``worse`` the policy no longer enforces;
@@ -50,7 +58,7 @@ def change_kind(target: Target) -> ChangeKind:
             return "receive queues"
         case "sysctl":
             return "sysctls"
-        case "ring":
+        case "ring" | "queues":
             return "rings"
         case "governor":
             return "governors"

@@ -13,6 +13,7 @@ _ORDER: dict[TargetKind, int] = {
     "governor": 0,
     "coalescing": 0,
     "irqbalance": 0,
+    "queues": 0,
     "process": 0,
     "emulator": 1,
     "vhost": 1,

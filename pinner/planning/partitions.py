@@ -1,11 +1,11 @@
 """The states of targets without threads, from cgroup v2 partitions to settings of cards, and the commands that change
 them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from shlex import quote
 from typing import assert_never
 
-from pinner.model.change import Number, PartitionState, State, Target
+from pinner.model.change import Number, PartitionState, State, Target, TargetKind
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.governor import Governor
 from pinner.model.request import Request
@@ -15,6 +15,12 @@ from pinner.model.sysctls import SYSCTLS
 WORK = Target("workqueue", "", None, "unbound kernel work")
 _MOUNT = "/sys/fs/cgroup"
 _POSSIBLE = "/sys/devices/system/cpu/possible"
+_ETHTOOL: Mapping[TargetKind, tuple[str, str]] = {
+    "ring": ("-G", "rx"),
+    "coalescing": ("-C", "rx-usecs"),
+    "queues": ("-L", "combined"),
+}
+"""The option of ethtool and the name of the setting, by the kind of a target that belongs to a card."""
 _WORKQUEUE = "/sys/devices/virtual/workqueue/cpumask"
 
 
@@ -33,8 +39,9 @@ def settings(snapshot: Snapshot) -> dict[Target, State]:
     governors = {domain.target: domain.governor for domain in snapshot.governors or ()}
     coalescing = {card.target: Number(card.usecs) for card in snapshot.coalescing or ()}
     balancers = {each.target: each.told for each in snapshot.irqbalance or () if each.told is not None}
+    queues = {card.target: Number(card.count) for card in snapshot.queues or ()}
     work: dict[Target, State] = {WORK: unbound} if unbound else {}
-    return found | work | irqs | rps | sysctls | rings | governors | coalescing | balancers
+    return found | work | irqs | rps | sysctls | rings | governors | coalescing | balancers | queues
 
 
 def cgroup_target(path: str) -> Target:
@@ -65,10 +72,9 @@ def commands(target: Target, state: State) -> Iterator[str]:
             yield f"echo {state.mask()} > {_WORKQUEUE}"
         case PartitionState():
             yield from _partition_commands(target, state)
-        case Number() if target.kind == "ring":
-            yield f"ethtool -G {quote(target.name)} rx {state}"
-        case Number() if target.kind == "coalescing":
-            yield f"ethtool -C {quote(target.name)} rx-usecs {state}"
+        case Number() if target.kind in _ETHTOOL:
+            option, what = _ETHTOOL[target.kind]
+            yield f"ethtool {option} {quote(target.name)} {what} {state}"
         case Number():
             yield f"sysctl -w {quote(target.owner)}={state}"
         case Governor():

@@ -35,6 +35,7 @@ _WITH_STATE: tuple[TargetKind, ...] = (
     "governor",
     "coalescing",
     "irqbalance",
+    "queues",
 )
 
 

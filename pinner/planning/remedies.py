@@ -10,9 +10,9 @@ from pinner.model.change import StateChange, TargetKind
 from pinner.model.errors import Invalid
 from pinner.model.fixes import Remedy
 from pinner.model.plan import Plan
-from pinner.model.request import COALESCING, GOVERNORS, IRQBALANCE, IRQS, RINGS, RPS, SYSCTLS
+from pinner.model.request import COALESCING, GOVERNORS, IRQBALANCE, IRQS, QUEUES, RINGS, RPS, SYSCTLS
 from pinner.model.snapshot import Snapshot
-from pinner.planning import coalescing, governors, irqbalance, irqs, rings, rps, sysctls
+from pinner.planning import coalescing, governors, irqbalance, irqs, queues, rings, rps, sysctls
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 from pinner.planning.diff import changes
@@ -93,6 +93,14 @@ _KINDS: Mapping[TargetKind, _Kind] = {
         lambda snapshot: snapshot.coalescing is not None,
         coalescing.additions,
         coalescing.objection,
+    ),
+    "queues": _Kind(
+        QUEUES,
+        "queues of cards",
+        "a host whose queues of cards are known; this snapshot does not have them, so take a new one",
+        lambda snapshot: snapshot.queues is not None,
+        queues.additions,
+        queues.objection,
     ),
 }
 """The kinds of remedies by the kind of their targets, each before the kinds that a plan makes earlier."""

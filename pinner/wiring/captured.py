@@ -50,6 +50,7 @@ def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
             rps=taken.rps or captured.captured_rps(root),
             rings=captured.captured_rings(root),
             coalescing=captured.captured_coalescing(root),
+            queues=captured.captured_queues(root),
             irqbalance=captured.captured_irqbalance(root),
             sysctls=taken.sysctls or captured.captured_sysctls(root),
         )

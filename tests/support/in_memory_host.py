@@ -114,7 +114,17 @@ class InMemoryHost:
         self.before_read(target)
         if target.kind == "partition":
             return tuple(thread for threads in self.threads.values() for thread in threads)
-        if target.kind in ("workqueue", "irq", "rps", "sysctl", "ring", "governor", "coalescing", "irqbalance"):
+        if target.kind in (
+            "workqueue",
+            "irq",
+            "rps",
+            "sysctl",
+            "ring",
+            "governor",
+            "coalescing",
+            "irqbalance",
+            "queues",
+        ):
             return ()
         if not self.threads.get(target):
             raise Gone(str(target))

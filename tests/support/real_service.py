@@ -38,6 +38,7 @@ def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, In
         governors=(),
         coalescing=(),
         irqbalance=(),
+        queues=(),
         sysctls={"vm.swappiness": 60},
     )
     agent = InMemoryAgent(folder / "agent", host, wiring.now)

@@ -11,6 +11,7 @@ from pinner.host.reading.sampler import take_reading
 from pinner.model.coalescing import RxCoalescing
 from pinner.model.errors import Invalid
 from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
+from pinner.model.queues import CardQueues
 from pinner.model.reading import HostReading, HostSample, Nic, SavedSamples
 from pinner.model.rings import NO_ROOM, RxRing
 from pinner.model.rps import RpsQueue
@@ -91,6 +92,19 @@ def captured_rings(root: Path) -> tuple[RxRing, ...] | None:
         RxRing(nic.name, 0, nic.rings.rx, nic.rings.rx_max, any(nic.statistics.get(name) for name in NO_ROOM))
         for nic in saved.samples[-1].nics
         if nic.device and nic.rings is not None
+    )
+
+
+def captured_queues(root: Path) -> tuple[CardQueues, ...] | None:
+    """The queues of the cards of a captured machine, from its last sample; None where it was captured without samples.
+    Their interfaces have no known index. Raises Invalid."""
+    saved = samples(root)
+    if saved is None or not saved.samples:
+        return None
+    return tuple(
+        CardQueues(nic.name, 0, nic.channels.combined, nic.channels.combined_max, nic.is_up)
+        for nic in saved.samples[-1].nics
+        if nic.device and nic.channels is not None
     )
 
 

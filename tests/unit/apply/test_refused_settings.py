@@ -12,6 +12,7 @@ from pinner.model.errors import ApplyFailed
 from pinner.model.frequency import FAST, FrequencyDomain
 from pinner.model.governor import Governor
 from pinner.model.interrupts import DeviceIrq
+from pinner.model.queues import CardQueues
 from pinner.model.rings import RxRing
 from pinner.model.rps import RpsQueue
 from pinner.model.sysctls import SYSCTLS
@@ -23,6 +24,7 @@ SETTINGS = {
     "ring": (RxRing("ens1", 2, 512, 4096, has_dropped=True).target, Number(512), Number(4096)),
     "sysctl": (SYSCTLS["vm.swappiness"].target, Number(60), Number(1)),
     "coalescing": (RxCoalescing("ens1", 2, 0, 0, is_adaptive=False).target, Number(0), Number(50)),
+    "queues": (CardQueues("ens1", 2, 1, 8).target, Number(1), Number(8)),
     "governor": (FrequencyDomain(4, cpus("4-7"), FAST).target, Governor("powersave"), FAST),
 }
 BEFORE = {SCOPE: MEMBER} | {target: before for target, before, _ in SETTINGS.values()}

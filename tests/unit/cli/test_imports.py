@@ -52,6 +52,7 @@ OWN = (
     "planning.irqs",
     "planning.packing.optimal",
     "planning.packing.solver",
+    "planning.queues",
     "planning.remedies",
     "planning.rings",
     "planning.rps",

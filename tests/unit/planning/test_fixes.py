@@ -20,6 +20,7 @@ from pinner.model.frequency import FrequencyDomain
 from pinner.model.governor import Governor
 from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.nova import NovaConf
+from pinner.model.queues import CardQueues
 from pinner.model.reading import Coalescing, HostReading, HostSample, Irq, RxQueue
 from pinner.model.request import Request
 from pinner.model.rings import RxRing
@@ -48,7 +49,12 @@ def host(irqs=IRQS, queue=QUEUE, domains=DOMAINS, **sysctls):
     busy = hosts.process(500, 50.0, "0-15", name="daemon")
     found = {**DEFAULTS, **{key.replace("__", "."): value for key, value in sysctls.items()}}
     settings = {"irqs": DeviceIrqs(irqs), "rps": (queue,), "sysctls": found, "rings": (RING,)}
-    settings |= {"governors": domains, "coalescing": (HASTY,), "irqbalance": (BALANCER,)}
+    settings |= {
+        "governors": domains,
+        "coalescing": (HASTY,),
+        "irqbalance": (BALANCER,),
+        "queues": (CardQueues("ens1", 2, 1, 8),),
+    }
     return hosts.snapshot(with_governors(topology(), domains), [GUEST], [busy], **settings)
 
 

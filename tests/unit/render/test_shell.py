@@ -154,6 +154,7 @@ EVIL = ("a'; touch ESCAPED; '", "x; touch ESCAPED", "$(touch ESCAPED)", "a\ntouc
         ("sysctl", Number(60), Number(1)),
         ("ring", Number(512), Number(4096)),
         ("coalescing", Number(0), Number(50)),
+        ("queues", Number(1), Number(8)),
         ("rps", cpus("0-7"), cpus("0")),
         ("partition", PartitionState("member", cpus("")), PartitionState("isolated", cpus("1"))),
     ],

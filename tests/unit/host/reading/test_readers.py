@@ -19,8 +19,10 @@ from pinner.model.coalescing import RxCoalescing
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.interrupts import Balancer, DeviceIrq
+from pinner.model.queues import CardQueues
 from pinner.model.reading import (
     Bridge,
+    Channels,
     Coalescing,
     HostSample,
     Irq,
@@ -303,6 +305,16 @@ def test_a_capture_has_the_receive_rings_of_its_last_sample(tmp_path):
         RxRing("ens1", 0, 512, 4096, has_dropped=True),
         RxRing("ens2", 0, 4096, 4096, has_dropped=False),
     )
+
+
+def test_a_capture_has_the_queues_of_its_cards_and_its_irqbalance(tmp_path):
+    assert captured.captured_queues(tmp_path) is captured.captured_irqbalance(tmp_path) is None
+    balancer = Balancer(812, "", CpuSet(), 7, told=cpus("4-7"))
+    cards = (replace(nic("ens1"), channels=Channels(1, 8, 0, 0, 0, 0)), nic("tap1", ""))
+    saved = SavedSamples((HostSample(nics=cards, balancers=(balancer,)),), 2.0)
+    (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
+    assert captured.captured_queues(tmp_path) == (CardQueues("ens1", 0, 1, 8),)
+    assert captured.captured_irqbalance(tmp_path) == (balancer,)
 
 
 def test_a_capture_has_the_coalescing_of_its_cards(tmp_path):

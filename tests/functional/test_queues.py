@@ -1,0 +1,36 @@
+"""The queues of cards of this machine: compared with ethtool's word. A number beyond the maximum changes nothing."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from pinner.host import cards, queues
+from pinner.model.change import Number
+from pinner.model.errors import ApplyFailed
+
+
+def read():
+    return queues.read_queues(cards.LIVE) or pytest.skip("needs a card that tells about its queues")
+
+
+def in_ethtool(name):
+    said = subprocess.run(["ethtool", "-l", name], capture_output=True, text=True, check=True).stdout
+    most, now = re.findall(r"^Combined:\s+(\S+)$", said, re.MULTILINE)
+    return tuple(int(each) if each.isdecimal() else 0 for each in (now, most))
+
+
+@pytest.mark.skipif(shutil.which("ethtool") is None, reason="needs ethtool")
+def test_the_queues_are_those_of_ethtool():
+    for card in read():
+        assert (card.count, card.most) == in_ethtool(card.interface)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_number_beyond_the_maximum_changes_nothing():
+    card = read()[0]
+    with pytest.raises(ApplyFailed, match=f"the driver allows 1 to {card.most}"):
+        queues.set_count(card.target, Number(card.most + 1))
+    assert queues.count_of(card.target) == Number(card.count)

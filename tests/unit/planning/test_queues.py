@@ -1,0 +1,130 @@
+"""The queues of cards as changes of a plan, on a made-up host."""
+
+from dataclasses import replace
+
+import pytest
+from support import hosts
+from support.hosts import cpus
+
+from pinner import codec
+from pinner.model.change import Number
+from pinner.model.errors import Invalid, Refused
+from pinner.model.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.plan import Plan
+from pinner.model.queues import CardQueues
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Device
+from pinner.planning import admission, planner
+from pinner.planning.placement.drift import drifts
+from pinner.planning.placement.process_matching import pruned
+from pinner.planning.placement.record import record
+from pinner.planning.plan_identity import identified
+from pinner.render import shell, text
+
+WITH = Request(remedies=("queues",))
+CARDS = (
+    CardQueues("ens1", 2, 1, 64),
+    CardQueues("ens2", 3, 1, 4),
+    CardQueues("ens3", 4, 2, 64),
+    CardQueues("ens4", 5, 1, 1),
+    CardQueues("ens5", 6, 0, 0),
+    CardQueues("ens6", 7, 1, 64, is_up=False),
+    CardQueues("ens7", 8, 1, 64),
+)
+NODES = (("ens1", 1), ("ens2", 0), ("ens7", None))
+
+
+def host(cards=CARDS):
+    """Two nodes of eight CPUs."""
+    devices = tuple(Device("net", name, node) for name, node in NODES)
+    return hosts.snapshot(hosts.plain(16, 2, devices=devices), [hosts.guest(1, 2, cpus("0-15"))], queues=cards)
+
+
+def plan(taken, request=WITH):
+    return planner.plan(taken, codec.content_hash(taken), request)
+
+
+def changed(made):
+    return {str(each.target): each.after.value for each in made.changes if each.target.kind == "queues"}
+
+
+def after(taken, made):
+    given = {each.target.key: each.after for each in made.changes}
+    moved = (replace(each, count=given.get(each.target.key, Number(each.count)).value) for each in taken.queues)
+    return replace(hosts.applied(taken, made), queues=tuple(moved))
+
+
+@pytest.mark.parametrize("request_", [WITH, Request(fix=("nic-single-queue",))], ids=["with", "fix"])
+def test_a_card_with_one_queue_gets_one_for_each_cpu_of_its_node_and_a_second_plan_changes_nothing(request_):
+    made = plan(host(), request_)
+    assert changed(made) == {"queues ens1": 8, "queues ens2": 4, "queues ens7": 16}
+    assert [each.partition(":")[0] for each in made.warnings if "restart the card" in each] == ["ens1", "ens2", "ens7"]
+    assert plan(after(host(), made), request_).changes == ()
+    assert codec.load(Plan, codec.dump(made)) == made
+    assert codec.load(Snapshot, codec.dump(host())) == host()
+
+
+def test_the_commands_and_the_texts_say_so():
+    made = plan(host())
+    script = shell.render(made)
+    assert "\nethtool -L ens1 combined 8\n" in script
+    assert "\n# ethtool -L ens1 combined 1\n" in script
+    assert "queues ens1: 1 -> 8 (a setting of the kernel; the card uses one of 64 queues" in text.render(made)
+
+
+def test_the_interrupts_of_the_former_queues_are_placed_after_the_card_has_its_new_ones():
+    taken = replace(host(), irqs=DeviceIrqs((DeviceIrq(24, "ens1-0", "0000:3b:00.0", cpus("0-15")),)))
+    made = plan(taken, Request(remedies=("irqs", "queues")))
+    kinds = [each.target.kind for each in made.changes]
+    assert kinds.index("irq") > kinds.index("queues")
+
+
+def test_a_snapshot_without_queues_is_a_clear_error_and_other_plans_are_what_they_were():
+    old = replace(host(), queues=None)
+    with pytest.raises(Invalid, match="with: 'queues' is not valid"):
+        plan(old)
+    assert planner.plan(old, "s", Request()) == planner.plan(host(), "s", Request())
+    assert pruned(host(), Request(), None).queues is None
+    assert pruned(host(), WITH, None).queues == CARDS
+
+
+def test_a_policy_puts_the_number_back_and_leaves_another_number_alone():
+    made = plan(host())
+    placement, now = record(made, host(), None), after(host(), made)
+    assert planner.plan_from_placement(now, "s2", WITH, placement).changes == ()
+    seen = replace(now, queues=(CARDS[0], *now.queues[1:]))
+    (drift,) = drifts(planner.plan_from_placement(seen, "s2", WITH, placement), placement, seen)
+    assert (str(drift.target), tuple(map(str, drift.states))) == ("queues ens1", ("1", "8"))
+    chosen = replace(now, queues=(replace(CARDS[0], count=6), *now.queues[1:]))
+    assert planner.plan_from_placement(chosen, "s2", WITH, placement).changes == ()
+
+
+def permit(made, taken):
+    known, ended = identified(made, taken)
+    admission.require_permitted(known, taken, admission.Past(), migrate_memory=False)
+    return ended
+
+
+def test_the_agent_admits_the_planners_changes_and_skips_a_card_that_is_another_now():
+    made = plan(host())
+    assert permit(made, host()) == frozenset()
+    other = host((replace(CARDS[0], index=9), *CARDS[1:]))
+    assert {str(target) for target in permit(made, other)} == {"queues ens1"}
+
+
+@pytest.mark.parametrize(
+    ("which", "before", "count", "request_", "why"),
+    [
+        (CARDS[0], 1, 8, Request(), "does not ask for queues of cards"),
+        (CARDS[0], 1, 64, WITH, "a plan gives it 8 queues, and no other number"),
+        (CARDS[0], 1, 0, WITH, "a plan gives it 8 queues, and no other number"),
+        (CARDS[2], 2, 8, WITH, "it uses 2 queues already"),
+    ],
+)
+def test_the_agent_refuses_other_changes(which, before, count, request_, why):
+    made = plan(host())
+    change = next(each for each in made.changes if each.target.kind == "queues")
+    forged = replace(change, target=which.target, before=Number(before), after=Number(count))
+    with pytest.raises(Refused, match=why):
+        permit(replace(made, changes=(forged,), request=request_), host())
