@@ -20,9 +20,11 @@ from support.readings import tap
 
 from pinner.host import qemu
 from pinner.host.inventory import take_snapshot
+from pinner.host.reading.cpus import read_times
 from pinner.host.reading.irqs import read_irqs
 from pinner.host.reading.network import read_counters, read_softnet
 from pinner.host.reading.sampler import take_reading
+from pinner.host.reading.settings import read_settings
 from pinner.model.check import CheckFinding
 from pinner.model.reading import HostReading, Nic
 from pinner.model.snapshot import Snapshot
@@ -94,6 +96,42 @@ def test_offloads_coalescing_and_counters_are_those_of_ethtool(cards):
             assert nic.coalescing.rx_usecs == (int(found[1]) if found else 0)
         names = {line.strip().rpartition(":")[0] for line in run("ethtool", "-S", nic.name).splitlines()}
         assert nic.driver.keys() <= names
+
+
+def test_interfaces_with_their_bridge_and_queues_are_those_of_ip(snapshot):
+    with ExitStack() as made:
+        for arguments in ("pnrbr0 type bridge mcast_querier 1", "pnrve0 numrxqueues 3 numtxqueues 2 type veth"):
+            run("ip", "link", "add", *arguments.split())
+            made.callback(run, "ip", "link", "del", arguments.split()[0])
+        run("ip", "link", "set", "pnrve0", "master", "pnrbr0", "txqueuelen", "77", "mtu", "1400")
+        nics = {nic.name: nic for nic in take_reading(ROOT, snapshot, 0.0).now.nics}
+        links = {link["ifname"]: link for link in json.loads(run("ip", "-d", "-json", "link"))}
+    for name in ("pnrbr0", "pnrve0"):
+        nic, link = nics[name], links[name]
+        assert (nic.mtu, nic.queue_length, nic.master) == (link["mtu"], link["txqlen"], link.get("master", ""))
+        assert (len(nic.rx_queues), len(nic.xps)) == (link["num_rx_queues"], link["num_tx_queues"])
+        assert nic.is_up == (link["operstate"] in ("UP", "UNKNOWN"))
+    told = links["pnrbr0"]["linkinfo"]["info_data"]
+    bridge = nics["pnrbr0"].bridge
+    assert bridge is not None
+    assert (bridge.is_snooping, bridge.is_querier) == (told["mcast_snooping"] == 1, told["mcast_querier"] == 1)
+
+
+def test_settings_are_those_of_sysctl():
+    found = {path: text for path, text in read_settings(ROOT).items() if path.startswith("proc/sys/")}
+    assert {"proc/sys/net/core/rmem_max", "proc/sys/vm/swappiness"} <= found.keys()
+    for path, text in found.items():
+        assert text.split() == run("sysctl", "-n", path.removeprefix("proc/sys/").replace("/", ".")).split()
+
+
+def test_the_delay_of_a_thread_is_that_of_the_kernel(snapshot):
+    tid = os.getpid()
+
+    def delay() -> int:
+        return int(Path(f"/proc/{tid}/schedstat").read_text().split()[1])
+
+    before, found, after = delay(), read_times(ROOT, (tid,))[tid], delay()
+    assert before <= found.wait_ns <= after
 
 
 def test_interrupts_are_those_of_the_kernels_table():
