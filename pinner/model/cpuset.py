@@ -7,7 +7,7 @@ Nova's exclusions (``0-7,^3``).
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import compress, count
 from typing import Any
 
@@ -25,6 +25,7 @@ _PART = re.compile(
 )
 _FEW = 8
 """Up to so many CPUs are faster to find one by one, as the threads of a core."""
+_ONE = ord("1")
 _FLAGS = bytes.maketrans(b"01", b"\0\1")
 """Binary digits as truth values."""
 _GRAMMAR = "a CPU list such as 0-3,8 or 0-15,^4"
@@ -43,12 +44,20 @@ class CpuSet:
     @classmethod
     def of(cls, ids: Iterable[int]) -> "CpuSet":
         """The set of these numbers. Raises Invalid for a number that no CPU can have."""
-        bits = 0
-        for cpu in ids:
-            if not 0 <= cpu < MAX_CPUS:
-                raise Invalid("cpus", cpu, f"CPU numbers from 0 to {MAX_CPUS - 1}")
-            bits |= 1 << cpu
-        return cls(bits)
+        if not (cpus := list(ids)):
+            return cls()
+        if wrong := [cpu for cpu in (min(cpus), max(cpus)) if not 0 <= cpu < MAX_CPUS]:
+            raise Invalid("cpus", wrong[0], f"CPU numbers from 0 to {MAX_CPUS - 1}")
+        digits = bytearray(b"0") * (max(cpus) + 1)
+        for cpu in cpus:
+            digits[~cpu] = _ONE
+        return cls(int(digits, 2))
+
+    @staticmethod
+    @cache
+    def one(cpu: int) -> "CpuSet":
+        """The set of this CPU alone. A host has few of them, and each is made once."""
+        return CpuSet(1 << cpu)
 
     @classmethod
     def parse(cls, text: str, field: str = "cpus") -> "CpuSet":

@@ -118,16 +118,22 @@ class AllocatableCpus:
         """How many cores these online CPUs are: a hardware thread of a core of two counts as half a core."""
         return round(sum(shape.worth(cpus) for shape in self.shapes), 6)
 
+    def core_worth(self, core: CpuSet) -> float:
+        """How many cores this core, or this part of one, is: ``cores_worth`` of it."""
+        return round(len(core) / len(self.cores[core.lowest]), 6)
+
     def cores_within(self, cpus: CpuSet) -> list[CpuSet]:
         """The parts of cores that lie within ``cpus`` (online ones), in order of their lowest CPU there."""
         return list(self.each_core_within(cpus))
 
     def each_core_within(self, cpus: CpuSet) -> Iterator[CpuSet]:
         """The same one after the other, for a caller that may need only the first."""
-        while cpus:
-            core = self.cores[cpus.lowest]
-            yield core if core <= cpus else core & cpus
-            cpus -= core
+        left = cpus.bits
+        while left:
+            core = self.cores[(left & -left).bit_length() - 1]
+            here = core.bits & left
+            yield core if here == core.bits else CpuSet(here)
+            left ^= here
 
     def count_cores(self, cpus: CpuSet) -> int:
         """How many cores have a CPU of ``cpus``."""

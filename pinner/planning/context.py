@@ -182,7 +182,7 @@ class Context:
         return {}
 
     def _groups_of(self, guest: Guest) -> tuple[VcpuGroup, ...]:
-        here, cores = tuple(plugged(guest)), self.cores.get(guest.uuid)
+        here, cores = guest.plugged, self.cores.get(guest.uuid)
         if (bound := self.bounds.get(guest.uuid)) is None:
             return (VcpuGroup(here, cores),)
         groups = bound.groups if cores is None else (replace(each, cpus=each.within(cores)) for each in bound.groups)

@@ -40,7 +40,7 @@ def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange
                 found.append(StateChange(want.target, before, want.state, want.reason))
             continue
         threads = context.threads[want.target]
-        if {thread.affinity.bits for thread in threads} != {want.cpus.bits}:
+        if not threads or any(thread.affinity.bits != want.cpus.bits for thread in threads):
             masks = tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
             found.append(AffinityChange(want.target, masks, want.cpus, want.reason))
     rank = ranks(found)

@@ -91,8 +91,7 @@ def everything(guest: Guest) -> VcpuGroup:
 def share(guest: Guest, group: VcpuGroup) -> float:
     """The part of the guest's memory that belongs to the vCPUs of the group: that of their cells, or their part of all
     vCPUs."""
-    cells = [cell for cell in guest.numa.cells if cell.vcpus and cell.memory_kib]
-    if cells:
+    if cells := [cell for cell in guest.numa.cells if cell.vcpus and cell.memory_kib]:
         own = CpuSet.of(group.vcpus)
         kib = sum(cell.memory_kib * len(cell.vcpus & own) / len(cell.vcpus) for cell in cells)
         return kib / sum(cell.memory_kib for cell in cells)
@@ -111,6 +110,8 @@ def outstanding(guest: Guest, group: VcpuGroup) -> int:
         return 0
     resident = guest.numa.huge_kib if guest.numa.page_kib else guest.memory_per_node
     rest = max(guest.memory_kib - sum(resident.values()), 0)
+    if group.vcpus == guest.plugged and not guest.numa.cells:
+        return rest
     return ceil(round(rest * share(guest, group), 3))
 
 

@@ -165,9 +165,9 @@ class _Take:
         taken = next(iter(cores))
         step = max(self.size, len(taken))
         size = self.size if steps == 1 else max(min(steps * step, self.most - (self.taken or step)), step)
-        worth = self.allocatable.cores_worth(taken)
+        worth = self.allocatable.core_worth(taken)
         for core in islice(cores, 1, max(len(cores) - min(others, 1), 1)):
-            more = self.allocatable.cores_worth(core)
+            more = self.allocatable.core_worth(core)
             too_large = len(taken) + len(core) > size or round(left - worth - more, 6) < others * least
             if too_large and round(worth, 6) >= least:
                 break

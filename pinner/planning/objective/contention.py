@@ -73,9 +73,12 @@ class Crowd:
             by_mask[mask] = by_mask.get(mask, 0.0) + weight
         density: dict[int, float] = {}
         for mask, weight in by_mask.items():
-            possible = mask & self.online.bits
-            share = weight / max(possible.bit_count(), 1)
-            for cpu in CpuSet(possible):
+            possible = CpuSet(mask & self.online.bits)
+            if len(possible) == 1:
+                density[possible.lowest] = density.get(possible.lowest, 0.0) + weight
+                continue
+            share = weight / max(len(possible), 1)
+            for cpu in possible:
                 density[cpu] = density.get(cpu, 0.0) + share
         return density
 

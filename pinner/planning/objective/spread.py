@@ -53,8 +53,12 @@ class Places:
     _device_nodes: Mapping[str, int]
     _sizes: tuple[tuple[int, ...], tuple[int, ...]]
     """The number of online CPUs of each node and of each level-3 cache, descending."""
+    _caches: Mapping[NodeId, list[tuple[int, int]]]
+    """The level-3 caches of each node: the index in the topology, and the online CPUs as bits."""
     _spans: dict[int, Span] = field(default_factory=dict)
     """By the bits of the affinity."""
+    _needs: dict[int, Need] = field(default_factory=dict)
+    """Of unbound guests, by their number of vCPUs."""
     _far: dict[int, Mapping[NodeId, float]] = field(default_factory=dict)
     """The distance of each node beyond the local one to a node's memory, as far as it was asked for."""
 
@@ -64,16 +68,27 @@ class Places:
         sets = topology.online_by_node.values(), topology.online_by_l3.values()
         nodes, caches = (tuple(sorted(map(len, each), reverse=True)) for each in sets)
         devices = {each.name: each.node for each in topology.devices if each.kind == "pci" and each.node is not None}
-        return cls(topology, devices, (nodes, caches))
+        near = {
+            node: [(number, cpus.bits) for number, cpus in topology.online_by_l3.items() if cpus & here]
+            for node, here in topology.online_by_node.items()
+        }
+        return cls(topology, devices, (nodes, caches), near)
 
     def need(self, guest: Guest) -> Need:
         """The fewest nodes and caches of a guest, by its number of vCPUs and by what binds it to nodes."""
-        vcpus = guest.plugged
-        bound = bound_of(guest, self.topology)
-        groups = bound.groups if bound else ()
-        here = [group.cpus for group in groups if group.cpus and not set(vcpus).isdisjoint(group.vcpus)]
+        vcpus, bound = guest.plugged, bound_of(guest, self.topology)
+        if bound is None:
+            return self._unbound(len(vcpus))
+        here = [group.cpus for group in bound.groups if group.cpus and not set(vcpus).isdisjoint(group.vcpus)]
         nodes = max(_fewest(self._sizes[0], len(vcpus)), _hitting(frozenset(self.span(cpus).shares) for cpus in here))
         return Need(nodes, max(_fewest(self._sizes[1], len(vcpus)), nodes))
+
+    def _unbound(self, vcpus: int) -> Need:
+        """The need of a guest that no node binds: equal for all guests with so many vCPUs."""
+        if (found := self._needs.get(vcpus)) is None:
+            nodes = _fewest(self._sizes[0], vcpus)
+            found = self._needs[vcpus] = Need(nodes, max(_fewest(self._sizes[1], vcpus), nodes))
+        return found
 
     def span(self, mask: CpuSet) -> Span:
         """What the affinity covers."""
@@ -103,14 +118,12 @@ class Places:
         return Span(shares, frozenset[int]().union(*[span.l3 for span, _ in spans]), union(s.cores for s, _ in spans))
 
     def _span(self, mask: CpuSet) -> Span:
-        here, top = mask & self.topology.online, self.topology
-        shares = {
-            node: (here.bits & cpus.bits).bit_count() / len(here)
-            for node, cpus in top.online_by_node.items()
-            if here.bits & cpus.bits
-        }
-        l3 = [number for number, cpus in top.online_by_l3.items() if here.bits & cpus.bits]
-        return Span(shares, frozenset(l3), union(shape.touched(here) for shape in top.core_shapes))
+        top = self.topology
+        here = mask & top.online
+        on_nodes = {node: here.bits & cpus.bits for node, cpus in top.online_by_node.items()}
+        shares = {node: bits.bit_count() / len(here) for node, bits in on_nodes.items() if bits}
+        l3 = frozenset([number for node in shares for number, bits in self._caches[node] if here.bits & bits])
+        return Span(shares, l3, union(shape.touched(here) for shape in top.core_shapes))
 
     def _distance(self, span: Span, memory: int) -> float:
         """The mean distance of a node's memory beyond the local one, in units of that; 0 for a span without CPUs."""

@@ -1,9 +1,13 @@
 """The CPUs of each guest of a layout, and the layout's score. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from pinner.planning.packing.values import Domain, Guest, Layout, Node, Score, needed_domains
+
+_Parts = tuple[int, ...]
+"""Parts of cores, as bits."""
 
 
 def allocate(nodes: Sequence[Node], guests: Iterable[Guest], layout: Layout) -> dict[str, tuple[int, ...]]:
@@ -12,22 +16,26 @@ def allocate(nodes: Sequence[Node], guests: Iterable[Guest], layout: Layout) -> 
     In a domain, guests in the given order take whole cores, the lowest first. A remainder gets a core of its own as
     long as there are enough; the last remainders share. Whole cores come before a remainder.
     """
-    in_domain: dict[tuple[int, int], list[tuple[str, int]]] = {}
-    for guest in guests:
-        for piece in layout.get(guest.id, ()):
-            in_domain.setdefault((piece.node, piece.domain), []).append((guest.id, piece.cpus))
     found: dict[str, list[int]] = {}
-    for node, domain in sorted(in_domain):
-        for name, parts in _in_domain(nodes[node].domains[domain], in_domain[node, domain]).items():
+    for _, names, parts in _in_domains(nodes, guests, layout):
+        for name, own in zip(names, parts, strict=True):
             mine = found.setdefault(name, [])
-            for part in parts:
+            for part in own:
                 mine += cpus(part)
     return {name: tuple(mine) for name, mine in found.items()}
 
 
 def scored(nodes: Sequence[Node], guests: Sequence[Guest], layout: Layout) -> Score:
     """The score of the layout, counted on the allocated CPUs."""
-    return score_of(nodes, guests, allocate(nodes, guests, layout))
+    shared = sum(_shared(domain, parts) for domain, _, parts in _in_domains(nodes, guests, layout))
+    rank = extra = placed = 0
+    for guest in guests:
+        if pieces := layout.get(guest.id):
+            placed += 1
+            rank += max([guest.ranks.get(nodes[piece.node].id, 0) for piece in pieces])
+            if len(pieces) > 1:
+                extra += max(0, len(pieces) - max(1, needed_domains(nodes, guest.size, guest.ranks)))
+    return Score(len(guests) - placed, rank, shared, extra)
 
 
 def score_of(nodes: Sequence[Node], guests: Sequence[Guest], taken: Mapping[str, Sequence[int]]) -> Score:
@@ -41,7 +49,7 @@ def score_of(nodes: Sequence[Node], guests: Sequence[Guest], taken: Mapping[str,
         domains = {homes[cpu][:2] for cpu in taken[guest.id]}
         rank += max((guest.ranks.get(nodes[node].id, 0) for node, _ in domains), default=0)
         if len(domains) > 1:
-            extra += max(0, len(domains) - max(1, needed_domains(nodes, guest)))
+            extra += max(0, len(domains) - max(1, needed_domains(nodes, guest.size, guest.ranks)))
     shared = sum(1 for core, count in users.items() if count > 1 or core in begun)
     return Score(len(guests) - len(placed), rank, shared, extra)
 
@@ -56,25 +64,46 @@ def cpus(mask: int) -> list[int]:
     return found
 
 
-def _in_domain(domain: Domain, pieces: list[tuple[str, int]]) -> dict[str, list[int]]:
-    """The parts of cores of each guest."""
-    free = _FreeCores(domain, [count for _, count in pieces])
-    found = {name: free.take(count) for name, count in pieces}
-    for name, count in pieces:
-        if lacking := count - sum(part.bit_count() for part in found[name]):
-            found[name] += free.take_any(lacking)
-    return found
+def _in_domains(
+    nodes: Sequence[Node], guests: Iterable[Guest], layout: Layout
+) -> Iterator[tuple[Domain, list[str], tuple[_Parts, ...]]]:
+    """Each domain with its guests, by their ids in the given order, and the parts of cores of each of them."""
+    found: dict[tuple[int, int], tuple[list[str], list[int]]] = {}
+    for guest in guests:
+        for node, domain, count in layout.get(guest.id, ()):
+            names, counts = found.setdefault((node, domain), ([], []))
+            names.append(guest.id)
+            counts.append(count)
+    for (node, domain), (names, counts) in sorted(found.items()):
+        here = nodes[node].domains[domain]
+        yield here, names, _parts(here, tuple(counts))
+
+
+@lru_cache(maxsize=1024)
+def _parts(domain: Domain, counts: tuple[int, ...]) -> tuple[_Parts, ...]:
+    """The parts of cores for each of these numbers of CPUs. Many layouts have some domains in common."""
+    free = _FreeCores(domain, counts)
+    found = [free.take(count) for count in counts]
+    for parts, count in zip(found, counts, strict=True):
+        if lacking := count - sum(map(int.bit_count, parts)):
+            parts += free.take_any(lacking)
+    return tuple(map(tuple, found))
+
+
+def _shared(domain: Domain, taken: Iterable[_Parts]) -> int:
+    """How many cores have parts of several guests, or a part beside a guest that stays."""
+    users = Counter(
+        core for parts in taken for core in {domain.core_of(part) for part in parts if part not in domain.whole}
+    )
+    return sum(1 for core, count in users.items() if count > 1 or domain.cores[core].begun)
 
 
 class _FreeCores:
     """The free cores of a domain, from which guests take theirs one after the other."""
 
-    def __init__(self, domain: Domain, counts: list[int]) -> None:
+    def __init__(self, domain: Domain, counts: Sequence[int]) -> None:
         self._width = domain.width
-        rooms = [(core.free, core.free.bit_count() == self._width, core.begun) for core in domain.cores if core.free]
-        self._whole = [mask for mask, whole, begun in rooms if whole and not begun]
-        self._loose = [mask for mask, whole, begun in rooms if not whole and not begun]
-        self._begun = [mask for mask, _, begun in rooms if begun]
+        self._whole, self._loose, self._begun = list(domain.whole), list(domain.loose), list(domain.begun)
         self._shared: list[int] = []
         self._left: list[int] = []
         rests = max(0, sum(1 for count in counts if count % self._width) - len(self._loose))

@@ -1,5 +1,6 @@
 """The arithmetic bound of a packing: no layout of these guests on these nodes has a lower score. Pure."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -15,14 +16,13 @@ def bound(nodes: Sequence[Node], guests: Sequence[Guest]) -> Score:
     - Shared cores: the cores that the guests need if each has its cores for itself, less the cores that there are.
     - Extra L3 domains: guests of more than half of the largest domain are alone in a domain, or span several.
     """
-    alike = {(guest.size, *guest.ranks): guest for guest in guests}
-    fewest = {key: needed_domains(nodes, guest) for key, guest in alike.items()}
-    needs = {guest.id: fewest[guest.size, *guest.ranks] for guest in guests}
-    fitting = sorted((guest for guest in guests if needs[guest.id]), key=lambda guest: guest.size)
+    alike = Counter((guest.size, tuple(guest.ranks)) for guest in guests)
+    needs = ((size, needed_domains(nodes, size, ranks), count) for (size, ranks), count in alike.items())
+    fitting = sorted(need for size, domains, count in needs if domains for need in [(size, domains)] * count)
     room = sum(node.free for node in nodes)
-    placed = sum(1 for total in accumulate(guest.size for guest in fitting) if total <= room)
-    sizes = [guest.size for guest in fitting[:placed]]
-    alone = [guest.size for guest in fitting[:placed] if needs[guest.id] == 1]
+    placed = sum(1 for total in accumulate(size for size, _ in fitting) if total <= room)
+    sizes = [size for size, _ in fitting[:placed]]
+    alone = [size for size, domains in fitting[:placed] if domains == 1]
     rank = least_rank(nodes, guests) if placed == len(guests) else 0
     return Score(
         len(guests) - placed, rank, _shared(nodes, sizes), _extra(nodes, alone) if placed == len(fitting) else 0
@@ -35,6 +35,8 @@ def least_rank(nodes: Sequence[Node], guests: Sequence[Guest]) -> int:
     A node has room for some of the guests that prefer it to every other node. Each further one of these guests is on
     its second best node at best.
     """
+    if not any(any(guest.ranks.values()) for guest in guests):
+        return 0
     preferring: dict[NodeId, list[Guest]] = {}
     for guest in guests:
         if len(guest.best) == 1:

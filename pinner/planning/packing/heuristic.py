@@ -6,6 +6,7 @@ decided by the order of nodes and domains and by the guests' ids.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.bound import bound
@@ -89,10 +90,20 @@ def _footprints(nodes: Sequence[Node], guests: list[Guest], pairs: int) -> _Foot
 
 def _worst_fit(room: Room, guests: list[Guest], footprints: _Footprints) -> None:
     """Each guest, the largest first, on the best node of its lowest rank, in the fewest domains, where most is free."""
-    for guest in guests:
-        if nodes := room.possible(guest):
-            node = min(nodes, key=lambda node: _rank(room, guest, node))
+    for _, alike in groupby(guests, lambda guest: (guest.size, footprints[guest.id], guest.memory, guest.ranks)):
+        # A guest changes only the rank of its own node for the guests that are equal to it.
+        ranks: dict[int, tuple[int, int, int, int]] | None = None
+        for guest in alike:
+            if ranks is None:
+                ranks = {node: _rank(room, guest, node) for node in room.possible(guest)}
+            if not ranks:
+                break
+            node = min(ranks, key=ranks.__getitem__)
             room.place(guest, node, footprints[guest.id])
+            if room.fits(guest, node):
+                ranks[node] = _rank(room, guest, node)
+            else:
+                del ranks[node]
 
 
 def _rank(room: Room, guest: Guest, node: int) -> tuple[int, int, int, int]:

@@ -167,7 +167,7 @@ def _classes(
             for number, pool in enumerate(pools)
             if nodes[pool[0]].id in guest.ranks
         )
-        each = GuestClass(guest.size, ranks, guest.memory, needed_domains(nodes, guest))
+        each = GuestClass(guest.size, ranks, guest.memory, needed_domains(nodes, guest.size, guest.ranks))
         found.setdefault(each, []).append(guest.id)
     return {each: tuple(sorted(found[each])) for each in sorted(found, reverse=True)}
 

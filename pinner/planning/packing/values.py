@@ -5,7 +5,7 @@ CPUs in, and a core is shared if two guests have CPUs of it.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -31,26 +31,49 @@ class Domain:
 
     cores: tuple[Core, ...]
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Domains are keys of allocations: the hash is computed once."""
+        return hash(self.cores)
+
     @cached_property
     def free(self) -> int:
         """How many CPUs are free."""
         return sum(core.free.bit_count() for core in self.cores)
 
     @cached_property
+    def whole(self) -> tuple[int, ...]:
+        """The cores of which every CPU is free, as bits."""
+        return tuple(core.free for core in self.cores if not core.begun and core.free.bit_count() == self.width)
+
+    @cached_property
+    def loose(self) -> tuple[int, ...]:
+        """The free CPUs of each narrower core, as bits."""
+        narrower = (core.free for core in self.cores if not core.begun and core.free)
+        return tuple(free for free in narrower if free.bit_count() < self.width)
+
+    @cached_property
+    def begun(self) -> tuple[int, ...]:
+        """The free CPUs of each core where a guest that stays has others, as bits."""
+        return tuple(core.free for core in self.cores if core.begun and core.free)
+
+    @cached_property
     def width(self) -> int:
         """How many CPUs a whole core has: the most that are free in a core that no guest has begun."""
         return max((core.free.bit_count() for core in self.cores if not core.begun), default=1) or 1
 
+    def core_of(self, part: int) -> int:
+        """The position of the core that has these free CPUs."""
+        return next(number for number, core in enumerate(self.cores) if core.free & part)
+
     @cached_property
     def shape(self) -> "Shape":
         """The numbers on which a packing depends. Domains of the same shape are as good as each other."""
-        bits = [(core.free.bit_count(), core.begun) for core in self.cores]
-        return Shape(
-            whole=sum(count == self.width and not begun for count, begun in bits),
-            loose=sum(count for count, begun in bits if count < self.width and not begun),
-            begun=sum(count for count, begun in bits if begun),
-            width=self.width,
-        )
+        loose, begun = (sum(map(int.bit_count, cores)) for cores in (self.loose, self.begun))
+        return Shape(len(self.whole), loose, begun, self.width)
 
 
 class Shape(NamedTuple):
@@ -177,11 +200,11 @@ class Score(NamedTuple):
     """L3 domains that guests span beyond the fewest that could hold them."""
 
 
-def needed_domains(nodes: Sequence[Node], guest: Guest) -> int:
-    """The fewest L3 domains that can hold the guest on one of its nodes, as the host is before the packing; 0 where no
-    node can."""
+def needed_domains(nodes: Sequence[Node], size: int, possible: Container[NodeId]) -> int:
+    """The fewest L3 domains that can hold a guest of this size on one of the possible nodes, as the host is before the
+    packing; 0 where no node can."""
     fewest = 0
     for node in nodes:
-        if node.id in guest.ranks and (count := bisect_left(node.reach, guest.size)) < len(node.reach):
+        if node.id in possible and (count := bisect_left(node.reach, size)) < len(node.reach):
             fewest = min(fewest or count + 1, count + 1)
     return fewest

@@ -82,7 +82,7 @@ def _lacking(context: Context, guest: Guest, roles: Roles) -> str:
 def pin(guest: Guest, cpus: Mapping[int, int], reason: str) -> Iterator[Wanted]:
     """Each vCPU, onto one CPU; ``cpus`` has the CPU by the vCPU's number."""
     for vcpu, cpu in cpus.items():
-        yield Wanted(vcpu_target(guest, vcpu), CpuSet(1 << cpu), reason)
+        yield Wanted(vcpu_target(guest, vcpu), CpuSet.one(cpu), reason)
 
 
 def floating_warnings(context: Context, roles: Roles) -> Iterable[str]:

@@ -52,7 +52,12 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
             with suppress(NoFit):
                 places[guest.uuid] = free_cpus.take_best(guest)
     together = [guest for guest in context.guests if free_cpus.is_packed(guest)]
-    places |= free_cpus.take_packed([guest for guest in together if guest.uuid not in places])
+    waiting = [guest for guest in together if guest.uuid not in places]
+    if waiting:
+        packed = free_cpus.pack(waiting)
+        places |= free_cpus.take_packed(waiting, packed)
+        if len(waiting) == len(together) and len(places) == len(context.guests):
+            return Allocation(places, (), guest_packing.optimality_of(packed.packing, packed.packing.score))
     free_cpus, places = _with_room_made(context, free_cpus, places, staying)
     trial, anew = _packed_anew(context, free_cpus, places, staying)
     moves = sum(1 for uuid, place in staying.items() if anew.get(uuid) != place)
@@ -130,6 +135,7 @@ def _packed_anew(
     if guest_packing.least_unplaced(context, trial.cores, together) >= unplaced:
         return free_cpus, places
     others = {guest.uuid for guest in together}
-    anew = {uuid: place for uuid, place in places.items() if uuid not in others} | trial.take_packed(together)
+    anew = {uuid: place for uuid, place in places.items() if uuid not in others}
+    anew |= trial.take_packed(together, trial.pack(together))
     better = len(anew) > len(places) and staying.keys() <= anew.keys()
     return (trial, anew) if better else (free_cpus, places)

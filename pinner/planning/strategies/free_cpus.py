@@ -8,7 +8,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.topology import NodeId
-from pinner.planning.context import Context, plugged
+from pinner.planning.context import Context
 from pinner.planning.exclusions import pinned_cpus
 from pinner.planning.memory_balance import MemoryBalance
 from pinner.planning.numa_bounds import VcpuGroup
@@ -37,7 +37,7 @@ _OnNode = tuple[NodeId, list[_Slot]]
 
 def needs(guest: Guest) -> int:
     """How many slots the guest needs: one for each plugged-in vCPU."""
-    return len(plugged(guest))
+    return len(guest.plugged)
 
 
 def is_pinned(guest: Guest, masks: Mapping[int, CpuSet]) -> bool:
@@ -113,20 +113,29 @@ class FreeCpus:
         groups = self.context.groups(guest)
         return len(groups) == 1 and groups[0].cpus is None and bool(groups[0].vcpus) and not self.is_wide(guest)
 
-    def take_packed(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
-        """Take CPUs for as many of these guests as fit, packed together; their places by UUID."""
-        found = guest_packing.packed(self.context, self.cores, guests) if guests else {}
+    def pack(self, guests: Sequence[Guest]) -> guest_packing.Packed:
+        """Pack as many of these guests as fit, without taking their CPUs."""
+        return guest_packing.packed(self.context, self.cores, guests)
+
+    def take_packed(self, guests: Sequence[Guest], packed: guest_packing.Packed) -> dict[str, GuestAllocation]:
+        """Take the CPUs of these guests that ``pack`` has found; their places by UUID."""
+        found = packed.cpus
         return {guest.uuid: self._take_cpus(guest, found[guest.uuid]) for guest in guests if guest.uuid in found}
 
     def _take_cpus(self, guest: Guest, cpus: Sequence[int]) -> GuestAllocation:
         """Take these free CPUs of one node, one for each vCPU."""
         node = next(node for node, free in self._free.items() if cpus[0] in free)
-        return self._take(guest, lambda _: (node, [_Slot(cpu, self._uses(cpu)) for cpu in cpus]))
+        (group,) = self.context.groups(guest)
+        self._free[node] -= union(map(self._uses, cpus))
+        self._slots.pop(node, None)
+        self._memory = self._memory.booked(guest, group, node)
+        return GuestAllocation((node,), dict(zip(group.vcpus, cpus, strict=True)))
 
     def take_all(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
         """Take CPUs for all these guests. Raises NoFit where one of them does not fit."""
         places = {guest.uuid: self.take_best(guest) for guest in guests if not self.is_packed(guest)}
-        places |= self.take_packed([guest for guest in guests if guest.uuid not in places])
+        left = [guest for guest in guests if guest.uuid not in places]
+        places |= self.take_packed(left, self.pack(left)) if left else {}
         for guest in guests:
             if guest.uuid not in places:
                 raise NoFit(needs(guest), max(self.free.values(), default=0), "no node has room for it")
@@ -193,7 +202,7 @@ class FreeCpus:
 
     def _uses(self, cpu: int) -> CpuSet:
         """The CPUs that a vCPU on this CPU uses up. With smt ``isolate`` a pool has whole cores only."""
-        return self.context.allocatable.cores[cpu] if self._isolate else CpuSet(1 << cpu)
+        return self.context.allocatable.cores[cpu] if self._isolate else CpuSet.one(cpu)
 
     def _count(self, node: NodeId) -> int:
         """How many slots of the node are free."""

@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
+from pinner.model.guest_numa import GuestNuma
 from pinner.model.objective import Optimality
 from pinner.model.request import OPTIMAL
 from pinner.model.topology import NodeId
-from pinner.planning.context import Context, plugged
+from pinner.planning.context import Context
 from pinner.planning.memory_balance import MemoryBalance, outstanding
 from pinner.planning.packing import values
 from pinner.planning.packing.allocation import allocate, score_of
@@ -22,8 +23,8 @@ from pinner.planning.strategies.node_choice import Preference
 if TYPE_CHECKING:  # the model of the solver is imported only where rules have no proof
     from pinner.planning.packing.solver import Minimise
 
-_Memory = tuple[tuple[tuple[int, int], int], ...]
-"""The free memory of a balance, as a value that can be hashed."""
+_ONE_CELL = GuestNuma()
+"""What most guests have: no cells, no bindings and no huge pages."""
 NOT_ASKED = "the bound is arithmetic where guests stay: strategy 'optimal' asks the solver"
 _QUICK_BUDGET = 100
 """The budget of the strategies for which a proof is a help, and no promise."""
@@ -35,8 +36,27 @@ class Known:
 
     preferences: dict[tuple[object, ...], Mapping[NodeId, Preference]] = field(default_factory=dict)
     """How good each node is for guests with the same shares of memory and the same devices, however full it is."""
-    guests: dict[tuple[str, _Memory], values.Guest] = field(default_factory=dict)
-    """The guests by UUID and by the free memory of all nodes."""
+    kinds: dict[tuple[object, ...], "_Kind"] = field(default_factory=dict)
+    """The nodes for guests that are equal, beside some free memory."""
+
+
+class _Kind(NamedTuple):
+    """What equal guests need."""
+
+    size: int
+    ranks: Mapping[NodeId, int]
+    memory: int
+
+    def named(self, name: str) -> values.Guest:
+        """The guest of this kind with this id."""
+        return values.Guest(name, *self)
+
+
+class Packed(NamedTuple):
+    """The CPUs of each guest that fits, one for each vCPU, by UUID, and their packing."""
+
+    cpus: Mapping[str, tuple[int, ...]]
+    packing: Packing
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +80,17 @@ class FreeCores:
 
     def guests(self, context: Context, guests: Iterable[Guest]) -> list[values.Guest]:
         """The guests of a packing."""
-        memory, known, found = tuple(self.memory.free.items()), self.known.guests, []
+        memory, kinds, found = tuple(self.memory.free.items()), self.known.kinds, []
         for guest in guests:
-            key = guest.uuid, memory
-            if key not in known:
-                known[key] = self._guest(context, guest)
-            found.append(known[key])
+            resident, special = tuple(guest.memory_per_node.items()), "" if guest.numa == _ONE_CELL else guest.uuid
+            key = memory, guest.memory_kib, guest.plugged, guest.pci, resident, special
+            if (kind := kinds.get(key)) is None:
+                kind = kinds[key] = self._kind(context, guest)
+            found.append(kind.named(guest.uuid))
         return found
 
-    def _guest(self, context: Context, guest: Guest) -> values.Guest:
-        """The guest, with the nodes that have memory for it, from the nearest to its memory and devices on."""
+    def _kind(self, context: Context, guest: Guest) -> _Kind:
+        """The guest's need, with the nodes that have memory for it, from the nearest to its memory and devices on."""
         snapshot, group, every = context.snapshot, context.groups(guest)[0], context.allocatable.nodes
         alike = tuple(node_choice.memory_shares(guest).items()), guest.pci
         if (preferences := self.known.preferences.get(alike)) is None:
@@ -79,7 +100,7 @@ class FreeCores:
         ranks = {node: ordered[preferences[node]] for node in nodes}
         # Huge pages are a resource of their own: whether they are enough is checked for each guest alone.
         needed = 0 if guest.numa.page_kib else outstanding(guest, group)
-        return values.Guest(guest.uuid, len(plugged(guest)), ranks, needed)
+        return _Kind(len(guest.plugged), ranks, needed)
 
     def counted(self, context: Context, cpus: Sequence[int]) -> Sequence[int]:
         """The CPUs as a packing counts them: with smt ``isolate``, the lowest of each core."""
@@ -87,10 +108,11 @@ class FreeCores:
         return [cores[cpu].lowest for cpu in cpus] if context.request.smt == "isolate" else cpus
 
 
-def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> dict[str, tuple[int, ...]]:
-    """The CPUs of each guest that fits, one for each vCPU, by UUID."""
+def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> Packed:
+    """The guests on the free cores."""
     nodes, asked = free.nodes(context), free.guests(context, guests)
-    return allocate(nodes, sorted(asked, key=_order), _best(context, nodes, asked).layout)
+    found = _best(context, nodes, asked)
+    return Packed(allocate(nodes, sorted(asked, key=_order), found.layout), found)
 
 
 def least_unplaced(context: Context, free: FreeCores, guests: Iterable[Guest]) -> int:
@@ -110,6 +132,11 @@ def optimality(
     score = score_of(nodes, asked, cpus)
     by_rules = some_stay and context.request.strategy != OPTIMAL
     anew = replace(_packed(nodes, tuple(asked)), note=NOT_ASKED) if by_rules else _bounded(context, nodes, asked)
+    return optimality_of(anew, score)
+
+
+def optimality_of(anew: Packing, score: values.Score) -> Optimality:
+    """How good the score is, compared with all guests packed ``anew`` on the empty cores."""
     found = Packing({}, score, min(anew.bound, score), "" if score <= anew.bound else anew.note)
     return Optimality(_terms(score), _terms(found.bound), round(found.gap, 6), found.proven, found.note)
 
