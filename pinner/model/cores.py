@@ -45,9 +45,11 @@ def cores_of(siblings: Iterable[tuple[int, CpuSet]], online: CpuSet) -> dict[int
     free = online.bits
     for cpu, threads in siblings:
         if cpu not in cores:
-            core = CpuSet(threads.bits & free | 1 << cpu)
+            bits = threads.bits & free | 1 << cpu
+            core = threads if bits == threads.bits else CpuSet(bits)
             free &= ~core.bits
-            cores |= dict.fromkeys(core, core)
+            for each in core:
+                cores[each] = core
     return cores
 
 

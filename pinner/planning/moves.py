@@ -43,7 +43,9 @@ class Improver:
     def improved(self, found: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
         """The answer after the moves that gain, and all guests that move, those that make room first."""
         current = {guest.uuid: own for guest in self.context.guests if (own := _current(self.context, guest))}
-        if self.context.request.rebalance or not vcpus_by_guest(found.answer.wanted).keys() - current.keys():
+        if self.context.request.rebalance or not current:
+            return found, ()
+        if not vcpus_by_guest(found.answer.wanted).keys() - current.keys():
             return found, ()
         moved = self._moved(current, found.answer)
         moves = {uuid: Move(guest_target(self._guest(uuid))) for uuid in moved}

@@ -36,6 +36,8 @@ def warning(changes: Iterable[PlannedChange]) -> str:
 def _ordered(changes: Iterable[PlannedChange]) -> tuple[list[str], list[str]]:
     """The guests in a valid order, and those without one, by UUID."""
     waits = _waits([each for each in changes if isinstance(each, AffinityChange) and each.target.kind == "vcpu"])
+    if not any(waits.values()):
+        return list(waits), []
     left, ordered = dict.fromkeys(waits), []
     while ready := next((uuid for uuid in left if left.keys().isdisjoint(waits[uuid])), None):
         ordered.append(ready)
