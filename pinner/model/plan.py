@@ -140,7 +140,7 @@ class Move:
     """The guest."""
     terms: tuple[Term, ...] = ()
     """The gain: the terms of the objective's decisive tier that change, without the move and with it. None for a guest
-    that makes room for a guest without a place."""
+    that makes room for a guest without a place. Guests that move together have the same terms."""
 
 
 Purpose = Literal["place", "release"]

@@ -1,14 +1,16 @@
 """Guests that have a place and move because of new guests: to make room for them, or because the objective gains.
 
 1. The strategy's answer places the new guests. Where they fit no node, it has moved other guests to make room.
-2. While the request allows another move, the guests that spread most are tried, one by one: the guest and the new ones
-   are placed anew, all others stay. The guest whose move gains most moves.
+2. While the request allows another move, guests are tried, alone or in pairs: they and the new ones are placed anew,
+   all others stay. The guests whose move gains most move. Where each vCPU has a CPU of its own, many moves are estimated
+   (move_estimates), and the best ones are tried. Otherwise the guests that spread most are tried, one by one.
 3. Without a new guest, no guest moves: a second plan after an apply changes nothing.
 """
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit
@@ -16,6 +18,7 @@ from pinner.model.guest import Guest
 from pinner.model.objective import Objective
 from pinner.model.plan import Move, vcpus_by_guest
 from pinner.planning.context import Context, guest_target, plugged
+from pinner.planning.move_estimates import CurrentCpus, MoveEstimates
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, between
 from pinner.planning.objective.spread import GuestSpread, shared_cores
@@ -23,11 +26,17 @@ from pinner.planning.strategy import Answer
 
 _TRIALS = 6
 """How many guests are tried for each move. Each trial is a whole answer of the strategy."""
+_ESTIMATED = 40
+"""How many moves are estimated for each move, if each vCPU has a CPU of its own."""
+_PAIRED = 14
+"""How many guests are estimated in pairs, too."""
+_LIKELY = 2
+"""How many of them are tried: those whose estimates are best."""
 _REPACKED = 16
 """How many guests move at most in one re-pack."""
 
-CurrentCpus = Mapping[str, Mapping[int, CpuSet]]
-"""The CPUs of each vCPU by its number, by the guest's UUID."""
+Movers = tuple[Guest, ...]
+"""Guests that move together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +60,12 @@ class Improver:
         moves = {uuid: Move(guest_target(self._guest(uuid))) for uuid in moved}
         if not self.asked & SPREAD:
             return found, tuple(moves.values())
-        for _ in range(self.context.request.moves - len(moved)):
-            best = self._best(found, current, current.keys() - moves.keys(), frozenset(moves))
+        while (most := self.context.request.moves - len(moves)) > 0:
+            best = self._best(found, current, current.keys() - moves.keys(), frozenset(moves), most)
             if best is None:
                 break
-            guest, found, objective = best
-            moves[guest.uuid] = _move(guest, objective)
+            movers, found, objective = best
+            moves |= {guest.uuid: _move(guest, objective) for guest in movers}
         moved = self._moved(current, found.answer)
         return found, tuple(move for uuid, move in moves.items() if uuid in moved)
 
@@ -70,28 +79,29 @@ class Improver:
             places = {want.target.key: want.cpus for want in found.answer.wanted if want.state is None}
             here = replace(self, context=replace(self.context, places={**self.context.places, **places}))
             current = vcpus_by_guest(found.answer.wanted)
-            best = here._best(found, current, current.keys() - moves.keys(), frozenset())
+            best = here._best(found, current, current.keys() - moves.keys(), frozenset(), 1)
             if best is None:
                 break
-            guest, found, objective = best
-            moves[guest.uuid] = _move(guest, objective)
+            movers, found, objective = best
+            moves |= {guest.uuid: _move(guest, objective) for guest in movers}
         return found, tuple(moves.values())
 
     def _best(
-        self, found: MeasuredAnswer, current: CurrentCpus, movable: Collection[str], replaced: frozenset[str]
-    ) -> tuple[Guest, MeasuredAnswer, Objective] | None:
-        """The move of one of the movable guests that gains most, with its answer; None where no move gains.
+        self, found: MeasuredAnswer, current: CurrentCpus, movable: Collection[str], replaced: frozenset[str], most: int
+    ) -> tuple[Movers, MeasuredAnswer, Objective] | None:
+        """The move of at most ``most`` of the movable guests that gains most, with its answer; None where none gains.
 
         The guests of ``replaced`` are placed anew in any case.
         """
         best, least = None, found
-        for guest in self._candidates(found, movable) if movable else ():
-            trial = self._trial(replaced | {guest.uuid})
-            if trial is None or not self._is_comparable(found.answer, trial, current, replaced | {guest.uuid}):
+        for movers in self._candidates(found, current, movable, replaced, most) if movable else ():
+            moved = replaced.union(guest.uuid for guest in movers)
+            trial = self._trial(moved)
+            if trial is None or not self._is_comparable(found.answer, trial, current, moved):
                 continue
             after = MeasuredAnswer.of(trial, self.measure, self.context)
             if self._compared(least, after).gain > 0:
-                best, least = (guest, after, self._compared(found, after)), after
+                best, least = (movers, after, self._compared(found, after)), after
         return best
 
     def _trial(self, replaced: frozenset[str]) -> Answer | None:
@@ -100,9 +110,26 @@ class Improver:
             return self.place(replace(self.context, replaced=replaced))
         return None
 
-    def _candidates(self, found: MeasuredAnswer, movable: Collection[str]) -> list[Guest]:
-        """The guests to try, beside those that spread beyond their need: those that spread most first, then the
-        smallest."""
+    def _candidates(
+        self, found: MeasuredAnswer, current: CurrentCpus, movable: Collection[str], replaced: frozenset[str], most: int
+    ) -> list[Movers]:
+        """The guests to try, alone or in pairs: those whose move is likely to gain most, if that can be estimated."""
+        ranked = self._beside_spread(found, movable)
+        placed = vcpus_by_guest(found.answer.wanted)
+        try:
+            estimates = MoveEstimates.of(self.context, self.measure, self.asked, found, current)
+        except NoFit:
+            return [(guest,) for guest in ranked[:_TRIALS]]
+        anew = [self._guest(uuid) for uuid in placed if uuid in replaced or uuid not in current]
+        groups: list[Movers] = [(guest,) for guest in ranked[:_ESTIMATED]]
+        groups += combinations(ranked[:_PAIRED], 2) if most > 1 else ()
+        values = ((estimates.after([*anew, *movers]), movers) for movers in groups)
+        now = estimates.now()
+        likely = [(value, position, movers) for position, (value, movers) in enumerate(values) if value and value < now]
+        return [movers for *_, movers in sorted(likely, key=lambda each: each[:2])[:_LIKELY]]
+
+    def _beside_spread(self, found: MeasuredAnswer, movable: Collection[str]) -> list[Guest]:
+        """The guests beside those that spread beyond their need: those that spread most first, then the smallest."""
         every, placed = found.measured.spreads, vcpus_by_guest(found.answer.wanted)
         spreads = {guest.uuid: every[guest.uuid] for guest in self.context.guests if guest.uuid in placed}
         excess = self._excess(spreads)
@@ -112,7 +139,7 @@ class Improver:
             for uuid in movable
             if uuid in spreads and any(_are_beside(spreads[uuid], each) for each in bad)
         ]
-        return [self._guest(uuid) for *_, uuid in sorted(ranked)[:_TRIALS]]
+        return [self._guest(uuid) for *_, uuid in sorted(ranked)]
 
     def _excess(self, spreads: Mapping[str, GuestSpread]) -> dict[str, int]:
         """How far each guest spreads beyond its need: nodes, caches, and cores that it shares; remote memory counts 1.

@@ -4,7 +4,7 @@ In such an order each intermediate state is valid: no CPU is the only CPU of vCP
 CPUs, there is no such order.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pinner.model.change import AffinityChange, PlannedChange, Target
 
@@ -35,7 +35,16 @@ def warning(changes: Iterable[PlannedChange]) -> str:
 
 def _ordered(changes: Iterable[PlannedChange]) -> tuple[list[str], list[str]]:
     """The guests in a valid order, and those without one, by UUID."""
-    waits = _waits([each for each in changes if isinstance(each, AffinityChange) and each.target.kind == "vcpu"])
+    return in_order(
+        _waits([each for each in changes if isinstance(each, AffinityChange) and each.target.kind == "vcpu"])
+    )
+
+
+def in_order(waits: Mapping[str, Collection[str]]) -> tuple[list[str], list[str]]:
+    """The guests, each after those for which it waits, and the guests without such an order.
+
+    ``waits`` has for each guest the guests that have to leave a CPU first.
+    """
     if not any(waits.values()):
         return list(waits), []
     left, ordered = dict.fromkeys(waits), []

@@ -54,6 +54,20 @@ def test_a_guest_moves_where_that_improves_the_objective():
     assert made.objective.term("extra_l3").after == 0
 
 
+def test_two_guests_move_together_where_neither_gains_alone():
+    """Two caches have two free CPUs each, and two guests of one vCPU each. Only both guests of a cache make room."""
+    small = [pinned(number, cpu) for number, cpu in ((1, "2"), (2, "3"), (3, "6"), (4, "7"))]
+    others = [pinned(6, "10", "11", "12", "13"), pinned(7, "14", "15", "16", "17")]
+    host = snapshot(CACHES, [*small, guest(5, 4, FLOOR, memory={}), *others])
+    request = Request("isolated")
+    made = plan_from_placement(host, "s", request, placed(host, request))
+    assert {move.guest.name for move in made.moves} in ({"g1", "g2"}, {"g3", "g4"})
+    assert {(term.name, term.before, term.after) for move in made.moves for term in move.terms} == {("extra_l3", 1, 0)}
+    assert not ordering.exchanging(made.changes)
+    alone = replace(request, moves=1)
+    assert not plan_from_placement(host, "s", alone, placed(host, request)).moves
+
+
 def test_a_second_plan_after_a_move_changes_nothing():
     request = Request("isolated")
     placement = placed(full(), request)
