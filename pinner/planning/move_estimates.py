@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.objective import COST, TERMS
 from pinner.model.plan import vcpus_by_guest
@@ -48,8 +49,13 @@ class MoveEstimates:
         found: MeasuredAnswer,
         current: CurrentCpus,
     ) -> "MoveEstimates":
-        """Read an answer. Raises NoFit where a vCPU has no CPU of its own."""
+        """Read an answer. Raises NoFit where a vCPU has no CPU of its own, and where a guest is unplaced.
+
+        An unplaced guest would get the CPUs that another one leaves.
+        """
         cpus = vcpus_by_guest(found.answer.wanted)
+        if found.answer.unplaced:
+            raise NoFit(len(found.answer.unplaced), 0, "guests are unplaced")
         # A packing for a move is done by rules alone.
         free = FreeCpus(replace(context, replaced=frozenset(cpus)), found.answer.roles.vcpu)
         guests = [guest for guest in context.guests if guest.uuid in cpus]

@@ -2,8 +2,8 @@
 
 1. The strategy's answer places the new guests. Where they fit no node, it has moved other guests to make room.
 2. While the request allows another move, guests are tried, alone or in pairs: they and the new ones are placed anew,
-   all others stay. The guests whose move gains most move. Where each vCPU has a CPU of its own, many moves are estimated
-   (move_estimates), and the best ones are tried. Otherwise the guests that spread most are tried, one by one.
+   all others stay. The guests whose move gains most move. Where each vCPU has a CPU of its own, many moves are
+   estimated (move_estimates), and the best ones are tried. Otherwise the guests that spread most are tried.
 3. Without a new guest, no guest moves: a second plan after an apply changes nothing.
 """
 
@@ -30,8 +30,6 @@ _ESTIMATED = 40
 """How many moves are estimated for each move, if each vCPU has a CPU of its own."""
 _PAIRED = 14
 """How many guests are estimated in pairs, too."""
-_LIKELY = 2
-"""How many of them are tried: those whose estimates are best."""
 _REPACKED = 16
 """How many guests move at most in one re-pack."""
 
@@ -70,16 +68,16 @@ class Improver:
         return found, tuple(move for uuid, move in moves.items() if uuid in moved)
 
     def repacked(self, found: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
-        """The answer after a sequence of moves, each of one guest to CPUs that are free then, and these moves.
+        """The answer after a sequence of moves, each of one or two guests to CPUs that are free then, and these moves.
 
         No guest moves twice. So each guest has left its CPUs before another one gets them.
         """
         moves: dict[str, Move] = {}
-        for _ in range(_REPACKED if self.asked & SPREAD else 0):
+        while self.asked & SPREAD and len(moves) < _REPACKED:
             places = {want.target.key: want.cpus for want in found.answer.wanted if want.state is None}
             here = replace(self, context=replace(self.context, places={**self.context.places, **places}))
             current = vcpus_by_guest(found.answer.wanted)
-            best = here._best(found, current, current.keys() - moves.keys(), frozenset(), 1)
+            best = here._best(found, current, current.keys() - moves.keys(), frozenset(), 2)
             if best is None:
                 break
             movers, found, objective = best
@@ -94,7 +92,8 @@ class Improver:
         The guests of ``replaced`` are placed anew in any case.
         """
         best, least = None, found
-        for movers in self._candidates(found, current, movable, replaced, most) if movable else ():
+        candidates, estimated = self._candidates(found, current, movable, replaced, most) if movable else ([], False)
+        for movers in candidates[:_TRIALS]:
             moved = replaced.union(guest.uuid for guest in movers)
             trial = self._trial(moved)
             if trial is None or not self._is_comparable(found.answer, trial, current, moved):
@@ -102,6 +101,8 @@ class Improver:
             after = MeasuredAnswer.of(trial, self.measure, self.context)
             if self._compared(least, after).gain > 0:
                 best, least = (movers, after, self._compared(found, after)), after
+                if estimated:
+                    break
         return best
 
     def _trial(self, replaced: frozenset[str]) -> Answer | None:
@@ -112,21 +113,22 @@ class Improver:
 
     def _candidates(
         self, found: MeasuredAnswer, current: CurrentCpus, movable: Collection[str], replaced: frozenset[str], most: int
-    ) -> list[Movers]:
-        """The guests to try, alone or in pairs: those whose move is likely to gain most, if that can be estimated."""
+    ) -> tuple[list[Movers], bool]:
+        """The guests to try, alone or in pairs: those whose move is likely to gain most first, if that can be
+        estimated; and whether it can."""
         ranked = self._beside_spread(found, movable)
         placed = vcpus_by_guest(found.answer.wanted)
         try:
             estimates = MoveEstimates.of(self.context, self.measure, self.asked, found, current)
         except NoFit:
-            return [(guest,) for guest in ranked[:_TRIALS]]
+            return [(guest,) for guest in ranked], False
         anew = [self._guest(uuid) for uuid in placed if uuid in replaced or uuid not in current]
         groups: list[Movers] = [(guest,) for guest in ranked[:_ESTIMATED]]
         groups += combinations(ranked[:_PAIRED], 2) if most > 1 else ()
         values = ((estimates.after([*anew, *movers]), movers) for movers in groups)
         now = estimates.now()
         likely = [(value, position, movers) for position, (value, movers) in enumerate(values) if value and value < now]
-        return [movers for *_, movers in sorted(likely, key=lambda each: each[:2])[:_LIKELY]]
+        return [movers for *_, movers in sorted(likely, key=lambda each: each[:2])], True
 
     def _beside_spread(self, found: MeasuredAnswer, movable: Collection[str]) -> list[Guest]:
         """The guests beside those that spread beyond their need: those that spread most first, then the smallest."""
