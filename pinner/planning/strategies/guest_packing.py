@@ -131,7 +131,7 @@ def optimality(
     cpus = {guest.id: empty.counted(context, taken[guest.id]) for guest in asked if guest.id in taken}
     score = score_of(nodes, asked, cpus)
     by_rules = some_stay and context.request.strategy != OPTIMAL
-    anew = replace(_packed(nodes, tuple(asked)), note=NOT_ASKED) if by_rules else _bounded(context, nodes, asked)
+    anew = replace(_packed(nodes, tuple(asked)), note=NOT_ASKED) if by_rules else _best(context, nodes, asked)
     return optimality_of(anew, score)
 
 
@@ -142,23 +142,15 @@ def optimality_of(anew: Packing, score: values.Score) -> Optimality:
 
 
 def _best(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[values.Guest]) -> Packing:
-    """The packing of the rules or of the solver, and where it is not proven, that after exchanges between nodes."""
-    found = _bounded(context, nodes, guests)
-    return found if found.proven or _is_trial(context) else _exchanged(nodes, tuple(guests), found)
-
-
-def _bounded(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[values.Guest]) -> Packing:
-    """The packing of the rules, or of the solver where that is better, with the highest bound of both."""
+    """The packing of the rules, and where that is not proven, a better one if there is one, with the highest bound."""
     found = _packed(nodes, tuple(guests))
     if found.proven or _is_trial(context):
         return found
     from pinner.planning.packing import solver
 
-    optimal, solve = context.request.strategy == OPTIMAL, solver.installed()
-    if solve is None and not optimal:
-        return found
+    optimal = context.request.strategy == OPTIMAL
     budget = context.request.solver_budget if optimal else _QUICK_BUDGET
-    return _improved(nodes, tuple(guests), budget, solve, quickly=not optimal)
+    return _improved(nodes, tuple(guests), budget, solver.installed(), quickly=not optimal)
 
 
 def _is_trial(context: Context) -> bool:
@@ -201,17 +193,19 @@ def _improved(
     *,
     quickly: bool,
 ) -> Packing:
-    """The packing of the solver, where it is better."""
+    """The better one of the packings after exchanges between nodes and of the solver.
+
+    Exchanges are quick, and prove most packings that shall go ``quickly``: then they come first.
+    """
+    from pinner.planning.packing.exchange import exchanged
     from pinner.planning.packing.optimal import improved
 
-    return improved(nodes, guests, _packed(nodes, guests), budget, solve=solve, quickly=quickly)
-
-
-def _exchanged(nodes: tuple[values.Node, ...], guests: tuple[values.Guest, ...], start: Packing) -> Packing:
-    """The packing after exchanges between nodes."""
-    from pinner.planning.packing.exchange import exchanged
-
-    return exchanged(nodes, guests, start)
+    found = _packed(nodes, guests)
+    if quickly:
+        found = exchanged(nodes, guests, found)
+        return found if solve is None else improved(nodes, guests, found, budget, solve=solve, quickly=True)
+    found = improved(nodes, guests, found, budget, solve=solve)
+    return found if found.proven else exchanged(nodes, guests, found)
 
 
 def _order(guest: values.Guest) -> tuple[int, str]:
