@@ -21,6 +21,8 @@ def exchanging(changes: Iterable[PlannedChange]) -> tuple[Target, ...]:
     all guests have an order."""
     changes = tuple(changes)
     _, stuck = _ordered(changes)
+    if not stuck:
+        return ()
     targets = {change.target.owner: change.target for change in changes if change.target.kind == "vcpu"}
     return tuple(targets[uuid] for uuid in stuck)
 
@@ -61,8 +63,9 @@ def _waits(vcpus: Sequence[AffinityChange]) -> dict[str, set[str]]:
     for change in vcpus:
         waits.setdefault(change.target.owner, set())
         for mask in change.before:
-            if len(mask.cpus) == 1 and mask.cpus != change.after:
-                leaving[mask.cpus.bits] = change.target.owner
+            bits = mask.cpus.bits
+            if bits.bit_count() == 1 and bits != change.after.bits:
+                leaving[bits] = change.target.owner
     for change in vcpus if leaving else ():
         other = leaving.get(change.after.bits, change.target.owner)
         if other != change.target.owner:

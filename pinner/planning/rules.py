@@ -218,15 +218,15 @@ def _wrong_targets(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str
 def _cpus(answer: Answer, context: Context) -> Iterator[str]:
     """Thousands of threads share a handful of sets, and the sets of a kind need a look at each only where their union
     breaks a rule."""
-    sets: dict[tuple[TargetKind, bool], dict[CpuSet, Wanted]] = {}
+    sets: dict[tuple[TargetKind, bool], dict[int, Wanted]] = {}
     for want in answer.wanted:
         if want.state is None:
-            kind = want.target.kind
-            one_to_one = kind == "vcpu" and len(want.cpus) == 1
-            sets.setdefault((kind, one_to_one), {}).setdefault(want.cpus, want)
+            kind, bits = want.target.kind, want.cpus.bits
+            one_to_one = kind == "vcpu" and bits.bit_count() == 1
+            sets.setdefault((kind, one_to_one), {}).setdefault(bits, want)
     for (kind, one_to_one), wanted in sets.items():
         allowed = _role(kind, answer.roles)
-        every, floating = union(wanted), not one_to_one
+        every, floating = union(want.cpus for want in wanted.values()), not one_to_one
         if not (all(wanted) and every <= allowed) or context.allocatable.objections(every, floating=floating):
             for want in wanted.values():
                 yield from _wrong_cpus(want, allowed, context, floating=floating)

@@ -73,13 +73,11 @@ class Crowd:
             by_mask[mask] = by_mask.get(mask, 0.0) + weight
         density: dict[int, float] = {}
         for mask, weight in by_mask.items():
-            possible = CpuSet(mask & self.online.bits)
-            if len(possible) == 1:
-                density[possible.lowest] = density.get(possible.lowest, 0.0) + weight
-                continue
-            share = weight / max(len(possible), 1)
-            for cpu in possible:
-                density[cpu] = density.get(cpu, 0.0) + share
+            possible = mask & self.online.bits
+            count = possible.bit_count()
+            # Most vCPUs have one CPU each, and need no list of CPUs.
+            for cpu in CpuSet(possible) if count != 1 else (possible.bit_length() - 1,):
+                density[cpu] = density.get(cpu, 0.0) + weight / count
         return density
 
 
