@@ -195,17 +195,19 @@ def _improved(
 ) -> Packing:
     """The better one of the packings after exchanges between nodes and of the solver.
 
-    Exchanges are quick, and prove most packings that shall go ``quickly``: then they come first.
+    Where nodes are not alike and it shall go ``quickly``, exchanges come first: they prove most such packings, and the
+    solver takes long. Where nodes are alike, it is the other way round.
     """
     from pinner.planning.packing.exchange import exchanged
     from pinner.planning.packing.optimal import improved
+    from pinner.planning.packing.patterns import are_alike
 
-    found = _packed(nodes, guests)
-    if quickly:
+    found, exchanges_first = _packed(nodes, guests), quickly and not are_alike(nodes, guests)
+    if exchanges_first:
         found = exchanged(nodes, guests, found)
-        return found if solve is None else improved(nodes, guests, found, budget, solve=solve, quickly=True)
-    found = improved(nodes, guests, found, budget, solve=solve)
-    return found if found.proven else exchanged(nodes, guests, found)
+    if solve is not None or not quickly:
+        found = improved(nodes, guests, found, budget, solve=solve, quickly=quickly)
+    return found if exchanges_first or found.proven else exchanged(nodes, guests, found)
 
 
 def _order(guest: values.Guest) -> tuple[int, str]:
