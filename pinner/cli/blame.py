@@ -66,7 +66,8 @@ def _print_culprits(context: Context, found: "Blame") -> None:
     for each in found.culprits:
         bar = "█" * round(each.share * _BAR)
         owner = f"guest {each.guest}" if each.guest else each.unit
-        name = each.name or "has ended"
+        has_ended = " (has ended)" if each.tid and not each.pid else ""
+        name = f"{each.name or 'a thread'}{has_ended}"
         drawn.add_row(
             *cells(f"{100 * each.share:.0f} %", bar, f"{each.ms:.1f} ms", name, each.tid, each.pid or "-", owner)
         )

@@ -2,12 +2,12 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from pinner.host import files, procfs, tracefs
 from pinner.host.waiting import Waits, waits
-from pinner.model.blame import Blame, Culprit, Waited
+from pinner.model.blame import Blame, Culprit, Switch, Waited
 from pinner.model.change import TargetKind
 from pinner.model.cpuset import union
 from pinner.model.errors import Gone
@@ -34,25 +34,26 @@ def blame(
     for (thread, _), each in found.items():
         by_role[roles[thread]] += each * 1000
     waited = tuple(Waited(role, round(by_role.get(role, 0.0), 3)) for role in dict.fromkeys(roles.values()))
-    return Blame(guest.name, round(trace.seconds, 3), waited, _culprits(root, found, guests), trace.lost)
+    names = {each.after: each.name for each in trace.events if isinstance(each, Switch)}
+    return Blame(guest.name, round(trace.seconds, 3), waited, _culprits(root, found, guests, names), trace.lost)
 
 
 def _roles(guest: Guest) -> dict[int, TargetKind]:
     return {thread.tid: target.kind for target, threads in guest.threads_by_target.items() for thread in threads}
 
 
-def _culprits(root: Path, found: Waits, guests: Iterable[Guest]) -> tuple[Culprit, ...]:
+def _culprits(root: Path, found: Waits, guests: Iterable[Guest], names: Mapping[int, str]) -> tuple[Culprit, ...]:
     seconds: defaultdict[int, float] = defaultdict(float)
     for (_, ran), waited in found.items():
         seconds[ran] += waited
-    names = {tid: guest.name for guest in guests for tid in _roles(guest)}
+    owners = {tid: guest.name for guest in guests for tid in _roles(guest)}
     total = sum(seconds.values())
     worst = sorted((tid for tid in seconds if seconds[tid] > 0), key=lambda tid: (-seconds[tid], tid))[:MOST]
-    return tuple(_culprit(root, tid, seconds[tid], total, names.get(tid, "")) for tid in worst)
+    return tuple(_culprit(root, tid, seconds[tid], total, owners.get(tid, ""), names.get(tid, "")) for tid in worst)
 
 
-def _culprit(root: Path, tid: int, seconds: float, total: float, guest: str) -> Culprit:
-    """The thread as /proc shows it now; a thread that has ended has no name any more."""
+def _culprit(root: Path, tid: int, seconds: float, total: float, guest: str, traced: str) -> Culprit:
+    """The thread as /proc shows it now; one that has ended has only the name of the trace."""
     share, ms = round(seconds / total, 4), round(seconds * 1000, 3)
     if not tid:
         return Culprit(0, "idle", 0, "", "", ms, share)
@@ -62,5 +63,5 @@ def _culprit(root: Path, tid: int, seconds: float, total: float, guest: str) -> 
         pid = int(next(line for line in status.splitlines() if line.startswith("Tgid:")).split()[1])
         unit = procfs.parse_unit(files.read(f"{root}/proc/{tid}/cgroup"))
     except (OSError, ValueError, IndexError, StopIteration):
-        return Culprit(tid, "", 0, "", guest, ms, share)
+        return Culprit(tid, traced, 0, "", guest, ms, share)
     return Culprit(tid, name, pid, unit, guest, ms, share)

@@ -27,7 +27,8 @@ _PREFIX = "pinner-"
 _LINE = re.compile(r" \[(\d+)\] .{4,6}\s+(\d+\.\d+): (\w+): (.*)", re.DOTALL)
 _SWITCH = re.compile(
     # A name has at most 15 characters, so none can contain what follows it.
-    r"prev_comm=.{0,15} prev_pid=(\d+) prev_prio=-?\d+ prev_state=(\S+) ==> next_comm=.{0,15} next_pid=(\d+) next_prio",
+    r"prev_comm=.{0,15} prev_pid=(\d+) prev_prio=-?\d+ prev_state=(\S+) ==> "
+    r"next_comm=(.{0,15}) next_pid=(\d+) next_prio",
     re.DOTALL,
 )
 _WAKEUP = re.compile(r"comm=.{0,15} pid=(\d+) prio=-?\d+ target_cpu=(\d+)", re.DOTALL)
@@ -79,7 +80,7 @@ def parse(text: str) -> Iterator[SchedEvent]:
 
 def _event(cpu: int, at: float, name: str, fields: str) -> SchedEvent | None:
     if name == "sched_switch" and (found := _SWITCH.match(fields)):
-        return Switch(at, cpu, int(found[1]), found[2].startswith("R"), int(found[3]))
+        return Switch(at, cpu, int(found[1]), found[2].startswith("R"), int(found[4]), found[3])
     if name.startswith("sched_wakeup") and (found := _WAKEUP.match(fields)):
         return Wakeup(at, int(found[1]), int(found[2]))
     if name == "sched_migrate_task" and (found := _MIGRATION.match(fields)):

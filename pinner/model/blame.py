@@ -22,6 +22,8 @@ class Switch:
     """Whether that thread still wants to run: it was preempted."""
     after: int
     """The id of the thread that runs now."""
+    name: str = ""
+    """The name of that thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Culprit:
     tid: int
     """The id of the thread; 0: the CPU was idle, and had not begun the guest's thread yet."""
     name: str
-    """The name of the thread; empty where it has ended."""
+    """The name of the thread; empty where it has ended and the trace does not name it."""
     pid: int
     """The id of its process; 0 for the idle thread, and where it has ended."""
     unit: str

@@ -23,8 +23,8 @@ prev_state=R+ ==> next_comm=a b) [000] x next_pid=20 next_prio=120
 
 def test_the_kernel_s_text_is_read():
     assert tuple(parse(TEXT)) == (
-        Switch(100.000001, 1, 0, True, 10),
-        Switch(100.5, 1, 10, True, 20),
+        Switch(100.000001, 1, 0, True, 10, "CPU 0/KVM"),
+        Switch(100.5, 1, 10, True, 20, "a b) [000] x"),
         Wakeup(100.6, 44, 2),
         Migration(100.7, 44, 3),
     )
@@ -35,7 +35,7 @@ def test_a_thread_cannot_fake_another_ones_id_by_its_name():
         " x-20 [001] d..2. 1.0: sched_switch: prev_comm=a prev_pid=1 b prev_pid=20 prev_prio=120 prev_state=S "
         "==> next_comm=swapper/1 next_pid=0 next_prio=120"
     )
-    assert tuple(parse(line)) == (Switch(1.0, 1, 20, False, 0),)
+    assert tuple(parse(line)) == (Switch(1.0, 1, 20, False, 0, "swapper/1"),)
 
 
 @pytest.mark.parametrize(
