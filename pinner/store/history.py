@@ -24,6 +24,8 @@ _FAILURES = (rrdtool.OperationalError, rrdtool.ProgrammingError, SystemError)
 _SUBJECT = re.compile(r"host|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FINEST = min(ROWS)
 _KEPT_SECONDS = max(step * rows for step, rows in ROWS.items())
+_SMALL_STEP_SECONDS = 60
+"""If the clock was set back by less, nothing is kept until it has caught up: the values of a month are worth more."""
 _KNOWN = 0.5
 """The share of a coarse step that must be known for its mean to be known."""
 
@@ -88,7 +90,7 @@ class HistoryFiles:
         if newest is None:
             _create(file, measured.subject, second)
         elif newest >= second:
-            return  # the step has a value already
+            return  # the step has a value already, or the clock was set back a little
         names = [series.name for series in series_of(measured.subject)]
         values = [_number(measured.rates, name) for name in names]
         rrdtool.update(str(file), "--template", ":".join(names), ":".join([str(second), *values]))
@@ -106,14 +108,13 @@ def _number(rates: Mapping[str, float | None], name: str) -> str:
 
 
 def _newest(file: Path, second: int) -> int | None:
-    """The second of the newest value; None without a file that takes values of ``second`` or of the next step.
-
-    A damaged file, or one of a clock that was ahead, is put aside."""
+    """The second of the newest value; None where the file takes no values, now or soon. A damaged file, or one of a clock
+    that was far ahead, is put aside."""
     if not file.exists():
         return None
     try:
         newest = int(rrdtool.last(str(file)))
-        wrong = "its values are newer than now" if newest > second + _FINEST else ""
+        wrong = "its values are newer than now" if newest >= second + _SMALL_STEP_SECONDS else ""
     except _FAILURES as error:
         wrong = str(error)
     if not wrong:

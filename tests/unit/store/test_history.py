@@ -108,7 +108,7 @@ def test_a_second_value_of_a_step_puts_nothing_aside(tmp_path, caplog, back):
 def test_values_of_a_clock_that_was_ahead_are_put_aside(tmp_path, caplog):
     history = HistoryFiles(tmp_path)
     end = fill(history, 60)
-    history.write([Measured(HOST, "", {"pressure": 9.0})], end - timedelta(seconds=6))
+    history.write([Measured(HOST, "", {"pressure": 9.0})], end - timedelta(seconds=60))
     assert "its values are newer than now" in caplog.text
     assert (tmp_path / "host.rrd.old").exists()
 
@@ -176,3 +176,15 @@ def test_only_the_owner_reads_the_files(tmp_path: Path):
     fill(history, 10)
     assert (tmp_path / "history").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "history" / "host.rrd").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_clock_that_is_set_back_a_little_costs_no_history(tmp_path, caplog):
+    """The values of the seconds that come twice are those of the first time."""
+    history = HistoryFiles(tmp_path)
+    end = fill(history, 1200)
+    fill(history, 300, 9.0, begin=end - timedelta(seconds=30))
+    values = history.read(HOST, BEGIN, end + timedelta(seconds=270), 5).values["pressure"]
+    assert values.count(7.0) > 235
+    assert values.count(9.0) > 50
+    assert [each.name for each in tmp_path.iterdir()] == ["host.rrd"]
+    assert caplog.text == ""
