@@ -17,7 +17,7 @@ from pinner.render import counted, visible
 if TYPE_CHECKING:
     from pinner.model.measures import History, Measures, Series
 
-_SERIES = {series.name: series for series in (*GUEST_SERIES, *HOST_SERIES)}
+SERIES = {series.name: series for series in (*GUEST_SERIES, *HOST_SERIES)}
 _MOST_LINES = 8
 
 
@@ -34,7 +34,7 @@ def register(commands: Commands) -> None:
             "pinner chart drops --last 1d -o drops.png",
         ],
     )
-    parser.add_argument("series", metavar="SERIES", choices=tuple(_SERIES), help="the measure (see above)")
+    parser.add_argument("series", metavar="SERIES", choices=tuple(SERIES), help="the measure (see above)")
     host_option(parser)
     parser.add_argument("--guest", metavar="GUEST", help=f"only this guest; default: the {_MOST_LINES} with the most")
     parser.add_argument(
@@ -53,11 +53,11 @@ def chart(context: Context, arguments: Namespace) -> int:
     from pinner.render.chart import Line, image_format
     from pinner.render.chart import chart as draw
 
-    series, image = _SERIES[arguments.series], image_format(arguments.output)
+    series, image = SERIES[arguments.series], image_format(arguments.output)
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
         found = pinner.measures(host, Span(begin=datetime.now(UTC) - arguments.last), arguments.guest)
-    lines = [Line(label, history) for label, history in _lines(found, series)]
+    lines = [Line(label, history) for label, history in highest(found, series)]
     if not lines:
         raise NotFound("measures", series.name)
     arguments.output.write_bytes(draw(lines, series, image, f"{found.host}: {series.about}"))
@@ -68,10 +68,12 @@ def chart(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _lines(found: "Measures", series: "Series") -> list[tuple[str, "History"]]:
+def highest(found: "Measures", series: "Series") -> list[tuple[str, "History"]]:
     """The label and the values of each line: the host's, or those of the guests with the highest sums."""
     subjects = [each for each in found.histories if (each.subject == HOST) == (series in HOST_SERIES)]
-    values = {each.subject: [value for value in each.values[series.name] if value is not None] for each in subjects}
+    values = {
+        each.subject: [value for value in each.values.get(series.name, ()) if value is not None] for each in subjects
+    }
     known = sorted((each for each in subjects if values[each.subject]), key=lambda each: -sum(values[each.subject]))
     return [(each.name or each.subject, each) for each in known[:_MOST_LINES]]
 

@@ -1,6 +1,23 @@
-from oslo_config import cfg
+from ipaddress import ip_address
+
+from oslo_config import cfg, types
 
 from pinner.conf.patterns import ABSOLUTE_PATH
+
+MOST_PINGED = 64
+
+
+class _GuestAddress(types.String):
+    """GUEST=ADDRESS."""
+
+    def __call__(self, value: object) -> str:
+        text = str(super().__call__(value))
+        name, _, address = text.rpartition("=")
+        if not name:
+            raise ValueError(f"{text!r} is not GUEST=ADDRESS")
+        ip_address(address)
+        return text
+
 
 NAME = "agent"
 OPTIONS = [
@@ -34,5 +51,14 @@ OPTIONS = [
         default=True,
         help="Whether the agent of a server measures run delay, CPU use and drops of the guests and the host every 5 "
         "seconds, and keeps them for 31 days in state_dir: about 0.4 MiB for each guest.",
+    ),
+    cfg.ListOpt(
+        "pinged_guests",
+        item_type=_GuestAddress(),
+        default=[],
+        sample_default=["web-1=192.0.2.7"],
+        help="Guests that the agent pings once a second from this host, by name or UUID, each with its IPv4 or IPv6 "
+        f"address; the first {MOST_PINGED} of them. The round trips and the loss are measures then. Nothing is known "
+        "of a guest that does not answer pings.",
     ),
 ]

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from pinner.host.guests import ActiveDomain
 from pinner.host.reading.network import read_softnet
 from pinner.model.change import TargetKind, ThreadKey
 from pinner.model.errors import Gone, PinnerError
-from pinner.model.measures import HOST, Counts, ThreadCount
+from pinner.model.measures import HOST, Counts, Pings, ThreadCount
 
 _RX_LOSSES = ("rx_dropped", "rx_missed_errors", "rx_fifo_errors", "tx_dropped")
 """What a NIC counts where a packet found no room (Documentation/ABI/testing/sysfs-class-net-statistics)."""
@@ -64,13 +64,29 @@ def metered_guests(
     return tuple(found)
 
 
+PingsOf = Callable[[Iterable[MeteredGuest]], Mapping[str, Pings]]
+"""The pings by UUID of the guests that answer some. Pinger satisfies it."""
+
+
+def no_pings(_: Iterable[MeteredGuest]) -> Mapping[str, Pings]:
+    """No guest is pinged."""
+    return {}
+
+
 class HostMeter:
     """Counts the host and its guests. It asks libvirt for the guests once in a while: a count reads only files."""
 
-    def __init__(self, root: Path, libvirt: Domains, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        root: Path,
+        libvirt: Domains,
+        clock: Callable[[], float] = time.monotonic,
+        pings_of: PingsOf = no_pings,
+    ) -> None:
         self._root = root
         self._libvirt = libvirt
         self._clock = clock
+        self._pings_of = pings_of
         self._guests: tuple[MeteredGuest, ...] = ()
         self._listed = -_LIST_SECONDS
 
@@ -83,9 +99,11 @@ class HostMeter:
                 domains = self._libvirt.active()
                 self._guests = metered_guests(self._root, domains, self._libvirt.users)
         found = [count_host(self._root, self._clock)]
+        pings = self._pings_of(self._guests)
         for guest in self._guests:
             with suppress(Gone):
-                found.append(count_guest(self._root, guest, self._clock))
+                counts = count_guest(self._root, guest, self._clock)
+                found.append(replace(counts, pings=pings.get(guest.uuid)))
         return tuple(found)
 
 

@@ -13,6 +13,9 @@ ROWS: Mapping[int, int] = MappingProxyType({5: 720, 60: 1440, 900: 2976})
 MAX_VALUES = max(ROWS.values())
 """The most values of one series in an answer."""
 
+PING, PING_LOSS = "ping", "ping_loss"
+"""The series of pings; a guest has them if the agent pings it, and it answers."""
+
 HOST = "host"
 """The subject of the measures of the host itself; the others are UUIDs of guests."""
 
@@ -42,6 +45,8 @@ GUEST_SERIES = (
     *_of_role("iothread", "the iothreads"),
     *_of_role("vhost", "the vhost threads"),
     Series("drops", "packets/s", "packets that the guest's taps dropped in both directions"),
+    Series(PING, "ms", "mean round trip of a ping from the host; without an answer it counts as 1,000 ms"),
+    Series(PING_LOSS, "%", "pings from the host without an answer"),
 )
 """The measures of a guest. Run delay and CPU use are those of /proc/TID/schedstat."""
 
@@ -69,6 +74,19 @@ class ThreadCount:
 
 
 @dataclass(frozen=True, slots=True)
+class Pings:
+    """The pings to one guest since it first answered one. The counts begin again with each QEMU of the guest."""
+
+    ended: int
+    """Those with an answer, and those whose time is over."""
+    lost: int
+    """Those without an answer."""
+    ms: float
+    """The round trips of all, added up. One without an answer counts with the longest time: else the mean of a guest
+    that hardly answers would look good."""
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """What was counted of one subject at one moment."""
 
@@ -82,6 +100,8 @@ class Counts:
     """The guest's threads; none for the host."""
     totals: Mapping[str, Mapping[str, float]]
     """The name of a series to its counters, by source (a tap, a NIC, a CPU). They count up from their own start."""
+    pings: Pings | None = None
+    """The pings to the guest; None for the host, and for a guest that is not pinged or does not answer pings."""
 
 
 Rates = Mapping[str, float | None]
@@ -113,7 +133,8 @@ class History:
     step: int
     """Seconds from one value to the next."""
     values: Mapping[str, tuple[float | None, ...]]
-    """The name of a series to its values, oldest first; null where nothing was measured."""
+    """The name of a series to its values, oldest first; null where nothing was measured. A guest that was never pinged
+    has no series of pings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +185,7 @@ def measured(before: Counts, after: Counts) -> Measured:
         grown = [now - earlier[source] for source, now in sources.items() if now >= earlier.get(source, inf)]
         rates[name] = sum(grown) / seconds if grown else None
     if after.subject != HOST:
-        rates |= _times(before, after, seconds)
+        rates |= _times(before, after, seconds) | _ping_rates(before.pings, after.pings)
     return Measured(after.subject, after.name, rates)
 
 
@@ -176,6 +197,14 @@ def _times(before: Counts, after: Counts, seconds: float) -> dict[str, float]:
         times[f"delay_{now.role}"] += max(0, now.wait_ns - then.wait_ns) / 1e6 / seconds
         times[f"use_{now.role}"] += max(0, now.run_ns - then.run_ns) / 1e7 / seconds
     return times
+
+
+def _ping_rates(before: Pings | None, after: Pings | None) -> dict[str, float]:
+    """The mean round trip and the loss of the pings between two counts; nothing where none ended."""
+    if before is None or after is None or after.ended <= before.ended:
+        return {}
+    ended = after.ended - before.ended
+    return {PING: (after.ms - before.ms) / ended, PING_LOSS: 100 * (after.lost - before.lost) / ended}
 
 
 def finest(begin: datetime, now: datetime) -> int:

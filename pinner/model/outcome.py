@@ -27,14 +27,18 @@ class Measure:
     """A difference of the means below this matters to nobody, in the unit."""
 
 
+PINGS = (Measure("ping", "ms", 1.0), Measure("ping_loss", "%", 1.0))
+"""The measures of guests that the agent pings. They never make a step or window unknown: a guest may filter pings."""
+
 MEASURES = (
     Measure("run_delay", "ms/s", 5.0),
     Measure("drops", "packets/s", 1.0),
     Measure("softnet_drops", "packets/s", 1.0),
     Measure("pressure", "ms/s", 20.0),
+    *PINGS,
 )
 """By these a placement is judged. run_delay: all threads of the guests waited for a CPU. drops: of the guests' taps.
-softnet_drops and pressure: those of the host."""
+softnet_drops and pressure: those of the host. ping and ping_loss: the mean of the guests that answer pings."""
 
 
 @dataclass(frozen=True, slots=True)

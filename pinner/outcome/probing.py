@@ -1,6 +1,6 @@
 """The decisions of a probe: which windows count, and what they say."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from math import ceil, floor
@@ -10,7 +10,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.event import HostEvent
 from pinner.model.guest import Guest
 from pinner.model.journal import Run
-from pinner.model.outcome import MEASURES, Arm, Outcome, Sample, Window
+from pinner.model.outcome import MEASURES, PINGS, Arm, Outcome, Sample, Window
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.outcome.samples import between
@@ -90,10 +90,11 @@ def jumped(clock_seconds: float, passed_seconds: float) -> str:
 
 def outcome(windows: Sequence[Window]) -> Outcome:
     """The verdict of all windows. A measure that no window knows is not judged; a window that does not know a measure
-    which another one knows does not count."""
+    which another one knows does not count. Pings are judged only where all windows know them: a guest that begins to
+    filter them must not cost the other measures their windows."""
     counted = [each for each in windows if not each.void]
-    names = {name for each in counted for name in each.values}
-    control = {name for each in counted for name in each.control}
+    names = _names([each.values.keys() for each in counted])
+    control = _names([each.control.keys() for each in counted])
 
     def complete(each: Window) -> Window:
         missing = sorted({*(names - each.values.keys()), *(control - each.control.keys())})
@@ -101,6 +102,13 @@ def outcome(windows: Sequence[Window]) -> Outcome:
 
     checked = [each if each.void else complete(each) for each in windows]
     return judge(checked, [each for each in MEASURES if each.name in names] or MEASURES)
+
+
+def _names(known: Sequence[Set[str]]) -> set[str]:
+    """The measures of which each window needs a value."""
+    pings = {each.name for each in PINGS}
+    some = {name for names in known for name in names}
+    return {name for name in some if name not in pings or all(name in names for names in known)}
 
 
 def _changed_cpus(before: Topology, after: Topology) -> str:

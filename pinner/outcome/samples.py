@@ -5,13 +5,15 @@ from datetime import datetime, timedelta
 from statistics import fmean, median
 
 from pinner.model.measures import HOST, History
-from pinner.model.outcome import MEASURES, Comparison, Measure, ObservedMeasure, Sample
+from pinner.model.outcome import MEASURES, PINGS, Comparison, Measure, ObservedMeasure, Sample
 
 _DELAYS = ("delay_vcpu", "delay_emulator", "delay_iothread", "delay_vhost")
-_SERIES = {"run_delay": _DELAYS, "drops": ("drops",), "softnet_drops": ("softnet_drops",), "pressure": ("pressure",)}
+_SERIES = {each.name: (each.name,) for each in MEASURES} | {"run_delay": _DELAYS}
 """The series that are added up for each measure."""
 _USES = ("use_vcpu", "use_emulator", "use_iothread", "use_vhost")
 _OF_HOST = ("softnet_drops", "pressure")
+_MEANS = tuple(each.name for each in PINGS)
+"""The measures that are no sum over the guests, but a mean."""
 
 _Values = dict[datetime, float]
 
@@ -26,8 +28,8 @@ def samples(histories: Iterable[History], guests: Collection[str], step: int) ->
     host = [each for each in equal if each.subject == HOST]
     chosen = [each for each in equal if each.subject in guests]
     others = [each for each in equal if each.subject not in (*guests, HOST)]
-    values = {each.name: _summed(host if each.name in _OF_HOST else chosen, _SERIES[each.name]) for each in MEASURES}
-    control = {each.name: _summed(others, _SERIES[each.name]) for each in MEASURES if each.name not in _OF_HOST}
+    values = {each.name: _measured(host if each.name in _OF_HOST else chosen, each.name) for each in MEASURES}
+    control = {each.name: _measured(others, each.name) for each in MEASURES if each.name not in _OF_HOST}
     times = sorted({at for known in values.values() for at in known})
     return tuple(
         Sample(
@@ -53,6 +55,12 @@ def between(found: Iterable[Sample], begin: datetime, end: datetime, step: int) 
     return tuple(each for each in found if begin <= each.at - timedelta(seconds=step) and each.at <= end)
 
 
+def watched_measures(*sides: Iterable[Sample]) -> tuple[Measure, ...]:
+    """The measures of an outcome: those of pings only where a sample knows them, because pings are off by default."""
+    known = {name for side in sides for each in side for name in (*each.values, *each.control)}
+    return tuple(each for each in MEASURES if each not in PINGS or each.name in known)
+
+
 def observed(measure: Measure, before: Sequence[Sample], after: Sequence[Sample]) -> ObservedMeasure:
     """The measure before and after a run."""
     name = measure.name
@@ -67,6 +75,14 @@ def _compared(before: Sequence[float], after: Sequence[float]) -> Comparison | N
     differences = [later - earlier for later in after for earlier in before]
     higher = fmean((difference > 0) + (difference == 0) / 2 for difference in differences)
     return Comparison(fmean(before), fmean(after), median(differences), higher)
+
+
+def _measured(histories: Sequence[History], measure: str) -> _Values:
+    values = _summed(histories, _SERIES[measure])
+    if measure not in _MEANS:
+        return values
+    guests = sum(bool(_known(history, measure)) for history in histories)
+    return {at: value / guests for at, value in values.items()}
 
 
 def _summed(histories: Iterable[History], series: Iterable[str]) -> _Values:

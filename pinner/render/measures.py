@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures
+from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, PING, PING_LOSS, History, Measures
 
 SortKey = Literal["delay", "cpu", "drops", "name"]
 
@@ -31,6 +31,10 @@ class Row:
     """Packets per second that the taps dropped."""
     trend: tuple[float | None, ...]
     """The run delay of the vCPUs at each step."""
+    ping: float | None = None
+    """The mean round trip in ms; None where the guest is not pinged, or does not answer pings."""
+    ping_loss: float | None = None
+    """The pings without an answer in per cent; None as above."""
 
     @property
     def delay(self) -> float:
@@ -75,8 +79,10 @@ def host_line(measures: Measures) -> str:
 def _row(history: History) -> Row:
     delays = tuple(_latest(history, name) or 0.0 for name in _DELAYS)
     use = sum(_latest(history, name) or 0.0 for name in _USES)
-    return Row(history.name, delays, use, _latest(history, "drops") or 0.0, history.values["delay_vcpu"])
+    drops, trend = _latest(history, "drops") or 0.0, history.values["delay_vcpu"]
+    return Row(history.name, delays, use, drops, trend, _latest(history, PING), _latest(history, PING_LOSS))
 
 
 def _latest(history: History, name: str) -> float | None:
-    return next((value for value in reversed(history.values[name][-_LATEST:]) if value is not None), None)
+    values = history.values.get(name, ())[-_LATEST:]
+    return next((value for value in reversed(values) if value is not None), None)

@@ -21,9 +21,9 @@ from pinner.model.errors import (
 from pinner.model.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS, Run
 from pinner.model.measures import ROWS
 from pinner.model.objective import Term
-from pinner.model.outcome import MEASURES, ObservedMeasure, RunOutcome, Watch
+from pinner.model.outcome import ObservedMeasure, RunOutcome, Watch
 from pinner.model.page import PageRequest
-from pinner.outcome.samples import observed, samples
+from pinner.outcome.samples import observed, samples, watched_measures
 from pinner.outcome.watch import worse
 from pinner.repeated import Repeated
 from pinner.service.hosts import Hosts
@@ -129,7 +129,9 @@ class OutcomeKeeper:
 
     def _observed(self, run: Run) -> RunOutcome:
         sides = self._sides.observed(run)
-        measures = tuple(observed(measure, sides.before, sides.after) for measure in MEASURES)
+        measures = tuple(
+            observed(measure, sides.before, sides.after) for measure in watched_measures(sides.before, sides.after)
+        )
         is_final = self._now() >= sides.end + LATE
         return RunOutcome(
             run.id,

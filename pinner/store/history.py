@@ -13,7 +13,7 @@ from pathlib import Path
 import rrdtool  # type: ignore[import-not-found]
 
 from pinner.model.errors import Invalid, NotFound, StoreUnavailable
-from pinner.model.measures import ROWS, History, Measured, series_of
+from pinner.model.measures import PING, PING_LOSS, ROWS, History, Measured, series_of
 from pinner.repeated import Repeated
 
 LOG = logging.getLogger(__name__)
@@ -24,6 +24,8 @@ _FAILURES = (rrdtool.OperationalError, rrdtool.ProgrammingError, SystemError)
 _SUBJECT = re.compile(r"host|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FINEST = min(ROWS)
 _KEPT_SECONDS = max(step * rows for step, rows in ROWS.items())
+_OPTIONAL = (PING, PING_LOSS)
+"""The series that a file has from their first value on: most guests are not pinged."""
 _SMALL_STEP_SECONDS = 60
 """If the clock was set back by less, nothing is kept until it has caught up: the values of a month are worth more."""
 _KNOWN = 0.5
@@ -91,9 +93,21 @@ class HistoryFiles:
             _create(file, measured.subject, second)
         elif newest >= second:
             return  # the step has a value already, or the clock was set back a little
-        names = [series.name for series in series_of(measured.subject)]
+        names = _always(measured.subject)
+        if more := [name for name in _OPTIONAL if measured.rates.get(name) is not None]:
+            names += self._added(file, more)
         values = [_number(measured.rates, name) for name in names]
         rrdtool.update(str(file), "--template", ":".join(names), ":".join([str(second), *values]))
+
+    def _added(self, file: Path, names: list[str]) -> list[str]:
+        """The series of ``names`` that the file has, after those that it lacked were added. RRDtool writes a larger
+        copy for that, and does not say that the disk is full."""
+        if lacking := _lacking(file, names):
+            rrdtool.tune(str(file), *map(_source, lacking))
+            file.chmod(0o600)
+        if lost := _lacking(file, names):
+            self._failures.warn("%s: no room for %s; the disk may be full", file, ", ".join(lost))
+        return [name for name in names if name not in lost]
 
     def _file(self, subject: str) -> Path:
         """Raises Invalid for a name that is no subject: it must not lead out of the folder."""
@@ -108,8 +122,9 @@ def _number(rates: Mapping[str, float | None], name: str) -> str:
 
 
 def _newest(file: Path, second: int) -> int | None:
-    """The second of the newest value; None where the file takes no values, now or soon. A damaged file, or one of a clock
-    that was far ahead, is put aside."""
+    """The second of the newest value; None where the file takes no values, now or soon.
+
+    A damaged file, or one of a clock that was far ahead, is put aside."""
     if not file.exists():
         return None
     try:
@@ -124,8 +139,22 @@ def _newest(file: Path, second: int) -> int | None:
     return None
 
 
+def _always(subject: str) -> list[str]:
+    """The series that each file of such a subject has."""
+    return [series.name for series in series_of(subject) if series.name not in _OPTIONAL]
+
+
+def _source(name: str) -> str:
+    return f"DS:{name}:GAUGE:{3 * _FINEST}:0:U"
+
+
+def _lacking(file: Path, names: Iterable[str]) -> list[str]:
+    has = rrdtool.info(str(file))
+    return [name for name in names if f"ds[{name}].type" not in has]
+
+
 def _create(file: Path, subject: str, second: int) -> None:
-    sources = [f"DS:{series.name}:GAUGE:{3 * _FINEST}:0:U" for series in series_of(subject)]
+    sources = [_source(name) for name in _always(subject)]
     archives = [f"RRA:AVERAGE:{_KNOWN}:{step // _FINEST}:{rows}" for step, rows in ROWS.items()]
     rrdtool.create(str(file), "--step", str(_FINEST), "--start", str(second - _FINEST), *sources, *archives)
     file.chmod(0o600)

@@ -16,6 +16,7 @@ from pinner.agent.recorder import Recorder
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
 from pinner.agent.waiting import sleep
+from pinner.conf.agent import MOST_PINGED
 from pinner.heartbeat import Heartbeat
 from pinner.host import tracefs
 from pinner.host.blame import blame
@@ -25,9 +26,10 @@ from pinner.host.inventory import LIVE, take_snapshot
 from pinner.host.kernel import boot_id
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
-from pinner.host.meter import HostMeter
+from pinner.host.meter import HostMeter, no_pings
 from pinner.host.ovsdb import Ovsdb
 from pinner.host.own_pins import OwnPins
+from pinner.host.pinger import Pinger
 from pinner.host.reading.sampler import take_reading
 from pinner.host.reservations import AffinityOwners
 from pinner.host.sampling import Scanner
@@ -80,7 +82,8 @@ def local_agent(
     host = LiveHost(libvirt, lambda guests: configured(sets, read_nova(), guests), own_pins)
     trail = AgentTrail(host_name(config), journal.chain, SigningKey(agent_folder(config) / "signing.key"), now)
     watcher = HostWatcher(config.libvirt.uri, own_pins, event_queue, placed) if threads is not None else None
-    recorder = _recorder(config, libvirt) if threads is not None and config.agent.keep_measures else None
+    pinger = _pinger(config) if threads is not None and config.agent.keep_measures else None
+    recorder = _recorder(config, libvirt, pinger) if threads is not None and config.agent.keep_measures else None
     take = _snapshots(config, own, libvirt, journal, placed, read_nova)
     agent = LocalAgent(
         take, host, journal, now, event_queue, trail, config.agent.recover,
@@ -92,7 +95,7 @@ def local_agent(
     _recover(agent)
     if threads is not None:
         threads += start_daily("journal retention", lambda: purge_journal(config, journal, host, trail), undo)
-        threads += _start(watcher, recorder, undo)
+        threads += _start(watcher, pinger, recorder, undo)
     return agent
 
 
@@ -139,14 +142,22 @@ def _readings(config: cfg.ConfigOpts) -> Callable[[Snapshot, float], HostReading
     return lambda snapshot, seconds: take_reading(LIVE, snapshot, seconds, sleep=sleep, folders=folders)
 
 
-def _recorder(config: cfg.ConfigOpts, libvirt: Libvirt) -> Recorder | None:
+def _pinger(config: cfg.ConfigOpts) -> Pinger | None:
+    """The pinger of the configured guests; None where there are none."""
+    pairs = [each.rpartition("=") for each in config.agent.pinged_guests[:MOST_PINGED]]
+    addresses = {name: address for name, _, address in pairs}
+    return Pinger(addresses) if addresses else None
+
+
+def _recorder(config: cfg.ConfigOpts, libvirt: Libvirt, pinger: Pinger | None) -> Recorder | None:
     """The recorder of measures; None on a host without RRDtool's library: placing needs no measures."""
     try:
         from pinner.store.history import HistoryFiles
     except ImportError as error:
         LOG.warning("nothing is measured: %s; install the package librrd8", error)
         return None
-    return Recorder(HostMeter(LIVE, libvirt), HistoryFiles(agent_folder(config) / "history"), now)
+    meter = HostMeter(LIVE, libvirt, pings_of=pinger or no_pings)
+    return Recorder(meter, HistoryFiles(agent_folder(config) / "history"), now)
 
 
 def _histories(recorder: Recorder | None) -> Histories:
@@ -164,15 +175,18 @@ def _recover(agent: LocalAgent) -> None:
         LOG.error("no plan can be applied and no run rolled back: %s", error)
 
 
-def _start(watcher: HostWatcher | None, recorder: Recorder | None, undo: ExitStack) -> list[Heartbeat]:
+def _start(
+    watcher: HostWatcher | None, pinger: Pinger | None, recorder: Recorder | None, undo: ExitStack
+) -> list[Heartbeat]:
     """Start the agent's threads; ``undo`` stops them. Returns their heartbeats."""
     threads: list[Heartbeat] = []
     if watcher is not None:
         watcher.start()
         undo.callback(watcher.close)
         threads += watcher.heartbeats
-    if recorder is not None:
-        recorder.start()
-        undo.callback(recorder.stop)
-        threads.append(recorder.heartbeat)
+    for worker in (pinger, recorder):
+        if worker is not None:
+            worker.start()
+            undo.callback(worker.stop)
+            threads.append(worker.heartbeat)
     return threads

@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from pinner.model.measures import HOST, History, series_of
+from pinner.model.measures import HOST, PING, PING_LOSS, History, series_of
 
 Value = Callable[[str, str, datetime], float | None]
 """Returns the value of a series (subject, name) at a time; None: not measured."""
 
 
 class Ring:
-    """The histories of a host and its guests, as an agent returns them: steps end at multiples of their length."""
+    """The histories of a host and its guests, as an agent returns them: steps end at multiples of their length.
+
+    No guest is pinged."""
 
     def __init__(self, guests: dict[str, str], value: Value) -> None:
         """``guests`` are names by UUID."""
@@ -26,8 +28,12 @@ class Ring:
                 name,
                 datetime.fromtimestamp(first, UTC),
                 step,
-                {series.name: tuple(self._value(each, series.name, at) for at in times) for series in series_of(each)},
+                {name: tuple(self._value(each, name, at) for at in times) for name in self._names(each)},
             )
             for each, name in self._subjects.items()
             if subject in ("", each)
         )
+
+    @staticmethod
+    def _names(subject: str) -> tuple[str, ...]:
+        return tuple(series.name for series in series_of(subject) if series.name not in (PING, PING_LOSS))

@@ -214,7 +214,7 @@ def test_the_measures_of_a_host(client):
     assert found.step == 60
     assert found.histories[0].subject == "host"
     assert found.histories[1].values["delay_vcpu"] == (None, 10.0, 20.0, 80.0)
-    assert {series.unit for series in found.guest_series} == {"ms/s", "%", "packets/s"}
+    assert {series.unit for series in found.guest_series} == {"ms/s", "%", "packets/s", "ms"}
     for field, wrong in (("from", "yesterday"), ("to", "2026-03-01"), ("step", "7"), ("step", "")):
         refused = client.get("/v1/hosts/h1/measures", query_string={field: wrong})
         assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, field)

@@ -52,6 +52,8 @@ def test_a_missing_file_is_invalid(tmp_path):
         ("[agent]\nstate_dir = state\n", "[agent] state_dir is 'state', not an absolute path"),
         ("[agent]\nsocket = agent.sock\n", "[agent] socket is 'agent.sock', not an absolute path"),
         ("[api]\nsocket = ~/api.sock\n", "[api] socket is '~/api.sock', not an absolute path"),
+        ("[agent]\npinged_guests = web\n", "[agent] pinged_guests is 'web', not valid: 'web' is not GUEST=ADDRESS"),
+        ("[agent]\npinged_guests = web=1.2.3\n", "'1.2.3' does not appear to be an IPv4 or IPv6 address"),
         ("[host]\nname = ../../x\n", "[host] name is '../../x', not a name of at most 255 characters, without / and"),
         ("[host]\nname = ..\n", "[host] name is '..', not a name"),
         ("[host]\nname = a b\n", "[host] name is 'a b', not a name"),

@@ -6,7 +6,7 @@ import pytest
 from support.values import NOON
 
 from pinner.model.change import ThreadKey
-from pinner.model.measures import HOST, Counts, ThreadCount, finest, measured
+from pinner.model.measures import HOST, Counts, Pings, ThreadCount, finest, measured
 
 GUEST = "6f1f5d6e-0000-4000-8000-000000000001"
 MS = 1_000_000
@@ -71,3 +71,21 @@ def test_what_a_kernel_does_not_count_is_not_known():
 )
 def test_the_finest_step_that_reaches_back_is_taken(age, step):
     assert finest(NOON - age, NOON) == step
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ping", "loss"),
+    [
+        (Pings(10, 1, 1100.0), Pings(14, 2, 2106.0), 251.5, 25.0),
+        (None, Pings(4, 0, 8.0), None, None),  # the guest has just begun to answer
+        (Pings(4, 0, 8.0), None, None, None),
+        (Pings(4, 0, 8.0), Pings(4, 0, 8.0), None, None),  # none could be sent
+        (Pings(400, 0, 8.0), Pings(4, 0, 8.0), None, None),  # the guest was restarted
+    ],
+)
+def test_pings_have_a_mean_round_trip_and_a_loss(before, after, ping, loss):
+    rates = measured(
+        Counts(GUEST, "web-1", 10, {}, {}, before),
+        Counts(GUEST, "web-1", 15, {}, {}, after),
+    ).rates
+    assert (rates["ping"], rates["ping_loss"]) == (ping, loss)

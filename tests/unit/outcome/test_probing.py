@@ -193,3 +193,21 @@ def test_an_interval_without_bounds_survives_json():
     found = outcome([Window(arm, {"run_delay": 1.0}) for arm in ("current", "planned")])
     assert (found.measures[0].low, found.measures[0].high) == (None, None)
     assert codec.load(Outcome, codec.dump(found)) == found
+
+
+def test_pings_are_judged_only_where_all_windows_know_them():
+    """A guest that begins to filter pings costs no other measure its windows."""
+    windows = [Window(arm, {"run_delay": 1.0, "ping": 2.0, "ping_loss": 0.0}) for arm in ("current", "planned")]
+    assert [each.measure.name for each in outcome(windows).measures] == ["run_delay", "ping", "ping_loss"]
+    found = outcome([*windows, Window("planned", {"run_delay": 1.0})])
+    assert [each.measure.name for each in found.measures] == ["run_delay"]
+    assert (found.windows, found.void) == (3, ())
+
+
+def test_a_control_that_filters_pings_costs_no_window():
+    windows = [
+        Window(arm, {"ping": 1.0}, control)
+        for arm, control in (("current", {"ping": 1.0}), ("planned", {}))
+        for _ in "12"
+    ]
+    assert (outcome(windows).windows, outcome(windows).void) == (4, ())

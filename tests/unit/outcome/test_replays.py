@@ -19,7 +19,7 @@ from pinner.outcome.verdict import judge
 
 SECONDS = 20
 """The default length of a window."""
-DELAY, DROPS, SOFTNET, PRESSURE = MEASURES
+DELAY, DROPS, SOFTNET, PRESSURE, *_ = MEASURES
 PROBES, REPLAYS = 300, 50
 DOCUMENTED, SCATTER = -1.0, 0.3
 """The documented run delay: 3.1 s before the plan, and 2.1 s after it; rounds differ by 0.3 s."""

@@ -7,7 +7,7 @@ from support.values import NOON
 
 from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History
 from pinner.model.outcome import MEASURES, Comparison, Sample
-from pinner.outcome.samples import between, observed, samples
+from pinner.outcome.samples import between, observed, samples, watched_measures
 from pinner.outcome.watch import worse
 
 DELAY = MEASURES[0]
@@ -72,3 +72,25 @@ def test_a_rise_below_the_margin_is_not_worse():
 
 def test_a_measure_that_was_unknown_before_is_not_watched():
     assert worse([], of_delay(*(90.0,) * 50)) == ()
+
+
+def test_pings_are_the_mean_of_the_guests_that_answer():
+    pinged = [
+        history("a", ping=(2.0, 4.0), ping_loss=(0.0, 50.0)),
+        history("b", ping=(4.0, 8.0), ping_loss=(10.0, 0.0)),
+    ]
+    found = samples([*pinged, history("filters")], ("a", "b", "filters"), 5)
+    assert [each.values for each in found] == [{"ping": 3.0, "ping_loss": 5.0}, {"ping": 6.0, "ping_loss": 25.0}]
+
+
+def test_an_outcome_has_pings_only_where_a_guest_answers_them():
+    without = watched_measures(of_delay(1.0), of_delay(2.0))
+    assert [each.name for each in without] == ["run_delay", "drops", "softnet_drops", "pressure"]
+    control = [Sample(NOON, {}, {"ping": 1.0})]
+    assert [each.name for each in watched_measures(of_delay(1.0), control)][-1] == "ping"
+
+
+def test_the_guard_of_a_watch_looks_at_pings():
+    before = [Sample(NOON, {"ping": 1.0 + index % 3 / 10}, {}) for index in range(60)]
+    after = [Sample(NOON, {"ping": 900.0}, {}) for _ in range(6)]
+    assert [each.name for each in worse(before, after)] == ["ping"]

@@ -94,3 +94,12 @@ def test_a_chart_of_nothing_is_refused():
 def test_the_service_s_measures_can_be_drawn():
     found = InMemoryService().measures("h1", Span(NOON, NOON + timedelta(hours=1)))
     assert rows(found)[0].trend == (None, 10.0, 20.0, 80.0)
+
+
+def test_pings_are_in_the_row_of_a_guest_that_answers_them():
+    web = history("web", ping=(1.0, 2.5, None), ping_loss=(0.0, 20.0, None))
+    without = History(
+        "db", "db", NOON, 5, {name: each for name, each in history("db").values.items() if "ping" not in name}
+    )
+    found = {row.name: (row.ping, row.ping_loss) for row in rows(measures(web, without))}
+    assert found == {"web": (2.5, 20.0), "db": (None, None)}

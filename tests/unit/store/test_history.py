@@ -178,6 +178,32 @@ def test_only_the_owner_reads_the_files(tmp_path: Path):
     assert (tmp_path / "history" / "host.rrd").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_guest_has_the_series_of_pings_from_its_first_answer_on(tmp_path):
+    history = HistoryFiles(tmp_path)
+    file = tmp_path / f"{GUEST}.rrd"
+
+    def write(second: int, **rates: float | None) -> None:
+        history.write([Measured(GUEST, "web-1", {"delay_vcpu": 4.0, **rates})], BEGIN + timedelta(seconds=second))
+
+    def read(end: int) -> dict[str, tuple[float | None, ...]]:
+        return dict(history.read(GUEST, BEGIN, BEGIN + timedelta(seconds=end), 5).values)
+
+    write(5, ping=None, ping_loss=None)
+    size = file.stat().st_size
+    write(10, ping=None, ping_loss=None)
+    assert file.stat().st_size == size
+    assert "ping" not in read(10)
+    for second in (15, 20):
+        write(second, ping=2.0, ping_loss=0.0)
+    write(25, ping=None, ping_loss=None)
+    found = read(25)
+    assert found["ping"] == (None, None, 2.0, 2.0, None)
+    assert found["ping_loss"] == (None, None, 0.0, 0.0, None)
+    assert found["delay_vcpu"][1:] == (4.0,) * 4
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == [file.name]
+
+
 def test_a_clock_that_is_set_back_a_little_costs_no_history(tmp_path, caplog):
     """The values of the seconds that come twice are those of the first time."""
     history = HistoryFiles(tmp_path)
@@ -188,3 +214,16 @@ def test_a_clock_that_is_set_back_a_little_costs_no_history(tmp_path, caplog):
     assert values.count(9.0) > 50
     assert [each.name for each in tmp_path.iterdir()] == ["host.rrd"]
     assert caplog.text == ""
+
+
+def test_a_full_disk_costs_a_guest_its_pings_and_nothing_else(tmp_path, caplog, monkeypatch):
+    """RRDtool then leaves the file as it is, and raises nothing."""
+    monkeypatch.setattr(rrdtool, "tune", lambda *_: None)
+    history = HistoryFiles(tmp_path)
+    for second in (5, 10):
+        rates = {"delay_vcpu": 4.0, "ping": 1.0, "ping_loss": 0.0}
+        history.write([Measured(GUEST, "web-1", rates)], BEGIN + timedelta(seconds=second))
+    found = history.read(GUEST, BEGIN, BEGIN + timedelta(seconds=10), 5).values
+    assert found["delay_vcpu"][-1] == 4.0
+    assert "ping" not in found
+    assert "no room for ping, ping_loss; the disk may be full" in caplog.text
