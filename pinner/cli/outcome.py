@@ -1,18 +1,26 @@
 """pinner outcome: the measures before and after a run."""
 
 from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pinner import codec
+from pinner.cli.chart import SERIES, highest
 from pinner.cli.context import Context
 from pinner.cli.output import cells, facts, moment, print_json, table
 from pinner.cli.parser import Commands, add_command
+from pinner.cli.values import path
+from pinner.model.errors import NotFound
+from pinner.model.measures import HOST, Span
 from pinner.render import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from pinner.model.measures import Series
     from pinner.model.outcome import ObservedMeasure, RunOutcome
+    from pinner.service.protocol import Service
 
 
 def register(commands: Commands) -> None:
@@ -28,20 +36,49 @@ def register(commands: Commands) -> None:
         "pairs in which the step after the run has the higher value: 50 % is no\n"
         "difference. CONTROL is the difference of guests that the run did not change.\n\n"
         "This is observed and not tested: the load may have changed by itself.",
-        examples=["pinner outcome RUN_ID", "pinner outcome RUN_ID --json"],
+        examples=["pinner outcome RUN_ID", "pinner outcome RUN_ID --output outcome.svg"],
     )
     parser.add_argument("run_id", metavar="RUN_ID", help="id of the run (see `pinner run list`)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=path, help="also draw the guests before and after the run: .svg or .png"
+    )
+    parser.add_argument(
+        "--series",
+        metavar="SERIES",
+        choices=tuple(SERIES),
+        default="delay_vcpu",
+        help="the measure of the picture (default: %(default)s; see `pinner chart --help`)",
+    )
 
 
 def outcome(context: Context, arguments: Namespace) -> int:
     """Print the outcome of a run."""
     with context.open() as pinner:
         found = pinner.outcome(arguments.run_id)
+        if arguments.output is not None:
+            arguments.output.write_bytes(_picture(pinner, found, SERIES[arguments.series], arguments.output))
     if context.json:
         print_json(codec.plain(found))
     else:
         show_outcome(context, found)
     return 0
+
+
+def _picture(pinner: "Service", found: "RunOutcome", series: "Series", file: Path) -> bytes:
+    """The guests of the outcome before and after the run, with a mark for it. Raises NotFound, Invalid."""
+    # Imported here because it loads RRDtool.
+    from pinner.render.chart import Line, Mark, chart, image_format
+
+    image, run = image_format(file), pinner.run(found.run)
+    measures = pinner.measures(run.host, Span(begin=found.begin, end=found.end))
+    of_run = [each for each in measures.histories if each.subject == HOST or each.name in found.guests]
+    lines = [Line(label, history) for label, history in highest(replace(measures, histories=tuple(of_run)), series)]
+    if not lines:
+        raise NotFound("measures", f"{series.name} of run {found.run}")
+    marks = [Mark(run.started_at, f"run {run.id} begins")]
+    marks += [Mark(run.ended_at, "it ends")] if run.ended_at is not None else []
+    title = f"{run.host}, run {run.id}: {series.about}, {found.label}"
+    return chart(lines, series, image, title, marks)
 
 
 def show_outcome(context: Context, found: "RunOutcome") -> None:

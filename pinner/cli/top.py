@@ -24,10 +24,18 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pinner.model.measures import Measures
+    from pinner.render.measures import Row
 
 REFRESH_SECONDS = 5
-BARS = 24
-"""The width of the line of an hour: 150 s for each bar."""
+BARS, LEAST_BARS = 24, 9
+"""The width of the line of an hour: 150 s for each bar; and in a narrow terminal."""
+LONGEST_NAME = 24
+"""A name of a guest up to this length stays on one line."""
+
+_PINGS = ("PING", "LOSS")
+_COLUMNS = ("DELAY", "VCPU", "EMULATOR", "IOTHREAD", "VHOST", "CPU", "DROPS/S", *_PINGS)
+_LESS = ("IOTHREAD", "VHOST", "EMULATOR")
+"""The columns that a narrow terminal does not show, in this order. DELAY contains them."""
 
 
 def register(commands: Commands) -> None:
@@ -66,7 +74,7 @@ def top(context: Context, arguments: Namespace) -> int:
             return 0
         with _display(context.out) as show:
             for number in count(1):
-                show(_shown(pinner.measures(host, Span()), arguments.sort))
+                show(_shown(pinner.measures(host, Span()), arguments.sort, context.out.width))
                 if number == wanted:
                     return 0
                 time.sleep(REFRESH_SECONDS)
@@ -85,21 +93,42 @@ def _display(out: "Console") -> Iterator[Callable[["Group"], None]]:
         yield partial(live.update, refresh=True)
 
 
-def _shown(measures: "Measures", sort: SortKey) -> "Group":
+def _shown(measures: "Measures", sort: SortKey, width: int) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
-    return Group(Text(visible(f"{measures.host}: {host_line(measures)}")), _table(measures, sort))
+    return Group(Text(visible(f"{measures.host}: {host_line(measures)}")), _table(measures, sort, width))
 
 
-def _table(measures: "Measures", sort: SortKey) -> "Table":
+def _table(measures: "Measures", sort: SortKey, width: int) -> "Table":
+    """The table of the guests. In a narrow terminal it has fewer columns, so that the names can be read."""
     from rich.text import Text
 
-    numbers = ("DELAY", "VCPU", "EMULATOR", "IOTHREAD", "VHOST", "CPU", "DROPS/S")
-    drawn = table("GUEST", *numbers, "LAST HOUR", right=numbers, whole=(*numbers, "LAST HOUR"))
-    for row in sorted_rows(rows(measures), sort):
+    found = sorted_rows(rows(measures), sort)
+    texts = [_texts(row) for row in found]
+    columns = [name for name in _COLUMNS if name not in _PINGS or any(text[name] != "-" for text in texts)]
+    free = width - min(LONGEST_NAME, max(len(name) for name in ("GUEST", *(visible(row.name) for row in found))))
+    for name in _LESS:
+        if _width(columns, texts) + LEAST_BARS <= free:
+            break
+        columns.remove(name)
+    bars = max(LEAST_BARS, min(BARS, free - _width(columns, texts)))
+    drawn = table("GUEST", *columns, "LAST HOUR", right=columns, whole=(*columns, "LAST HOUR"))
+    for row, text in zip(found, texts, strict=True):
         style = "bold red" if row.is_late else ""
-        delays = [f"{delay:.1f}" for delay in (row.delay, *row.delays)]
-        trend = Text(sparkline(row.trend, BARS), style="cyan")
-        drawn.add_row(*cells(row.name, *delays, f"{row.use:.0f} %", f"{row.drops:.1f}", style=style), trend)
+        trend = Text(sparkline(row.trend, bars), style="cyan")
+        drawn.add_row(*cells(row.name, *(text[name] for name in columns), style=style), trend)
     return drawn
+
+
+def _texts(row: "Row") -> dict[str, str]:
+    """The text of each column. A guest that is not pinged, or does not answer, has no pings."""
+    numbers = (f"{delay:.1f}" for delay in (row.delay, *row.delays))
+    ping = "-" if row.ping is None else f"{row.ping:.1f} ms"
+    loss = "-" if row.ping_loss is None else f"{row.ping_loss:.0f} %"
+    return dict(zip(_COLUMNS, (*numbers, f"{row.use:.0f} %", f"{row.drops:.1f}", ping, loss), strict=True))
+
+
+def _width(columns: list[str], texts: list[dict[str, str]]) -> int:
+    """The width of these columns, with the spaces after them and after the two other columns."""
+    return sum(2 + max(len(name), *(len(text[name]) for text in texts), 0) for name in columns) + 4

@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,7 @@ ImageFormat = Literal["SVG", "PNG"]
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
 """Colours that people with any colour vision can tell apart (Okabe and Ito, 2008)."""
 
+_MARK = "#333333"
 _WIDTH, _HEIGHT = 800, 250
 
 
@@ -31,7 +33,15 @@ class Line:
     """The values; all lines of a chart have the same times."""
 
 
-def chart(lines: Sequence[Line], series: Series, image: ImageFormat, title: str) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment that a vertical line shows."""
+
+    at: datetime
+    label: str
+
+
+def chart(lines: Sequence[Line], series: Series, image: ImageFormat, title: str, marks: Sequence[Mark] = ()) -> bytes:
     """The image of one series of several subjects. Raises Invalid without a line."""
     if not lines:
         raise Invalid("guest", "", "a guest or a host with measures")
@@ -48,9 +58,13 @@ def chart(lines: Sequence[Line], series: Series, image: ImageFormat, title: str)
         rrdtool.graph(
             str(output), "--imgformat", image, "--start", str(begin - step), "--end", str(begin + (count - 1) * step),
             "--width", str(_WIDTH), "--height", str(_HEIGHT), "--lower-limit", "0", "--title", visible(title),
-            "--vertical-label", series.unit, *names, *drawn,
+            "--vertical-label", series.unit, *names, *drawn, *map(_rule, marks),
         )  # fmt: skip
         return output.read_bytes()
+
+
+def _rule(mark: Mark) -> str:
+    return f"VRULE:{int(mark.at.timestamp())}{_MARK}:{_escaped(mark.label)}:dashes"
 
 
 def image_format(path: Path) -> ImageFormat:

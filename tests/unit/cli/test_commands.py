@@ -16,6 +16,7 @@ from pinner.model.change import Number
 from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.journal import Run
+from pinner.model.measures import GUEST_SERIES, HOST_SERIES, History, Measures
 from pinner.model.page import Page
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy, Setback, ShownPolicy
@@ -113,6 +114,17 @@ def test_a_chart_is_written_to_the_file(pinner, cli, tmp_path):
     assert (tmp_path / "delay.svg").read_text().startswith("<?xml")
     assert json.loads(cli("chart", "drops", "-o", tmp_path / "drops.png", "--json").out)["lines"]
     refused = cli("chart", "drops", "--output", tmp_path / "drops.gif")
+    assert (refused.status, "ends with .svg or .png" in refused.err) == (2, True)
+
+
+def test_the_guests_of_an_outcome_are_drawn_with_a_mark_for_the_run(applied, cli, tmp_path):
+    plain = cli("outcome", "run-1").out
+    assert cli("outcome", "run-1", "--output", tmp_path / "run.svg").out == plain
+    drawn = (tmp_path / "run.svg").read_text()
+    assert drawn.startswith("<?xml")
+    cli("outcome", "run-1", "--series", "pressure", "-o", tmp_path / "run.png")
+    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+    refused = cli("outcome", "run-1", "-o", tmp_path / "run.gif")
     assert (refused.status, "ends with .svg or .png" in refused.err) == (2, True)
 
 
@@ -441,3 +453,18 @@ def test_a_snapshot_without_guests_is_not_saved(pinner, cli, monkeypatch, tmp_pa
     monkeypatch.setattr(pinner, "observe", refuse)
     assert cli("inventory", "--save", tmp_path / "host.json").status == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("width", [80, 100, 130])
+@pytest.mark.parametrize("has_pings", [True, False])
+def test_top_shows_the_names_of_guests_at_any_width(pinner, cli, monkeypatch, width, has_pings):
+    """At 80 columns the numbers once took the whole line."""
+    values = {series.name: (1000.0,) for series in GUEST_SERIES if has_pings or "ping" not in series.name}
+    histories = tuple(History(name, name, NOON, 5, values) for name in ("db", "instance-0000a1b2"))
+    monkeypatch.setattr(pinner, "measures", lambda *_: Measures("h1", 5, GUEST_SERIES, HOST_SERIES, histories))
+    monkeypatch.setenv("COLUMNS", str(width))
+    head, *lines = cli("top").out.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == ["db", "instance-0000a1b2"]
+    assert max(map(len, (head, *lines))) <= width
+    assert "LAST HOUR" in head
+    assert ("PING" in head) == has_pings
