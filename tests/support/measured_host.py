@@ -65,10 +65,10 @@ def busy_processes(count: int, cpus: Iterable[int], priority: int = PRIORITY) ->
 
 
 @contextmanager
-def _urgent() -> Iterator[None]:
-    """Threads that are started meanwhile do not wait for the busy processes."""
+def urgent() -> Iterator[None]:
+    """This thread, and threads that are started meanwhile, do not wait for the busy processes."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    os.setpriority(os.PRIO_PROCESS, 0, 2 * PRIORITY)
+    os.setpriority(os.PRIO_PROCESS, 0, 3 * PRIORITY)
     try:
         yield
     finally:
@@ -81,7 +81,7 @@ def measured_service(folder: Path, host: LiveHost, libvirt: Libvirt) -> Iterator
     recorder = Recorder(HostMeter(ROOT, libvirt), HistoryFiles(folder / "history"), now)
     take = partial(take_snapshot, ROOT, "h1", libvirt, now=now)
     with ExitStack() as stack:
-        stack.enter_context(_urgent())
+        stack.enter_context(urgent())
         journal = stack.enter_context(closing(Journal(folder / "agent")))
         trail = AgentTrail("h1", journal.chain, SigningKey(folder / "agent" / "signing.key"), now)
         agent = LocalAgent(
