@@ -4,7 +4,7 @@
 # make bench  measure scan, plan, apply and more beside their peers, as one table (ARGS=plan: only that)
 # make bench-compare REV=main  report what became slower since a revision (ARGS=plan: only that)
 # make test-kills  SIGKILL at every point of an apply, a rollback and a recovery
-# make test-probes  probes of real guests: a better and a worse plan, and a kill of each process in a window
+# make test-probes  probes of real guests: a better and a worse plan, a kill in a window, 20 plans without effect
 # make test-faults  random scenarios of guests, daemons, plans, faults and kills: 20 new seeds, 5 minutes each (SEEDS=3 MINUTES=1, or SEED=7)
 # make test-hung  one guest hangs for an hour under an enforced policy while others start (MINUTES=5)
 # make fuzz-agent  100,000 hostile messages to the agent, as the API's user (SEED=7 MESSAGES=100000)
@@ -49,7 +49,8 @@ test-kills: setup
 	$(SUDO) env PINNER_KILLS=all .venv/bin/python -m pytest tests/functional/test_kills.py $(ARGS)
 
 test-probes: setup
-	$(SUDO) env PINNER_PROBES=all .venv/bin/python -m pytest tests/functional/test_probe.py $(ARGS)
+	$(SUDO) env PINNER_PROBES=all .venv/bin/python -m pytest tests/functional/test_probe.py \
+		tests/functional/test_probe_aa.py -s $(ARGS)
 
 test-faults: setup
 	@$(SUDO) .venv/bin/python tests/faults/run.py --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
