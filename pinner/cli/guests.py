@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pinner.service.protocol import Service
 
 NO_TRENDS: Mapping[str, str] = MappingProxyType({})
+_WIDE = 100
+"""The columns of a terminal that has room for the line of the hour beside the names."""
 _BARS = 12
 
 PIN_OFF = """\
@@ -90,7 +92,7 @@ def list_guests(context: Context, arguments: Namespace) -> int:
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
         snapshot = pinner.observe(host, 0)
-        trends = {} if context.json else _trends(pinner, host)
+        trends = {} if context.json or context.out.width < _WIDE else _trends(pinner, host)
     if context.json:
         print_items(snapshot.guests)
         return 0

@@ -75,9 +75,9 @@ def _picture(pinner: "Service", found: "RunOutcome", series: "Series", file: Pat
     lines = [Line(label, history) for label, history in highest(replace(measures, histories=tuple(of_run)), series)]
     if not lines:
         raise NotFound("measures", f"{series.name} of run {found.run}")
-    marks = [Mark(run.started_at, f"run {run.id} begins")]
+    marks = [Mark(run.started_at, f"{run.id} begins")]
     marks += [Mark(run.ended_at, "it ends")] if run.ended_at is not None else []
-    title = f"{run.host}, run {run.id}: {series.about}, {found.label}"
+    title = f"{run.host}: {series.name} before and after {run.id} ({found.label})"
     return chart(lines, series, image, title, marks)
 
 

@@ -468,3 +468,10 @@ def test_top_shows_the_names_of_guests_at_any_width(pinner, cli, monkeypatch, wi
     assert max(map(len, (head, *lines))) <= width
     assert "LAST HOUR" in head
     assert ("PING" in head) == has_pings
+
+
+@pytest.mark.parametrize(("width", "has_line"), [(80, False), (100, True)])
+def test_guests_have_their_last_hour_where_a_terminal_has_room_for_it(pinner, cli, monkeypatch, width, has_line):
+    """At 80 columns it left six columns for the names."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert ("LAST HOUR" in cli("guest", "list").out) == has_line
