@@ -57,16 +57,16 @@ def test_the_thread_on_the_guest_s_cpu_is_named_among_twenty_busy_ones():
     with ExitStack() as stack:
         others = {busy(stack, second) for _ in range(ROUNDS)}
         guest = guest_of(busy(stack, first, PRIORITY))
-        # The guest waits for the culprit more than for all other work of this machine.
         culprit = busy(stack, first, 2 * PRIORITY)
         stack.enter_context(urgent())
         right = 0
         for _ in range(ROUNDS):
             found = blame(ROOT, guest, [guest], 0.4)
-            assert not others & {each.tid for each in found.culprits}
             assert found.waited[0].ms > 5
-            right += found.culprits[0].tid == found.culprits[0].pid == culprit
-        print(f"the culprit is named first in {right} of {ROUNDS} runs")
+            # Other work of this machine may delay the guest, too, and more: the kernel shares CPUs between sessions.
+            named = [each for each in found.culprits if each.tid in {culprit, *others}]
+            right += [(each.tid, each.pid) for each in named] == [(culprit, culprit)]
+        print(f"of {ROUNDS + 1} busy threads, the culprit alone is named in {right} of {ROUNDS} runs")
         assert right == ROUNDS
 
 
