@@ -5,7 +5,7 @@ about different guests do not wait for each other. Processes are changed one aft
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from pinner.apply.held_interrupts import held_interrupts
 from pinner.model.groups import Group, group_of
@@ -13,6 +13,8 @@ from pinner.model.journal import Entry
 
 HUNG_AT_ONCE = 32
 """How many guests that do not answer are asked at once. Each of them only waits."""
+_SECONDS = 0.2
+"""The kernel may give Ctrl-C to any thread, and that does not wake the main one: it looks by itself that often."""
 
 
 def parts_of(entries: Iterable[Entry]) -> list[list[Entry]]:
@@ -47,9 +49,11 @@ def side_by_side(entries: Sequence[Entry], work: Callable[[Entry], None], at_onc
                 raise
 
     with held_interrupts(failed.append), ThreadPoolExecutor(min(at_once, len(parts)), "guest") as workers:
-        running = [workers.submit(carry_out, part) for part in parts]
-        for each in as_completed(running):
-            each.result()
+        running: Collection[Future[None]] = [workers.submit(carry_out, part) for part in parts]
+        while running:
+            done, running = wait(running, _SECONDS, FIRST_COMPLETED)
+            for each in done:
+                each.result()
 
 
 def with_busy_last(
