@@ -212,6 +212,10 @@ class PlanSummary:
     """Why the plan cannot be applied; else empty."""
 
 
+CpusByGuest = Mapping[str, Mapping[int, CpuSet]]
+"""The CPUs of each vCPU by its number, by the guest's UUID."""
+
+
 def vcpus_by_guest(wanted: Iterable[Wanted]) -> dict[str, dict[int, CpuSet]]:
     """The CPUs of each placed vCPU by its number, by the guest's UUID."""
     found: dict[str, dict[int, CpuSet]] = {}

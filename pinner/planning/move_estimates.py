@@ -11,7 +11,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.objective import COST, TERMS
-from pinner.model.plan import vcpus_by_guest
+from pinner.model.plan import CpusByGuest, vcpus_by_guest
 from pinner.planning.context import Context
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, weights
@@ -19,8 +19,6 @@ from pinner.planning.objective.spread import GuestSpread, guests_terms
 from pinner.planning.ordering import in_order
 from pinner.planning.strategies.free_cpus import FreeCpus, GuestAllocation
 
-CurrentCpus = Mapping[str, Mapping[int, CpuSet]]
-"""The CPUs of each vCPU by its number, by the guest's UUID."""
 Estimate = tuple[float, ...]
 """The weighted sum of the asked-for terms of each tier that follow from where guests' vCPUs may run."""
 
@@ -47,7 +45,7 @@ class MoveEstimates:
         measure: Measure,
         asked: frozenset[str],
         found: MeasuredAnswer,
-        current: CurrentCpus,
+        current: CpusByGuest,
     ) -> "MoveEstimates":
         """Read an answer. Raises NoFit where a vCPU has no CPU of its own, and where a guest is unplaced.
 

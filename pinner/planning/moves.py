@@ -16,9 +16,8 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest import Guest
 from pinner.model.objective import Objective
-from pinner.model.plan import Move, vcpus_by_guest
+from pinner.model.plan import CpusByGuest, Move, vcpus_by_guest
 from pinner.planning.context import Context, guest_target, plugged
-from pinner.planning.move_estimates import CurrentCpus, MoveEstimates
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, between
 from pinner.planning.objective.spread import GuestSpread, shared_cores
@@ -85,7 +84,7 @@ class Improver:
         return found, tuple(moves.values())
 
     def _best(
-        self, found: MeasuredAnswer, current: CurrentCpus, movable: Collection[str], replaced: frozenset[str], most: int
+        self, found: MeasuredAnswer, current: CpusByGuest, movable: Collection[str], replaced: frozenset[str], most: int
     ) -> tuple[Movers, MeasuredAnswer, Objective] | None:
         """The move of at most ``most`` of the movable guests that gains most, with its answer; None where none gains.
 
@@ -112,12 +111,14 @@ class Improver:
         return None
 
     def _candidates(
-        self, found: MeasuredAnswer, current: CurrentCpus, movable: Collection[str], replaced: frozenset[str], most: int
+        self, found: MeasuredAnswer, current: CpusByGuest, movable: Collection[str], replaced: frozenset[str], most: int
     ) -> tuple[list[Movers], bool]:
         """The guests to try, alone or in pairs: those whose move is likely to gain most first, if that can be
         estimated; and whether it can."""
         ranked = self._beside_spread(found, movable)
         placed = vcpus_by_guest(found.answer.wanted)
+        from pinner.planning.move_estimates import MoveEstimates  # imports the packing, which most plans do not need
+
         try:
             estimates = MoveEstimates.of(self.context, self.measure, self.asked, found, current)
         except NoFit:
@@ -156,12 +157,12 @@ class Improver:
             for uuid, spread in spreads.items()
         }
 
-    def _is_comparable(self, answer: Answer, trial: Answer, current: CurrentCpus, moved: frozenset[str]) -> bool:
+    def _is_comparable(self, answer: Answer, trial: Answer, current: CpusByGuest, moved: frozenset[str]) -> bool:
         """Whether the trial has the same sets, leaves out no other guest, and moves no guest but these."""
         unplaced, before = ({left.target for left in each.unplaced} for each in (trial, answer))
         return trial.roles == answer.roles and unplaced <= before and moved.issuperset(self._moved(current, trial))
 
-    def _moved(self, current: CurrentCpus, answer: Answer) -> list[str]:
+    def _moved(self, current: CpusByGuest, answer: Answer) -> list[str]:
         """The guests, by UUID, that leave CPUs which they could keep."""
         planned, possible = vcpus_by_guest(answer.wanted), answer.roles.vcpu
         return [
