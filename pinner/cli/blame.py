@@ -8,10 +8,13 @@ from pinner.cli.context import Context, pick_host
 from pinner.cli.options import host_option
 from pinner.cli.output import cells, print_json, table
 from pinner.cli.parser import Commands, add_command
-from pinner.cli.values import trace_seconds
+from pinner.cli.values import path, trace_seconds
 from pinner.render import visible
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
     from pinner.model.blame import Blame
 
 _BAR = 20
@@ -28,7 +31,7 @@ def register(commands: Commands) -> None:
         about="The kernel traces the scheduler (tracefs). The command shows which threads ran\n"
         "while the guest's threads waited for a CPU, with their share of the waiting.\n"
         "A guest whose threads never wait has no such threads.",
-        examples=["pinner blame web1", "pinner blame web1 --seconds 20 --json"],
+        examples=["pinner blame web1", "pinner blame web1 --seconds 20 --json", "pinner blame web1 -o blame.svg"],
     )
     parser.add_argument("guest", metavar="GUEST", help="the guest's name or UUID")
     host_option(parser)
@@ -39,29 +42,39 @@ def register(commands: Commands) -> None:
         default=5.0,
         help="the length of the trace, up to 60 s (default: %(default)s)",
     )
+    parser.add_argument("-o", "--output", metavar="FILE", type=path, help="also draw the table: a file .svg")
 
 
 def blame(context: Context, arguments: Namespace) -> int:
     """Trace, and print the threads."""
+    if arguments.output is not None:
+        # Imported here because only a picture needs it.
+        from pinner.render.picture import picture, require_svg
+
+        require_svg(arguments.output)
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
         with context.measuring(arguments.seconds):
             found = pinner.blame(host, arguments.guest, arguments.seconds)
+    if arguments.output is not None:
+        arguments.output.write_bytes(picture(_parts(found), f"{host}: who delays guest {found.guest}"))
     if context.json:
         print_json(codec.plain(found))
         return 0
-    waited = ", ".join(f"{each.role} {each.ms:.1f} ms" for each in found.waited)
-    context.out.print(visible(f"guest {found.guest} waited in {found.seconds:.1f} s: {waited or 'never'}"))
-    if found.lost:
-        context.out.print(
-            f"The kernel lost {found.lost} events: the true figures are higher. Trace for a shorter time."
-        )
-    if found.culprits:
-        _print_culprits(context, found)
+    for part in _parts(found):
+        context.out.print(part)
     return 0
 
 
-def _print_culprits(context: Context, found: "Blame") -> None:
+def _parts(found: "Blame") -> "list[RenderableType]":
+    waited = ", ".join(f"{each.role} {each.ms:.1f} ms" for each in found.waited)
+    parts: list[RenderableType] = [visible(f"guest {found.guest} waited in {found.seconds:.1f} s: {waited or 'never'}")]
+    if found.lost:
+        parts.append(f"The kernel lost {found.lost} events: the true figures are higher. Trace for a shorter time.")
+    return [*parts, _culprits(found)] if found.culprits else parts
+
+
+def _culprits(found: "Blame") -> "Table":
     drawn = table("SHARE", "", "WAITED", "THREAD", "ID", "PROCESS", "OF", right=("SHARE", "WAITED", "ID", "PROCESS"))
     for each in found.culprits:
         bar = "█" * round(each.share * _BAR)
@@ -71,4 +84,4 @@ def _print_culprits(context: Context, found: "Blame") -> None:
         drawn.add_row(
             *cells(f"{100 * each.share:.0f} %", bar, f"{each.ms:.1f} ms", name, each.tid, each.pid or "-", owner)
         )
-    context.out.print(drawn)
+    return drawn

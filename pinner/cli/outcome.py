@@ -1,4 +1,4 @@
-"""pinner outcome: the measures before and after a run."""
+"""pinner outcome: the measures before and after a run, or the verdict of a probe."""
 
 from argparse import Namespace
 from dataclasses import replace
@@ -10,9 +10,11 @@ from pinner.cli.chart import SERIES, highest
 from pinner.cli.context import Context
 from pinner.cli.output import cells, facts, moment, print_json, table
 from pinner.cli.parser import Commands, add_command
+from pinner.cli.probe_result import verdict_parts, window_parts
 from pinner.cli.values import path
-from pinner.model.errors import NotFound
+from pinner.model.errors import Invalid, NotFound
 from pinner.model.measures import HOST, Span
+from pinner.model.probe import PROBE_ID
 from pinner.render import visible
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from pinner.model.outcome import ObservedMeasure, RunOutcome
     from pinner.service.protocol import Service
 
+_SERIES = "delay_vcpu"
+"""The measure of a picture where none is named."""
+
 
 def register(commands: Commands) -> None:
     """Add the command."""
@@ -29,38 +34,72 @@ def register(commands: Commands) -> None:
         commands,
         "outcome",
         outcome,
-        "show what was measured before and after a run",
+        "show what was measured before and after a run, or in a probe",
         about="The table compares the five minutes before the run with the five minutes after\n"
         "it. DIFFERENCE is the median of all differences between a step after the run\n"
         "and a step before it; below 0 is less than before. HIGHER is the share of such\n"
         "pairs in which the step after the run has the higher value: 50 % is no\n"
         "difference. CONTROL is the difference of guests that the run did not change.\n\n"
-        "This is observed and not tested: the load may have changed by itself.",
-        examples=["pinner outcome RUN_ID", "pinner outcome RUN_ID --output outcome.svg"],
+        "This is observed and not tested: the load may have changed by itself.\n\n"
+        "Of a probe the command shows the verdict and all windows (see `pinner probe\n"
+        "--help`).",
+        examples=[
+            "pinner outcome RUN_ID",
+            "pinner outcome RUN_ID --output outcome.svg",
+            "pinner outcome PROBE_ID --output verdict.svg",
+        ],
     )
-    parser.add_argument("run_id", metavar="RUN_ID", help="id of the run (see `pinner run list`)")
+    parser.add_argument("id", metavar="RUN_ID|PROBE_ID", help="id of the run (see `pinner run list`), or of the probe")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", type=path, help="also draw the guests before and after the run: .svg or .png"
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=path,
+        help="also draw the guests before and after the run (.svg or .png), or the verdict of the probe (.svg)",
     )
     parser.add_argument(
         "--series",
         metavar="SERIES",
         choices=tuple(SERIES),
-        default="delay_vcpu",
-        help="the measure of the picture (default: %(default)s; see `pinner chart --help`)",
+        help=f"the measure of the picture of a run (default: {_SERIES}; see `pinner chart --help`)",
     )
 
 
 def outcome(context: Context, arguments: Namespace) -> int:
-    """Print the outcome of a run."""
+    """Print the outcome of a run or a probe."""
+    if arguments.id.startswith(PROBE_ID):
+        return _of_probe(context, arguments)
     with context.open() as pinner:
-        found = pinner.outcome(arguments.run_id)
+        found = pinner.outcome(arguments.id)
         if arguments.output is not None:
-            arguments.output.write_bytes(_picture(pinner, found, SERIES[arguments.series], arguments.output))
+            series = SERIES[arguments.series or _SERIES]
+            arguments.output.write_bytes(_picture(pinner, found, series, arguments.output))
     if context.json:
         print_json(codec.plain(found))
     else:
         show_outcome(context, found)
+    return 0
+
+
+def _of_probe(context: Context, arguments: Namespace) -> int:
+    if arguments.series is not None:
+        raise Invalid("--series", arguments.series, "no series, because the picture of a probe has all measures")
+    if arguments.output is not None:
+        # Imported here because only a picture needs it.
+        from pinner.render.picture import picture, require_svg
+
+        require_svg(arguments.output)
+    with context.open() as pinner:
+        found = pinner.probe_by_id(arguments.id)
+    if arguments.output is not None:
+        judgement = found.outcome.judgement if found.outcome else found.state
+        parts = [*verdict_parts(found), *window_parts(found)]
+        arguments.output.write_bytes(picture(parts, f"{found.host}: {judgement} ({found.id})"))
+    if context.json:
+        print_json(codec.plain(found))
+    else:
+        for part in (*verdict_parts(found), *window_parts(found)):
+            context.out.print(part)
     return 0
 
 

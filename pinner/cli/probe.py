@@ -9,17 +9,15 @@ from pinner import codec
 from pinner.cli.confirm import agreed, require_answer
 from pinner.cli.context import Context
 from pinner.cli.follow import Interrupted
-from pinner.cli.output import cells, facts, moment, print_json, table
+from pinner.cli.output import print_json
 from pinner.cli.parser import Commands, add_command
+from pinner.cli.probe_result import verdict_parts
 from pinner.cli.values import probe_windows, window_seconds
 from pinner.model.errors import PinnerError
 from pinner.model.probe import DEFAULT_SECONDS, DEFAULT_WINDOWS, WASH_OUT_SECONDS
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from pinner.model.outcome import MeasureOutcome, Outcome
     from pinner.model.probe import Probe
     from pinner.service.protocol import Service
 
@@ -37,7 +35,8 @@ no matter:      the difference lies within a margin that matters to nobody
 inconclusive:   more windows are needed; the output says about how many
 
 At its end the host has the placement that the probe found, also after
-Ctrl-C. To keep the plan, apply it then."""
+Ctrl-C. To keep the plan, apply it then. `pinner outcome PROBE_ID` shows the
+verdict again, with all windows, also as a picture."""
 
 
 def register(commands: Commands) -> None:
@@ -85,7 +84,8 @@ def probe(context: Context, arguments: Namespace) -> int:
     if context.json:
         print_json(codec.plain(ended))
     else:
-        show_probe(context, ended)
+        for part in verdict_parts(ended):
+            context.out.print(part)
     return 0 if ended.outcome and ended.outcome.judgement in ("better", "no matter") else 1
 
 
@@ -130,43 +130,3 @@ def _show_window(context: Context, found: "Probe", number: int) -> None:
     total = len(found.order)
     line = f"[{number + 1:>{len(str(total))}}/{total}] {each.arm:<7} {text}"
     context.err.print(visible(line), style="yellow" if each.void else None, soft_wrap=True)
-
-
-def show_probe(context: Context, found: "Probe") -> None:
-    """Print a probe as tables."""
-    tested = found.outcome
-    rows = (
-        ("probe", found.id),
-        ("state", found.state),
-        ("verdict", tested.judgement if tested else ""),
-        ("plan", found.plan),
-        ("host", found.host),
-        ("guests", ", ".join(found.guests) or "all"),
-        ("windows", f"{tested.windows} count, {len(tested.void)} do not" if tested else ""),
-        ("missing", f"about {tested.missing} windows of each placement" if tested and tested.missing else ""),
-        ("started", moment(found.started_at)),
-        ("ended", moment(found.ended_at) if found.ended_at else "not yet"),
-        ("why", found.why),
-        ("still placed", f"run {found.left}" if found.left else ""),
-    )
-    context.out.print(facts(*(row for row in rows if row[1])))
-    if tested is None:
-        return
-    if tested.measures:
-        context.out.print()
-        context.out.print(_table(tested))
-    for why in dict.fromkeys(tested.void):
-        context.out.print(visible(f"does not count: {why}"))
-
-
-def _table(tested: "Outcome") -> "Table":
-    numbers = ("CURRENT", "PLANNED", "EFFECT", "95 %", "P")
-    drawn = table("MEASURE", "UNIT", *numbers, "VERDICT", right=numbers, whole=numbers)
-    for each in tested.measures:
-        values = (f"{each.current:.1f}", f"{each.planned:.1f}", f"{each.effect:+.1f}", _interval(each), f"{each.p:.3f}")
-        drawn.add_row(*cells(each.measure.name, each.measure.unit, *values, each.judgement))
-    return drawn
-
-
-def _interval(each: "MeasureOutcome") -> str:
-    return "not bounded" if each.low is None or each.high is None else f"{each.low:+.1f} to {each.high:+.1f}"

@@ -23,6 +23,9 @@ WASH_OUT_SECONDS = 15
 """The time before each window that does not count. A count is spread over the steps that it touches, and guests need a
 moment to run as placed."""
 
+PROBE_ID = "probe-"
+"""The begin of the id of each probe."""
+
 PROBE_ORIGIN = "the probe "
 """The begin of the origin of each run that a probe starts."""
 

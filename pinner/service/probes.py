@@ -16,6 +16,7 @@ from pinner.model.probe import (
     MAX_WINDOWS,
     MIN_SECONDS,
     MIN_WINDOWS,
+    PROBE_ID,
     Probe,
 )
 from pinner.model.trial import Trial
@@ -88,7 +89,7 @@ class ProbeManager:
 
     def _new(self, plan: Plan, windows: int, seconds: int, caller: Caller) -> Probe:
         return Probe(
-            id=f"probe-{self._new_id()}",
+            id=f"{PROBE_ID}{self._new_id()}",
             host=plan.host,
             plan=plan.id,
             actor=caller.actor,

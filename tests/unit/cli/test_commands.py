@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from xml.etree import ElementTree
 
 import pytest
 from support.roots import two_nodes
@@ -126,6 +127,21 @@ def test_the_guests_of_an_outcome_are_drawn_with_a_mark_for_the_run(applied, cli
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
     refused = cli("outcome", "run-1", "-o", tmp_path / "run.gif")
     assert (refused.status, "ends with .svg or .png" in refused.err) == (2, True)
+
+
+def test_the_threads_that_delay_a_guest_are_drawn(applied, cli, tmp_path):
+    guest, file = "6a5b7a0e-0000-4000-8000-000000000001", tmp_path / "blame.svg"
+    plain = cli("blame", guest, "--seconds", "0.1").out
+    assert cli("blame", guest, "--seconds", "0.1", "--output", file).out == plain
+    texts = [each.text for each in ElementTree.fromstring(file.read_bytes()).iter("{http://www.w3.org/2000/svg}text")]
+    assert "\xa0\xa0████████████████" in [text.rstrip("\xa0") for text in texts]
+    assert all(text.replace("\xa0", " ").isprintable() for text in texts if text != "\n")
+
+
+def test_a_picture_in_another_format_is_refused_before_the_trace(applied, cli, tmp_path, monkeypatch):
+    monkeypatch.setattr(applied, "blame", lambda *_: pytest.fail("traced"))
+    refused = cli("blame", "web1", "--output", tmp_path / "blame.png")
+    assert (refused.status, refused.err.count("\n"), "a name that ends with .svg" in refused.err) == (2, 1, True)
 
 
 def test_json_is_the_model(applied, cli):

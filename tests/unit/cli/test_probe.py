@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 
@@ -101,3 +102,40 @@ def test_impossible_windows_are_refused(pinner, cli, plan, option, value):
 def test_without_yes_and_a_terminal_nothing_is_probed(pinner, cli, plan):
     assert cli("probe", plan).status == 2
     assert pinner.probes == {}
+
+
+def test_the_outcome_of_a_probe_shows_its_verdict_and_all_windows(cli, plan):
+    cli("probe", plan, "--windows", "6", "--yes")
+    lines = cli("outcome", "probe-1").out.splitlines()
+    assert any(line.split()[:2] == ["verdict", "better"] for line in lines)
+    header = next(number for number, line in enumerate(lines) if line.startswith("WINDOW"))
+    assert lines[header].split() == ["WINDOW", "PLACEMENT", "DROPS", "DOES", "NOT", "COUNT"]
+    assert lines[header + 1].split() == ["1", "planned", "0.0"]
+    assert lines[header + 13].split()[:4] == ["13", "planned", "-", "guest"]
+
+
+def test_the_verdict_of_a_probe_is_drawn(cli, plan, tmp_path):
+    cli("probe", plan, "--windows", "6", "--yes")
+    file = tmp_path / "verdict.svg"
+    plain = cli("outcome", "probe-1").out
+    assert cli("outcome", "probe-1", "--output", file).out == plain
+    texts = [each.text for each in ElementTree.fromstring(file.read_bytes()).iter("{http://www.w3.org/2000/svg}text")]
+    assert "h1:\xa0better\xa0(probe-1)" in texts
+    assert any("DOES\xa0NOT\xa0COUNT" in text for text in texts)
+    assert "https:" not in file.read_text()
+
+
+@pytest.mark.parametrize(
+    "options, right",
+    [(["-o", "verdict.png"], "a name that ends with .svg"), (["--series", "drops"], "no series")],
+    ids=["png", "series"],
+)
+def test_a_picture_of_a_probe_is_an_svg_of_all_measures(cli, plan, options, right):
+    cli("probe", plan, "--windows", "6", "--yes")
+    refused = cli("outcome", "probe-1", *options)
+    assert (refused.status, refused.err.count("\n"), right in refused.err) == (2, 1, True)
+
+
+def test_the_outcome_of_an_unknown_probe_is_not_found(cli):
+    refused = cli("outcome", "probe-7")
+    assert (refused.status, "probe-7" in refused.err) == (2, True)
