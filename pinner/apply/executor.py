@@ -27,6 +27,9 @@ from pinner.model.journal import Entry, Run
 from pinner.model.lineage import Lineage
 from pinner.model.plan import Plan
 
+_NAMED = 5
+"""How many later runs the refusal of a rollback names."""
+
 
 def apply(
     plan: Plan,
@@ -157,24 +160,19 @@ def _require_reversible(name: str, journal: Journal) -> Run:
         raise RunConflict(run.id, "a rollback itself", "apply its plan again to undo it")
     if run.state not in ("applied", "applied_partly", "failed", "rolled_back_partly"):
         raise RunConflict(run.id, run.state, "only a run that has ended with changes in place can be rolled back")
-    if (later := journal.changed_later(name)) is not None:
-        after, target = later
-        again = f"run {after.id} has changed {target} again since{_undone_before(after, journal)}"
+    if later := journal.changed_later(name, _NAMED + 1):
+        after, target = later[-1]
+        again = f"run {after.id} has changed {target} again since{_undone_before([run for run, _ in later])}"
         raise RunConflict(run.id, run.state, again)
     return run
 
 
-def _undone_before(after: Run, journal: Journal) -> str:
-    """The end of a refusal: which runs must be undone before a run whose target ``after`` has changed again.
-
-    These are ``after``, the run that has changed a target of ``after`` again, and so on. If the rollback of one of them
-    left such a change in place, none of the runs before it can be undone by itself.
-    """
-    runs = [after]
-    while runs[-1].state != "rolled_back_partly" and (later := journal.changed_later(runs[-1].id)) is not None:
-        runs.append(later[0])
-    last = runs[-1]
-    if last.state != "rolled_back_partly":
-        return f"; roll back {', then '.join(run.id for run in reversed(runs))} first, or all runs (--all)"
-    left = "its rollback left that change" if last is after else f"the rollback of {last.id} left a later change"
-    return f", and {left} in place; roll back all runs (--all)"
+def _undone_before(later: list[Run]) -> str:
+    """The end of a refusal: the ``later`` runs, newest first, must be undone before a run that the last one of them has
+    changed again. If the rollback of one of them left a change in place, none before it can be undone by itself."""
+    if left := [run.id for run in later if run.state == "rolled_back_partly"]:
+        which = "its rollback left that" if left[-1] == later[-1].id else f"the rollback of {left[-1]} left a later"
+        return f", and {which} change in place; roll back all runs (--all)"
+    if len(later) > _NAMED:
+        return f", and more than {_NAMED} later runs must be rolled back first; roll back all runs (--all)"
+    return f"; roll back {', then '.join(run.id for run in later)} first, or all runs (--all)"

@@ -205,9 +205,11 @@ class Journal(Protocol):
         """The first threads of the processes that runs placed and no rollback has undone, each with the moment before
         its first mask, in clock ticks after boot; 0: not known."""
 
-    def changed_later(self, run: str) -> tuple[Run, Target] | None:
-        """The latest run that gave a target of this run another affinity or state since, and is not undone, with that
-        target; None: no run did. A release does not count, because it restores the prior affinities itself."""
+    def changed_later(self, run: str, most: int) -> tuple[tuple[Run, Target], ...]:
+        """The runs that gave a target of this run, or of one of these runs, another affinity or state since, and are
+        not undone, each with one such target; newest first. The search ends with ``most`` of them, and the oldest one
+        found has changed a target of this run. A release does not count, because it restores the prior affinities
+        itself."""
 
     def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
         """Every change of the host that no rollback has undone, oldest first; with ``after``, only those of runs that

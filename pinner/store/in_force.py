@@ -88,12 +88,12 @@ def json_value(column: ColumnElement[str], path: str, damaged: ColumnElement[str
     return case((func.json_valid(column) == 1, func.json_extract(column, path)), else_=damaged)
 
 
-def later(connection: Connection, run: str, owners: Iterable[str]) -> Iterator[tuple[str, str]]:
+def later(connection: Connection, run: str, owners: Iterable[str]) -> Iterator[tuple[str, int, str]]:
     """The changes (JSON) that later applies made to these owners or to the host itself, latest first, each with the id
-    of its run."""
+    and the number of its run."""
     began = select(_RUNS.seq).where(_RUNS.id == run).scalar_subquery()
     query = (
-        select(_RUNS.id, _ENTRIES.change)
+        select(_RUNS.id, _RUNS.seq, _ENTRIES.change)
         .join(tables.entries, _RUNS.id == _ENTRIES.run)
         .where(_RUNS.kind == "apply", _RUNS.seq > began, _ENTRIES.state.in_(IN_FORCE))
         .where(or_(_ENTRIES.owner.in_(sorted(owners)), _ENTRIES.kind == ""))

@@ -178,10 +178,10 @@ class Journal:
         with reading(self._engine) as connection:
             return in_force.placed_processes(connection)
 
-    def changed_later(self, run: str) -> tuple[Run, Target] | None:
+    def changed_later(self, run: str, most: int) -> tuple[tuple[Run, Target], ...]:
         """See apply's Journal."""
         self._flush()
-        return self._runs.changed_later(run)
+        return self._runs.changed_later(run, most)
 
     def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
         """See apply's Journal."""

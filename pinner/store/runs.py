@@ -240,20 +240,32 @@ class Runs:
         with reading(self._engine) as connection:
             yield from readable(connection, query, lambda row: InForce(entry_of(row), row.persist, row.boot))
 
-    def changed_later(self, run: str) -> tuple[Run, Target] | None:
+    def changed_later(self, run: str, most: int) -> tuple[tuple[Run, Target], ...]:
         """See apply's Journal."""
-        made = [entry.change for entry in self.entries(run) if entry.state in in_force.IN_FORCE]
-        results = {change.target.key: in_force.result_of(change) for change in made}
-        owners = {change.target.owner[:OWNER_LENGTH] for change in made}
+        found: dict[str, tuple[int, Target]] = {}
+        due = [run]
         with reading(self._engine) as connection:
-            later = ((name, CHANGE.validate_json(body)) for name, body in in_force.later(connection, run, owners))
-            found = (
-                (name, change.target)
-                for name, change in later
-                if results.get(change.target.key, in_force.result_of(change)) != in_force.result_of(change)
-            )
-            name, target = next(found, ("", None))
-        return None if target is None else (self.get(name), target)
+            while due and len(found) < most:
+                for name, seq, target in _changed_later(connection, due.pop(0)):
+                    if name not in found:
+                        found[name] = seq, target
+                        due.append(name)
+                    if len(found) == most:
+                        break
+        newest_first = sorted(found, key=lambda name: found[name][0], reverse=True)
+        return tuple((self.get(name), found[name][1]) for name in newest_first)
+
+
+def _changed_later(connection: Connection, run: str) -> Iterator[tuple[str, int, Target]]:
+    """Each change of a later run that gave a target of this run another result: the run, its number and the target;
+    latest run first."""
+    made = [entry.change for entry in read_entries(connection, run) if entry.state in in_force.IN_FORCE]
+    results = {change.target.key: in_force.result_of(change) for change in made}
+    owners = {change.target.owner[:OWNER_LENGTH] for change in made}
+    for name, seq, body in in_force.later(connection, run, owners):
+        change = CHANGE.validate_json(body)
+        if results.get(change.target.key, in_force.result_of(change)) != in_force.result_of(change):
+            yield name, seq, change.target
 
 
 def _append(connection: Connection, events: Iterable[Event]) -> None:

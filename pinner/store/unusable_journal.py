@@ -117,9 +117,9 @@ class UnusableJournal:
         """Raises StoreUnavailable."""
         self._refuse()
 
-    def changed_later(self, run: str) -> tuple[Run, Target] | None:
+    def changed_later(self, run: str, most: int) -> tuple[tuple[Run, Target], ...]:
         """Raises StoreUnavailable."""
-        self._refuse(run)
+        self._refuse(run, most)
 
     def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
         """Raises StoreUnavailable."""

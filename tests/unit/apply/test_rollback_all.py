@@ -246,6 +246,29 @@ def test_a_rollback_names_all_later_runs_that_must_be_undone_before_it(host, jou
         assert rollback(host, journal, name, f"back-{number}").state == "rolled_back"
 
 
+def test_a_rollback_names_the_runs_that_changed_different_targets_too(host, journal):
+    """Also the run between, whose target a third run has changed again."""
+    apply(host, journal, "r1", host.change(vcpu(0), "4"), host.change(daemon(300), "0"))
+    apply(host, journal, "r2", host.change(vcpu(0), "5"))
+    apply(host, journal, "r3", host.change(daemon(300), "1"))
+    apply(host, journal, "r4", host.change(vcpu(0), "6"))
+    expected = r"vcpu 0 again since; roll back r4, then r3, then r2 first, or all runs \(--all\)$"
+    with pytest.raises(RunConflict, match=expected):
+        rollback(host, journal, "r1")
+    for number, name in enumerate(("r4", "r3", "r2", "r1")):
+        assert rollback(host, journal, name, f"back-{number}").state == "rolled_back"
+
+
+def test_a_rollback_names_no_long_list_of_later_runs(host, journal):
+    for number in range(8):
+        apply(host, journal, f"r{number}", host.change(vcpu(0), str(number)))
+    with pytest.raises(RunConflict) as refused:
+        rollback(host, journal, "r0")
+    assert refused.value.message.endswith(
+        "again since, and more than 5 later runs must be rolled back first; roll back all runs (--all)"
+    )
+
+
 def test_runs_before_a_later_run_that_is_rolled_back_in_part_are_undone_with_all_runs(host, journal):
     before = host.kernel()
     apply(host, journal, "r1", host.change(vcpu(0), "4"))
