@@ -12,7 +12,7 @@ from datetime import datetime
 from pinner.apply import staleness
 from pinner.apply.failures import words
 from pinner.apply.first_masks import whole_undo
-from pinner.apply.handed_down import correct_later_runs
+from pinner.apply.handed_down import corrected_later_runs
 from pinner.apply.notes import Notes
 from pinner.apply.ports import Admission, Admit, Host, Journal, Progress
 from pinner.apply.steps.memory import memory_changes
@@ -86,10 +86,10 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
             if not (made := journal.entries(undone.id)):
                 raise RunConflict(undone.id, undone.state, NOTHING_CHANGED)
             entries = undoable(undone, made)
-            if not (earlier := undone.is_of_earlier_boot(run.boot)):
-                correct_later_runs(undone, entries, host, journal)
+            earlier = undone.is_of_earlier_boot(run.boot)
+            corrected = () if earlier else corrected_later_runs(undone, entries, host, journal)
         # From here on, a recovery finishes a rollback that is interrupted.
-        notes = Notes(run, len(entries), journal, now, progress)
+        notes = Notes(run, len(entries), journal, now, progress, corrected=corrected)
         return Undoing(notes, entries, host, earlier_boot=earlier).roll_back(persist=undone.persist)
     finally:
         journal.leave(run)

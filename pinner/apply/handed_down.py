@@ -1,45 +1,38 @@
-"""The masks of a run that later runs found as the prior masks of other targets.
+"""The masks of a run that later runs found as prior masks.
 
-A process that inherited a mask of the run may have been placed by a later run. The undo of that later run restores the
-inherited mask. So a rollback of the first run alone first corrects what the journal has of the later ones: nothing of
-the first run comes back after it.
+A later run may have placed a target of the run again, or a process that had inherited a mask of the run; or it made a
+partition, and found the masks of all threads. The undo of that later run restores what it found. So a rollback of the
+first run alone also corrects what the journal has of the later ones: nothing of the first run comes back after it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps.heirs import given_masks, usual
-from pinner.model.change import AffinityChange, Target, ThreadKey, ThreadMask
+from pinner.model.change import AffinityChange, MemoryChange, MetadataChange, StateChange, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import Damaged, Entry, InForce, Run
+from pinner.model.journal import Entry, InForce, Run
 from pinner.model.lineage import Lineage, may_inherit_of_guest
 
 
-def correct_later_runs(undone: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> None:
-    """Correct the journal before these entries of the run ``undone`` are undone. A repetition changes nothing. Raises
-    StoreUnavailable."""
-    journal.correct(_corrected(entries, journal.in_force(undone.host, after=undone.id), host))
+def corrected_later_runs(undone: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> tuple[Entry, ...]:
+    """The entries of later runs that found masks which these entries of the run ``undone`` had set or handed down, with
+    the masks that their threads would have had without the run.
 
-
-def _corrected(undone: Sequence[Entry], later: Iterable[InForce | Damaged], host: Host) -> Iterator[Entry]:
-    """The entries of ``later`` runs (oldest first) that found masks which ``undone`` changes had handed down; with the
-    masks that their threads would have had without these changes."""
+    A corrected entry does not show that it is one, so the journal gets these entries in one step with the end of the
+    rollback: a second correction could take a corrected mask for a mask of the run.
+    """
     givers = [
-        _Giver(entry.change.target, entry.lineage, given_masks(entry, entry.change, host), prior)
-        for entry in undone
-        if isinstance(entry.change, AffinityChange)
-        and entry.change.before
-        and (prior := usual(entry.change.target, entry.change.before)) != entry.change.after
+        _Giver.of(entry, entry.change, host)
+        for entry in entries
+        if isinstance(entry.change, AffinityChange) and entry.change.before
     ]
-    seen: set[ThreadKey] = set()
-    for each in later if givers else ():
-        if isinstance(each, InForce) and isinstance(change := each.entry.change, AffinityChange):
-            finder = _Finder(change.target, each.entry.lineage, givers, seen)
-            before, found = finder.corrected(change.before), finder.corrected(each.entry.found)
-            seen |= {thread.key for thread in (*before, *found)}
-            if (before, found) != (change.before, each.entry.found):
-                yield replace(each.entry, change=replace(change, before=before), found=found)
+    if not givers:
+        return ()
+    later = (each.entry for each in journal.in_force(undone.host, after=undone.id) if isinstance(each, InForce))
+    return tuple(_Correction(givers).corrected(later))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,34 +42,68 @@ class _Giver:
     target: Target
     since: Lineage | None
     masks: frozenset[CpuSet]
-    prior: CpuSet
+    usual: CpuSet
+    """The prior mask for threads that inherited one of the ``masks``."""
+    prior: Mapping[ThreadKey, CpuSet]
+    """The prior masks of the target's own threads."""
 
+    @classmethod
+    def of(cls, entry: Entry, change: AffinityChange, host: Host) -> "_Giver":
+        prior = {thread.key: thread.cpus for thread in (*entry.found, *change.before)}
+        masks = given_masks(entry, change, host)
+        return cls(change.target, entry.lineage, masks, usual(change.target, change.before), prior)
 
-@dataclass(frozen=True, slots=True)
-class _Finder:
-    """A change that found threads with their prior masks; ``seen`` are the threads that older changes found."""
-
-    target: Target
-    since: Lineage | None
-    givers: Sequence[_Giver]
-    seen: set[ThreadKey]
-
-    def corrected(self, threads: tuple[ThreadMask, ...]) -> tuple[ThreadMask, ...]:
-        """The threads; each one that may have inherited a mask has the one from before it."""
-        return tuple(replace(each, cpus=self._prior(each)) for each in threads)
-
-    def _prior(self, thread: ThreadMask) -> CpuSet:
-        if thread.key not in self.seen:
-            for giver in self.givers:
-                if thread.cpus in giver.masks and self._may_inherit(thread, giver):
-                    return giver.prior
-        return thread.cpus
-
-    def _may_inherit(self, thread: ThreadMask, giver: _Giver) -> bool:
-        if giver.target.kind != "process" or self.target.kind != "process":
-            same = giver.target.owner == self.target.owner and giver.target.kind != self.target.kind
-            return same and may_inherit_of_guest(thread.started, giver.since, self.since)
-        mine, theirs = self.since, giver.since
-        if mine is None or theirs is None or mine.boot != theirs.boot or thread.started < theirs.since:
+    def handed_down(self, thread: ThreadMask, target: Target, seen: Lineage | None) -> bool:
+        """Whether a thread of ``target``, which a change found at ``seen``, may have inherited a mask."""
+        if thread.cpus not in self.masks or self.usual in self.masks:
             return False
-        return "" in (mine.service, theirs.service) or mine.service == theirs.service
+        if self.target.kind != "process" or target.kind != "process":
+            same = self.target.owner == target.owner and (self.target.kind != target.kind or self.target == target)
+            return same and may_inherit_of_guest(thread.started, self.since, seen)
+        if seen is None or self.since is None or seen.boot != self.since.boot or thread.started < self.since.since:
+            return False
+        return "" in (seen.service, self.since.service) or seen.service == self.since.service
+
+
+class _Correction:
+    """Later changes, oldest first, without the masks of these givers."""
+
+    def __init__(self, givers: Sequence[_Giver]) -> None:
+        self._givers = givers
+        self._own = {key: giver for giver in givers for key in giver.prior}
+        self._placed: set[ThreadKey] = set()
+        """The threads that later runs have given a mask: an even later run may have found that one."""
+
+    def corrected(self, later: Iterable[Entry]) -> Iterator[Entry]:
+        """The entries that differ after the correction."""
+        for entry in later:
+            new = self._entry(entry)
+            if (new.change, new.found) != (entry.change, entry.found):
+                yield new
+
+    def _entry(self, entry: Entry) -> Entry:
+        match change := entry.change:
+            case AffinityChange():
+                before, found = (
+                    tuple(replace(each, cpus=self._prior(each, change.target, entry.lineage)) for each in threads)
+                    for threads in (change.before, entry.found)
+                )
+                self._placed |= {thread.key for thread in (*before, *found)}
+                return replace(entry, change=replace(change, before=before), found=found)
+            case StateChange():
+                return replace(entry, found=tuple(replace(each, cpus=self._own_prior(each)) for each in entry.found))
+            case MemoryChange() | MetadataChange():
+                return entry
+        assert_never(change)
+
+    def _prior(self, thread: ThreadMask, target: Target, seen: Lineage | None) -> CpuSet:
+        if thread.key in self._own or thread.key in self._placed:
+            return self._own_prior(thread)
+        found = (giver.usual for giver in self._givers if giver.handed_down(thread, target, seen))
+        return next(found, thread.cpus)
+
+    def _own_prior(self, thread: ThreadMask) -> CpuSet:
+        """The prior mask of a thread that the run itself has moved, where it still had that mask."""
+        giver = self._own.get(thread.key)
+        is_ours = giver is not None and thread.cpus in giver.masks and thread.key not in self._placed
+        return giver.prior[thread.key] if giver is not None and is_ours else thread.cpus

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -23,8 +23,10 @@ class Notes:
         progress: Progress,
         *,
         resumed: bool = False,
+        corrected: Sequence[Entry] = (),
     ) -> None:
-        """``total`` is the number of entries. ``resumed``: the run was interrupted."""
+        """``total`` is the number of entries. ``resumed``: the run was interrupted. ``corrected`` are entries of other
+        runs, whose prior masks the end of the run replaces."""
         self.run = run
         self.total = total
         self.journal = journal
@@ -33,6 +35,7 @@ class Notes:
         """By ``seq``: the latest note of each entry."""
         self._now = now
         self._progress = progress
+        self._corrected = corrected
         self._guard = threading.Lock()
 
     def begin(self, entry: Entry) -> None:
@@ -54,5 +57,5 @@ class Notes:
         outcomes = ", ".join(f"{number} {name}" for name, number in counted.items()) or "nothing to do"
         recovered = f"interrupted; {RECOVERED[state]}: {outcomes}" if self.resumed else ""
         ended = replace(self.run, state=state, error=error, ended_at=self._now(), recovered=recovered)
-        self.journal.end(ended)
+        self.journal.end(ended, self._corrected)
         return ended

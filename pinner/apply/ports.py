@@ -1,6 +1,6 @@
 """The interfaces that an apply needs: a host to change and a journal to write. Other packages implement both."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -166,15 +166,13 @@ class Journal(Protocol):
         """Write entries before the host is touched: new ones, or known ones with threads that were found later (born
         meanwhile)."""
 
-    def correct(self, entries: Iterable[Entry]) -> None:
-        """Replace the prior masks of known entries."""
-
     def note(self, entry: Entry) -> None:
         """Record an entry's new state."""
 
-    def end(self, run: Run) -> None:
+    def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
         """Close the open run with its final state. The final state of a rollback (rolled_back, rolled_back_partly) is
-        also the state of the run that it undid. Unlocks the host, unless it raises."""
+        also the state of the run that it undid. Replaces the prior masks of the ``corrected`` entries in the same step.
+        Unlocks the host, unless it raises."""
 
     def leave(self, run: Run) -> None:
         """Unlock the host where the run still has the lock, because its end could not be written: it is interrupted."""

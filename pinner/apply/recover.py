@@ -12,7 +12,7 @@ from typing import Literal
 
 from pinner.apply import steps
 from pinner.apply.first_masks import damaged_in_force, whole_undo
-from pinner.apply.handed_down import correct_later_runs
+from pinner.apply.handed_down import corrected_later_runs
 from pinner.apply.notes import Notes
 from pinner.apply.ports import Host, Journal
 from pinner.apply.side_by_side import parts_of
@@ -56,8 +56,8 @@ def _resolve(
     undone = journal.run(run.undoes) if run.undoes else run
     earlier = undone.is_of_earlier_boot(boot)
 
-    def undoing(entries: Sequence[Entry]) -> Undoing:
-        notes = Notes(run, len(entries), journal, now, lambda *_: None, resumed=True)
+    def undoing(entries: Sequence[Entry], corrected: Sequence[Entry] = ()) -> Undoing:
+        notes = Notes(run, len(entries), journal, now, lambda *_: None, resumed=True, corrected=corrected)
         return Undoing(notes, entries, host, earlier_boot=earlier)
 
     entries, damaged = journal.readable_entries(undone.id)
@@ -82,13 +82,22 @@ def _resolve(
     under_way = frozenset() if earlier else _under_way(entries, host)
     # A half-made change of a state is undone first: it may have widened the masks that the later changes set.
     first = [each.seq for each in entries if each.seq in under_way and steps.resets_masks(each.change)]
-    due = undoable(undone, entries)
-    back = undoing(sorted(due, key=lambda entry: entry.seq not in first))
-    if undone is not run and not earlier:
-        correct_later_runs(undone, due, host, journal)
+    due = sorted(undoable(undone, entries), key=lambda entry: entry.seq not in first)
     if undone is run:
-        return back.undo(under_way=under_way, damaged=damaged)
-    return back.roll_back(persist=undone.persist, under_way=under_way, damaged=damaged)
+        return undoing(due).undo(under_way=under_way, damaged=damaged)
+    corrected = () if earlier else corrected_later_runs(undone, _rolled_back(entries), host, journal)
+    return undoing(due, corrected).roll_back(persist=undone.persist, under_way=under_way, damaged=damaged)
+
+
+def _rolled_back(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries that the interrupted rollback had to undo, the last one first; it may have noted some already.
+    The apply itself has undone the groups that failed."""
+    failed = {group_of(entry.change.target) for entry in entries if entry.state == "failed"}
+    return [
+        entry
+        for entry in reversed(entries)
+        if entry.state != "failed" and not (entry.state == "undone" and group_of(entry.change.target) in failed)
+    ]
 
 
 def _under_way(entries: Sequence[Entry], host: Host) -> frozenset[int]:

@@ -3,10 +3,9 @@
 import fcntl
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -26,9 +25,7 @@ from pinner.store.distinct import distinct_values
 from pinner.store.engine import connect, reading
 from pinner.store.recorded_pins import recorded_pins
 from pinner.store.retention import Needed, purge_runs
-from pinner.store.run_entries import correct_entries
 from pinner.store.runs import Runs
-from pinner.store.write import write
 
 MAX_NOTES = 64
 """How many notes may wait for the next durable write."""
@@ -93,11 +90,6 @@ class Journal:
         """See apply's Journal."""
         self._flush(*entries)
 
-    def correct(self, entries: Iterable[Entry]) -> None:
-        """See apply's Journal."""
-        if due := tuple(entries):
-            write(self._engine, partial(correct_entries, entries=due))
-
     def note(self, entry: Entry) -> None:
         """See apply's Journal."""
         with self._guard:
@@ -108,10 +100,11 @@ class Journal:
         if full:
             self._flush()
 
-    def end(self, run: Run) -> None:
+    def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
         """See apply's Journal."""
         with self._guard:
-            self._runs.end(run, self._notes.values(), [*self._noted, *run_events.ended(run)])
+            events = [*self._noted, *run_events.ended(run)]
+            self._runs.end(run, self._notes.values(), events, corrected=corrected)
             self._notes.clear()
             self._noted.clear()
         self._unlock()

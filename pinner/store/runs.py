@@ -30,7 +30,7 @@ from pinner.store.last_applied import APPLIED, ROLLED_BACK, RUN, has_entry, last
 from pinner.store.paging import page
 from pinner.store.policies import require_policy
 from pinner.store.readable import readable
-from pinner.store.run_entries import COLUMNS, read_entries, write_entries
+from pinner.store.run_entries import COLUMNS, correct_entries, read_entries, write_entries
 from pinner.store.run_news import Marks, news
 from pinner.store.write import write
 
@@ -96,6 +96,7 @@ class Runs:
         *,
         changed: Callable[[Iterable[Entry]], Iterable[Event]] | None = None,
         also: Collection[str] = (),
+        corrected: Collection[Entry] = (),
     ) -> bool:
         """Store the end of a run; False, and nothing is stored, if the run has ended already.
 
@@ -103,6 +104,7 @@ class Runs:
         ``changed`` makes the audit records of the entries that differ from the stored ones: each change is recorded
         once, whatever another process has stored meanwhile. ``head`` is the agent's signed head after the run. ``also``
         are the runs that were opened after a rollback of all runs, and that it undid: see ``opened_later``.
+        ``corrected``: see apply's Journal.
         """
         entries, events = tuple(entries), tuple(events)
 
@@ -115,6 +117,7 @@ class Runs:
             stored = {each.seq: each for each in known}
             due = [entry for entry in entries if stored.get(entry.seq) != entry]
             write_entries(connection, due)
+            correct_entries(connection, corrected)
             if run.undoes_all and run.state in ROLLED_BACK:
                 in_force.close_all(connection, run, read_entries(connection, run.id), also)
             _append(connection, [*(changed(due) if changed else ()), *events])

@@ -1,7 +1,7 @@
 """The agent's journal where its file may be damaged: the host can be read, but not changed."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
@@ -70,17 +70,13 @@ class UnusableJournal:
         """Raises StoreUnavailable."""
         self._refuse(*entries)
 
-    def correct(self, entries: Iterable[Entry]) -> None:
-        """Raises StoreUnavailable."""
-        self._refuse(entries)
-
     def note(self, entry: Entry) -> None:
         """Raises StoreUnavailable."""
         self._refuse(entry)
 
-    def end(self, run: Run) -> None:
+    def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
         """Raises StoreUnavailable."""
-        self._refuse(run)
+        self._refuse(run, corrected)
 
     def leave(self, run: Run) -> None:
         """No run has the lock."""

@@ -167,7 +167,7 @@ def _prior(before: CpuSet, taken: Iterable[CpuSet], thread: ThreadMask, *, half_
     present mask."""
     for cpus in taken:
         inside, outside = before & cpus, before - cpus
-        displaced = not inside or not outside or (half_made and thread.cpus >= outside)
+        displaced = not outside or (half_made and thread.cpus >= outside)
         if displaced or thread.cpus in (before, inside, outside):
             return before
     return thread.cpus

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
-from support.values import NOON, make_run
+from support.values import MEMBER, NOON, isolated, make_run
 
 from pinner.apply import executor, recover
+from pinner.model.change import StateChange, Target
 
 pytestmark = pytest.mark.fault(50)
 
@@ -118,3 +119,66 @@ def test_a_recovery_of_the_rollback_corrects_the_later_run_too(host, journal):
     assert recover.recover(host, journal, "back", lambda: NOON).state == "rolled_back"
     rollback(host, journal, "r2")
     assert mask(host, child) == "0-7"
+
+
+@pytest.mark.fault(32)
+@pytest.mark.parametrize("at_its_end", [False, True])
+def test_a_rollback_that_died_corrects_the_later_run_once(host, journal, monkeypatch, at_its_end):
+    """The prior mask of the child's parent is the mask that the run gave to the other process."""
+    parent = host.add(daemon(302), "0")
+    apply(host, journal, "r1", host.change(daemon(300), "0"), host.change(parent, "1"))
+    child = host.fork(parent, 900)
+    apply(host, journal, "r2", host.change(child, "2"))
+
+    def die(*_):
+        journal.entries("r1")  # stores the notes
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*((journal, "end") if at_its_end else (host, "before_write")), die)
+        with pytest.raises(KeyboardInterrupt):
+            rollback(host, journal, "r1")
+    assert {entry.state for entry in journal.entries("r1")} == {"undone" if at_its_end else "done"}
+    assert recover.recover(host, journal, "back", lambda: NOON).state == "rolled_back"
+    rollback(host, journal, "r2")
+    assert (mask(host, parent), mask(host, child)) == ("0", "0")
+
+
+@pytest.mark.parametrize("target", [emulator(), daemon(300)])
+@pytest.mark.parametrize("then", ["r2", ""])
+def test_a_run_that_mended_the_placement_gives_back_no_mask_of_the_run_before(host, journal, target, then):
+    """Another program moves one thread, and r2 moves it back: for the other threads r2 found the mask of r1."""
+    host.add(target, "0-7", "0-7")
+    apply(host, journal, "r1", host.change(target, "0"))
+    born = host.bear(target, "0")
+    host.threads[target][-1] = replace(host.threads[target][-1], started=host.clock + 1)
+    host.move(host.threads[target][0].tid, "5")
+    apply(host, journal, "r2", host.change(target, "0"))
+    rollback(host, journal, "r1")
+    apply(host, journal, "r3", host.change(target, "0"))
+    if then:
+        rollback(host, journal, "r3")
+    run = make_run("last", kind="rollback", plan="", undoes=then)
+    executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
+    assert host.kernel()[born] == "0-7"
+    assert str(host.threads[target][1].cpus) == "0-7"
+
+
+@pytest.mark.parametrize("then", ["r2", ""])
+@pytest.mark.parametrize("half_made", [False, True])
+def test_a_later_partition_gives_back_no_mask_of_the_run(host, journal, then, half_made):
+    """The partition found the masks of all threads; those of CPUs outside are left alone."""
+    scope = Target("partition", "machine.slice/g1.scope", None, "g1.scope")
+    host.states[scope] = MEMBER
+    apply(host, journal, "r1", host.change(daemon(300), "0"))
+    apply(host, journal, "r2", StateChange(scope, MEMBER, isolated("4-7"), "so"))
+    assert mask(host, daemon(300)) == "0"
+    rollback(host, journal, "r1")
+    run = make_run("last", kind="rollback", plan="", undoes=then)
+    if half_made:
+        journal.begin(run)
+        journal.leave(run)
+        assert recover.recover(host, journal, "back", lambda: NOON).state == "rolled_back"
+    else:
+        executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
+    assert (mask(host, daemon(300)), host.states[scope]) == ("0-7", MEMBER)

@@ -85,3 +85,12 @@ def test_a_partition_that_ended_with_its_guest_is_gone(host, journal):
     apply(host, journal, MADE)
     del host.states[SCOPE]
     assert rollback(host, journal).state == "rolled_back_partly"
+
+
+def test_a_thread_outside_that_another_program_has_moved_since_keeps_its_mask(host, journal):
+    """The partition took no CPU of its mask, so the kernel has not changed that mask."""
+    assert apply(host, journal, MADE).state == "applied"
+    tid = next(tid for tid, mask in host.kernel().items() if mask == "2")
+    host.move(tid, "1")
+    assert rollback(host, journal).state == "rolled_back"
+    assert host.kernel()[tid] == "1"
