@@ -16,14 +16,15 @@ def require_free(plan: Plan, snapshot: Snapshot) -> None:
     """Raises StalePlan where the plan gives a vCPU an isolated CPU to which a vCPU of another guest is pinned; with smt
     ``isolate``, also where that vCPU is on another thread of the same core.
 
-    That guest was pinned after the plan was made, unless the CPU is among the plan's ``contested`` ones. vCPUs that the
-    plan moves away are no obstacle.
+    That guest was pinned after the plan was made, unless the CPU is among the plan's ``contested`` ones, and the plan
+    lists the guest as unplaced or has skipped it. vCPUs that the plan moves away are no obstacle.
     """
-    handed_out = _handed_out(plan, snapshot) - plan.contested
+    handed_out = _handed_out(plan, snapshot)
+    known = {left.target.owner for left in (*plan.unplaced, *plan.skipped)}
     moved = tuple(
-        f"isolated CPUs {use.cpus & handed_out} are in use by guest {use.guest}, which was pinned there since"
+        f"isolated CPUs {cpus} are in use by guest {use.name}, which was pinned there since"
         for use in _in_use(plan, snapshot)
-        if use.cpus & handed_out
+        if (cpus := use.cpus & handed_out - (plan.contested if use.guest in known else CpuSet()))
     )
     if moved:
         raise StalePlan(plan.id, moved)
@@ -41,6 +42,8 @@ class _Use:
     """A guest, and the CPUs to which its vCPUs are pinned one to one."""
 
     guest: str
+    """Its UUID."""
+    name: str
     cpus: CpuSet
 
 
@@ -80,7 +83,7 @@ def _in_use(plan: Plan, snapshot: Snapshot) -> Iterator[_Use]:
             for target, _ in guest_targets(guest)
             if target.kind == "vcpu" and target.key not in moved and len(now[target.key]) == 1
         ]
-        yield _Use(guest.name, union(pinned))
+        yield _Use(guest.uuid, guest.name, union(pinned))
 
 
 def _affinities(snapshot: Snapshot) -> dict[TargetKey, CpuSet]:

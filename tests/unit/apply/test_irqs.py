@@ -107,7 +107,7 @@ def test_a_run_that_was_killed_at_any_point_is_undone_or_finished(host, journal,
         return write
 
     host.set_state, host.pin = map(dying, real)
-    journal.end = lambda run: (_ for _ in ()).throw(Killed())
+    journal.end = lambda *_: (_ for _ in ()).throw(Killed())
     undo, steps_undo = steps.undo, lambda *_, **__: (_ for _ in ()).throw(Killed())
     steps.undo = steps_undo
     try:

@@ -123,7 +123,7 @@ def test_they_come_back_if_the_apply_is_interrupted(host, journal):
             raise KeyboardInterrupt
 
     host.before_write = dies
-    end, journal.end = journal.end, lambda run: None
+    end, journal.end = journal.end, lambda *_: None
     with pytest.raises(KeyboardInterrupt):
         apply(host, journal, "r1", made(SCOPES[0], "4-5"), made(SCOPES[1], "6-7"))
     journal.end, host.before_write = end, lambda write: None

@@ -201,7 +201,7 @@ def test_an_interrupted_run_is_recovered_with_its_names(host, journal, policy):
             raise Killed
 
     host.before_write = kill
-    journal.end, end = (lambda run: (_ for _ in ()).throw(Killed)), journal.end
+    journal.end, end = (lambda *_: (_ for _ in ()).throw(Killed)), journal.end
     undo = executor.Transaction._undo_groups
     try:
         executor.Transaction._undo_groups = lambda *_: (_ for _ in ()).throw(Killed)

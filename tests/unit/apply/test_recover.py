@@ -192,7 +192,7 @@ def test_without_a_disk_the_run_stays_open(host, journal, monkeypatch):
     assert recovered(host, journal).state == "undone"
 
 
-def _full(*_: object) -> None:
+def _full(*_: object, **__: object) -> None:
     raise OSError("the disk is full")
 
 

@@ -287,7 +287,7 @@ def test_a_rollback_whose_end_is_not_stored_is_no_failure(host, journal, monkeyp
     """The host has its masks, so the run stays open until a recovery stores its end."""
     end = journal.end
 
-    def refused(run: Run) -> None:
+    def refused(*_: object) -> None:
         monkeypatch.setattr(journal, "end", end)
         raise StoreUnavailable("journal", "disk I/O error")
 

@@ -189,7 +189,7 @@ def test_a_killed_rollback_of_all_runs_is_finished(host, journal, writes):
             raise KeyboardInterrupt
 
     host.before_write = dies
-    end, journal.end = journal.end, lambda run: None
+    end, journal.end = journal.end, lambda *_: None
     with pytest.raises(KeyboardInterrupt):
         rollback_all(host, journal)
     journal.end = end

@@ -103,6 +103,21 @@ def test_an_unplaced_guest_that_was_pinned_before_the_plan_is_known_to_it():
     require_free(made, host)
 
 
+def test_of_two_plans_for_a_cpu_of_an_unplaced_guest_the_second_is_stale():
+    """Both plans know that g1 is pinned there. The second one does not know that g2 got the CPU since."""
+    floor = cpus("0-1")
+    crowded = guest(1, 3, floor, pins=["2"] * 3)
+    host = snapshot(plain(4, isolated="2-3"), [crowded, guest(2, 1, floor), guest(3, 1, floor)])
+    one, other = (
+        planner.plan(host, "s", Request("isolated", guests=("g1", name), housekeeping="0", emulator="1"))
+        for name in ("g2", "g3")
+    )
+    assert [[str(plan.contested), plan.unplaced[0].target.name] for plan in (one, other)] == [["2", "g1"]] * 2
+    require_free(one, host)
+    with pytest.raises(StalePlan, match="CPUs 2 are in use by guest g2"):
+        require_free(other, applied(host, one))
+
+
 @pytest.mark.parametrize("excluded", [False, True])
 def test_the_cpus_that_pinner_gave_to_another_guest_are_not_handed_out(excluded):
     """The metadata of g1 names its pins, and the plan is for g2, or g1 is excluded by now: both keep their CPUs."""

@@ -181,7 +181,7 @@ def test_a_run_stays_open_if_its_end_cannot_be_written(journal, tmp_path, monkey
     journal.begin(run)
     journal.intend(*make_entries())
 
-    def full(*_):
+    def full(*_, **__):
         raise StoreUnavailable("journal.sqlite", "database or disk is full")
 
     with monkeypatch.context() as broken:
