@@ -69,6 +69,11 @@ class Entry:
         """The entry's result for people: its error, or how much memory moved; often empty."""
         return self.error or (moved_text(self.memory) if self.state == "done" else "")
 
+    def is_news(self, known: "Entry | None") -> bool:
+        """Whether this is a later state of the ``known`` entry, or a new entry. That the rollback of another run has
+        corrected the prior masks of the change since is no news of this run."""
+        return known is None or replace(known, change=self.change) != self
+
 
 @dataclass(frozen=True, slots=True)
 class Run:

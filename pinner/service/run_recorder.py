@@ -138,7 +138,7 @@ class RunRecorder:
             self._known = self._stored()
             self._in_doubt = False
         latest = {entry.seq: entry for entry in entries}
-        return [entry for seq, entry in sorted(latest.items()) if self._known.get(seq) != entry]
+        return [entry for seq, entry in sorted(latest.items()) if entry.is_news(self._known.get(seq))]
 
     def _count(self, entries: Iterable[Entry]) -> None:
         self._changed(self._run.host, [entry for entry in entries if is_final(self._run, entry)])

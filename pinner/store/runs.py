@@ -115,7 +115,7 @@ class Runs:
                 connection.execute(_update(run.undoes).values(state=run.state))
             known = read_entries(connection, run.undoes or run.id) if changed else ()
             stored = {each.seq: each for each in known}
-            due = [entry for entry in entries if stored.get(entry.seq) != entry]
+            due = [entry for entry in entries if entry.is_news(stored.get(entry.seq))]
             write_entries(connection, due)
             correct_entries(connection, corrected)
             if run.undoes_all and run.state in ROLLED_BACK:

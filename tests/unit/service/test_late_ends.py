@@ -5,6 +5,7 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -19,6 +20,8 @@ from pinner.model.page import PageRequest
 from pinner.model.request import Request
 from pinner.service import runs
 from pinner.service.compose import compose
+from pinner.store.run_entries import correct_entries
+from pinner.store.write import write
 
 CALLER = Caller("admin", "127.0.0.1", "req-1")
 HOST = "compute1"
@@ -194,3 +197,20 @@ def test_a_run_that_has_not_begun_does_not_follow_a_rollback_of_all_runs(service
     assert (run.state, refusals) == ("applied", [run.id])
     assert ended(service, service.rollback_all(HOST, CALLER)).state == "rolled_back"
     assert agent.masks == dict.fromkeys(agent.masks, cpus("0-15"))
+
+
+def test_each_change_of_a_rollback_is_recorded_once_where_the_agent_corrected_its_prior_masks(service, agent):
+    """The rollback of an earlier run has corrected them in the agent's journal. The centre has what the run found."""
+    run = apply(service)
+    corrected = []
+    for entry in agent.entries(run.id):
+        before = tuple(replace(thread, cpus=cpus("0-7")) for thread in entry.change.before)
+        corrected.append(replace(entry, change=replace(entry.change, before=before)))
+    write(agent.journal._engine, lambda connection: correct_entries(connection, corrected))
+    assert agent.entries(run.id) == tuple(corrected)
+    undo = ended(service, service.rollback(run.id, CALLER))
+    assert undo.state == "rolled_back"
+    records = service.audit(None, None, None, PageRequest(200)).items
+    subjects = [each.subject for each in records if each.action == "run.change" and undo.id in each.subject]
+    assert len(subjects) == len(set(subjects)) == len(corrected)
+    assert service.verify_audit().ok
