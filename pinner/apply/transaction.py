@@ -155,6 +155,9 @@ class Transaction:
         except Gone as error:
             if (step.touched or self._resumed) and self._run.persist and target.kind in DEFINED:
                 self._left.add(target)
+            if (step.touched or self._resumed) and target.kind == "process":
+                # Its children may have inherited the mask, and no rollback undoes a change that is gone.
+                return self._note(step.entry, *self._undo(step.entry))
             return self._note(step.entry, "gone", str(error))
         return self._note(step.entry, "done")
 

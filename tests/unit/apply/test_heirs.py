@@ -4,7 +4,7 @@ import pytest
 from support.in_memory_host import InMemoryHost, daemon
 from support.values import NOON, cpus, make_run
 
-from pinner.apply import executor
+from pinner.apply import executor, recover
 from pinner.model.change import ThreadKey, ThreadMask
 from pinner.model.errors import ApplyFailed
 
@@ -107,3 +107,35 @@ def test_the_journal_knows_when_each_process_got_its_first_mask(host, journal):
     host.clock += 100
     apply(host, journal, "run-2", "1")
     assert journal.placed_processes() == {ThreadKey(100, 7): since}
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_the_children_of_a_process_that_ends_during_its_change_get_its_mask(host, journal, monkeypatch, is_killed):
+    """It forks when it has the mask, and ends before pinner reads the mask back. Or pinner is killed just then, and the
+    process has ended before the recovery."""
+    parent = host.add(daemon(200), "0-7")
+    other = host.add(daemon(201), "0-7")
+    born = []
+
+    def fork_and_end(tid, mask, write=host._write):
+        write(tid, mask)
+        monkeypatch.setattr(host, "_write", write)
+        born.append(host.fork(parent, 900))
+        del host.threads[parent]
+        if is_killed:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(host, "_write", fork_and_end)
+    plan = host.plan(host.change(parent, "0"), host.change(other, "0"))
+    if is_killed:
+        with monkeypatch.context() as dead:
+            dead.setattr(executor.Transaction, "_undo_groups", lambda *_: None)
+            dead.setattr(journal, "end", lambda *_: journal.leave(journal.run("run-2")))
+            with pytest.raises(KeyboardInterrupt):
+                executor.apply(plan, make_run("run-2"), host, journal, lambda: NOON, lambda *_: None)
+        ended = recover.recover(host, journal, "forward", lambda: NOON)
+    else:
+        ended = executor.apply(plan, make_run("run-2"), host, journal, lambda: NOON, lambda *_: None)
+    assert ended.state == "applied"
+    assert [entry.state for entry in journal.entries("run-2")] == ["gone", "done"]
+    assert (mask(host, born[0]), mask(host, other)) == ("0-7", "0")
