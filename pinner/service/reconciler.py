@@ -22,7 +22,7 @@ from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.snapshot import Snapshot
 from pinner.planning.leaving_out import leave_out
-from pinner.planning.placement.backoff import counted_as, with_backoff
+from pinner.planning.placement.backoff import counted_as, restarts, with_backoff
 from pinner.planning.placement.backoff import reasons as backoff_reasons
 from pinner.planning.placement.drift import reasoned
 from pinner.planning.placement.record import record
@@ -178,6 +178,8 @@ class Reconciler:
             raise StalePlan(wanted.id, ("the host's policy was replaced",)) from None
         failures = {} if run.state == "applied" else failures_of(self._runs.entries(run.id))
         left = seen.drifts
+        # Also those that could not be placed: each start is a run.
+        counted = restarts(wanted, left)
         if run.state in ("applied", "applied_partly"):
             made = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
             ended = [each for each in left if not each.backoff_until and each.target.key in made]
@@ -186,10 +188,9 @@ class Reconciler:
             placement = record(wanted, seen.snapshot, seen.placement, unplaced=left_out)
             number = self._store.runs.number(run.id)
             self._store_placement(replace(seen, run_seq=number, last_run=number), placement)
-            backoffs = self._backoffs.corrected(host, ended)
-            self._record_backoffs(host, ended, backoffs, caller)
-        else:
-            backoffs = self._backoffs.of(host)
+            counted += [drift for drift in ended if drift not in counted]
+        backoffs = self._backoffs.corrected(host, counted)
+        self._record_backoffs(host, counted, backoffs, caller)
         if failures:
             backoffs = self._backoffs.back_off(host, failures, caller)
         others = {group_of(change.target) for change in wanted.changes} - failures.keys()

@@ -9,6 +9,7 @@ from pinner.model.backoff import Backoff, Backoffs
 from pinner.model.change import TargetKey
 from pinner.model.drift import Drift
 from pinner.model.groups import Group, group_of
+from pinner.model.plan import Plan
 from pinner.planning.placement.drift import OTHERS
 
 
@@ -50,12 +51,22 @@ def forget(backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
     }
 
 
+def restarts(plan: Plan, found: Iterable[Drift]) -> list[Drift]:
+    """The drifts of processes that were started anew and that the plan changes."""
+    changed = {change.target.key for change in plan.changes}
+    return [drift for drift in found if drift.target.key in changed and _is_restart(drift)]
+
+
 def counted_as(drift: Drift) -> TargetKey | None:
     """The key under which a drift is counted; None where it is not. A process that is started anew has a new id each
     time, so all processes of its name are counted together."""
-    if drift.cause == "restarted" and drift.target.kind == "process":
+    if _is_restart(drift):
         return TargetKey("process", drift.target.name, None)
     return drift.target.key if drift.cause in OTHERS else None
+
+
+def _is_restart(drift: Drift) -> bool:
+    return drift.cause == "restarted" and drift.target.kind == "process"
 
 
 def _times(backoffs: Backoffs, target: TargetKey) -> int:

@@ -71,3 +71,19 @@ def test_its_runs_are_bounded_and_a_guest_is_placed_meanwhile(service, reconcile
     assert reconciler.reconcile(HOST, "resync").drifts == ()
     assert str(agent.masks[1199]) == "0-1"
     assert FREE_RESTARTS > RESTARTS, "the reconcile latency is measured without delays"
+
+
+def test_its_runs_are_bounded_too_where_none_of_its_processes_can_be_placed(
+    service, reconciler, agent, clock, monkeypatch
+):
+    """Each process sets its own affinity again, and then crashes."""
+    monkeypatch.setattr("pinner.model.backoff.FREE_RESTARTS", 10)
+    service.set_policy(HOST, Policy(Request(), "enforce"), ANN)
+    reconciler.reconcile(HOST, "started", measured=True)
+    before = count(service)
+    for number in range(200):
+        clock.at += timedelta(seconds=1)
+        start(agent, number)
+        agent.failing = {str(1000 + number): "it sets its own affinity"}
+        reconciler.reconcile(HOST, "process-started")
+    assert 10 <= count(service) - before <= 10 + 7, "after 5, 10, 20, 40 s, then each minute"
