@@ -62,3 +62,27 @@ def test_no_order_of_rollbacks_leaves_a_mask_behind(live, journal, parent, order
         assert {allowed(pid) for pid in (parent.pid, child)} == {str(CpuSet.of(ONLINE))}
     finally:
         os.kill(child, 9)
+
+
+def test_a_run_that_moved_one_thread_back_restores_no_mask_of_the_run_before(live, journal):
+    """Another program moves the first thread of two. The second one keeps the mask of the first run meanwhile."""
+    code = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); print(); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            process.stdout.readline()
+            target = daemon(process.pid)
+            first, second = (thread.tid for thread in live.masks(target))
+            for run, moved in (("run-1", True), ("run-2", False)):
+                plan = plan_of(live, [change(live, target, FIRST)])
+                assert apply(plan, live, journal, run=run).state == "applied"
+                if moved:
+                    os.sched_setaffinity(first, SECOND)
+            for number, undoes in enumerate(("run-1", "")):
+                run = make_run(f"back-{number}", kind="rollback", plan="", undoes=undoes)
+                executor.rollback(run, live, journal, lambda: NOON, lambda *_: None)
+                if undoes:
+                    plan = plan_of(live, [change(live, target, FIRST)])
+                    assert apply(plan, live, journal, run="run-3").state == "applied"
+            assert allowed(second) == str(CpuSet.of(ONLINE))
+        finally:
+            process.kill()
