@@ -1,6 +1,7 @@
 """pinner run list | show, and pinner rollback."""
 
 from argparse import Namespace
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, get_args
 
@@ -13,10 +14,16 @@ from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.model.errors import Invalid, NoPolicy
 from pinner.model.journal import RunState
 from pinner.model.page import PageRequest
+from pinner.render import visible
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from pinner.model.journal import Run
     from pinner.service.protocol import Service
+
+WIDE = 120
+"""Columns of a terminal from which on each part of a run has a column of its own."""
 
 
 def register(commands: Commands) -> None:
@@ -103,11 +110,29 @@ def list_runs(context: Context, arguments: Namespace) -> int:
     """Print a page of runs."""
     with context.open() as pinner:
         page = pinner.runs(arguments.host, PageRequest(arguments.limit, arguments.marker), state=arguments.state)
-    drawn = table("RUN", "KIND", "HOST", "STATE", "STARTED", "BY", "OF", whole=("RUN", "STARTED"))
-    for run in page.items:
-        drawn.add_row(*cells(run.id, run.kind, run.host, run.state, moment(run.started_at), run.actor, subject(run)))
+    drawn = _wide(page.items) if context.json or context.out.width >= WIDE else _narrow(page.items)
     context.show_page(page, drawn)
     return 0
+
+
+def _wide(runs: "Iterable[Run]") -> "Table":
+    """The runs with a column for each part."""
+    headers = ("RUN", "KIND", "HOST", "STATE", "STARTED", "BY", "OF")
+    drawn = table(*headers, whole=("RUN", "STATE", "STARTED", "OF"))
+    for run in runs:
+        drawn.add_row(*cells(run.id, run.kind, run.host, run.state, moment(run.started_at), run.actor, subject(run)))
+    return drawn
+
+
+def _narrow(runs: "Iterable[Run]") -> "Table":
+    """The runs with two lines each, for a terminal that has no room for seven columns."""
+    from rich.text import Text
+
+    drawn = table("RUN", "STATE", "WHAT", whole=("RUN", "STATE"))
+    for run in runs:
+        what = (f"{run.kind} of {subject(run)}", f"{moment(run.started_at)} on {run.host} by {run.actor}")
+        drawn.add_row(*cells(run.id, run.state, Text("\n".join(map(visible, what)))))
+    return drawn
 
 
 def show(context: Context, arguments: Namespace) -> int:

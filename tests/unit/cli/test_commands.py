@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from support.roots import two_nodes
-from support.values import NOON, cpus
+from support.values import NOON, cpus, make_run
 
 from pinner import codec
 from pinner.model.audit import AuditRecord
@@ -484,6 +484,19 @@ def test_top_shows_the_names_of_guests_at_any_width(pinner, cli, monkeypatch, wi
     assert max(map(len, (head, *lines))) <= width
     assert "LAST HOUR" in head
     assert ("PING" in head) == has_pings
+
+
+@pytest.mark.parametrize("width", [80, 119, 120, 200])
+def test_runs_are_listed_with_whole_ids_at_any_width(pinner, cli, monkeypatch, width):
+    """At 80 columns the ids of plans took several lines."""
+    apply = make_run("run-0123456789ab", plan="plan-0123456789abcdef", host="compute-17", state="rolled_back_partly")
+    undo = replace(apply, id="run-ba9876543210", kind="rollback", plan="", undoes="run-0123456789ab")
+    pinner.run_list |= {apply.id: apply, undo.id: undo}
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = cli("run", "list").out.splitlines()
+    assert max(map(len, lines)) <= width
+    for whole in ("run-0123456789ab", "run-ba9876543210", "plan plan-0123456789abcdef", "run run-0123456789ab"):
+        assert any(whole in line for line in lines), whole
 
 
 @pytest.mark.parametrize(("width", "has_line"), [(80, False), (100, True)])
