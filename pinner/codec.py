@@ -41,12 +41,13 @@ def plain(value: object) -> Any:
     return adapter(type(value)).dump_python(value, mode="json", by_alias=True)
 
 
-def load(kind: type[T], text: bytes | str, field: str = "body") -> T:
-    """The value that a JSON text contains. Raises Invalid, which names the first wrong field below ``field``."""
+def load(kind: type[T], text: bytes | str, field: str = "body", *, exact: bool = False) -> T:
+    """The value that a JSON text contains. Raises Invalid, which names the first wrong field below ``field``; with
+    ``exact`` also for a field that ``kind`` does not have."""
     from pydantic import ValidationError
 
     try:
-        value: T = adapter(kind).validate_json(text)
+        value: T = adapter(kind).validate_json(text, extra="forbid" if exact else None)
         return value
     except ValidationError as error:
         raise invalid(error, field) from None
@@ -71,7 +72,7 @@ def invalid(error: "ValidationError", field: str) -> Invalid:
     match first["type"]:
         case "missing":
             return Invalid(where, None, "this field is required")
-        case "extra_forbidden":
+        case "extra_forbidden" | "unexpected_keyword_argument":
             return Invalid(where, _short(first["input"]), "there is no field of this name")
         case "value_error":
             return Invalid(where, _short(first["input"]), str(first["ctx"]["error"]))

@@ -76,8 +76,8 @@ class Context:
         """Open the service; with ``root``, the service of the captured machine in that folder."""
         if root is not None and self.url:
             raise Invalid("--root", str(root), f"no --root together with a server ({self.url})")
-        if root is not None and not root.is_dir():
-            raise Invalid("--root", str(root), "a directory that contains proc/ and sys/")
+        if root is not None and not any(root.glob("sys/devices/system/cpu/cpu[0-9]*")):
+            raise Invalid("--root", str(root), "a directory that contains proc/ and sys/devices/system/cpu/cpu0")
         return open_pinner(self, root)
 
     def note(self, text: str) -> None:

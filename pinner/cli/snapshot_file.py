@@ -28,7 +28,7 @@ def read_snapshot(file: Path) -> Snapshot:
     if len(content) > MAX_BYTES:
         raise Invalid("--snapshot", str(file), f"a file of at most {MAX_BYTES} bytes")
     try:
-        snapshot = codec.load(Snapshot, content, field="snapshot")
+        snapshot = codec.load(Snapshot, content, field="snapshot", exact=True)
     except Invalid as error:
         raise _invalid(file, str(error)) from None
     for why in _contradictions(snapshot.topology):

@@ -119,4 +119,4 @@ def _text(path: Path) -> str:
 
 
 def _damaged(path: Path, why: str) -> Invalid:
-    return Invalid("root", str(path), f"a file that `pinner capture` wrote ({why})")
+    return Invalid("--root", str(path), f"a file that `pinner capture` wrote ({why})")

@@ -32,7 +32,7 @@ def samples(root: Path) -> SavedSamples | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise Invalid("root", str(root / FILE), f"a file that can be read ({error.strerror})") from None
+        raise Invalid("--root", str(root / FILE), f"a file that can be read ({error.strerror})") from None
     saved = codec.load(SavedSamples, text, field=str(root / FILE))
     if len(saved.samples) > 1 and not 0 < saved.seconds < math.inf:
         raise Invalid(f"{root / FILE}.seconds", saved.seconds, "a number of seconds above 0")

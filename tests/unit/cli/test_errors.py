@@ -39,6 +39,8 @@ BAD = {
     "plan --root ''": "--root: '' is not a path",
     "capture ''": "DIR: '' is not a path",
     "plan --root /nonexistent": "--root: '/nonexistent'",
+    "host show --root /etc": "--root: '/etc' is not valid: a directory that contains proc/ and sys/",
+    "host show --root /etc/passwd": "--root: '/etc/passwd'",
     "--url http://x:1 inventory --root /": "no --root together with a server",
     "--url http://x:1 serve": "--url: 'http://x:1'",
     "serve --port 65536": "--port: '65536' is not a port",

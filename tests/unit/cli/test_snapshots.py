@@ -96,6 +96,21 @@ def test_a_file_that_is_no_snapshot(without_service, cli, tmp_path, text, place)
     assert len(result.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("place", [(), ("topology",), ("processes", 0)])
+def test_a_field_that_no_snapshot_has_is_named(without_service, cli, saved, place):
+    """A mistyped field of an edited file was ignored, and the plan was made without its value."""
+    document = json.loads(saved.read_text())
+    part = document
+    for step in place:
+        part = part[step]
+    part["isolatd"] = "2-3"
+    saved.write_text(json.dumps(document))
+    result = cli("plan", "--snapshot", saved)
+    assert result.status == 2
+    where = ".".join(map(str, ("snapshot", *place, "isolatd")))
+    assert f"({where}: '2-3' is not valid: there is no field of this name)" in result.err
+
+
 CONTRADICTIONS = {
     "no CPU is online": lambda topology: [cpu.update(online=False) for cpu in topology["cpus"]],
     "no CPU is online (none)": lambda topology: topology.update(cpus=[], nodes=[]),
