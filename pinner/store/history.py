@@ -134,8 +134,11 @@ def _newest(file: Path, second: int) -> int | None:
         wrong = str(error)
     if not wrong:
         return newest
-    LOG.warning("the history %s is put aside as %s.old: %s", file, file.name, wrong)
-    file.replace(file.with_name(file.name + ".old"))
+    aside = file.with_name(f"{file.name}.old")
+    if aside.exists():  # the first one has most values; of the later ones the last is kept, so that the disk lasts
+        aside = file.with_name(f"{file.name}.old2")
+    LOG.warning("the history %s is put aside as %s: %s", file, aside.name, wrong)
+    file.replace(aside)
     return None
 
 

@@ -113,6 +113,17 @@ def test_values_of_a_clock_that_was_ahead_are_put_aside(tmp_path, caplog):
     assert (tmp_path / "host.rrd.old").exists()
 
 
+def test_the_first_and_the_last_file_that_were_put_aside_are_kept(tmp_path):
+    """A second step of the clock once replaced the values of a month by those of a minute."""
+    history = HistoryFiles(tmp_path)
+    fill(history, 60, begin=BEGIN + timedelta(days=2))
+    first = (tmp_path / "host.rrd").read_bytes()
+    for step in range(1, 4):
+        fill(history, 60, begin=BEGIN + timedelta(days=2) - timedelta(hours=step))
+    assert {file.name for file in tmp_path.iterdir()} == {"host.rrd", "host.rrd.old", "host.rrd.old2"}
+    assert (tmp_path / "host.rrd.old").read_bytes() == first
+
+
 def test_a_file_whose_names_are_no_text_is_damaged(tmp_path):
     history = HistoryFiles(tmp_path)
     end = fill(history, 60)
