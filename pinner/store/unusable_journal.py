@@ -146,6 +146,8 @@ class LastMasks:
 
     def __call__(self) -> tuple[CpuSet, ...]:
         """The masks; see apply's Journal."""
+        if isinstance(self._journal, UnusableJournal):
+            return self._masks
         try:
             self._masks = self._journal.placed()
         except StoreUnavailable as error:
@@ -155,17 +157,23 @@ class LastMasks:
 
 def pins_of(journal: Journal | UnusableJournal, guests: Collection[str]) -> RecordedPins:
     """The pins that runs made on these guests; while the journal cannot be read, each live pin counts as pinner's."""
-    try:
-        return journal.recorded_pins(guests)
-    except StoreUnavailable as error:
-        LOG.warning("pins that pinner wrote to the definitions of guests may look like an operator's: %s", error)
-        return RecordedPins(placed=frozenset(guests))
+    if not isinstance(journal, UnusableJournal):
+        try:
+            return journal.recorded_pins(guests)
+        except StoreUnavailable as error:
+            LOG.warning("pins that pinner wrote to the definitions of guests may look like an operator's: %s", error)
+    return RecordedPins(placed=frozenset(guests))
 
 
 def open_journal(folder: Path) -> Journal | UnusableJournal:
-    """The journal in ``folder``, or one that refuses every change if the file cannot be used."""
+    """The journal in ``folder``, or one that refuses every change if the file cannot be used. Its uses do not log that
+    again."""
     try:
         return Journal(folder)
     except StoreUnavailable as error:
-        LOG.error("%s", error)
+        LOG.error(
+            "no plan can be applied and no run rolled back, and processes and definitions that pinner has changed may "
+            "look restricted by others: %s",
+            error,
+        )
         return UnusableJournal(error)

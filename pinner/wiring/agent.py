@@ -92,7 +92,9 @@ def local_agent(
         take_inventory=lambda kinds: take(0.0, kinds),
     )  # fmt: skip
     undo.callback(agent.close)
-    _recover(agent)
+    tracefs.remove_left(LIVE)
+    if isinstance(journal, Journal):
+        _recover(agent)
     if threads is not None:
         threads += start_daily("journal retention", lambda: purge_journal(config, journal, host, trail), undo)
         threads += _start(watcher, pinger, recorder, undo)
@@ -167,8 +169,7 @@ def _histories(recorder: Recorder | None) -> Histories:
 
 
 def _recover(agent: LocalAgent) -> None:
-    """End what a killed process left: its trace of the scheduler, and its run."""
-    tracefs.remove_left(LIVE)
+    """End the run that a killed process left."""
     try:
         agent.recover()
     except StoreUnavailable as error:

@@ -23,7 +23,7 @@ from pinner.model.errors import StoreUnavailable
 from pinner.store.engine import connect
 from pinner.store.journal import Journal
 from pinner.store.repositories import open_store
-from pinner.store.unusable_journal import LastMasks, UnusableJournal, open_journal
+from pinner.store.unusable_journal import LastMasks, UnusableJournal, open_journal, pins_of
 
 pytestmark = pytest.mark.fault(58)
 
@@ -209,6 +209,19 @@ def test_an_unusable_journal_can_be_closed(journal_file):
         journal.interrupted()
 
 
+def test_an_unusable_journal_is_logged_once(journal_file, caplog):
+    """Each snapshot of a server named the same cause twice more."""
+    damage(journal_file, replaced)
+    journal = open_journal(journal_file.parent)
+    masks = LastMasks(journal)
+    for _ in range(2):
+        assert masks() == ()
+        assert pins_of(journal, ["g1"]).placed == {"g1"}
+    (logged,) = caplog.messages
+    assert logged.startswith("no plan can be applied and no run rolled back")
+    assert str(journal_file) in logged
+
+
 def test_the_inventory_works_with_both_files_damaged(tmp_path):
     """The real command on this machine, with its state folder in tmp_path."""
     state = tmp_path / "state"
@@ -221,4 +234,5 @@ def test_the_inventory_works_with_both_files_damaged(tmp_path):
     command = [sys.executable, "-c", MAIN, "inventory", "--config-file", str(config)]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "internal" not in answer.stderr
+    assert answer.stderr.count("no plan can be applied") == 1
     assert "CPU" in answer.stdout or "host_unreachable" in answer.stderr or "libvirt" in answer.stderr
