@@ -148,8 +148,8 @@ def _exclusion_options(group: Options) -> None:
         metavar="GUEST",
         action="append",
         dest="excluded_guests",
-        help="do not change the CPUs of this guest (name or UUID), which need not exist now; may be repeated. `pinner "
-        "guest pin-off` excludes a guest by a mark in its metadata",
+        help="do not change the CPUs of this guest (name or UUID); a plan warns if no such guest exists now; may be "
+        "repeated. `pinner guest pin-off` excludes a guest by a mark in its metadata",
     )
     group.add_argument(
         "--exclude-process",

@@ -68,11 +68,16 @@ def require_known_guests(snapshot: Snapshot, names: Iterable[str], *, by_uuid: b
 
     ``by_uuid`` accepts every UUID as libvirt writes it, in small letters: a name is mistyped more easily.
     """
-    known = [(guest.name, guest.uuid) for guest in snapshot.guests]
-    known += [(guest.name, guest.uuid) for guest in snapshot.inactive]
-    for name in names:
-        if not (any(name in each for each in known) or (by_uuid and _is_uuid(name))):
-            raise NotFound("guest", name, tuple(sorted(name for name, _ in known)))
+    for name in unknown_guests(snapshot, names):
+        if not (by_uuid and _is_uuid(name)):
+            raise NotFound("guest", name, tuple(sorted(guest.name for guest in (*snapshot.guests, *snapshot.inactive))))
+
+
+def unknown_guests(snapshot: Snapshot, names: Iterable[str]) -> tuple[str, ...]:
+    """The names and UUIDs of no guest that libvirt knows, whether it runs or not."""
+    guests = (*snapshot.guests, *snapshot.inactive)
+    known = {*(guest.name for guest in guests), *(guest.uuid for guest in guests)}
+    return tuple(name for name in names if name not in known)
 
 
 def _is_uuid(name: str) -> bool:

@@ -17,7 +17,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import core_classes, flavors, ordering, realtime, restrictions, rules, worsening
 from pinner.planning.context import Context
 from pinner.planning.diff import changes
-from pinner.planning.exclusions import require_known_guests
+from pinner.planning.exclusions import require_known_guests, unknown_guests
 from pinner.planning.fixes import curing, with_remedies
 from pinner.planning.growth import is_full
 from pinner.planning.memory import guests_memory
@@ -221,6 +221,8 @@ def _warnings(context: Context, strategies: Mapping[str, Strategy], roles: Roles
     yield from restrictions.warnings(context.allocatable)
     for guest in snapshot.guests:
         yield from flavors.warnings(guest, strategies)
+    for name in unknown_guests(snapshot, request.excluded_guests):
+        yield f"excluded_guests names {name!r}: libvirt knows no such guest now"
     if request.with_processes and not request.guests:
         yield "with_processes has no effect: a request for all guests moves the host's busy processes anyway"
     if not moves_processes(request) and (busy := _busy_outside(context, roles)):

@@ -7,6 +7,7 @@ import pytest
 from support.hosts import NOON, cpus, guest, plain, process, snapshot
 
 from pinner.model.errors import PinnerError
+from pinner.model.guest import InactiveGuest
 from pinner.model.request import Request
 from pinner.planning import strategy
 from pinner.planning.planner import plan
@@ -37,6 +38,13 @@ def test_a_plan_names_its_host_snapshot_and_topology() -> None:
     assert (made.host, made.basis.snapshot, made.basis.taken_at) == ("compute1", "abc", NOON)
     assert made.basis.fingerprint == host().topology.fingerprint
     assert made.warnings == ("irqbalance runs",)
+
+
+def test_an_excluded_guest_that_libvirt_does_not_know_is_named_in_a_warning() -> None:
+    """A mistyped name excluded nothing, without a word. It is no error: the guest may come later."""
+    off = replace(host(), inactive=(InactiveGuest("off", "uuid-off"),))
+    made = plan(off, "s", Request(excluded_guests=("g1", guest(2, 2, cpus("0-31")).uuid, "off", "uuid-off", "g3")))
+    assert made.warnings == ("irqbalance runs", "excluded_guests names 'g3': libvirt knows no such guest now")
 
 
 def test_the_id_follows_from_snapshot_and_request() -> None:
