@@ -8,6 +8,7 @@ from pinner.cli.context import Context, pick_host
 from pinner.cli.options import host_option
 from pinner.cli.output import cells, print_json, table
 from pinner.cli.parser import Commands, add_command
+from pinner.cli.pictures import write_picture
 from pinner.cli.values import path, trace_seconds
 from pinner.render import visible
 
@@ -56,13 +57,13 @@ def blame(context: Context, arguments: Namespace) -> int:
         host = pick_host(pinner, arguments.host)
         with context.measuring(arguments.seconds):
             found = pinner.blame(host, arguments.guest, arguments.seconds)
-    if arguments.output is not None:
-        arguments.output.write_bytes(picture(_parts(found), f"{host}: who delays guest {found.guest}"))
     if context.json:
         print_json(codec.plain(found))
-        return 0
-    for part in _parts(found):
-        context.out.print(part)
+    else:
+        for part in _parts(found):
+            context.out.print(part)
+    if arguments.output is not None:
+        write_picture(arguments.output, picture(_parts(found), f"{host}: who delays guest {found.guest}"))
     return 0
 
 

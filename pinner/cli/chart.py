@@ -9,6 +9,7 @@ from pinner.cli.context import Context, pick_host
 from pinner.cli.options import host_option
 from pinner.cli.output import print_json
 from pinner.cli.parser import Commands, add_command
+from pinner.cli.pictures import write_picture
 from pinner.cli.values import path, span
 from pinner.model.errors import NotFound
 from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, Span
@@ -60,7 +61,7 @@ def chart(context: Context, arguments: Namespace) -> int:
     lines = [Line(label, history) for label, history in highest(found, series)]
     if not lines:
         raise NotFound("measures", series.name)
-    arguments.output.write_bytes(draw(lines, series, image, f"{found.host}: {series.about}"))
+    write_picture(arguments.output, draw(lines, series, image, f"{found.host}: {series.about}"))
     if context.json:
         print_json({"file": str(arguments.output), "lines": [codec.plain(line.label) for line in lines]})
     else:

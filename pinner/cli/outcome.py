@@ -10,6 +10,7 @@ from pinner.cli.chart import SERIES, highest
 from pinner.cli.context import Context
 from pinner.cli.output import cells, facts, moment, print_json, table
 from pinner.cli.parser import Commands, add_command
+from pinner.cli.pictures import write_picture
 from pinner.cli.probe_result import verdict_parts, window_parts
 from pinner.cli.values import path
 from pinner.model.errors import Invalid, NotFound
@@ -70,14 +71,15 @@ def outcome(context: Context, arguments: Namespace) -> int:
     if arguments.id.startswith(PROBE_ID):
         return _of_probe(context, arguments)
     with context.open() as pinner:
-        found = pinner.outcome(arguments.id)
+        found, drawn = pinner.outcome(arguments.id), b""
         if arguments.output is not None:
-            series = SERIES[arguments.series or _SERIES]
-            arguments.output.write_bytes(_picture(pinner, found, series, arguments.output))
+            drawn = _picture(pinner, found, SERIES[arguments.series or _SERIES], arguments.output)
     if context.json:
         print_json(codec.plain(found))
     else:
         show_outcome(context, found)
+    if arguments.output is not None:
+        write_picture(arguments.output, drawn)
     return 0
 
 
@@ -91,15 +93,15 @@ def _of_probe(context: Context, arguments: Namespace) -> int:
         require_svg(arguments.output)
     with context.open() as pinner:
         found = pinner.probe_by_id(arguments.id)
-    if arguments.output is not None:
-        judgement = found.outcome.judgement if found.outcome else found.state
-        parts = [*verdict_parts(found), *window_parts(found)]
-        arguments.output.write_bytes(picture(parts, f"{found.host}: {judgement} ({found.id})"))
+    parts = [*verdict_parts(found), *window_parts(found)]
     if context.json:
         print_json(codec.plain(found))
     else:
-        for part in (*verdict_parts(found), *window_parts(found)):
+        for part in parts:
             context.out.print(part)
+    if arguments.output is not None:
+        judgement = found.outcome.judgement if found.outcome else found.state
+        write_picture(arguments.output, picture(parts, f"{found.host}: {judgement} ({found.id})"))
     return 0
 
 

@@ -138,6 +138,17 @@ def test_the_threads_that_delay_a_guest_are_drawn(applied, cli, tmp_path):
     assert all(text.replace("\xa0", " ").isprintable() for text in texts if text != "\n")
 
 
+@pytest.mark.parametrize(
+    "command", ["chart drops", "outcome run-1", "blame 6a5b7a0e-0000-4000-8000-000000000001 --seconds 0.1"]
+)
+def test_a_picture_that_cannot_be_written_is_refused_after_the_output(applied, cli, tmp_path, command):
+    """It was reported as a defect of pinner, and a trace was lost."""
+    plain = "" if command.startswith("chart") else cli(*command.split()).out
+    result = cli(*command.split(), "--output", tmp_path / "none" / "drawn.svg")
+    assert (result.status, result.out) == (2, plain)
+    assert result.err.startswith(f"pinner: error: --output: '{tmp_path}/none/drawn.svg' is not valid: a file that can")
+
+
 def test_a_picture_in_another_format_is_refused_before_the_trace(applied, cli, tmp_path, monkeypatch):
     monkeypatch.setattr(applied, "blame", lambda *_: pytest.fail("traced"))
     refused = cli("blame", "web1", "--output", tmp_path / "blame.png")
