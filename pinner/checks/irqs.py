@@ -151,7 +151,7 @@ def _irqbalance(reading: HostReading) -> Iterator[Found]:
                 f"irqbalance may move interrupts to the guests' CPUs {open_to_it}",
                 (Evidence("banned CPUs", str(banned)), Evidence("placed CPUs", str(placed))),
                 (Remedy(line, "/etc/default/irqbalance"), command("systemctl restart irqbalance.service")),
-                is_fixable=balancer.told is not None,
+                is_fixable=balancer.banned_now is not None,
             )
 
 

@@ -64,7 +64,7 @@ def read_irqbalance(root: Path, processes: Iterable[Process]) -> tuple[Balancer,
     """Like ``read_balancers``, with the CPUs that each of them bans now. On another root than this machine's, none of
     them tells."""
     found = read_balancers(root, processes)
-    return tuple(replace(each, told=_told(each)) for each in found) if root == LIVE else found
+    return tuple(replace(each, banned_now=_banned_now(each)) for each in found) if root == LIVE else found
 
 
 def banned_cpus(target: Target) -> CpuSet:
@@ -101,7 +101,7 @@ def _request(target: Target, cpus: CpuSet) -> bytes:
     return request
 
 
-def _told(balancer: Balancer) -> CpuSet | None:
+def _banned_now(balancer: Balancer) -> CpuSet | None:
     try:
         return banned_cpus(balancer.target)
     except PinnerError:

@@ -122,8 +122,8 @@ def _sum(packet: bytes) -> int:
 
 
 @dataclass(slots=True)
-class _Target:
-    """One QEMU of a guest that is pinged."""
+class _PingedGuest:
+    """A guest that is pinged, until its QEMU ends."""
 
     echoes: Echoes
     token: bytes = b""
@@ -176,32 +176,32 @@ class Pinger(Worker):
         self._open = open_echoes
         self._clock = clock
         self._lock = threading.Lock()
-        self._targets: dict[_Key, _Target] = {}
+        self._guests: dict[_Key, _PingedGuest] = {}
         self._failures = Repeated(LOG)
 
     def __call__(self, guests: Iterable[MeteredGuest]) -> dict[str, Pings]:
         """The pings by UUID of these guests, and of no others from now on."""
         wanted = {_key(each): address for each in guests if (address := self._address(each))}
         with self._lock:
-            for key in self._targets.keys() - wanted.keys():
-                self._targets.pop(key).echoes.close()
-            for key in wanted.keys() - self._targets.keys():
+            for key in self._guests.keys() - wanted.keys():
+                self._guests.pop(key).echoes.close()
+            for key in wanted.keys() - self._guests.keys():
                 self._add(key, wanted[key])
-            return {uuid: each.known for (uuid, _, _), each in self._targets.items() if each.known is not None}
+            return {uuid: each.known for (uuid, _, _), each in self._guests.items() if each.known is not None}
 
     def turn(self) -> None:
         """End the pings that were sent a turn ago, and send the next ones."""
         with self._lock:
-            for target in self._targets.values():
-                target.end_ping(self._clock())
-                target.begin_ping(self._clock)
+            for guest in self._guests.values():
+                guest.end_ping(self._clock())
+                guest.begin_ping(self._clock)
 
     def _address(self, guest: MeteredGuest) -> str | None:
         return self._addresses.get(guest.uuid) or self._addresses.get(guest.name)
 
     def _add(self, key: _Key, address: str) -> None:
         try:
-            self._targets[key] = _Target(self._open(address))
+            self._guests[key] = _PingedGuest(self._open(address))
         except OSError as error:
             self._failures.warn("%s is not pinged: no ICMP socket can be opened: %s", address, error)
 
@@ -209,7 +209,7 @@ class Pinger(Worker):
         while not self._stop.wait(SECONDS):
             self.heartbeat.beat()
             self.turn()
-        self(())
+        self(())  # closes all sockets
 
 
 def _key(guest: MeteredGuest) -> _Key:

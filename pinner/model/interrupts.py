@@ -74,10 +74,10 @@ class HostInterrupts:
     """The devices that have interrupts, by node and address."""
 
 
-def is_managed(name: str, told: bool | None) -> bool:
-    """Whether the kernel alone places the interrupt of this name. ``told`` is what the kernel tells; where it does not
-    tell (None), the answer is known only for the queues of some disks."""
-    return bool(_MANAGED.fullmatch(name)) if told is None else told
+def is_managed(name: str, reported: bool | None) -> bool:
+    """Whether the kernel alone places the interrupt of this name. ``reported`` is the kernel's answer; where it has none
+    (None), the answer is known only for the queues of some disks."""
+    return bool(_MANAGED.fullmatch(name)) if reported is None else reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +115,14 @@ class Balancer:
     """The CPUs that its environment bans; null where the environment cannot be read."""
     started: int = 0
     """The start time, in clock ticks after boot."""
-    told: CpuSet | None = None
-    """The CPUs that it bans now, by its own word; null where it was not asked, or does not tell."""
+    banned_now: CpuSet | None = None
+    """The CPUs that it bans now, by its own answer; null where it was not asked, or does not answer."""
 
     def bans(self, by_default: CpuSet) -> CpuSet | None:
-        """The CPUs that it bans, by its own word, else by its environment, which may ban those ``by_default``; None
+        """The CPUs that it bans, by its own answer, else by its environment, which may ban those ``by_default``; None
         where neither is known."""
-        if self.told is not None:
-            return self.told
+        if self.banned_now is not None:
+            return self.banned_now
         return None if self.banned is None else self.banned or by_default
 
     @property

@@ -45,7 +45,7 @@ def disturbed(before: Snapshot, after: Snapshot) -> str:
     return came or _changed_cpus(before.topology, after.topology)
 
 
-def told(events: Iterable[HostEvent], guests: Mapping[str, str], begin: datetime, end: datetime) -> str:
+def reported(events: Iterable[HostEvent], guests: Mapping[str, str], begin: datetime, end: datetime) -> str:
     """What happened between two times and may be seen in no snapshot, in words; empty: nothing. ``guests`` are names by
     UUID. Lost events may be of any time."""
     for event in events:

@@ -70,14 +70,19 @@ def require_known_guests(snapshot: Snapshot, names: Iterable[str], *, by_uuid: b
     """
     for name in unknown_guests(snapshot, names):
         if not (by_uuid and _is_uuid(name)):
-            raise NotFound("guest", name, tuple(sorted(guest.name for guest in (*snapshot.guests, *snapshot.inactive))))
+            raise NotFound("guest", name, tuple(sorted(name for name, _ in _known_guests(snapshot))))
 
 
 def unknown_guests(snapshot: Snapshot, names: Iterable[str]) -> tuple[str, ...]:
     """The names and UUIDs of no guest that libvirt knows, whether it runs or not."""
-    guests = (*snapshot.guests, *snapshot.inactive)
-    known = {*(guest.name for guest in guests), *(guest.uuid for guest in guests)}
+    known = {text for guest in _known_guests(snapshot) for text in guest}
     return tuple(name for name in names if name not in known)
+
+
+def _known_guests(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """The name and the UUID of each guest."""
+    known = [(guest.name, guest.uuid) for guest in snapshot.guests]
+    return known + [(guest.name, guest.uuid) for guest in snapshot.inactive]
 
 
 def _is_uuid(name: str) -> bool:

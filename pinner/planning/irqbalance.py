@@ -40,17 +40,17 @@ def objection(change: StateChange, plan: Plan, context: Context) -> str:
 
 def _why_not(balancer: Balancer, guests: CpuSet, online: CpuSet) -> str:
     """Why the plan leaves this irqbalance alone; empty where it does not."""
-    if balancer.told is None:
+    if balancer.banned_now is None:
         return "it does not tell its banned CPUs: set IRQBALANCE_BANNED_CPULIST in its configuration, and restart it"
-    if not guests <= balancer.told and online <= balancer.told | guests:
+    if not guests <= balancer.banned_now and online <= balancer.banned_now | guests:
         return "no CPU would be left for interrupts"
     return ""
 
 
 def _wanted(found: tuple[Balancer, ...], whys: dict[Balancer, str], guests: CpuSet) -> Iterator[Wanted]:
     for balancer in found:
-        if balancer.told is None or whys[balancer]:
+        if balancer.banned_now is None or whys[balancer]:
             continue
-        banned = balancer.told | guests
-        why = f"it sends no interrupts to the CPUs of guests ({banned - balancer.told})"
-        yield Wanted(balancer.target, banned, "in place" if banned == balancer.told else why, banned)
+        banned = balancer.banned_now | guests
+        why = f"it sends no interrupts to the CPUs of guests ({banned - balancer.banned_now})"
+        yield Wanted(balancer.target, banned, "in place" if banned == balancer.banned_now else why, banned)

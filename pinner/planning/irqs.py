@@ -183,7 +183,7 @@ def _warnings(found: DeviceIrqs, places: _Places, context: Context) -> Iterator[
     topology, asked = context.snapshot.topology, context.request.asks_for(IRQBALANCE)
     for balancer in context.snapshot.irqbalance or found.balancers:
         banned = balancer.bans(topology.isolated | topology.nohz_full)
-        if asked and balancer.told is not None:
+        if asked and balancer.banned_now is not None:
             continue  # the plan has its banned CPUs, too
         if banned is None:
             yield (

@@ -38,7 +38,7 @@ def settings(snapshot: Snapshot) -> dict[Target, State]:
     rings = {ring.target: Number(ring.size) for ring in snapshot.rings or ()}
     governors = {domain.target: domain.governor for domain in snapshot.governors or ()}
     coalescing = {card.target: Number(card.usecs) for card in snapshot.coalescing or ()}
-    balancers = {each.target: each.told for each in snapshot.irqbalance or () if each.told is not None}
+    balancers = {each.target: each.banned_now for each in snapshot.irqbalance or () if each.banned_now is not None}
     queues = {card.target: Number(card.count) for card in snapshot.queues or ()}
     work: dict[Target, State] = {WORK: unbound} if unbound else {}
     return found | work | irqs | rps | sysctls | rings | governors | coalescing | balancers | queues

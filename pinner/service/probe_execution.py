@@ -181,7 +181,7 @@ class ProbeExecution:
         return (
             probing.crossed(latest, self._probe.mark, span.since, span.end)
             or probing.disturbed(span.before, span.after)
-            or probing.told(self._events, names, span.since, span.end)
+            or probing.reported(self._events, names, span.since, span.end)
         )
 
     def _read_events(self) -> None:

@@ -19,7 +19,7 @@ def waits(percent):
 
 
 def balancer(banned):
-    running = Balancer(700, "--foreground", None, told=cpus(banned))
+    running = Balancer(700, "--foreground", None, banned_now=cpus(banned))
     return reading(HostSample(balancers=(running,)), guests=[GUEST])
 
 

@@ -11,7 +11,7 @@ from pinner import codec
 from pinner.model.event import HostEvent
 from pinner.model.guest import Tap, Vcpu
 from pinner.model.outcome import Outcome, Sample, Window
-from pinner.outcome.probing import crossed, disturbed, jumped, outcome, shifted, told, window
+from pinner.outcome.probing import crossed, disturbed, jumped, outcome, reported, shifted, window
 
 HOST = sample_snapshot()
 GUEST = replace(HOST.guests[0], name="web1", taps=(Tap("vnet0", "52:54:00:00:00:01", 50, 50, 0, 0),))
@@ -114,11 +114,11 @@ def test_a_change_of_the_cpus_is_named(after, why):
 )
 def test_an_event_that_no_snapshot_shows_is_named(kind, at, why):
     events = (HostEvent(1, second(12), "policy-set", ""), HostEvent(2, second(at), kind, GUEST.uuid, "so"))
-    assert told(events, {GUEST.uuid: "web1"}, second(10), second(30)) == why
+    assert reported(events, {GUEST.uuid: "web1"}, second(10), second(30)) == why
 
 
 def test_a_reset_of_a_guest_that_nobody_knows_is_named_by_its_uuid():
-    assert told((HostEvent(1, second(0), "guest-reset", "u-1"),), {}, second(0), second(1)) == "guest u-1 was reset"
+    assert reported((HostEvent(1, second(0), "guest-reset", "u-1"),), {}, second(0), second(1)) == "guest u-1 was reset"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ CASES = {**NETWORK, **CPUS, **HOSTS}
 DEFAULTS = {"net.core.netdev_budget": 300, "net.core.netdev_max_backlog": 1000, "vm.swappiness": 60}
 IRQS = (DeviceIrq(40, "ens1-0", CARD, cpus("10")), DeviceIrq(41, "ens1-1", CARD, cpus("3")))
 HASTY = RxCoalescing("ens1", 2, 0, 0, is_adaptive=False, rate=90_000.0)
-BALANCER = Balancer(812, "--foreground", cpus(""), 7, told=cpus(""))
+BALANCER = Balancer(812, "--foreground", cpus(""), 7, banned_now=cpus(""))
 RING = RxRing("ens1", 2, 512, 4096, has_dropped=True)
 QUEUE = RpsQueue("ens1", 2, 0, cpus("8-15"))
 DOMAINS = tuple(FrequencyDomain(cpu, cpus(f"{cpu}-{cpu + 1}"), Governor("powersave")) for cpu in range(0, 16, 2))
@@ -74,8 +74,8 @@ def after(taken, made):
     sysctls = {key: given.get(SYSCTLS[key].target.key, Number(value)).value for key, value in taken.sysctls.items()}
     domains = tuple(replace(each, governor=given.get(each.target.key, each.governor)) for each in taken.governors)
     settings = {"irqs": replace(taken.irqs, irqs=irqs), "rps": rps, "sysctls": sysctls, "governors": domains}
-    told = tuple(replace(each, told=given.get(each.target.key, each.told)) for each in taken.irqbalance)
-    settings["irqbalance"] = told
+    found = tuple(replace(each, banned_now=given.get(each.target.key, each.banned_now)) for each in taken.irqbalance)
+    settings["irqbalance"] = found
     return replace(taken, topology=with_governors(taken.topology, domains), **settings)
 
 

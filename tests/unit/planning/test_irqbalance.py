@@ -23,7 +23,7 @@ from pinner.render import shell, text
 from pinner.service.findings import HostChecker
 
 WITH = Request(housekeeping="0-3", emulator="4-5", remedies=("irqbalance",))
-RUNNING = Balancer(812, "--foreground", cpus(""), 77, told=cpus("2"))
+RUNNING = Balancer(812, "--foreground", cpus(""), 77, banned_now=cpus("2"))
 
 
 def host(*running, **more):
@@ -42,8 +42,8 @@ def changed(made):
 
 def after(taken, made):
     given = {each.target.key: each.after for each in made.changes}
-    told = (replace(each, told=given.get(each.target.key, each.told)) for each in taken.irqbalance)
-    return replace(hosts.applied(taken, made), irqbalance=tuple(told))
+    found = (replace(each, banned_now=given.get(each.target.key, each.banned_now)) for each in taken.irqbalance)
+    return replace(hosts.applied(taken, made), irqbalance=tuple(found))
 
 
 def test_irqbalance_bans_the_cpus_of_guests_too_and_a_second_plan_changes_nothing():
@@ -69,19 +69,19 @@ def test_the_commands_and_the_texts_say_so():
     assert "\nprintf 'settings cpus 2,4-15' | socat - UNIX-CONNECT:/run/irqbalance/irqbalance812.sock\n" in script
     assert "\n# printf 'settings cpus 2' | socat" in script
     assert "irqbalance (812): 2 -> 2,4-15" in text.render(made)
-    none = replace(RUNNING, told=cpus(""))
+    none = replace(RUNNING, banned_now=cpus(""))
     assert "\n# printf 'settings cpus NULL' | socat" in shell.render(plan(host(none)))
 
 
 def test_an_irqbalance_that_does_not_tell_is_left_out_with_the_line_for_its_configuration():
-    made = plan(host(replace(RUNNING, told=None)))
+    made = plan(host(replace(RUNNING, banned_now=None)))
     assert changed(made) == {}
     (left,) = [each for each in made.skipped if each.target.kind == "irqbalance"]
     assert "set IRQBALANCE_BANNED_CPULIST in its configuration" in left.why
 
 
 def test_some_cpu_is_left_for_interrupts():
-    made = plan(host(replace(RUNNING, told=cpus("0-3"))))
+    made = plan(host(replace(RUNNING, banned_now=cpus("0-3"))))
     assert changed(made) == {}
     assert [each.why for each in made.skipped if each.target.kind == "irqbalance"] == [
         "no CPU would be left for interrupts"
@@ -103,22 +103,22 @@ def test_a_restarted_irqbalance_has_forgotten_them_and_a_policy_sets_them_again(
     made = plan(taken)
     placement, now = record(made, taken, None), after(taken, made)
     assert planner.plan_from_placement(now, "s2", WITH, placement).changes == ()
-    restarted = replace(now, irqbalance=(Balancer(900, "", cpus(""), 99, told=cpus("")),))
+    restarted = replace(now, irqbalance=(Balancer(900, "", cpus(""), 99, banned_now=cpus("")),))
     (drift,) = drifts(planner.plan_from_placement(restarted, "s2", WITH, placement), placement, restarted)
     assert (str(drift.target), drift.cause, tuple(map(str, drift.states))) == (
         "irqbalance (900)",
         "restarted",
         ("", "4-15"),
     )
-    other = replace(now, irqbalance=(replace(RUNNING, told=cpus("1")),))
+    other = replace(now, irqbalance=(replace(RUNNING, banned_now=cpus("1")),))
     (drift,) = drifts(planner.plan_from_placement(other, "s2", WITH, placement), placement, other)
     assert (drift.cause, tuple(map(str, drift.states))) == ("unknown", ("1", "1,4-15"))
 
 
 def test_what_it_says_counts_more_than_its_environment():
     """In the warning of a plan with interrupts, and in the check."""
-    for told, banned, is_open in (("4-15", "", False), ("", "4-15", True)):
-        balancer = replace(RUNNING, banned=cpus(banned), told=cpus(told))
+    for now, banned, is_open in (("4-15", "", False), ("", "4-15", True)):
+        balancer = replace(RUNNING, banned=cpus(banned), banned_now=cpus(now))
         made = plan(host(balancer), replace(WITH, remedies=("irqs",)))
         assert any("irqbalance (812)" in each for each in made.warnings) is is_open
         made = plan(host(balancer), replace(WITH, remedies=("irqs", "irqbalance")))
@@ -126,7 +126,7 @@ def test_what_it_says_counts_more_than_its_environment():
         seen = reading(HostSample(balancers=(balancer,)), guests=[placed("4-7", "4-7")])
         found = [each for each in HostChecker().check(seen).findings if each.code == "irqbalance-unbanned"]
         assert [each.is_fixable for each in found] == [True] * is_open
-    silent = reading(HostSample(balancers=(replace(RUNNING, told=None),)), guests=[placed("4-7", "4-7")])
+    silent = reading(HostSample(balancers=(replace(RUNNING, banned_now=None),)), guests=[placed("4-7", "4-7")])
     (found,) = [each for each in HostChecker().check(silent).findings if each.code == "irqbalance-unbanned"]
     assert not found.is_fixable
 

@@ -309,7 +309,7 @@ def test_a_capture_has_the_receive_rings_of_its_last_sample(tmp_path):
 
 def test_a_capture_has_the_queues_of_its_cards_and_its_irqbalance(tmp_path):
     assert captured.captured_queues(tmp_path) is captured.captured_irqbalance(tmp_path) is None
-    balancer = Balancer(812, "", CpuSet(), 7, told=cpus("4-7"))
+    balancer = Balancer(812, "", CpuSet(), 7, banned_now=cpus("4-7"))
     cards = (replace(nic("ens1"), channels=Channels(1, 8, 0, 0, 0, 0)), nic("tap1", ""))
     saved = SavedSamples((HostSample(nics=cards, balancers=(balancer,)),), 2.0)
     (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
