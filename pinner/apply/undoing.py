@@ -28,7 +28,7 @@ class Undoing:
         self._host = host
         self._earlier_boot = earlier_boot
         self._at_once = host.guests_at_once if are_independent(entry.change for entry in entries) else 1
-        for entry in entries[:1]:
+        for entry in entries[:1]:  # a rollback of all runs may have none
             notes.begin(entry)
 
     def undo(self, *, under_way: Collection[int], damaged: Sequence[Damaged] = ()) -> Run:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pinner.model.outcome import ObservedMeasure, RunOutcome
     from pinner.service.protocol import Service
 
-_SERIES = "delay_vcpu"
+_DEFAULT_SERIES = "delay_vcpu"
 """The measure of a picture where none is named."""
 
 
@@ -62,7 +62,7 @@ def register(commands: Commands) -> None:
         "--series",
         metavar="SERIES",
         choices=tuple(SERIES),
-        help=f"the measure of the picture of a run (default: {_SERIES}; see `pinner chart --help`)",
+        help=f"the measure of the picture of a run (default: {_DEFAULT_SERIES}; see `pinner chart --help`)",
     )
 
 
@@ -73,7 +73,7 @@ def outcome(context: Context, arguments: Namespace) -> int:
     with context.open() as pinner:
         found, drawn = pinner.outcome(arguments.id), b""
         if arguments.output is not None:
-            drawn = _picture(pinner, found, SERIES[arguments.series or _SERIES], arguments.output)
+            drawn = _picture(pinner, found, SERIES[arguments.series or _DEFAULT_SERIES], arguments.output)
     if context.json:
         print_json(codec.plain(found))
     else:

@@ -21,8 +21,8 @@ from pinner.host.procfs import HERTZ, PF_KTHREAD, VANISHED, Stat
 from pinner.model.process import Process, Thread
 
 MAX_AGE = 60.0
-"""Seconds for which the facts of a sleeping process may be those of an earlier scan. Only its cgroup can change while
-it sleeps, without that anything shows it."""
+"""Seconds for which the facts of a sleeping process may be those of an earlier scan. Only its cgroup can change
+unnoticed while it sleeps."""
 
 
 class StatSample(NamedTuple):

@@ -75,7 +75,7 @@ class HostInterrupts:
 
 
 def is_managed(name: str, reported: bool | None) -> bool:
-    """Whether the kernel alone places the interrupt of this name. ``reported`` is the kernel's answer; where it has none
+    """Whether the kernel alone places the interrupt of this name. ``reported`` is the kernel's answer; without one
     (None), the answer is known only for the queues of some disks."""
     return bool(_MANAGED.fullmatch(name)) if reported is None else reported
 

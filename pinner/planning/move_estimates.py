@@ -16,7 +16,7 @@ from pinner.planning.context import Context
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, weights
 from pinner.planning.objective.spread import GuestSpread, guests_terms
-from pinner.planning.ordering import in_order
+from pinner.planning.ordering import valid_order
 from pinner.planning.strategies.free_cpus import FreeCpus, GuestAllocation
 
 Estimate = tuple[float, ...]
@@ -87,7 +87,7 @@ class MoveEstimates:
         waits = {
             uuid: [other for other, cpus in leaving.items() if other != uuid and cpus & getting[uuid]] for uuid in found
         }
-        return bool(in_order(waits)[1])
+        return bool(valid_order(waits)[1])
 
     def _value(self, spreads: Mapping[str, GuestSpread]) -> Estimate:
         terms = guests_terms(self.measure.needs, spreads)

@@ -37,12 +37,12 @@ def warning(changes: Iterable[PlannedChange]) -> str:
 
 def _ordered(changes: Iterable[PlannedChange]) -> tuple[list[str], list[str]]:
     """The guests in a valid order, and those without one, by UUID."""
-    return in_order(
+    return valid_order(
         _waits([each for each in changes if isinstance(each, AffinityChange) and each.target.kind == "vcpu"])
     )
 
 
-def in_order(waits: Mapping[str, Collection[str]]) -> tuple[list[str], list[str]]:
+def valid_order(waits: Mapping[str, Collection[str]]) -> tuple[list[str], list[str]]:
     """The guests, each after those for which it waits, and the guests without such an order.
 
     ``waits`` has for each guest the guests that have to leave a CPU first.

@@ -31,7 +31,7 @@ def additions(_plan: Plan, context: Context) -> Additions:
 def objection(change: StateChange, _plan: Plan, context: Context) -> str:
     """Why an agent does not make this change of queues; empty where it does."""
     card = next(each for each in context.snapshot.queues or () if each.target.key == change.target.key)
-    fitting = fitting_queues(card.interface, card.most, context.snapshot.topology)
+    fitting = _fitting(card, context)
     if change.before != Number(1):
         return f"it uses {change.before} queues already"
     if change.after != Number(fitting):
@@ -41,13 +41,15 @@ def objection(change: StateChange, _plan: Plan, context: Context) -> str:
 
 def _is_alone(card: CardQueues, context: Context) -> bool:
     """Whether the card uses one queue, and could use more."""
-    return card.count == 1 and fitting_queues(card.interface, card.most, context.snapshot.topology) > 1
+    return card.count == 1 and _fitting(card, context) > 1
+
+
+def _fitting(card: CardQueues, context: Context) -> int:
+    return fitting_queues(card.interface, card.most, context.snapshot.topology)
 
 
 def _wanted(card: CardQueues, context: Context) -> Wanted:
     if not _is_alone(card, context):
         return Wanted(card.target, CpuSet(), "in place", Number(card.count))
     why = f"the card uses one of {card.most} queues, so one CPU handles all its packets"
-    return Wanted(
-        card.target, CpuSet(), why, Number(fitting_queues(card.interface, card.most, context.snapshot.topology))
-    )
+    return Wanted(card.target, CpuSet(), why, Number(_fitting(card, context)))

@@ -152,8 +152,8 @@ class Reconciler:
         skipped |= self._trials.waiting(host, seen, skipped, caller)[0]
         wanted = reasoned(leave_out(seen.plan, skipped, seen.placement, seen.snapshot), seen.drifts)
         enforced = seen.policy.mode == "enforce"
-        possible = not wanted.blocked and bool(wanted.changes)
-        if not seen.plan.changes or (seen.placement is None and not (enforced and possible)):
+        applies = enforced and not wanted.blocked and bool(wanted.changes)
+        if not seen.plan.changes or (seen.placement is None and not applies):
             self._accept(seen, wanted if wanted.id == seen.plan.id else seen.plan, caller)
         self._repacks.observe(host, seen, caller)
         if not enforced or (seen.error and not wanted.blocked):
@@ -162,7 +162,7 @@ class Reconciler:
             self._propose(host, seen, wanted, caller)
         # A change of the host itself is made for all targets: while it backs off, nothing is changed.
         waits = any(is_of_the_host(drift.target) and drift.backoff_until for drift in seen.drifts)
-        if not (enforced and possible) or waits or seen.error:
+        if not applies or waits or seen.error:
             return self._report(host, seen)
         report = self._enforce(host, seen, wanted, caller)
         if report is None and left > 1:

@@ -1,7 +1,7 @@
 """The history of measures on the agent's disk: one file of fixed size a subject (RRDtool, rrdtool.org).
 
-A file replaces its oldest values by the newest ones. It grows only once, by the series of pings. So a full disk prevents
-new files and these series, and nothing else.
+A file replaces its oldest values by the newest ones. It grows only once, by the series of pings. So a full disk
+prevents new files and these series, and nothing else.
 """
 
 import logging

@@ -39,6 +39,11 @@ def samples(root: Path) -> SavedSamples | None:
     return saved
 
 
+def _last_sample(root: Path) -> HostSample | None:
+    saved = samples(root)
+    return saved.samples[-1] if saved and saved.samples else None
+
+
 def captured_reading(root: Path, snapshot: Snapshot) -> HostReading:
     """The reading of a captured machine; without saved samples, one sample of its files. Raises Invalid."""
     saved = samples(root)
@@ -50,10 +55,9 @@ def captured_reading(root: Path, snapshot: Snapshot) -> HostReading:
 def captured_irqs(root: Path) -> DeviceIrqs | None:
     """The interrupts of a captured machine, from its last sample; None where it was captured without samples. Raises
     Invalid."""
-    saved = samples(root)
-    if saved is None or not saved.samples:
+    last = _last_sample(root)
+    if last is None:
         return None
-    last = saved.samples[-1]
     found = (
         DeviceIrq(irq.number, irq.name, irq.device, irq.cpus, irq.effective, irq.managed)
         for irq in last.irqs
@@ -65,32 +69,30 @@ def captured_irqs(root: Path) -> DeviceIrqs | None:
 def captured_irqbalance(root: Path) -> tuple[Balancer, ...] | None:
     """irqbalance on a captured machine, from its last sample; None where it was captured without samples. Raises
     Invalid."""
-    saved = samples(root)
-    return saved.samples[-1].balancers if saved and saved.samples else None
+    last = _last_sample(root)
+    return last.balancers if last else None
 
 
 def captured_rps(root: Path) -> tuple[RpsQueue, ...] | None:
     """The receive queues of a captured machine, from its last sample; None where it was captured without samples.
     Their interfaces have no known index. Raises Invalid."""
-    saved = samples(root)
-    if saved is None or not saved.samples:
+    last = _last_sample(root)
+    if last is None:
         return None
     return tuple(
-        RpsQueue(nic.name, 0, number, queue.rps)
-        for nic in saved.samples[-1].nics
-        for number, queue in enumerate(nic.rx_queues)
+        RpsQueue(nic.name, 0, number, queue.rps) for nic in last.nics for number, queue in enumerate(nic.rx_queues)
     )
 
 
 def captured_rings(root: Path) -> tuple[RxRing, ...] | None:
     """The receive rings of a captured machine, from its last sample; None where it was captured without samples. Their
     interfaces have no known index. Raises Invalid."""
-    saved = samples(root)
-    if saved is None or not saved.samples:
+    last = _last_sample(root)
+    if last is None:
         return None
     return tuple(
         RxRing(nic.name, 0, nic.rings.rx, nic.rings.rx_max, any(nic.statistics.get(name) for name in NO_ROOM))
-        for nic in saved.samples[-1].nics
+        for nic in last.nics
         if nic.device and nic.rings is not None
     )
 
@@ -98,12 +100,12 @@ def captured_rings(root: Path) -> tuple[RxRing, ...] | None:
 def captured_queues(root: Path) -> tuple[CardQueues, ...] | None:
     """The queues of the cards of a captured machine, from its last sample; None where it was captured without samples.
     Their interfaces have no known index. Raises Invalid."""
-    saved = samples(root)
-    if saved is None or not saved.samples:
+    last = _last_sample(root)
+    if last is None:
         return None
     return tuple(
         CardQueues(nic.name, 0, nic.channels.combined, nic.channels.combined_max, nic.is_up)
-        for nic in saved.samples[-1].nics
+        for nic in last.nics
         if nic.device and nic.channels is not None
     )
 
@@ -130,11 +132,8 @@ def captured_coalescing(root: Path) -> tuple[RxCoalescing, ...] | None:
 def captured_sysctls(root: Path) -> Mapping[str, int] | None:
     """The sysctls of a captured machine that a plan may change, from its last sample; None where it was captured
     without samples. Raises Invalid."""
-    saved = samples(root)
-    if saved is None or not saved.samples:
-        return None
-    settings = saved.samples[-1].settings
-    return sysctls.parsed(lambda path: settings.get(path, ""))
+    last = _last_sample(root)
+    return sysctls.parsed(lambda path: last.settings.get(path, "")) if last else None
 
 
 def scrubbed(saved: SavedSamples) -> SavedSamples:

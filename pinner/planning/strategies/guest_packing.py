@@ -131,7 +131,7 @@ def optimality(
     cpus = {guest.id: empty.counted(context, taken[guest.id]) for guest in asked if guest.id in taken}
     score = score_of(nodes, asked, cpus)
     by_rules = some_stay and context.request.strategy != OPTIMAL
-    anew = replace(_packed(nodes, tuple(asked)), note=NOT_ASKED) if by_rules else _best(context, nodes, asked)
+    anew = replace(_packed_by_rules(nodes, tuple(asked)), note=NOT_ASKED) if by_rules else _best(context, nodes, asked)
     return optimality_of(anew, score)
 
 
@@ -143,7 +143,7 @@ def optimality_of(anew: Packing, score: values.Score) -> Optimality:
 
 def _best(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[values.Guest]) -> Packing:
     """The packing of the rules, and where that is not proven, a better one if there is one, with the highest bound."""
-    found = _packed(nodes, tuple(guests))
+    found = _packed_by_rules(nodes, tuple(guests))
     if found.proven or _is_trial(context):
         return found
     from pinner.planning.packing import solver
@@ -179,7 +179,7 @@ def _node(
 
 
 @lru_cache(maxsize=32)
-def _packed(nodes: tuple[values.Node, ...], guests: tuple[values.Guest, ...]) -> Packing:
+def _packed_by_rules(nodes: tuple[values.Node, ...], guests: tuple[values.Guest, ...]) -> Packing:
     """The packing of guests by rules. One plan asks for the same packing several times."""
     return pack(nodes, guests)
 
@@ -202,7 +202,7 @@ def _improved(
     from pinner.planning.packing.optimal import improved
     from pinner.planning.packing.patterns import are_alike
 
-    found, exchanges_first = _packed(nodes, guests), quickly and not are_alike(nodes, guests)
+    found, exchanges_first = _packed_by_rules(nodes, guests), quickly and not are_alike(nodes, guests)
     if exchanges_first:
         found = exchanged(nodes, guests, found)
     if solve is not None or not quickly:
