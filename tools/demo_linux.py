@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +20,13 @@ from demo_traffic import GUEST, HOST, HOST_MAC
 _KERNELS = "linux-image-cloud-amd64"
 """The package that depends on the newest kernel for virtual machines."""
 _BUSYBOX = "busybox-static"
-_WANTED = re.compile(r"/(vmlinuz-[^/]+|bin/busybox|kernel/(drivers/virtio|drivers/net|net/core)/[^/]+\.ko)$")
+_WANTED = re.compile(
+    r"/(vmlinuz-[^/]+|bin/busybox|virtio_console\.ko|kernel/(drivers/virtio|drivers/net|net/core)/[^/]+\.ko)$"
+)
 _MODULES = ("virtio_pci", "virtio_net")
 _CACHE = Path.home() / ".cache/pinner-demo"
+_VERSION = "2"
+"""The version of a folder in the cache: those of version 1 lack virtio_console.ko."""
 READY = "the guest is ready"
 
 _INIT = """\
@@ -57,13 +61,20 @@ class Linux:
     initrd: Path
 
 
-def linux(folder: Path) -> Linux:
-    """A kernel and an initial file system in ``folder``. Downloads Debian's packages once. Raises NoLinux."""
+def linux(
+    folder: Path,
+    init: str = _INIT,
+    modules: Iterable[str] = _MODULES,
+    add: Callable[[Path], None] = lambda _tree: None,
+) -> Linux:
+    """A kernel and an initial file system in ``folder``. ``init`` is the first program, with names in braces as in
+    _INIT; ``add`` adds files to the tree. Downloads Debian's packages once. Raises NoLinux."""
     parts = _parts()
     found = Linux(folder / "vmlinuz", folder / "initrd.img")
     shutil.copyfile(parts / "vmlinuz", found.kernel)
     tree = folder / "initrd"
-    _fill(tree, parts)
+    _fill(tree, parts, init, modules)
+    add(tree)
     names = "\n".join(str(path.relative_to(tree)) for path in tree.rglob("*"))
     with found.initrd.open("wb") as out:
         _run("cpio", "--create", "--format=newc", "--quiet", cwd=tree, text=names, out=out)
@@ -72,16 +83,17 @@ def linux(folder: Path) -> Linux:
     return found
 
 
-def _fill(tree: Path, parts: Path) -> None:
+def _fill(tree: Path, parts: Path, init: str, modules: Iterable[str]) -> None:
     """The root file system: busybox, the modules in the order in which they load, and the program /init."""
     for name in ("bin", "dev", "proc", "sys", "modules"):
         (tree / name).mkdir(parents=True)
     shutil.copy(parts / "busybox", tree / "bin/busybox")
-    order = list(dict.fromkeys(module for name in _MODULES for module in _with_needed(parts, name)))
+    order = list(dict.fromkeys(module for name in modules for module in _with_needed(parts, name)))
     for module in order:
         shutil.copy(module, tree / "modules")
     loads = "\n".join(f"insmod /modules/{module.name}" for module in order)
-    (tree / "init").write_text(_INIT.format(modules=loads, ready=READY, GUEST=GUEST, HOST=HOST, HOST_MAC=HOST_MAC))
+    text = init.format(modules=loads, ready=READY, GUEST=GUEST, HOST=HOST, HOST_MAC=HOST_MAC)
+    (tree / "init").write_text(text)
     for program in ("init", "bin/busybox"):
         (tree / program).chmod(0o755)
 
@@ -99,7 +111,7 @@ def _with_needed(parts: Path, name: str) -> Iterator[Path]:
 
 def _parts() -> Path:
     """The folder with vmlinuz, busybox and the modules for virtio and networks, from the cache or from Debian."""
-    if cached := sorted(path.parent for path in _CACHE.glob("linux-image-*/busybox")):
+    if cached := sorted(path.parent for path in _CACHE.glob(f"linux-image-*.{_VERSION}/busybox")):
         return cached[-1]
     _CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="draft-", dir=_CACHE) as draft:
@@ -111,7 +123,7 @@ def _parts() -> Path:
             _unpack(package, folder)
         if lacking := {"vmlinuz", "busybox"} - {path.name for path in folder.iterdir()}:
             raise NoLinux(f"Debian's packages lack {', '.join(sorted(lacking))}")
-        name = next(Path(draft).glob("linux-image-*.deb")).name.partition("_")[0]
+        name = next(Path(draft).glob("linux-image-*.deb")).name.partition("_")[0] + f".{_VERSION}"
         with suppress(OSError):  # another demo was faster
             folder.replace(_CACHE / name)
         return _CACHE / name

@@ -123,7 +123,8 @@ class PlanParameters(Input):
             "packets, as large as the driver allows. governors: the frequency governors of the CPUs of vCPUs, which "
             "become performance where they lower the frequency. coalescing: cards with many packets and an interrupt "
             "for each of them gather packets for some time. irqbalance: it sends no interrupts to the CPUs of guests. "
-            "queues: cards that use one of several queues get one for each CPU of their node.",
+            "queues: cards that use one of several queues get one for each CPU of their node. guest-rps: inside "
+            "guests whose virtio cards have fewer queues than vCPUs, all vCPUs process received packets.",
         ),
     ] = _DEFAULT.remedies
 

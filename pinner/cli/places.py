@@ -46,7 +46,7 @@ def part(targets: Iterable["Target"]) -> str:
             return f"vhost thread {numbers}"
         case "vcpu":
             return f"vCPU {numbers}"
-        case "rps":
+        case "rps" | "guest_rps":
             return f"rps rx-{numbers}"
         case "iothread" | "irq":
             return f"{first.kind} {numbers}"

@@ -13,4 +13,10 @@ OPTIONS = [
         "as long for a call about the whole host, and half as long for libvirtd to come back after a restart. After "
         "a tenth of this time without a list of the guests, it reads them one by one.",
     ),
+    cfg.BoolOpt(
+        "guest_agents",
+        default=False,
+        help="Whether pinner asks the QEMU guest agents of running guests for their receive packet steering (RPS), at "
+        "each snapshot. A plan changes the inside of guests only with this option and `--with guest-rps`.",
+    ),
 ]

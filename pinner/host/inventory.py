@@ -28,6 +28,7 @@ from pinner.model.change import SETTINGS, TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
 from pinner.model.guest import Guest, InactiveGuest
+from pinner.model.guest_rps import GuestRps
 from pinner.model.journal import RecordedPins
 from pinner.model.nova import NovaConf, NovaSets, configured
 from pinner.model.ovs import OvsMasks
@@ -70,6 +71,7 @@ def take_snapshot(
     ovs_masks: Callable[[], OvsMasks] = OvsMasks,
     scanner: Scanner | None = None,
     only: Collection[TargetKind] | None = None,
+    guest_rps: Callable[[tuple[Guest, ...]], tuple[GuestRps, ...]] | None = None,
 ) -> Snapshot:
     """Take a snapshot of the machine below ``root``; ``sample_seconds`` lie between the two samples (0: no loads).
 
@@ -77,9 +79,9 @@ def take_snapshot(
     the masks that it set, and ``pins`` gives the pins that it made on guests (by UUID). ``sets`` are Nova's CPU sets
     from pinner's configuration; a set that is not configured there is read from ``nova``, and stays unknown where that
     is unreadable. ``owners``, ``minimum_cores`` and ``weights`` are configured, too; ``ovs_masks`` reads Open vSwitch's
-    database; ``scanner`` knows what an earlier snapshot of ``root`` has read. With ``only``, the snapshot lacks the
-    warnings and the SETTINGS of other kinds. Raises Invalid for a root without CPUs, and HostUnreachable or
-    NotPermitted where libvirt does not answer.
+    database; ``scanner`` knows what an earlier snapshot of ``root`` has read; ``guest_rps`` asks the agents of guests.
+    With ``only``, the snapshot lacks the warnings and the SETTINGS of other kinds. Raises Invalid for a root without
+    CPUs, and HostUnreachable or NotPermitted where libvirt does not answer.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
     packets, began = received(root) if sample_seconds else {}, clock()
@@ -119,6 +121,7 @@ def take_snapshot(
         coalescing=read_coalescing(root, packets, clock() - began) if "coalescing" in settings else None,
         irqbalance=read_irqbalance(root, processes) if "irqbalance" in settings else None,
         queues=read_queues(root) if "queues" in settings else None,
+        guest_rps=guest_rps(guests) if guest_rps and "guest_rps" in settings else None,
     )
 
 

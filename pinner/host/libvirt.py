@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import libvirt  # type: ignore[import-untyped]
+import libvirt_qemu  # type: ignore[import-untyped]
 
 from pinner.host import domain_xml, qemu, stored_pins
 from pinner.host import libvirt_reading as reading
@@ -27,6 +28,9 @@ T = TypeVar("T")
 CALL_TIMEOUT = 10.0
 OCCUPIED = 1.0
 """Seconds. A command of QEMU takes milliseconds: a guest whose QEMU takes longer than this is not waited for."""
+
+AGENT_TIMEOUT = 3
+"""Seconds for an answer of a guest's agent. It answers in milliseconds."""
 
 _ROOT = Path("/")
 _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
@@ -216,6 +220,16 @@ class Libvirt:
         """Set the nodes of the guest's live numatune (virDomainSetNumaParameters). Raises Gone, ApplyFailed."""
         new = {libvirt.VIR_DOMAIN_NUMA_NODESET: nodes}
         self._daemon.ask_domain(str(target), target.owner, lambda it: it.setNumaParameters(new, _LIVE), change=True)
+
+    def ask_guest_agent(self, guest: str, command: str) -> str:
+        """The answer of the agent in the guest (by UUID), both as JSON (virDomainQemuAgentCommand). Raises Gone; Busy
+        where the agent does not answer within AGENT_TIMEOUT; ApplyFailed where the guest has none, or it refuses."""
+
+        def work(domain: libvirt.virDomain) -> str:
+            return str(libvirt_qemu.qemuAgentCommand(domain, command, AGENT_TIMEOUT, 0))
+
+        # A key of its own: a pin must not wait for the agent.
+        return self._daemon.ask_domain(f"guest {guest}", guest, work, key=f"{guest} agent")
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """Mark the guest (by UUID) as excluded, or remove the mark, in its live XML and its definition

@@ -75,7 +75,7 @@ class LiveHost:
                     return self._process(target, started)
                 case "workqueue" | "sysctl" | "ring" | "coalescing" | "queues", None:
                     return ()
-                case "irq" | "rps" | "governor" | "irqbalance", int():
+                case "irq" | "rps" | "governor" | "irqbalance" | "guest_rps", int():
                     return ()
                 case "partition", None:
                     threads = sampling.Sampler(ROOT).movable()
@@ -139,11 +139,11 @@ class LiveHost:
 
     def state(self, target: Target) -> State:
         """See Host."""
-        return states.state_of(ROOT, target)
+        return states.state_of(ROOT, target, self._libvirt)
 
     def set_state(self, target: Target, state: State) -> None:
         """See Host."""
-        states.set_state(ROOT, target, state)
+        states.set_state(ROOT, target, state, self._libvirt)
 
     def parts(self, guest: str) -> frozenset[tuple[TargetKind, int]]:
         """See Host."""

@@ -24,6 +24,7 @@ TargetKind = Literal[
     "coalescing",
     "irqbalance",
     "queues",
+    "guest_rps",
     "guest",
     "metadata",
 ]
@@ -32,10 +33,20 @@ PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """The parts of a guest that libvirt can pin. libvirt stores their pins in the guest's definition, where a part
 keeps its number after a restart. libvirt cannot pin vhost threads and memory."""
 
-SETTINGS: tuple[TargetKind, ...] = ("irq", "rps", "sysctl", "ring", "governor", "coalescing", "irqbalance", "queues")
-"""The targets that are settings of the host. No other change depends on a setting: where the kernel refuses one, a run
-makes all its other changes, those of partitions, too. Processes are no settings: a process that keeps its CPUs would
-lose them to a partition."""
+SETTINGS: tuple[TargetKind, ...] = (
+    "irq",
+    "rps",
+    "sysctl",
+    "ring",
+    "governor",
+    "coalescing",
+    "irqbalance",
+    "queues",
+    "guest_rps",
+)
+"""The targets that are settings of the host, or of a guest's own kernel. No other change depends on a setting: where
+the kernel refuses one, a run makes all its other changes, those of partitions, too. Processes are no settings: a
+process that keeps its CPUs would lose them to a partition."""
 
 LATE: tuple[TargetKind, ...] = ("irqbalance",)
 """The targets that take a state some seconds after it was set: until then they have the former one."""
@@ -68,6 +79,7 @@ class Target:
     coalescing name, index None                the kernel's request ETHTOOL_SCOALESCE
     irqbalance process id  start time          irqbalance's socket: settings cpus
     queues    name, index  None                the kernel's request ETHTOOL_SCHANNELS
+    guest_rps guest uuid, boot, name, index; number of a queue; the guest's agent writes rps_cpus
     metadata  guest uuid   None                virDomainSetMetadata: the pins that are pinner's
     guest     guest uuid   None                nothing: a plan leaves the guest out
 
@@ -75,7 +87,8 @@ class Target:
     coalescing and the queues of cards, and irqbalance have a State instead of threads. The kernel reuses the numbers of
     interrupts, so the PCI address of the device and the driver's name are part of the identity. The index of an
     interface is part of the identity, because another one may get its name. The CPUs of a governor are those that have
-    one frequency. The state of irqbalance is the CPUs to which it sends no interrupts.
+    one frequency. The state of irqbalance is the CPUs to which it sends no interrupts. The boot of a guest's kernel is
+    part of the identity of its queue (guest_rps), because RPS ends with it.
     """
 
     kind: TargetKind
@@ -106,6 +119,8 @@ class Target:
                 return f"irqbalance ({self.owner})"
             case "workqueue" | "partition" | "guest" | "sysctl" | "ring" | "coalescing" | "queues":
                 return f"{self.kind} {self.name}"
+            case "guest_rps":
+                return f"guest {self.name} rps rx-{self.part}"
             case "emulator" | "memory" | "metadata":
                 return f"guest {self.name} {self.kind}"
             case "vcpu" | "iothread" | "vhost":
@@ -204,9 +219,20 @@ class Number:
         return str(self.value)
 
 
-State = PartitionState | Number | Governor | CpuSet
+@dataclass(frozen=True, slots=True)
+class GuestCpus:
+    """The state of a setting inside a guest that is a set of its vCPUs. They are no CPUs of the host."""
+
+    vcpus: CpuSet
+    """The vCPUs, by the numbers of the guest's kernel."""
+
+    def __str__(self) -> str:
+        return str(self.vcpus)
+
+
+State = PartitionState | Number | Governor | GuestCpus | CpuSet
 """The state of a target without threads: a PartitionState for a partition, a Number for a sysctl, ring,
-coalescing or queues, a Governor for a frequency domain, CPUs for all others.
+coalescing or queues, a Governor for a frequency domain, GuestCpus for a queue of a guest, CPUs for all others.
 
 CpuSet is the last one: its JSON is a string, and pydantic could write each of the other values as a string, too.
 """
@@ -297,6 +323,6 @@ def cpus_of(state: State) -> CpuSet:
             return state
         case PartitionState():
             return state.cpus
-        case Number() | Governor():
+        case Number() | Governor() | GuestCpus():
             return CpuSet()
     assert_never(state)

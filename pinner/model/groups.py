@@ -29,6 +29,7 @@ def group_of(target: Target) -> Group:
             | "coalescing"
             | "irqbalance"
             | "queues"
+            | "guest_rps"
         ):
             return target.key
         case "emulator" | "vcpu" | "iothread" | "vhost" | "memory" | "guest" | "metadata":

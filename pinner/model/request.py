@@ -30,6 +30,7 @@ GOVERNORS: Remedy = "governors"
 COALESCING: Remedy = "coalescing"
 IRQBALANCE: Remedy = "irqbalance"
 QUEUES: Remedy = "queues"
+GUEST_RPS: Remedy = "guest-rps"
 
 
 @dataclass(frozen=True, slots=True)

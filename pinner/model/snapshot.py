@@ -10,6 +10,7 @@ from pinner.model.dedicated import nova_cpus
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.frequency import FrequencyDomain
 from pinner.model.guest import Guest, InactiveGuest
+from pinner.model.guest_rps import GuestRps
 from pinner.model.interrupts import Balancer, DeviceIrqs
 from pinner.model.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
 from pinner.model.ovs import OvsDpdk
@@ -89,6 +90,8 @@ class Snapshot:
     """irqbalance, with the CPUs that it bans now; null where that was not read."""
     queues: tuple[CardQueues, ...] | None = field(default=None, metadata={"exclude_if": lambda queues: queues is None})
     """The queues of cards; null where they were not read."""
+    guest_rps: tuple[GuestRps, ...] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
+    """RPS inside guests; null where their agents were not asked ([libvirt] guest_agents)."""
 
     def running_guest(self, name: str) -> Guest:
         """The active guest with this name or UUID. Raises Invalid for one that is shut off, NotFound without one."""

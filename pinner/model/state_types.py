@@ -1,6 +1,6 @@
 """The type of the state of each kind of target."""
 
-from pinner.model.change import Number, PartitionState, State, TargetKind
+from pinner.model.change import GuestCpus, Number, PartitionState, State, TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.governor import Governor
 
@@ -14,4 +14,6 @@ def type_of_state(kind: TargetKind) -> type[State]:
             return Number
         case "governor":
             return Governor
+        case "guest_rps":
+            return GuestCpus
     return CpuSet

@@ -54,7 +54,7 @@ def change_kind(target: Target) -> ChangeKind:
             return "processes"
         case "irq" | "irqbalance":
             return "interrupts"
-        case "rps":
+        case "rps" | "guest_rps":
             return "receive queues"
         case "sysctl":
             return "sysctls"

@@ -14,6 +14,7 @@ _ORDER: dict[TargetKind, int] = {
     "coalescing": 0,
     "irqbalance": 0,
     "queues": 0,
+    "guest_rps": 0,
     "process": 0,
     "emulator": 1,
     "vhost": 1,

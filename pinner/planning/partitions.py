@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from shlex import quote
 from typing import assert_never
 
-from pinner.model.change import Number, PartitionState, State, Target, TargetKind
+from pinner.model.change import GuestCpus, Number, PartitionState, State, Target, TargetKind
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.governor import Governor
 from pinner.model.request import Request
@@ -40,8 +40,9 @@ def settings(snapshot: Snapshot) -> dict[Target, State]:
     coalescing = {card.target: Number(card.usecs) for card in snapshot.coalescing or ()}
     balancers = {each.target: each.banned_now for each in snapshot.irqbalance or () if each.banned_now is not None}
     queues = {card.target: Number(card.count) for card in snapshot.queues or ()}
+    inside = {each.target(it): GuestCpus(it.vcpus) for each in snapshot.guest_rps or () for it in each.queues}
     work: dict[Target, State] = {WORK: unbound} if unbound else {}
-    return found | work | irqs | rps | sysctls | rings | governors | coalescing | balancers | queues
+    return found | work | irqs | rps | sysctls | rings | governors | coalescing | balancers | queues | inside
 
 
 def cgroup_target(path: str) -> Target:
@@ -77,6 +78,10 @@ def commands(target: Target, state: State) -> Iterator[str]:
             yield f"ethtool {option} {quote(target.name)} {what} {state}"
         case Number():
             yield f"sysctl -w {quote(target.owner)}={state}"
+        case GuestCpus():
+            interface = target.owner.split(" ")[2]
+            path = f"/sys/class/net/{quote(interface)}/queues/rx-{target.part}/rps_cpus"
+            yield f"# inside the guest: echo {state.vcpus.mask()} > {path}"
         case Governor():
             yield f"echo {quote(state.name)} > /sys/devices/system/cpu/cpufreq/policy{target.part}/scaling_governor"
         case _:

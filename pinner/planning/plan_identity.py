@@ -36,6 +36,7 @@ _WITH_STATE: tuple[TargetKind, ...] = (
     "coalescing",
     "irqbalance",
     "queues",
+    "guest_rps",
 )
 
 

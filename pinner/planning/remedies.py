@@ -10,9 +10,9 @@ from pinner.model.change import StateChange, TargetKind
 from pinner.model.errors import Invalid
 from pinner.model.fixes import Remedy
 from pinner.model.plan import Plan
-from pinner.model.request import COALESCING, GOVERNORS, IRQBALANCE, IRQS, QUEUES, RINGS, RPS, SYSCTLS
+from pinner.model.request import COALESCING, GOVERNORS, GUEST_RPS, IRQBALANCE, IRQS, QUEUES, RINGS, RPS, SYSCTLS
 from pinner.model.snapshot import Snapshot
-from pinner.planning import coalescing, governors, irqbalance, irqs, queues, rings, rps, sysctls
+from pinner.planning import coalescing, governors, guest_rps, irqbalance, irqs, queues, rings, rps, sysctls
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 from pinner.planning.diff import changes
@@ -101,6 +101,15 @@ _KINDS: Mapping[TargetKind, _Kind] = {
         lambda snapshot: snapshot.queues is not None,
         queues.additions,
         queues.objection,
+    ),
+    "guest_rps": _Kind(
+        GUEST_RPS,
+        "RPS inside guests",
+        "a host that asks the agents of its guests; set [libvirt] guest_agents = true in its pinner.conf, restart "
+        "pinner there, and take a new snapshot",
+        lambda snapshot: snapshot.guest_rps is not None,
+        guest_rps.additions,
+        guest_rps.objection,
     ),
 }
 """The kinds of remedies by the kind of their targets, each before the kinds that a plan makes earlier."""

@@ -21,6 +21,7 @@ from pinner.heartbeat import Heartbeat
 from pinner.host import tracefs
 from pinner.host.blame import blame
 from pinner.host.events import HostWatcher
+from pinner.host.guest_rps import GuestRpsReader
 from pinner.host.health import checks
 from pinner.host.inventory import LIVE, take_snapshot
 from pinner.host.kernel import boot_id
@@ -134,6 +135,7 @@ def _snapshots(
         scanner=Scanner(LIVE),
         now=now,
         sleep=sleep,
+        guest_rps=GuestRpsReader(libvirt).read if config.libvirt.guest_agents else None,
     )
     return lambda seconds, only=None: take(sample_seconds=seconds, only=only, placed=placed(), nova=read_nova())
 

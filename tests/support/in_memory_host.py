@@ -124,6 +124,7 @@ class InMemoryHost:
             "coalescing",
             "irqbalance",
             "queues",
+            "guest_rps",
         ):
             return ()
         if not self.threads.get(target):

@@ -39,6 +39,7 @@ def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, In
         coalescing=(),
         irqbalance=(),
         queues=(),
+        guest_rps=(),
         sysctls={"vm.swappiness": 60},
     )
     agent = InMemoryAgent(folder / "agent", host, wiring.now)

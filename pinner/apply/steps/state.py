@@ -15,6 +15,7 @@ from typing import assert_never
 from pinner.apply.ports import Host, Journal
 from pinner.model.change import (
     LATE,
+    GuestCpus,
     Number,
     PartitionKind,
     PartitionState,
@@ -157,7 +158,7 @@ def _written(state: State) -> State:
     match state:
         case PartitionState():
             return replace(state, invalid="")
-        case CpuSet() | Number() | Governor():
+        case CpuSet() | Number() | Governor() | GuestCpus():
             return state
     assert_never(state)
 

@@ -106,7 +106,7 @@ class _Reader:
                     assert_never(change)
         if target.kind == "process":
             return "restarted" if (int(target.owner), target.part) in self._managed else self._first(target)
-        if target.kind == "irqbalance" and target.kind in self._kinds:
+        if target.kind in ("irqbalance", "guest_rps") and target.kind in self._kinds:
             return "restarted"
         if target.kind in ("vcpu", "iothread") and target.owner in self._owners:
             return "hotplug"

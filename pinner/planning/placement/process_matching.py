@@ -72,8 +72,13 @@ def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) ->
         )
 
     # Snapshot has the settings of each remedy in a field of its name.
-    unused: dict[str, Any] = {remedy: None for remedy in get_args(Remedy) if not request.asks_for(remedy)}
+    unused: dict[str, Any] = {_field(remedy): None for remedy in get_args(Remedy) if not request.asks_for(remedy)}
     return replace(snapshot, processes=tuple(filter(affects_plan, snapshot.processes)), **unused)
+
+
+def _field(remedy: Remedy) -> str:
+    """The field of a snapshot with the settings of a remedy."""
+    return remedy.replace("-", "_")
 
 
 def watched(placement: Placement) -> tuple[str, ...]:

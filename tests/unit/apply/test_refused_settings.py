@@ -6,11 +6,12 @@ from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor
 from pinner.apply.recover import recover
-from pinner.model.change import Number, StateChange, Target
+from pinner.model.change import GuestCpus, Number, StateChange, Target
 from pinner.model.coalescing import RxCoalescing
 from pinner.model.errors import ApplyFailed
 from pinner.model.frequency import FAST, FrequencyDomain
 from pinner.model.governor import Governor
+from pinner.model.guest_rps import GuestQueue, GuestRps
 from pinner.model.interrupts import DeviceIrq
 from pinner.model.queues import CardQueues
 from pinner.model.rings import RxRing
@@ -18,6 +19,7 @@ from pinner.model.rps import RpsQueue
 from pinner.model.sysctls import SYSCTLS
 
 SCOPE = Target("partition", "machine.slice/g1", None, "g1")
+RPS_OF_A_GUEST = GuestRps("uuid", "g1", "boot").target(GuestQueue("eth0", 2, 0, cpus("")))
 SETTINGS = {
     "irq": (DeviceIrq(24, "ens1-rx-0", "0000:3b:00.0", cpus("0-7")).target, cpus("0-7"), cpus("0")),
     "rps": (RpsQueue("ens1", 2, 0, cpus("0-7")).target, cpus("0-7"), cpus("0-3")),
@@ -25,6 +27,7 @@ SETTINGS = {
     "sysctl": (SYSCTLS["vm.swappiness"].target, Number(60), Number(1)),
     "coalescing": (RxCoalescing("ens1", 2, 0, 0, is_adaptive=False).target, Number(0), Number(50)),
     "queues": (CardQueues("ens1", 2, 1, 8).target, Number(1), Number(8)),
+    "guest_rps": (RPS_OF_A_GUEST, GuestCpus(cpus("")), GuestCpus(cpus("0-3"))),
     "governor": (FrequencyDomain(4, cpus("4-7"), FAST).target, Governor("powersave"), FAST),
 }
 BEFORE = {SCOPE: MEMBER} | {target: before for target, before, _ in SETTINGS.values()}

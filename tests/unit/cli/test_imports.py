@@ -48,6 +48,7 @@ OWN = (
     "nova",
     "planning.coalescing",
     "planning.governors",
+    "planning.guest_rps",
     "planning.irqbalance",
     "planning.irqs",
     "planning.packing.optimal",

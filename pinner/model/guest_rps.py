@@ -1,0 +1,51 @@
+"""Receive packet steering (RPS) inside guests, as their QEMU guest agents tell it.
+
+A guest may lie about all of this. A lie can only lead to a write into the guest that told it.
+"""
+
+from dataclasses import dataclass
+
+from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet
+
+
+@dataclass(frozen=True, slots=True)
+class GuestQueue:
+    """A receive queue of a virtio card in a guest."""
+
+    interface: str
+    """The name of the interface in the guest."""
+    index: int
+    """The index of the interface in the guest (ifindex): another interface may get the name later."""
+    queue: int
+    """The number of the queue."""
+    vcpus: CpuSet
+    """The vCPUs of rps_cpus, by the numbers of the guest's kernel; empty: RPS is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRps:
+    """The receive queues of a guest's virtio cards that have fewer queues than the guest has vCPUs."""
+
+    guest: str
+    """The UUID of the guest."""
+    name: str
+    """The name of the guest."""
+    boot: str = ""
+    """The boot of the guest's kernel (boot_id): the masks end with it. Empty where it was not read."""
+    online: CpuSet = CpuSet()
+    """The vCPUs that are online, by the numbers of the guest's kernel."""
+    queues: tuple[GuestQueue, ...] = ()
+    """The queues."""
+    unread: str = ""
+    """Why the guest's agent does not tell them; empty: it does."""
+
+    def target(self, queue: GuestQueue) -> Target:
+        """A queue of this guest as the target of a change."""
+        owner = f"{self.guest} {self.boot} {queue.interface} {queue.index}"
+        return Target("guest_rps", owner, queue.queue, f"{self.name} {queue.interface}")
+
+    @property
+    def as_target(self) -> Target:
+        """The guest as a whole, for a plan that leaves it out."""
+        return Target("guest", self.guest, None, self.name)

@@ -1,0 +1,69 @@
+"""A made-up guest behind its QEMU guest agent: files by path, and answers that a hostile guest may give."""
+
+import base64
+import json
+
+from pinner.model.errors import ApplyFailed
+
+UUID = "00000000-0000-0000-0000-000000000001"
+BOOT = "11111111-2222-3333-4444-555555555555"
+MAC = "52:54:00:00:00:01"
+NET = "/sys/class/net"
+
+
+def queue_path(number, name="eth0"):
+    return f"{NET}/{name}/queues/rx-{number}/rps_cpus"
+
+
+class MadeUpGuest:
+    """Satisfies Agents. ``hostile`` gives the answer to a command in place of the guest's own; an error is raised."""
+
+    def __init__(self, queues=1, online="0-3"):
+        self.files = {
+            "/proc/sys/kernel/random/boot_id": f"{BOOT}\n",
+            "/sys/devices/system/cpu/online": f"{online}\n",
+            f"{NET}/eth0/ifindex": "2\n",
+            f"{NET}/eth0/device/modalias": "virtio:d00000001v00001AF4\n",
+            **{queue_path(number): "0\n" for number in range(queues)},
+        }
+        self.interfaces = [{"name": "eth0", "hardware-address": MAC}, {"name": "lo", "hardware-address": "00:00:00"}]
+        self.hostile = {}
+        self.asked = []
+        self.open = {}
+        self.lies = False
+        """Whether the guest takes what is written, and keeps what it had."""
+
+    def ask_guest_agent(self, guest, command):
+        asked = json.loads(command)
+        self.asked.append(asked["execute"])
+        given = self.hostile.get(asked["execute"])
+        if isinstance(given, Exception):
+            raise given
+        if given is not None:
+            return given
+        return json.dumps({"return": self._do(asked["execute"], asked.get("arguments", {}))})
+
+    def _do(self, command, given):
+        match command:
+            case "guest-network-get-interfaces":
+                return self.interfaces
+            case "guest-file-open":
+                if given["path"] not in self.files:
+                    raise ApplyFailed("guest", f"libvirt: failed to open file '{given['path']}'")
+                self.open[len(self.asked)] = [given["path"], ""]
+                return len(self.asked)
+            case "guest-file-read":
+                content = self.files[self.open[given["handle"]][0]][: given["count"]]
+                return {"count": len(content), "buf-b64": base64.b64encode(content.encode()).decode(), "eof": True}
+            case "guest-file-write":
+                self.open[given["handle"]][1] = base64.b64decode(given["buf-b64"]).decode()
+                return {"count": 1, "eof": False}
+            case "guest-file-flush":
+                path, content = self.open[given["handle"]]
+                if not self.lies:
+                    self.files[path] = content
+                return {}
+            case "guest-file-close":
+                del self.open[given["handle"]]
+                return {}
+        raise AssertionError(command)

@@ -1,0 +1,254 @@
+"""RPS inside a made-up guest, which may be hostile; tests/functional has a real guest with a real agent."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from support import hosts
+from support.guest_agents import BOOT, MAC, NET, UUID, MadeUpGuest, queue_path
+from support.hosts import cpus
+
+from pinner.host import guest_agent, guest_rps, states
+from pinner.host.guest_agent import GuestAgent
+from pinner.host.guest_rps import FIRST_PAUSE, LONGEST_PAUSE, GuestRpsReader
+from pinner.host.inventory import LIVE
+from pinner.model.change import GuestCpus, Target
+from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
+from pinner.model.guest import Tap
+from pinner.model.guest_rps import GuestQueue, GuestRps
+
+HUNG = Busy("guest", "libvirt: guest agent is not responding", overdue=False)
+
+
+def guest(number=1, vcpus=4, mac=MAC, **more):
+    made = hosts.guest(number, vcpus, cpus("0-15"))
+    return replace(made, **{"uuid": UUID, "taps": (Tap("tap1", mac, 0, 0, 0, 0),), **more})
+
+
+def target(boot=BOOT, index=2, number=0, name="eth0"):
+    return GuestRps(UUID, "g", boot).target(GuestQueue(name, index, number, cpus("")))
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def read(made, *guests, clock=None):
+    return GuestRpsReader(made, clock or Clock()).read(guests or (guest(),))
+
+
+def test_the_queues_of_a_virtio_card_are_read_and_every_file_is_closed():
+    made = MadeUpGuest(queues=2)
+    (found,) = read(made)
+    queues = tuple(GuestQueue("eth0", 2, number, cpus("")) for number in (0, 1))
+    assert (found.boot, found.online, found.queues, found.unread) == (BOOT, cpus("0-3"), queues, "")
+    assert made.open == {}
+
+
+@pytest.mark.parametrize("queues", [4, 9])
+def test_a_card_with_a_queue_for_each_vcpu_needs_no_rps(queues):
+    (found,) = read(MadeUpGuest(queues))
+    assert (found.queues, found.unread) == ((), "")
+
+
+def test_only_virtio_cards_of_libvirt_are_read():
+    made = MadeUpGuest()
+    made.interfaces += [
+        {"name": name, "hardware-address": MAC} for name in ("br0", "../../etc", "a\nb", "a b", "..", "x" * 16, 7)
+    ]
+    made.interfaces += [None, {}, {"name": "eth0"}, {"name": "eth1", "hardware-address": "52:54:00:00:00:99"}]
+    made.files[f"{NET}/br0/device/modalias"] = "pci:v00008086d0000100E\n"
+    (found,) = read(made)
+    assert [queue.interface for queue in found.queues] == ["eth0"]
+
+
+@pytest.mark.parametrize(
+    "left_alone", [guest(state="paused"), guest(vcpus=1), guest(taps=()), guest(unread="no XML")], ids=range(4)
+)
+def test_a_guest_that_needs_no_rps_is_not_asked(left_alone):
+    made = MadeUpGuest()
+    assert read(made, left_alone) == ()
+    assert made.asked == []
+
+
+ANSWERS = {
+    "huge": "x" * 100_000_000,
+    "no JSON": "{",
+    "deep": "[" * 200_000,
+    "digits": '{"return": ' + "9" * 5000 + "}",
+    "list": "[]",
+    "no return": '{"error": {"class": "GenericError", "desc": "\\u001b[2J"}}',
+    "null": '{"return": null}',
+    "text": '{"return": "\\u001b]0;x\\u0007"}',
+    "true": '{"return": true}',
+    "negative": '{"return": -1}',
+    "surrogate": '{"return": {"buf-b64": "\\ud800"}}',
+    "no base64": '{"return": {"buf-b64": "%%%"}}',
+    "long file": json.dumps({"return": {"buf-b64": "MDAw" * 200_000}}),
+    "no text": json.dumps({"return": {"buf-b64": "/////w=="}}),
+    "number": '{"return": {"buf-b64": 7}}',
+}
+
+
+@pytest.mark.parametrize("command", ["guest-file-open", "guest-file-read"])
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+def test_a_hostile_answer_is_an_error_of_this_guest_alone_and_its_text_cannot_harm_a_terminal(command, answer):
+    made = MadeUpGuest()
+    made.hostile[command] = answer
+    (found,) = read(made)
+    assert found.queues == ()
+    assert found.unread.startswith(f"guest {found.name}: ")
+    assert found.unread.isprintable()
+    assert len(found.unread) < 400
+    with pytest.raises(PinnerError):
+        guest_rps.set_vcpus(made, target(), GuestCpus(cpus("0-3")))
+    assert made.files[queue_path(0)] == "0\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("/proc/sys/kernel/random/boot_id", "../../etc/passwd"),
+        ("/sys/devices/system/cpu/online", "0-99999999"),
+        ("/sys/devices/system/cpu/online", "\x1b[2J"),
+        (f"{NET}/eth0/ifindex", "-1"),
+        (f"{NET}/eth0/ifindex", "2 3"),
+        (queue_path(0), "zz"),
+        (queue_path(0), "f" * 3000),
+        (queue_path(0), ""),
+    ],
+)
+def test_a_file_with_a_strange_content_is_an_error(path, content):
+    made = MadeUpGuest()
+    made.files[path] = content
+    (found,) = read(made)
+    assert found.queues == ()
+    assert found.unread
+    assert found.unread.isprintable()
+
+
+def test_the_words_of_an_agent_that_refuses_are_cut_and_made_printable():
+    made = MadeUpGuest()
+    made.hostile["guest-file-open"] = ApplyFailed("guest", "libvirt: \x1b[2J" + "x" * 1_000_000)
+    (found,) = read(made)
+    assert found.unread.isprintable()
+    assert len(found.unread) < 400
+
+
+def test_an_agent_that_hangs_is_asked_once_and_then_not_for_a_while_and_other_guests_are():
+    clock, made, other = Clock(), MadeUpGuest(), guest(2, uuid=UUID[:-1] + "2")
+
+    class Agents:
+        def ask_guest_agent(self, which, command):
+            if which != UUID:
+                return made.ask_guest_agent(which, command)
+            calls.append(command)
+            clock.now += 3
+            raise HUNG
+
+    calls = []
+    reader = GuestRpsReader(Agents(), clock)
+    hung, fine = reader.read([guest(), other])
+    assert ("not responding" in hung.unread, fine.unread, len(calls)) == (True, "", 1)
+    hung, fine = reader.read([guest(), other])
+    assert hung.unread == f"its agent did not answer in time; it is asked again in {FIRST_PAUSE:.0f} s"
+    assert (fine.unread, len(calls)) == ("", 1)
+    pauses = []
+    for _ in range(9):
+        clock.now += LONGEST_PAUSE
+        reader.read([guest(), other])
+        pauses.append(reader._pauses[UUID].seconds)
+    assert (pauses[:2], pauses[-1], len(calls)) == ([120, 240], LONGEST_PAUSE, 10)
+    reader.read([other])
+    assert reader._pauses == {}
+
+
+def test_a_snapshot_does_not_wait_for_many_guests_that_hang():
+    clock, calls = Clock(), []
+
+    class Agents:
+        def ask_guest_agent(self, which, command):
+            calls.append(which)
+            clock.now += 3
+            raise HUNG
+
+    many = [guest(number, uuid=f"{UUID[:-3]}{number:03}") for number in range(1, 101)]
+    found = GuestRpsReader(Agents(), clock).read(many)
+    assert len(calls) == 5
+    assert found[-1].unread == "other guests' agents took too long"
+
+
+def test_a_conversation_that_drips_ends():
+    clock = Clock()
+
+    def slow(_command):
+        clock.now += 1
+        return '{"return": 1}'
+
+    agent = GuestAgent("guest x", slow, clock)
+    with pytest.raises(Busy, match="needs more than 5 s"):
+        while True:
+            agent.call("guest-ping")
+    assert clock.now == 1000 + guest_agent.SECONDS
+
+
+def test_a_queue_gets_its_vcpus_and_its_old_ones_back():
+    made = MadeUpGuest(queues=2)
+    states.set_state(LIVE, target(number=1), GuestCpus(cpus("0-3")), made)
+    assert (made.files[queue_path(0)], made.files[queue_path(1)]) == ("0\n", "0000000f\n")
+    assert states.state_of(LIVE, target(number=1), made) == GuestCpus(cpus("0-3"))
+    states.set_state(LIVE, target(number=1), GuestCpus(cpus("")), made)
+    assert states.state_of(LIVE, target(number=1), made) == GuestCpus(cpus(""))
+    assert made.open == {}
+
+
+def test_a_guest_that_does_not_do_what_it_says_is_found_out():
+    made = MadeUpGuest()
+    made.lies = True
+    with pytest.raises(ApplyFailed, match="asked for vCPUs 0-3, the guest says none"):
+        guest_rps.set_vcpus(made, target(), GuestCpus(cpus("0-3")))
+
+
+def test_the_kernels_refusal_comes_with_the_flush():
+    made = MadeUpGuest()
+    made.hostile["guest-file-flush"] = ApplyFailed("guest", "libvirt: failed to flush file: Permission denied")
+    with pytest.raises(ApplyFailed, match="Permission denied"):
+        guest_rps.set_vcpus(made, target(), GuestCpus(cpus("0-3")))
+    assert made.open == {}
+
+
+@pytest.mark.parametrize("other", [target(boot=UUID), target(index=9)], ids=["restarted", "another interface"])
+def test_a_guest_that_has_restarted_has_lost_the_masks(other):
+    made = MadeUpGuest()
+    for act in (guest_rps.vcpus_of, lambda *at: guest_rps.set_vcpus(*at, GuestCpus(cpus("0-3")))):
+        with pytest.raises(Gone):
+            act(made, other)
+    assert made.files[queue_path(0)] == "0\n"
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        "",
+        UUID,
+        f"{UUID} {BOOT} ../x 2",
+        f"{UUID} {BOOT} .. 2",
+        f"{UUID} x eth0 2",
+        f"../ {BOOT} eth0 2",
+        f"{UUID} {BOOT} a\n 2",
+    ],
+)
+def test_an_owner_that_names_no_queue_is_refused_before_the_guest_is_asked(owner):
+    made = MadeUpGuest()
+    with pytest.raises(Invalid, match="the UUID and the boot of a guest"):
+        guest_rps.vcpus_of(made, Target("guest_rps", owner, 0, "x"))
+    assert made.asked == []
+
+
+def test_without_libvirt_no_guest_can_be_asked():
+    with pytest.raises(ApplyFailed, match="without libvirt"):
+        states.state_of(LIVE, target())

@@ -1,0 +1,143 @@
+"""RPS inside guests as changes of a plan, on a made-up host."""
+
+from dataclasses import replace
+
+import pytest
+from support import hosts
+from support.hosts import cpus
+
+from pinner import codec
+from pinner.model.change import GuestCpus
+from pinner.model.errors import Invalid, Refused
+from pinner.model.guest_rps import GuestQueue, GuestRps
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning import admission, planner
+from pinner.planning.placement.drift import drifts
+from pinner.planning.placement.process_matching import pruned
+from pinner.planning.placement.record import record
+from pinner.planning.plan_identity import identified
+from pinner.render import shell, text
+
+WITH = Request(remedies=("guest-rps",))
+BOOT = "11111111-2222-3333-4444-555555555555"
+GUESTS = [hosts.guest(number, 4, cpus("0-15")) for number in (1, 2, 3)]
+OFF = GuestQueue("eth0", 2, 0, cpus(""))
+CHOSEN = GuestQueue("eth1", 3, 0, cpus("2"))
+FOUND = (
+    GuestRps(GUESTS[0].uuid, "g1", BOOT, cpus("0-3"), (OFF, CHOSEN)),
+    GuestRps(GUESTS[1].uuid, "g2", unread="it has no agent"),
+    GuestRps(GUESTS[2].uuid, "g3", BOOT, cpus("0-1")),
+)
+
+
+def host(found=FOUND, guests=GUESTS):
+    return hosts.snapshot(hosts.plain(16, 2), guests, guest_rps=found)
+
+
+def plan(taken, request=WITH):
+    return planner.plan(taken, codec.content_hash(taken), request)
+
+
+def changed(made):
+    return {str(each.target): each for each in made.changes if each.target.kind == "guest_rps"}
+
+
+def after(taken, made):
+    given = {each.target.key: each.after.vcpus for each in changed(made).values()}
+    found = tuple(
+        replace(each, queues=tuple(replace(q, vcpus=given.get(each.target(q).key, q.vcpus)) for q in each.queues))
+        for each in taken.guest_rps
+    )
+    return replace(hosts.applied(taken, made), guest_rps=found)
+
+
+def test_a_queue_without_rps_gets_all_vcpus_and_a_second_plan_changes_nothing():
+    made = plan(host())
+    assert {name: str(each.after) for name, each in changed(made).items()} == {"guest g1 eth0 rps rx-0": "0-3"}
+    assert [each.why for each in made.skipped if "RPS" in each.why] == ["its RPS stays: it has no agent"]
+    assert [each for each in made.warnings if "inside" in each] == [
+        "guest g1: this changes the inside of the guest, until the guest restarts"
+    ]
+    assert changed(plan(after(host(), made))) == {}
+    assert codec.load(Plan, codec.dump(made)) == made
+    assert codec.load(Snapshot, codec.dump(host())) == host()
+
+
+def test_the_script_changes_nothing_inside_a_guest_and_says_what_to_do_there():
+    made = plan(host())
+    script = shell.render(made)
+    assert "\n# inside the guest: echo 0000000f > /sys/class/net/eth0/queues/rx-0/rps_cpus\n" in script
+    assert "\n# # inside the guest: echo 00000000 > /sys/class/net/eth0/queues/rx-0/rps_cpus\n" in script
+    assert "guest g1 eth0 rps rx-0: none -> 0-3" in text.render(made)
+
+
+def test_without_the_option_or_the_permission_nothing_changes():
+    assert changed(plan(host(), Request())) == {}
+    with pytest.raises(Invalid, match="guest_agents = true"):
+        plan(host(None))
+
+
+@pytest.mark.parametrize(
+    ("request_", "guests"),
+    [
+        (replace(WITH, guests=("g2",)), GUESTS),
+        (replace(WITH, excluded_guests=("g1",)), GUESTS),
+        (WITH, [replace(GUESTS[0], excluded=True), *GUESTS[1:]]),
+        (WITH, [replace(GUESTS[0], leaving=True), *GUESTS[1:]]),
+    ],
+    ids=["named", "excluded_guests", "pin-off", "leaving"],
+)
+def test_a_guest_that_pinner_leaves_alone_keeps_its_rps_and_the_agent_says_so_too(request_, guests):
+    taken = host(guests=guests)
+    assert changed(plan(taken, request_)) == {}
+    (forged,) = changed(plan(host())).values()
+    with pytest.raises(Refused, match=r"excluded|names other guests"):
+        permit(replace(plan(taken, request_), changes=(forged,)), taken)
+
+
+def test_a_plan_for_other_settings_does_not_keep_those_of_guests():
+    assert pruned(host(), Request(), None).guest_rps is None
+    assert pruned(host(), WITH, None).guest_rps == FOUND
+
+
+def test_a_policy_sets_lost_masks_again_also_after_the_guest_has_restarted():
+    made = plan(host())
+    placement, now = record(made, host(), None), after(host(), made)
+    assert changed(planner.plan_from_placement(now, "s2", WITH, placement)) == {}
+    for found, cause in ((FOUND[0], "unknown"), (replace(FOUND[0], boot=BOOT[::-1]), "restarted")):
+        seen = replace(now, guest_rps=(found, *now.guest_rps[1:]))
+        (drift,) = drifts(planner.plan_from_placement(seen, "s2", WITH, placement), placement, seen)
+        assert (str(drift.target), drift.cause) == ("guest g1 eth0 rps rx-0", cause)
+
+
+def permit(made, taken):
+    known, ended = identified(made, taken)
+    admission.require_permitted(known, taken, admission.Past(), migrate_memory=False)
+    return ended
+
+
+def test_the_agent_admits_the_planners_changes_and_skips_a_guest_that_has_restarted():
+    made = plan(host())
+    assert permit(made, host()) == frozenset()
+    restarted = host((replace(FOUND[0], boot=BOOT[::-1]), *FOUND[1:]))
+    assert {str(target) for target in permit(made, restarted)} == {"guest g1 eth0 rps rx-0"}
+
+
+@pytest.mark.parametrize(
+    ("queue", "before", "vcpus", "request_", "why"),
+    [
+        (OFF, "", "0-3", Request(), "does not ask for RPS inside guests"),
+        (OFF, "", "0", WITH, "a plan gives it the vCPUs 0-3, and no others"),
+        (CHOSEN, "2", "0-3", WITH, "its RPS has vCPUs 2 already"),
+    ],
+)
+def test_the_agent_refuses_other_changes(queue, before, vcpus, request_, why):
+    made = plan(host())
+    (change,) = changed(made).values()
+    forged = replace(
+        change, target=FOUND[0].target(queue), before=GuestCpus(cpus(before)), after=GuestCpus(cpus(vcpus))
+    )
+    with pytest.raises(Refused, match=why):
+        permit(replace(made, changes=(forged,), request=request_), host())
