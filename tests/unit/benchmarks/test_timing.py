@@ -12,7 +12,7 @@ KEPT = (
     cpuset._written,
     fill.fullest,
     guest_packing._improved,
-    guest_packing._packed,
+    guest_packing._packed_by_rules,
     patterns.partitions,
 )
 
