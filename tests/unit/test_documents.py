@@ -40,3 +40,9 @@ def test_every_document_that_the_code_names_exists():
     named = {name for path in files for name in re.findall(r"(?<![\w/.])docs/[\w-]+\.md", path.read_text())}
     assert {"docs/checks.md", "docs/remedies.md"} <= named
     assert all((ROOT / name).exists() for name in named)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_example_of_a_setting_has_a_comment_behind_its_value(page):
+    """oslo.config, and the hook script, take the comment for a part of the value: nova-compute would not start."""
+    assert re.findall(r"(?m)^    (?:# )?[a-z_]+ = .* #.*$", page.read_text()) == []
