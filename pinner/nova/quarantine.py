@@ -4,6 +4,7 @@ import json
 import logging
 import threading
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
@@ -17,6 +18,16 @@ MAX_BYTES = 4 * 1024 * 1024
 """The size limit of the file. One older file of the same size is kept."""
 MAX_LINE = 64 * 1024
 """The length limit of one message in characters."""
+MAX_REASON = 1000
+"""The length limit of a reason in characters: it may quote a value of the message."""
+
+
+class _PrivateFile(RotatingFileHandler):
+    """A file that only its owner can read, also after it was rotated."""
+
+    def _open(self) -> TextIOWrapper:
+        Path(self.baseFilename).touch(mode=0o600)
+        return super()._open()
 
 
 class Quarantine:
@@ -26,17 +37,17 @@ class Quarantine:
     """
 
     def __init__(self, file: Path) -> None:
-        """Only the owner can read the file, because messages may contain secrets. Raises OSError."""
+        """Only the owner can read the files, because messages may contain secrets. Raises OSError."""
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch(mode=0o600)
         self._file = file
         self._lock = threading.Lock()
-        self._lines = RotatingFileHandler(file, maxBytes=MAX_BYTES, backupCount=1, encoding="utf-8")
+        self._lines = _PrivateFile(file, maxBytes=MAX_BYTES, backupCount=1, encoding="utf-8")
         self.count = 0
         """The number of messages since the start."""
 
     def put(self, message: object, reason: str) -> None:
         """Write a message to the file. Any object is accepted: a part that JSON cannot express is written as text."""
+        reason = reason[:MAX_REASON]
         line = _json({"at": datetime.now(UTC), "why": reason, "message": message})
         if len(line) > MAX_LINE:
             line = _json({"at": datetime.now(UTC), "why": reason, "message": line[:MAX_LINE]})

@@ -1,14 +1,17 @@
 """The quarantine file is readable JSON, limited in size, and private."""
 
 import json
+import os
 import stat
+import uuid
 
 import pytest
 from support.values import NOON
 
+from pinner.model.errors import Invalid
 from pinner.model.event import GuestEvent
 from pinner.nova import quarantine
-from pinner.nova.notification import Message, NovaEvent
+from pinner.nova.notification import Message, NovaEvent, parse
 from pinner.nova.quarantine import Quarantine
 
 
@@ -56,8 +59,39 @@ def test_any_message_is_written(quarantine_file, payload, caplog):
     assert "wrong \\ud800" in caplog.text.encode().decode()
 
 
-def test_only_the_owner_can_read_the_file(quarantine_file):
-    assert stat.S_IMODE(quarantine_file._file.stat().st_mode) == 0o600
+@pytest.fixture
+def usual_umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def test_only_the_owner_can_read_the_files(usual_umask, tmp_path, monkeypatch):
+    """Also the file that begins where the earlier one is full."""
+    opened = Quarantine(tmp_path / "quarantine.jsonl")
+    monkeypatch.setattr(opened._lines, "maxBytes", 1000)
+    for _ in range(4):
+        opened.put("x" * 600, "huge")
+    opened.close()
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    assert modes == {"quarantine.jsonl": 0o600, "quarantine.jsonl.1": 0o600}
+
+
+@pytest.mark.parametrize("name", ["event_type", "timestamp", "flavor"])
+def test_a_reason_that_quotes_a_long_value_is_cut(quarantine_file, caplog, name):
+    """Any program with access to the broker could write 16 MiB into one line of the log."""
+    long = ["x" * 1_000_000]
+    flavor = {"nova_object.version": "1.0", "nova_object.data": {"name": "f"}}
+    usual = {"event_type": "instance.create.end", "timestamp": "2026-11-21 10:00:00", "flavor": flavor}
+    given = usual | {name: long}
+    data = {"uuid": str(uuid.uuid4()), "host": "h1", "tenant_id": "p", "user_id": "u", "flavor": given["flavor"]}
+    payload = {"nova_object.version": "1.0", "nova_object.data": data}
+    message = Message("nova-compute:h1", given["event_type"], payload, {}, given["timestamp"])
+    with pytest.raises(Invalid) as refused:
+        parse(message)
+    quarantine_file.put(message, str(refused.value))
+    assert len(caplog.text) < 2 * quarantine.MAX_REASON
+    assert quarantine_file._file.stat().st_size < 2 * quarantine.MAX_LINE
 
 
 def test_the_files_are_limited_in_size(quarantine_file, monkeypatch, tmp_path):
