@@ -9,7 +9,7 @@ The first of these gives it:
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,16 +116,10 @@ def _conf(how: Started, root: ProcessRoot, source: str) -> NovaConf:
 
 def _writable(conf: NovaConf) -> NovaConf:
     """The configuration with texts that can always be written as UTF-8: paths and variables may be any bytes."""
-    texts: dict[str, Any] = {
-        "files": tuple(map(_text, conf.files)),
-        "changed": tuple(map(_text, conf.changed)),
-        "topics": tuple(map(_text, conf.topics)),
-        "drivers": tuple(map(_text, conf.drivers)),
-        "old_drivers": tuple(map(_text, conf.old_drivers)),
-    }
-    for name in ("dedicated", "shared", "pin_set", "compute_driver", "error"):
-        texts[name] = _text(getattr(conf, name))
-    return replace(conf, **texts)
+    found: dict[str, Any] = {field.name: getattr(conf, field.name) for field in fields(conf)}
+    texts = {name: _text(value) for name, value in found.items() if isinstance(value, str)}
+    lists = {name: tuple(map(_text, value)) for name, value in found.items() if isinstance(value, tuple)}
+    return NovaConf(**found | texts | lists)
 
 
 def _text(value: str) -> str:

@@ -1,3 +1,4 @@
+import os
 import time
 from pathlib import Path
 
@@ -5,7 +6,8 @@ import pytest
 from oslo_config import types
 
 from pinner import codec
-from pinner.host import nova_conf, nova_options
+from pinner.host import nova_conf, nova_options, process_root
+from pinner.host.nova_process import Started
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.nova import NovaConf, NovaSets, configured, cpus
@@ -102,6 +104,16 @@ OPTIONS = [(group, option.name) for group, options in nova_options._OPTIONS.item
 def test_an_option_without_a_value_can_be_sent_to_the_service(conf, group, option, value):
     """oslo.config reads an empty number as None."""
     found = conf(f"[{group or 'DEFAULT'}]\n{option} = {value}\n")
+    assert codec.load(NovaConf, codec.dump(found)) == found
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+def test_a_variable_that_is_no_text_can_be_sent_to_the_service(group, option, tmp_path):
+    """Nova's user chooses the environment of nova-compute: no snapshot of the host was possible."""
+    power = {"OS_LIBVIRT__CPU_POWER_MANAGEMENT": "true", "OS_LIBVIRT__CPU_POWER_MANAGEMENT_STRATEGY": "governor"}
+    variables = power | {f"OS_{group or 'DEFAULT'}__{option}".upper(): os.fsdecode(b"a\xff")}
+    with process_root.opened(str(tmp_path)) as root:
+        found = nova_conf._conf(Started(environment=tuple(variables.items())), root, "nova-compute")
     assert codec.load(NovaConf, codec.dump(found)) == found
 
 
