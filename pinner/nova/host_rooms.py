@@ -260,5 +260,5 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
         return None
     try:
         return ssl.create_default_context(cafile=settings.ca_file or None)
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, ValueError) as error:
         raise SettingsError(f"ca_file = {settings.ca_file}: {error}") from None

@@ -311,8 +311,9 @@ def test_tls_with_the_authority_and_without(tmp_path):
     with server(says(http(json.dumps(GOOD).encode())), context) as url:
         assert asked(url, ca_file=str(authority.certificate), timeout=10.0)[0]
         assert asked(url, ca_file=str(other.certificate), timeout=10.0)[0] == {}
-        with pytest.raises(SettingsError, match="ca_file"):
-            asked(url, ca_file=str(tmp_path / "none"))
+        for wrong in (str(tmp_path / "none"), str(tmp_path), "/etc/\0"):
+            with pytest.raises(SettingsError, match="ca_file"):
+                asked(url, ca_file=wrong)
 
 
 def test_claims_since_the_answer():
