@@ -29,7 +29,8 @@ def release(
 ) -> Plan:
     """The plan. ``done`` are the changes of the guest (by UUID) that were not undone, oldest first. ``within`` are the
     CPUs of its destination, where they are known (else none): only those can be restored. Where all of these belong to
-    others on this host, such as Nova, the destination does not count: no release confines a guest to CPUs of others.
+    others on this host, such as Nova, the destination does not count: no release confines a guest to CPUs of others,
+    unless it had no other ones.
 
     The plan does not change targets that pinner never placed, nor targets that another program has moved since. For a
     guest that pinner did not place, or whose migration has begun, it has no changes.
@@ -37,8 +38,7 @@ def release(
     past, snapshot = past_of(done), in_order(snapshot)
     here = [each for each in snapshot.guests if each.uuid == guest and not each.is_migrating]
     request = Request(guests=(guest,))
-    # Without a known destination the guest gets all that it had.
-    theirs = of_others(allocatable_cpus(snapshot, request, only_firm=True)) if within and here else CpuSet()
+    theirs = of_others(allocatable_cpus(snapshot, request, only_firm=True)) if here else CpuSet()
     restored = partial(_restored, online=snapshot.topology.online, within=within, theirs=theirs)
     made = tuple(change for each in here for change in _changes(each, past, snapshot.topology, restored, reason))
     measure = Measure.of(snapshot, request.busy_threshold)
@@ -86,16 +86,14 @@ def _changes(
 def _restored(before: CpuSet, group: VcpuGroup, *, online: CpuSet, within: CpuSet, theirs: CpuSet) -> CpuSet:
     """The CPUs that a target had before, as far as it may still use them and the destination has them.
 
-    Where only CPUs of others are left so, the destination does not count.
-
     A bound to NUMA nodes counts more than the destination: Nova and libvirt write the pins of such a guest anew there.
+    Where only CPUs of others are left so, the destination does not count, and then neither does the bound.
     """
-    cpus = CpuSet()
     for possible in (online & within, online):
         cpus = group.within(before & possible) or group.within(possible)
         if cpus and not cpus <= theirs:
             return cpus
-    return cpus
+    return before & online
 
 
 def prior(threads: Iterable[Thread], first: Mapping[ThreadKey, CpuSet]) -> CpuSet:

@@ -363,3 +363,17 @@ def test_cells_on_every_pair_of_nodes_of_captured_machines(machine, tmp_path):
         if request_ is not LIVE:
             assert made.unplaced == ()
             assert plan(after, "s", request_).changes == ()
+
+
+@pytest.mark.parametrize("within", ["", "0-7", "16-31"])
+def test_a_guest_whose_nodes_nova_has_dedicated_since_gets_the_cpus_it_had(within):
+    """An agent refuses to confine the guest to Nova's dedicated CPUs, and so refused the whole release."""
+    before = host(guest(1, 2, TWO.online, memory={0: GIB}, numa=GuestNuma(memory=strict(0)), iothreads=1))
+    placed = plan(before, "s", SHARED)
+    now = replace(applied(before, placed), dedicated=TWO.cpus_by_node[0])
+    done = recorded(placed.changes)
+    made = release(now, "s2", now.guests[0].uuid, done, cpus(within), "it leaves")
+    require_permitted(made, now, Past(placed=past_of(done)), migrate_memory=False)
+    assert {change.after for change in made.changes} == {TWO.online}
+    of_guest = {change.target for change in placed.changes if change.target.kind != "process"}
+    assert {change.target for change in made.changes} == of_guest
