@@ -8,7 +8,7 @@ from pinner.cli.context import Context, pick_host
 from pinner.cli.options import host_option
 from pinner.cli.output import cells, print_json, table
 from pinner.cli.parser import Commands, add_command
-from pinner.cli.pictures import write_picture
+from pinner.cli.pictures import require_svg, write_parts
 from pinner.cli.values import path, trace_seconds
 from pinner.render import visible
 
@@ -48,22 +48,18 @@ def register(commands: Commands) -> None:
 
 def blame(context: Context, arguments: Namespace) -> int:
     """Trace, and print the threads."""
-    if arguments.output is not None:
-        # Imported here because only a picture needs it.
-        from pinner.render.picture import picture, require_svg
-
-        require_svg(arguments.output)
+    require_svg(arguments.output)
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
         with context.measuring(arguments.seconds):
             found = pinner.blame(host, arguments.guest, arguments.seconds)
+    parts = _parts(found)
     if context.json:
         print_json(codec.plain(found))
     else:
-        for part in _parts(found):
+        for part in parts:
             context.out.print(part)
-    if arguments.output is not None:
-        write_picture(arguments.output, picture(_parts(found), f"{host}: who delays guest {found.guest}"))
+    write_parts(arguments.output, parts, f"{host}: who delays guest {found.guest}")
     return 0
 
 

@@ -10,7 +10,7 @@ from pinner.cli.chart import SERIES, highest
 from pinner.cli.context import Context
 from pinner.cli.output import cells, facts, moment, print_json, table
 from pinner.cli.parser import Commands, add_command
-from pinner.cli.pictures import write_picture
+from pinner.cli.pictures import require_svg, write_parts, write_picture
 from pinner.cli.probe_result import verdict_parts, window_parts
 from pinner.cli.values import path
 from pinner.model.errors import Invalid, NotFound
@@ -86,11 +86,7 @@ def outcome(context: Context, arguments: Namespace) -> int:
 def _of_probe(context: Context, arguments: Namespace) -> int:
     if arguments.series is not None:
         raise Invalid("--series", arguments.series, "no series, because the picture of a probe has all measures")
-    if arguments.output is not None:
-        # Imported here because only a picture needs it.
-        from pinner.render.picture import picture, require_svg
-
-        require_svg(arguments.output)
+    require_svg(arguments.output)
     with context.open() as pinner:
         found = pinner.probe_by_id(arguments.id)
     parts = [*verdict_parts(found), *window_parts(found)]
@@ -99,9 +95,8 @@ def _of_probe(context: Context, arguments: Namespace) -> int:
     else:
         for part in parts:
             context.out.print(part)
-    if arguments.output is not None:
-        judgement = found.outcome.judgement if found.outcome else found.state
-        write_picture(arguments.output, picture(parts, f"{found.host}: {judgement} ({found.id})"))
+    judgement = found.outcome.judgement if found.outcome else found.state
+    write_parts(arguments.output, parts, f"{found.host}: {judgement} ({found.id})")
     return 0
 
 

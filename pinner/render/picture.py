@@ -1,14 +1,11 @@
 """What a command prints as a picture, for a ticket."""
 
 import io
-import os
 from collections.abc import Iterable
-from pathlib import Path
 
 from rich.console import Console, RenderableType
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 
-from pinner.model.errors import Invalid
 from pinner.render import visible
 
 _COLUMNS = 120
@@ -30,12 +27,6 @@ _SVG = """\
 </svg>
 """
 """Without the fonts of rich's own frame: a viewer would load them from another server."""
-
-
-def require_svg(path: Path) -> None:
-    """Raise Invalid where the name of a file does not end with .svg."""
-    if path.suffix.lower() != ".svg":
-        raise Invalid("--output", os.fspath(path), "a name that ends with .svg")
 
 
 def picture(parts: Iterable[RenderableType], title: str) -> bytes:
