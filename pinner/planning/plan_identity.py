@@ -8,6 +8,7 @@ from typing import assert_never
 from pinner.model import boots
 from pinner.model.change import (
     ALONE,
+    SETTINGS,
     AffinityChange,
     PlannedChange,
     StateChange,
@@ -25,19 +26,7 @@ from pinner.planning.partitions import settings
 from pinner.planning.processes import process_target
 
 _WITH_THREADS: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread", "vhost", "process")
-_WITH_STATE: tuple[TargetKind, ...] = (
-    "partition",
-    "workqueue",
-    "irq",
-    "rps",
-    "sysctl",
-    "ring",
-    "governor",
-    "coalescing",
-    "irqbalance",
-    "queues",
-    "guest_rps",
-)
+_WITH_STATE: tuple[TargetKind, ...] = ("partition", "workqueue", *SETTINGS)
 
 
 def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:

@@ -11,7 +11,17 @@ from dataclasses import replace
 from support.values import cpus, make_plan
 
 from pinner.model.bounds import Bounds
-from pinner.model.change import AffinityChange, NamedPins, PartPin, PlannedChange, State, Target, ThreadKey, ThreadMask
+from pinner.model.change import (
+    SETTINGS,
+    AffinityChange,
+    NamedPins,
+    PartPin,
+    PlannedChange,
+    State,
+    Target,
+    ThreadKey,
+    ThreadMask,
+)
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone
 from pinner.model.lineage import Descendants, Lineage
@@ -114,18 +124,7 @@ class InMemoryHost:
         self.before_read(target)
         if target.kind == "partition":
             return tuple(thread for threads in self.threads.values() for thread in threads)
-        if target.kind in (
-            "workqueue",
-            "irq",
-            "rps",
-            "sysctl",
-            "ring",
-            "governor",
-            "coalescing",
-            "irqbalance",
-            "queues",
-            "guest_rps",
-        ):
+        if target.kind in ("workqueue", *SETTINGS):
             return ()
         if not self.threads.get(target):
             raise Gone(str(target))
