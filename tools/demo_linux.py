@@ -29,7 +29,7 @@ _VERSION = "2"
 """The version of a folder in the cache: those of version 1 lack virtio_console.ko."""
 READY = "the guest is ready"
 
-_INIT = """\
+INIT_BEGIN = """\
 #!/bin/busybox sh
 export PATH=/bin
 /bin/busybox --install /bin
@@ -37,6 +37,11 @@ mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 {modules}
+"""
+"""The begin of every init: the folders of the kernel, and its modules."""
+_INIT = (
+    INIT_BEGIN
+    + """\
 ip address add {GUEST}/24 dev eth0
 ip link set eth0 up
 arp -s {HOST} {HOST_MAC}
@@ -46,6 +51,7 @@ while :; do
     sleep 1
 done
 """
+)
 """The guest's only program: it loads the network card's driver and writes its counter of packets to the console."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import private_libvirt
-from demo_linux import READY, linux
+from demo_linux import INIT_BEGIN, READY, linux
 from lab import kvm
 from support.measured_host import wait_until
 
@@ -18,14 +18,9 @@ AGENT = shutil.which("qemu-ga", path=f"{os.environ['PATH']}:/usr/sbin")
 BOOT_SECONDS = 180
 """A boot takes some seconds of CPU time under TCG, and a busy machine has little of it."""
 _MODULES = ("virtio_pci", "virtio_net", "virtio_console")
-_INIT = """\
-#!/bin/busybox sh
-export PATH=/bin
-/bin/busybox --install /bin
-mount -t devtmpfs dev /dev
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-{modules}
+_INIT = (
+    INIT_BEGIN
+    + """\
 ip link set eth0 up
 echo {ready} >/dev/ttyS0
 (while :; do
@@ -37,6 +32,7 @@ while :; do
     sleep 1
 done
 """
+)
 """It writes the mask to the console, so that a test need not believe the agent."""
 
 
