@@ -47,16 +47,21 @@ def start(agent, number):
     agent.taken = replace(masked(agent.taken, agent.masks), processes=(again,))
 
 
+def enforced(service, reconciler, monkeypatch):
+    """The number of runs after the first reconcile of a policy; ten restarts of a process have no delay."""
+    monkeypatch.setattr("pinner.model.backoff.FREE_RESTARTS", 10)
+    service.set_policy(HOST, Policy(Request(), "enforce"), ANN)
+    reconciler.reconcile(HOST, "started", measured=True)
+    return count(service)
+
+
 def count(service):
     return len(service.runs(HOST, PageRequest(500)).items)
 
 
 def test_its_runs_are_bounded_and_a_guest_is_placed_meanwhile(service, reconciler, agent, clock, monkeypatch):
     """One start each second: a run for each of them would write more than a gigabyte a day."""
-    monkeypatch.setattr("pinner.model.backoff.FREE_RESTARTS", 10)
-    service.set_policy(HOST, Policy(Request(), "enforce"), ANN)
-    reconciler.reconcile(HOST, "started", measured=True)
-    before = count(service)
+    before = enforced(service, reconciler, monkeypatch)
     for number in range(200):
         clock.at += timedelta(seconds=1)
         start(agent, number)
@@ -77,10 +82,7 @@ def test_its_runs_are_bounded_too_where_none_of_its_processes_can_be_placed(
     service, reconciler, agent, clock, monkeypatch
 ):
     """Each process sets its own affinity again, and then crashes."""
-    monkeypatch.setattr("pinner.model.backoff.FREE_RESTARTS", 10)
-    service.set_policy(HOST, Policy(Request(), "enforce"), ANN)
-    reconciler.reconcile(HOST, "started", measured=True)
-    before = count(service)
+    before = enforced(service, reconciler, monkeypatch)
     for number in range(200):
         clock.at += timedelta(seconds=1)
         start(agent, number)
