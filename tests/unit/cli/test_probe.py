@@ -136,6 +136,6 @@ def test_a_picture_of_a_probe_is_an_svg_of_all_measures(cli, plan, options, righ
     assert (refused.status, refused.err.count("\n"), right in refused.err) == (2, 1, True)
 
 
-def test_the_outcome_of_an_unknown_probe_is_not_found(cli):
+def test_the_outcome_of_an_unknown_probe_is_not_found(pinner, cli):
     refused = cli("outcome", "probe-7")
     assert (refused.status, "probe-7" in refused.err) == (2, True)
