@@ -92,11 +92,16 @@ class _Past:
     names: MetadataChange | None = None
     """Of a guest's metadata: all its changes as one."""
     given: dict[CpuSet, None] = field(default_factory=dict)
-    """The CPUs that runs gave to the target, oldest first."""
+    """The CPUs that runs gave to the target; those of the last run are the last ones."""
     runs: set[str] = field(default_factory=set)
     """The runs that changed the target."""
     sources: list["_Past"] = field(default_factory=list)
     """The oldest target from which each such thread may have its mask, once the prior masks are known."""
+
+    def give(self, cpus: CpuSet) -> None:
+        """Note what the last run gave, also where an earlier one had given the same."""
+        self.given.pop(cpus, None)
+        self.given[cpus] = None
 
 
 class _History:
@@ -136,11 +141,11 @@ class _History:
                         past.inherited[noted.key] = noted, givers
                     else:
                         past.masks[noted.key] = noted
-                past.given[change.after] = None
+                past.give(change.after)
                 self._givers.setdefault(change.after, {})[change.target.key] = past
             case StateChange():
                 past.masks = {thread.key: thread for thread in entry.found} | past.masks
-                past.given[cpus_of(change.after)] = None
+                past.give(cpus_of(change.after))
             case MemoryChange() | MetadataChange():
                 pass
             case _:

@@ -157,6 +157,17 @@ def test_states_and_memory_and_definitions_come_back(host, journal):
     assert host.kernel() == before
 
 
+@pytest.mark.fault(59)
+def test_a_definition_comes_back_after_a_run_gave_the_live_pin_of_an_earlier_run_again(host, journal):
+    """The definition has the pin of the run in the middle, which is neither the first nor the last one."""
+    host.definitions["uuid-g1"] = ""
+    apply(host, journal, "r1", host.change(vcpu(0), "4"), persist=True)
+    apply(host, journal, "r2", host.change(vcpu(0), "5"), persist=True)
+    apply(host, journal, "r3", host.change(vcpu(0), "4"))
+    run = rollback_all(host, journal)
+    assert (run.state, run.error, host.definitions["uuid-g1"]) == ("rolled_back", "", "<cputune/>")
+
+
 def test_definitions_that_no_run_wrote_stay(host, journal):
     host.definitions["uuid-g1"] = "[vcpu 0: 3]"
     apply(host, journal, "r1", host.change(vcpu(0), "4"))
