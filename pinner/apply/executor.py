@@ -87,7 +87,7 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
                 raise RunConflict(undone.id, undone.state, NOTHING_CHANGED)
             entries = undoable(undone, made)
             earlier = undone.is_of_earlier_boot(run.boot)
-            corrected = () if earlier else corrected_later_runs(undone, entries, host, journal)
+            corrected = corrected_later_runs(undone, entries, host, journal, earlier_boot=earlier)
         # From here on, a recovery finishes a rollback that is interrupted.
         notes = Notes(run, len(entries), journal, now, progress, corrected=corrected)
         return Undoing(notes, entries, host, earlier_boot=earlier).roll_back(persist=undone.persist)

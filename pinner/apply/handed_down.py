@@ -1,8 +1,9 @@
-"""The masks of a run that later runs found as prior masks.
+"""The masks and names of a run that later runs found before their own changes.
 
 A later run may have placed a target of the run again, or a process that had inherited a mask of the run; or it made a
-partition, and found the masks of all threads. The undo of that later run restores what it found. So a rollback of the
-first run alone also corrects what the journal has of the later ones: nothing of the first run comes back after it.
+partition, and found the masks of all threads; or it pinned other parts of a guest, and found the names of the run's
+pins in the guest's metadata. The undo of that later run restores what it found. So a rollback of the first run alone
+also corrects what the journal has of the later ones: nothing of the first run comes back after it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,28 +12,38 @@ from typing import assert_never
 
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps.heirs import given_masks, usual
+from pinner.apply.steps.metadata import as_started
 from pinner.model.change import AffinityChange, MemoryChange, MetadataChange, StateChange, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, InForce, Run
 from pinner.model.lineage import Lineage, may_inherit_of_guest
+from pinner.model.pins_metadata import restored
 
 
-def corrected_later_runs(undone: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> tuple[Entry, ...]:
-    """The entries of later runs that found masks which these entries of the run ``undone`` had set or handed down, with
-    the masks that their threads would have had without the run.
+def corrected_later_runs(
+    undone: Run, entries: Sequence[Entry], host: Host, journal: Journal, *, earlier_boot: bool
+) -> tuple[Entry, ...]:
+    """The entries of later runs that found masks or names which these entries of the run ``undone`` had set or handed
+    down, with the masks and names that they would have found without the run.
 
     A corrected entry does not show that it is one, so the journal gets these entries in one step with the end of the
-    rollback: a second correction could take a corrected mask for a mask of the run.
+    rollback: a second correction could take a corrected mask for a mask of the run. ``earlier_boot``: no mask has
+    outlived the host's restart, but names have, in definitions and saved images.
     """
     givers = [
         _Giver.of(entry, entry.change, host)
         for entry in entries
-        if isinstance(entry.change, AffinityChange) and entry.change.before
+        if isinstance(entry.change, AffinityChange) and entry.change.before and not earlier_boot
     ]
-    if not givers:
+    names = [
+        as_started(entry.change) if earlier_boot and undone.persist else entry.change
+        for entry in entries
+        if isinstance(entry.change, MetadataChange)
+    ]
+    if not givers and not names:
         return ()
     later = (each.entry for each in journal.in_force(undone.host, after=undone.id) if isinstance(each, InForce))
-    return tuple(_Correction(givers).corrected(later))
+    return tuple(_Correction(givers, names, persist=undone.persist).corrected(later))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +77,13 @@ class _Giver:
 
 
 class _Correction:
-    """Later changes, oldest first, without the masks of these givers."""
+    """Later changes, oldest first, without the masks of these givers and without these names."""
 
-    def __init__(self, givers: Sequence[_Giver]) -> None:
+    def __init__(self, givers: Sequence[_Giver], names: Iterable[MetadataChange], *, persist: bool) -> None:
+        """``persist``: the definitions had the names, too."""
         self._givers = givers
+        self._names = {change.target.key: change for change in names}
+        self._persist = persist
         self._own = {key: giver for giver in givers for key in giver.prior}
         self._placed: set[ThreadKey] = set()
         """The threads that later runs have given a mask: an even later run may have found that one."""
@@ -92,9 +106,25 @@ class _Correction:
                 return replace(entry, change=replace(change, before=before), found=found)
             case StateChange():
                 return replace(entry, found=tuple(replace(each, cpus=self._own_prior(each)) for each in entry.found))
-            case MemoryChange() | MetadataChange():
+            case MetadataChange():
+                return replace(entry, change=self._named(change))
+            case MemoryChange():
                 return entry
         assert_never(change)
+
+    def _named(self, change: MetadataChange) -> MetadataChange:
+        """The change without the names in what it found. An even later run may have found a name of this change."""
+        if (undone := self._names.get(change.target.key)) is None:
+            return change
+        named_again = {(pin.kind, pin.part) for pin in change.pins}
+        remaining = tuple(pin for pin in undone.pins if (pin.kind, pin.part) not in named_again)
+        self._names[change.target.key] = replace(undone, pins=remaining)
+        definition = restored(change.definition, undone.definition, undone.pins)
+        return replace(
+            change,
+            live=restored(change.live, undone.live, undone.pins),
+            definition=definition if self._persist else change.definition,
+        )
 
     def _prior(self, thread: ThreadMask, target: Target, seen: Lineage | None) -> CpuSet:
         if thread.key in self._own or thread.key in self._placed:

@@ -85,7 +85,7 @@ def _resolve(
     due = sorted(undoable(undone, entries), key=lambda entry: entry.seq not in first)
     if undone is run:
         return undoing(due).undo(under_way=under_way, damaged=damaged)
-    corrected = () if earlier else corrected_later_runs(undone, _rolled_back(entries), host, journal)
+    corrected = corrected_later_runs(undone, _rolled_back(entries), host, journal, earlier_boot=earlier)
     return undoing(due, corrected).roll_back(persist=undone.persist, under_way=under_way, damaged=damaged)
 
 

@@ -138,8 +138,8 @@ class InMemoryHost:
         if target not in self.threads:
             raise Gone(str(target))
         if persist:
-            pin = f"[{target.kind} {cpus}]" if target.part is None else f"[{target.kind} {target.part}: {cpus}]"
-            self.definitions[target.owner] = self.definitions[target.owner].replace(pin, "") + pin
+            others = _pin_of(target).sub("", self.definitions[target.owner])
+            self.definitions[target.owner] = others + _pin(target, cpus)
         moved = self.threads[target] if self._cpuset_controller else self.threads[target][:1]
         for thread in list(moved):
             self._write(thread.tid, cpus)
@@ -211,12 +211,14 @@ class InMemoryHost:
         return self.definitions[guest]
 
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
-        part = "" if target.part is None else f" {target.part}:"
-        pins = re.findall(rf"\[{target.kind}{part} ([^]]+)\]", self.definitions[target.owner])
-        if self.definitions[target.owner] != definition and any(cpus(pin) not in given for pin in pins):
-            raise ApplyFailed(str(target), f"it is pinned to {pins[0]} by an operator or another program since")
+        pin, text = _pin_of(target), self.definitions[target.owner]
+        now, saved = (found[0] if (found := pin.search(each)) else "" for each in (text, definition))
+        if now == saved:
+            return
+        if now not in {_pin(target, each) for each in given}:
+            raise ApplyFailed(str(target), f"{now or 'no pin'} is of an operator or another program since")
         self._record((f"definition of {target.name}", definition))
-        self.definitions[target.owner] = definition
+        self.definitions[target.owner] = text.replace(now, saved)
 
     def named_pins(self, guest: str) -> NamedPins:
         running = any(target.owner == guest and threads for target, threads in self.threads.items())
@@ -304,3 +306,14 @@ def daemon(pid: int, name: str = "busyd") -> Target:
 
 def memory(guest: str = "g1") -> Target:
     return Target("memory", f"uuid-{guest}", 7, guest)
+
+
+def _pin(target: Target, cpus: CpuSet) -> str:
+    """The pin of a target in a definition."""
+    return f"[{target.kind} {cpus}]" if target.part is None else f"[{target.kind} {target.part}: {cpus}]"
+
+
+def _pin_of(target: Target) -> re.Pattern[str]:
+    """Finds the pin of a target in a definition."""
+    part = "" if target.part is None else f" {target.part}:"
+    return re.compile(rf"\[{target.kind}{part} [^]:]+\]")

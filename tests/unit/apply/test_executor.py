@@ -281,7 +281,7 @@ def test_a_failed_pin_that_changed_the_host_is_rewritten(host, journal):
 
 def test_an_undo_that_fails_is_named(host, journal):
     plan = the_plan(host)
-    host.definitions["uuid-g1"] = ""
+    host.definitions["uuid-g1"] = "<cputune/>"
 
     def before_write(write: Write) -> None:
         if write == ("400", "1"):

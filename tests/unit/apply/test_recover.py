@@ -200,10 +200,10 @@ def _full(*_: object, **__: object) -> None:
 def test_the_definition(host, journal, policy):
     host.definitions["uuid-g1"] = "[emulator 1]"
     entries = leave(journal, host.plan(host.change(emulator(), "1")), persist=True)
-    journal.intend(replace(entries[0], definition="before"))
+    journal.intend(replace(entries[0], definition="[emulator 3]"))
     host.move(100, "1")
     recovered(host, journal, policy)
-    assert host.definitions["uuid-g1"] == ("before" if policy == "back" else "[emulator 1]")
+    assert host.definitions["uuid-g1"] == ("[emulator 3]" if policy == "back" else "[emulator 1]")
 
 
 @pytest.mark.parametrize(("now", "ours"), [(MEMBER, True), (PartitionState("member", cpus("4-7")), True),

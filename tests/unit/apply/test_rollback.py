@@ -207,7 +207,7 @@ def test_the_definition_of_a_guest_that_was_shut_down_comes_back(journal, ended)
 def test_a_definition_that_cannot_be_restored_is_named(journal):
     host = InMemoryHost()
     host.add(vcpu(0), "0-7")
-    host.definitions["uuid-g1"] = ""
+    host.definitions["uuid-g1"] = "<cputune/>"
     executor.apply(
         host.plan(host.change(vcpu(0), "1")), make_run(persist=True), host, journal, lambda: NOON, lambda *_: None
     )

@@ -147,7 +147,7 @@ def test_a_child_that_was_placed_itself_gets_what_its_parent_had(host, journal):
 
 def test_states_and_memory_and_definitions_come_back(host, journal):
     before = host.kernel()
-    host.definitions["uuid-g1"] = ""
+    host.definitions["uuid-g1"] = "<cputune/>"
     host.per_node[memory()] = {0: 1000, 1: 0}
     apply(host, journal, "r1", host.change(vcpu(0), "4"), persist=True)
     apply(host, journal, "r2", StateChange(SCOPE, MEMBER, isolated("4-5"), "so"))
@@ -160,7 +160,7 @@ def test_states_and_memory_and_definitions_come_back(host, journal):
 @pytest.mark.fault(59)
 def test_a_definition_comes_back_after_a_run_gave_the_live_pin_of_an_earlier_run_again(host, journal):
     """The definition has the pin of the run in the middle, which is neither the first nor the last one."""
-    host.definitions["uuid-g1"] = ""
+    host.definitions["uuid-g1"] = "<cputune/>"
     apply(host, journal, "r1", host.change(vcpu(0), "4"), persist=True)
     apply(host, journal, "r2", host.change(vcpu(0), "5"), persist=True)
     apply(host, journal, "r3", host.change(vcpu(0), "4"))

@@ -23,7 +23,7 @@ def host():
     host.add(vcpu(0), "0-7")
     host.add(daemon(300), "0-7", "2-5")
     host.states[SCOPE] = MEMBER
-    host.definitions["uuid-g1"] = ""
+    host.definitions["uuid-g1"] = "<cputune/>"
     return host
 
 
