@@ -37,7 +37,7 @@ def pinner(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def without_service(monkeypatch):
+def without_this_machine(monkeypatch):
     """A command that opens the service of this machine fails: what it answers differs from one machine to the next. A
     captured machine (``root``) is the same everywhere."""
     really_open = context.open_pinner
@@ -47,6 +47,16 @@ def without_service(monkeypatch):
         return really_open(called, root)
 
     monkeypatch.setattr(context, "open_pinner", open_captured)
+
+
+@pytest.fixture
+def without_service(monkeypatch):
+    """Neither a host nor a database: a command that opens the service fails."""
+
+    def refuse(*_):
+        raise AssertionError("the service was opened")
+
+    monkeypatch.setattr(context, "open_pinner", refuse)
 
 
 @pytest.fixture
