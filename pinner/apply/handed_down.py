@@ -116,8 +116,8 @@ class _Correction:
         """The change without the names in what it found. An even later run may have found a name of this change."""
         if (undone := self._names.get(change.target.key)) is None:
             return change
-        named_again = {(pin.kind, pin.part) for pin in change.pins}
-        remaining = tuple(pin for pin in undone.pins if (pin.kind, pin.part) not in named_again)
+        named_again = {pin.key for pin in change.pins}
+        remaining = tuple(pin for pin in undone.pins if pin.key not in named_again)
         self._names[change.target.key] = replace(undone, pins=remaining)
         definition = restored(change.definition, undone.definition, undone.pins)
         return replace(

@@ -114,7 +114,7 @@ def parse(xml: str) -> Domain:
         taps=tuple(_taps(domain)),
         pci=tuple(_pci_address(source) for source in domain.iterfind("devices/*/source/address[@slot]")),
         nova=identity,
-        own_pins={(pin.kind, pin.part): pin.cpus for _, pin in pins_metadata.own_elements(domain)},
+        own_pins={pin.key: pin.cpus for _, pin in pins_metadata.own_elements(domain)},
         excluded=domain.find(f"metadata/{{{PINNER}}}cpus[@leave='alone']") is not None,
         dedicated=dedicated,
         user=domain.findtext("seclabel[@model='dac']/label", "").partition(":")[0],

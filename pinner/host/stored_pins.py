@@ -28,11 +28,11 @@ def restored(xml: str, pins: Collection[PartPin], former: Collection[PartPin], n
     """The domain's XML in which each pin of ``pins`` that the metadata names is replaced by that of ``former``, or
     removed if its part had none. The metadata then has ``names``. Everything else stays."""
     domain = _tree(xml)
-    before = {(pin.kind, pin.part): pin for pin in former}
+    before = {pin.key: pin for pin in former}
     for element, pin in pins_metadata.own_elements(domain):
         if pin not in pins:
             continue
-        if earlier := before.get((pin.kind, pin.part)):
+        if earlier := before.get(pin.key):
             element.set("cpuset", str(earlier.cpus))
         else:
             _remove(element)

@@ -171,6 +171,11 @@ class PartPin:
     cpus: CpuSet
     """The CPUs of the pin."""
 
+    @property
+    def key(self) -> tuple[TargetKind, int | None]:
+        """Names the part."""
+        return self.kind, self.part
+
 
 @dataclass(frozen=True, slots=True)
 class NamedPins:

@@ -74,7 +74,7 @@ def text_of(pins: Iterable[PartPin]) -> str:
 
 def overlaid(before: Iterable[PartPin], pins: Iterable[PartPin]) -> tuple[PartPin, ...]:
     """The pins ``before`` with ``pins`` in place of those of the same parts, ordered by part."""
-    parts = {(pin.kind, pin.part): pin for pin in (*before, *pins)}
+    parts = {pin.key: pin for pin in (*before, *pins)}
     return tuple(sorted(parts.values(), key=lambda pin: (list(_KINDS).index(pin.kind), pin.part or 0)))
 
 
@@ -86,8 +86,8 @@ def restored(now: tuple[PartPin, ...], before: tuple[PartPin, ...], pins: Iterab
     pins = tuple(pins)
     if now == overlaid(before, pins):
         return before
-    prior = {(pin.kind, pin.part): pin for pin in before}
-    undone = (prior.get((pin.kind, pin.part)) if pin in pins else pin for pin in now)
+    prior = {pin.key: pin for pin in before}
+    undone = (prior.get(pin.key) if pin in pins else pin for pin in now)
     return tuple(pin for pin in undone if pin is not None)
 
 

@@ -238,9 +238,9 @@ class InMemoryHost:
     ) -> None:
         self._record((f"saved image of {target.name}", pins_text(names)))
         own = [pin for pin in self.saved_pins[target.owner] if pin in pins and pin in self.saved[target.owner]]
-        parts = {(pin.kind, pin.part) for pin in own}
+        parts = {pin.key for pin in own}
         kept = [pin for pin in self.saved_pins[target.owner] if pin not in own]
-        self.saved_pins[target.owner] = (*kept, *(pin for pin in former if (pin.kind, pin.part) in parts))
+        self.saved_pins[target.owner] = (*kept, *(pin for pin in former if pin.key in parts))
         self.saved[target.owner] = names
 
     def save(self, guest: str, *pins: PartPin) -> None:

@@ -44,8 +44,8 @@ def _change(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataCh
         # The step asks again, and only this guest fails.
         found = NamedPins(None, None)
     target = Target("metadata", pinned.owner, None, pinned.name)
-    parts = {(pin.kind, pin.part) for pin in pins}
-    former = tuple(pin for pin in _former(pinned.owner, host) if (pin.kind, pin.part) in parts)
+    parts = {pin.key for pin in pins}
+    former = tuple(pin for pin in _former(pinned.owner, host) if pin.key in parts)
     return MetadataChange(target, found.live or (), found.definition or (), pins, REASON, former)
 
 
@@ -167,8 +167,8 @@ def joined(first: MetadataChange, later: MetadataChange, *, persist: bool, persi
     """Two changes of one guest as one. ``persist``: the later one changed the definition; ``persisted``: so did the
     first."""
     definition = later.definition if persist and not persisted else first.definition
-    known = {(pin.kind, pin.part) for pin in first.pins}
-    former = (*first.former, *(pin for pin in later.former if (pin.kind, pin.part) not in known))
+    known = {pin.key for pin in first.pins}
+    former = (*first.former, *(pin for pin in later.former if pin.key not in known))
     return replace(first, pins=(*first.pins, *later.pins), definition=definition, former=former)
 
 
