@@ -3,12 +3,11 @@
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from pinner import codec
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import host_option
-from pinner.cli.output import cells, print_json, table
+from pinner.cli.output import cells, table
 from pinner.cli.parser import Commands, add_command
-from pinner.cli.pictures import require_svg, write_parts
+from pinner.cli.pictures import require_svg, show
 from pinner.cli.values import path, trace_seconds
 from pinner.render import visible
 
@@ -53,13 +52,7 @@ def blame(context: Context, arguments: Namespace) -> int:
         host = pick_host(pinner, arguments.host)
         with context.measuring(arguments.seconds):
             found = pinner.blame(host, arguments.guest, arguments.seconds)
-    parts = _parts(found)
-    if context.json:
-        print_json(codec.plain(found))
-    else:
-        for part in parts:
-            context.out.print(part)
-    write_parts(arguments.output, parts, f"{host}: who delays guest {found.guest}")
+    show(context, found, _parts, arguments.output, f"{host}: who delays guest {found.guest}")
     return 0
 
 

@@ -10,7 +10,7 @@ from pinner.cli.chart import SERIES, highest
 from pinner.cli.context import Context
 from pinner.cli.output import cells, facts, moment, print_json, table
 from pinner.cli.parser import Commands, add_command
-from pinner.cli.pictures import require_svg, write_parts, write_picture
+from pinner.cli.pictures import require_svg, show, write_picture
 from pinner.cli.probe_result import verdict_parts, window_parts
 from pinner.cli.values import path
 from pinner.model.errors import Invalid, NotFound
@@ -19,10 +19,12 @@ from pinner.model.probe import PROBE_ID
 from pinner.render import visible
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
     from pinner.model.measures import Series
     from pinner.model.outcome import ObservedMeasure, RunOutcome
+    from pinner.model.probe import Probe
     from pinner.service.protocol import Service
 
 _DEFAULT_SERIES = "delay_vcpu"
@@ -89,15 +91,13 @@ def _of_probe(context: Context, arguments: Namespace) -> int:
     require_svg(arguments.output)
     with context.open() as pinner:
         found = pinner.probe_by_id(arguments.id)
-    parts = [*verdict_parts(found), *window_parts(found)]
-    if context.json:
-        print_json(codec.plain(found))
-    else:
-        for part in parts:
-            context.out.print(part)
     judgement = found.outcome.judgement if found.outcome else found.state
-    write_parts(arguments.output, parts, f"{found.host}: {judgement} ({found.id})")
+    show(context, found, _probe_parts, arguments.output, f"{found.host}: {judgement} ({found.id})")
     return 0
+
+
+def _probe_parts(found: "Probe") -> "list[RenderableType]":
+    return [*verdict_parts(found), *window_parts(found)]
 
 
 def _picture(pinner: "Service", found: "RunOutcome", series: "Series", file: Path) -> bytes:

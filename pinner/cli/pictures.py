@@ -1,15 +1,19 @@
-"""Writes the file that --output names."""
+"""Shows what a command found, and writes the file that --output names."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from pinner.cli.context import reason
+from pinner import codec
+from pinner.cli.context import Context, reason
+from pinner.cli.output import print_json
 from pinner.model.errors import Invalid
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+T = TypeVar("T")
 
 
 def require_svg(file: Path | None) -> None:
@@ -18,13 +22,21 @@ def require_svg(file: Path | None) -> None:
         raise Invalid("--output", os.fspath(file), "a name that ends with .svg")
 
 
-def write_parts(file: Path | None, parts: "Iterable[RenderableType]", title: str) -> None:
-    """Draw what a command prints, where a file is named. Raises like ``write_picture``."""
+def show(
+    context: Context, found: T, parts: "Callable[[T], Iterable[RenderableType]]", file: Path | None, title: str
+) -> None:
+    """Print what a command found, as its parts or as JSON, and draw the parts where a file is named. Raises like
+    ``write_picture``."""
+    if context.json:
+        print_json(codec.plain(found))
+    else:
+        for part in parts(found):
+            context.out.print(part)
     if file is not None:
         # Imported here because only a picture needs it.
         from pinner.render.picture import picture
 
-        write_picture(file, picture(parts, title))
+        write_picture(file, picture(parts(found), title))
 
 
 def write_picture(file: Path, picture: bytes) -> None:
