@@ -21,6 +21,8 @@ from demo_guest import LinuxGuest, linux_guest
 from demo_linux import NoLinux
 from demo_traffic import NoTraffic, Traffic, traffic
 
+from pinner.model.change import Target
+
 SPAN_SECONDS = 8
 """The time over which drops, pings and run delay are measured, before and after the apply."""
 STRATEGIES = ("shared-pool", "numa-local", "isolated")
@@ -164,14 +166,12 @@ class Demo:
         progress = json.loads(data)
         if entry := progress["entry"]:
             change = entry["change"]
-            target = change["target"]
-            part = "" if target["part"] is None else f" {target['part']}"
             if change["kind"] == "metadata":
                 what = "the guest's metadata names the pins that follow"
             else:
                 what = f"{', '.join(sorted({thread['cpus'] for thread in change['before']}))} -> {change['after']}"
-            name = f"{target['name']} {target['kind']}{part}"
-            print(f"   {progress['done']:2}/{progress['total']} {name}: {what} {entry['state']}")
+            target = Target(**change["target"])
+            print(f"   {progress['done']:2}/{progress['total']} {target}: {what} {entry['state']}")
 
 
 @contextmanager
