@@ -18,7 +18,7 @@ from oslo_messaging.notify import dispatcher  # type: ignore[import-untyped]
 from oslo_messaging.notify.listener import NotificationServer  # type: ignore[import-untyped]
 
 from pinner.model.errors import Invalid
-from pinner.nova import decompression
+from pinner.nova import decompression, properties
 from pinner.nova.broker_log import BROKER_LOG, MESSAGE_LOGS, ConnectionLogFilter, MessageLogFilter
 
 LOG = logging.getLogger(__name__)
@@ -151,6 +151,7 @@ class Receiver:
     def __init__(self, config: cfg.ConfigOpts, endpoint: object, faults: BrokerFaults) -> None:
         """``endpoint`` gets the notifications. Raises Invalid for a wrong URL."""
         decompression.bound()
+        properties.bound()
         self._config = config
         self._endpoint = endpoint
         self._faults = faults

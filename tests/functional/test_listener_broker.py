@@ -1,8 +1,10 @@
 """`pinner-nova-listener` and a real RabbitMQ that refuses: it reports why, tries again for a while, and ends."""
 
+import bz2
 import json
 import re
 import signal
+import struct
 import time
 import zlib
 from contextlib import closing, contextmanager
@@ -222,6 +224,36 @@ def send_raw(rabbit, body, **properties):
         channel.basic_publish(amqp.Message(body, **given), exchange="nova", routing_key=TOPIC)
 
 
+class RawMessage(amqp.Message):
+    """A message whose properties are these bytes, as a program without this library can send them."""
+
+    def __init__(self, body, properties):
+        super().__init__(body)
+        self._bytes = properties
+
+    def _serialize_properties(self):
+        return self._bytes
+
+
+def send_bytes(rabbit, properties):
+    """Send a notification whose properties are these bytes."""
+    with connection(rabbit) as channel:
+        channel.basic_publish(RawMessage(enveloped(GOOD), properties), exchange="nova", routing_key=TOPIC)
+
+
+def headers(table):
+    """Properties that have only the headers of this table."""
+    return struct.pack(">HI", 1 << 13, len(table)) + table
+
+
+def nested(depth):
+    """A table in a table, and so on."""
+    table = b""
+    for _ in range(depth):
+        table = b"\x01aF" + struct.pack(">I", len(table)) + table
+    return table
+
+
 def enveloped(message, version="2.0"):
     return json.dumps({"oslo.version": version, "oslo.message": message}).encode()
 
@@ -234,6 +266,7 @@ def sample(**data):
 
 GOOD = json.dumps(OWN.load("create-end"))
 BOMB = zlib.compress(bytes(256 << 20), 9)
+BOMB_OF_BZ2 = bz2.compress(bytes(1 << 30))
 HOSTILE = {
     "garbage of 10 MiB": lambda rabbit: send_raw(rabbit, b"x" * (10 << 20)),
     "nested JSON of 5 MiB": lambda rabbit: send_raw(rabbit, b"[" * (5 << 20)),
@@ -251,6 +284,13 @@ HOSTILE = {
     "an unknown compression": lambda rabbit: send_raw(rabbit, BOMB, application_headers={"compression": "bogus"}),
     "a name of 10 MiB": lambda rabbit: publish(rabbit.url, sample(display_name="n" * (10 << 20))),
     "a publisher of 1 MiB": lambda rabbit: publish(rabbit.url, sample() | {"publisher_id": "x" * (1 << 20)}),
+    "an encoding that expands": lambda rabbit: send_raw(
+        rabbit, BOMB_OF_BZ2, content_type="text/plain", content_encoding="bz2"
+    ),
+    "100 MiB of JSON": lambda rabbit: send_raw(rabbit, enveloped("[" + "{}," * (33 << 20) + "{}]")),
+    "a message id that is no UTF-8": lambda rabbit: send_bytes(rabbit, struct.pack(">HB", 1 << 7, 1) + b"\xff"),
+    "a time that no calendar has": lambda rabbit: send_bytes(rabbit, headers(b"\x01tT" + struct.pack(">Q", 1 << 60))),
+    "nested headers": lambda rabbit: send_bytes(rabbit, headers(nested(10_000))),
     "a priority of its own": lambda rabbit: publish(rabbit.url, sample() | {"priority": 7}),
 }
 

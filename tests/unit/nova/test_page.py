@@ -50,7 +50,7 @@ FIGURES = [
         (200, 1 << 20, 4 << 20),
     ),
     ("events with more than 48 KiB of names and extra specs", notification.MAX_SIZE, 48 << 10),
-    ("decompresses to more than 16 MiB", decompression.MAX_BYTES, 16 << 20),
+    ("more than 16 MiB, also after its decompression", decompression.MAX_BYTES, 16 << 20),
     ("Every 30 seconds the listener declares its queue", BROKER.DECLARE_SECONDS, 30),
     ("the listener notices that within two minutes", BROKER.HANGS_SECONDS, 120),
     ("tries again after 1, 2, 4, 8 and 16 seconds", (BROKER.FIRST_DELAY, BROKER.MAX_REFUSALS), (1, 5)),
