@@ -60,6 +60,7 @@ FIGURES = [
     ("that there is none, for a minute", destinations.KEEP_SECONDS, 60),
     ("The policy checks the host every two seconds", controller.MIGRATING_SECONDS, 2),
     ("A report to pinner ends after five seconds", handover.TIMEOUT, 5),
+    ("script ends it after 8 seconds", re.findall(r'timeout -k 1 (\d+) "\$python" -I -m', SCRIPT), ["8"]),
     ("ignored after 30 seconds", event_order.MAX_LEAVING_AGE, MINUTE / 2),
     (
         "older than a day, or more than a minute ahead",
@@ -71,7 +72,7 @@ FIGURES = [
     ("needs more than 3 seconds of CPU time", re.findall(r"ulimit -t (.*)", SCRIPT), ["3"]),
     (
         "8 seconds in all or 512 MiB",
-        re.findall(r'ulimit -v (.*)|timeout -k 1 (\d+) "', SCRIPT),
+        re.findall(r'ulimit -v (.*)|timeout -k 1 (\d+) "\$python" -IS', SCRIPT),
         [("524288", ""), ("", "8")],
     ),
     ("XML is longer than 16 MiB", re.findall(r"LONGEST = (.*)", FILTER), ["16 << 20"]),
