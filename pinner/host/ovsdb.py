@@ -11,6 +11,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,16 @@ class Ovsdb:
         self._ask_at = float("-inf")
 
     def masks(self) -> OvsMasks:
-        """The latest masks. Where the database does not answer, they are those of before, with the reason."""
+        """The latest masks. Where the database does not answer, or has ended, they are those of before, with the
+        reason: Open vSwitch may be restarting."""
         with self._lock:
             if self._clock() >= self._ask_at:
                 try:
                     self._masks = read(self._path)
+                except FileNotFoundError:
+                    before = OvsMasks(self._masks.pmd, self._masks.lcore)
+                    why = f"{self._path}: the database has ended" if before != OvsMasks() else ""
+                    self._masks = replace(before, error=why)
                 except (OSError, ValueError, Invalid) as error:
                     self._masks = OvsMasks(self._masks.pmd, self._masks.lcore, f"{self._path}: {error}")
                 wait = RETRY_SECONDS if self._masks.error else FRESH_SECONDS
@@ -64,15 +70,12 @@ class Ovsdb:
 
 
 def read(path: Path) -> OvsMasks:
-    """The masks of the database whose server listens at ``path``; none where nothing listens there.
+    """The masks of the database whose server listens at ``path``.
 
     Raises OSError, Invalid for a path that others can write, and ValueError for a wrong answer.
     """
-    try:
-        if not stat.S_ISSOCK(path.stat().st_mode):
-            raise ValueError("it is not a socket")
-    except FileNotFoundError:
-        return OvsMasks()
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        raise ValueError("it is not a socket")
     owner_of(path.parent, FIELD)
     try:
         config = _config(_ask(path, time.monotonic() + ANSWER_SECONDS))

@@ -80,6 +80,29 @@ def test_a_real_database_that_hangs_or_ends_is_asked_rarely(server, monkeypatch)
     assert database.masks() == OvsMasks(cpus("2-3"))
 
 
+def test_the_masks_of_a_database_that_has_ended_count_until_it_is_back(tmp_path):
+    """Open vSwitch restarts: its database removes the socket, and its threads come back on the same CPUs."""
+    if why := private.missing():
+        pytest.skip(why)
+    seconds = [1000.0]
+    database = Ovsdb(tmp_path / "ovs/db.sock", lambda: seconds[0])
+    with private.private_ovsdb(tmp_path / "ovs") as running:
+        running.set(pmd_cpu_mask="c", dpdk_lcore_mask="1")
+        assert database.masks() == OvsMasks(cpus("2-3"), cpus("0"))
+    assert not running.socket.exists()
+    for _ in range(2):
+        seconds[0] += RETRY_SECONDS
+        found = database.masks()
+        assert found == OvsMasks(cpus("2-3"), cpus("0"), f"{running.socket}: the database has ended")
+    (tmp_path / "ovs/conf.db").unlink()
+    with private.private_ovsdb(tmp_path / "ovs") as running:
+        running.clear()
+        seconds[0] += RETRY_SECONDS
+        assert database.masks() == OvsMasks(), "the new database has no masks"
+    seconds[0] += FRESH_SECONDS
+    assert database.masks() == OvsMasks()
+
+
 def row(other_config: object) -> bytes:
     return json.dumps({"id": "pinner", "result": [{"rows": [{"other_config": other_config}]}], "error": None}).encode()
 
