@@ -8,8 +8,9 @@ from pinner.model.ovs import OvsDpdk, OvsMasks
 from pinner.model.process import Process
 
 _DAEMON = "ovs-vswitchd"
-_POLLING = re.compile(r"pmd(?:-c[0-9]+/id:[0-9]*|-?[0-9]+)", re.ASCII)
-"""The names of its polling threads: pmd-c03/id:9 since Open vSwitch 2.12, pmd9 before. The kernel cuts them at 15."""
+_POLLING = re.compile(r"pmd(?:-c[0-9]+/id:[0-9]*|-?[0-9]+)|>[^/]*/id:[0-9]+", re.ASCII)
+"""The names of its polling threads: pmd-c03/id:9 since Open vSwitch 2.12, pmd9 before. The kernel cuts them at 15.
+Since 3.2, Open vSwitch cuts the begin itself and writes > instead: >d-c127/id:1000."""
 
 
 def dpdk(processes: Iterable[Process], masks: OvsMasks) -> OvsDpdk | None:

@@ -214,7 +214,9 @@ def thread(name: str, mask: str) -> Thread:
     [
         (process(thread("pmd-c03/id:9", "3"), thread("pmd-c127/id:100", "127")), "3,127"),
         (process(thread("pmd8", "4"), thread("pmd-9", "5")), "4-5"),
+        (process(thread(">d-c127/id:1000", "127"), thread(">-c127/id:10000", "126")), "126-127"),
         (process(thread("handler1", "3"), thread("pmd-monitor", "4")), ""),
+        (process(thread(">revalidator100", "3"), thread(">d-c127/id:", "4")), ""),
         (process(thread("pmd-c03/id:9", "2-3")), ""),
         (process(thread("pmd-c03/id:9", "3"), name="other"), ""),
         (process(thread("pmd-c03/id:9", "3"), reserves=""), ""),
