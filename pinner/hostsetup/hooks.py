@@ -207,7 +207,8 @@ def _python(paths: HookPaths) -> Path:
 def _others_python(python: Path) -> str:
     """Who except root can replace the Python that the hook runs; empty: nobody."""
     try:
-        owner = owner_of(python.parent, "python")
+        # The file, too: in a virtual environment it is a symlink to the Python that made it.
+        owner = owner_of(python, "python")
     except Invalid as error:
         return str(error)
     return f"user id {owner} can write it" if owner else ""

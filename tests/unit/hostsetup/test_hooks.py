@@ -268,6 +268,24 @@ def test_a_python_that_another_user_can_write_is_warned_of(paths, tmp_path):
     assert any("others can write" in line for line in install(replace(paths, python=folder / "python")))
 
 
+def test_a_python_that_leads_to_another_users_is_warned_of(paths, tmp_path):
+    """A virtual environment of root that was made with another user's Python."""
+    (theirs := tmp_path / "home").mkdir()
+    os.chown(theirs, 65534, 65534)
+    (theirs / "python3").touch()
+    (own := tmp_path / "own").mkdir()
+    (own / "python").symlink_to(theirs / "python3")
+    said = install(replace(paths, python=own / "python"))
+    assert any(f"runs {own}/python as root: user id 65534 can write it" in line for line in said)
+
+
+def test_a_python_that_its_group_can_write_is_warned_of(paths, tmp_path):
+    python = tmp_path / "python"
+    python.touch()
+    python.chmod(0o775)
+    assert any(f"others can write {python}" in line for line in install(replace(paths, python=python)))
+
+
 @pytest.mark.parametrize("most", [20, 1000], ids=["the settings", "the scripts"])
 def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(paths, most):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
