@@ -22,6 +22,8 @@ _MARKS = (
     made_folders.MARK,
 )
 """The begin of the second line of each file of pinner, the third one in copies that were made by hand."""
+_DRAFT = re.compile(r"\.pinner-(draft-)?[a-z0-9_]{8}")
+"""The name of a draft, with the end that tempfile gives it. An editor's .pinner-strip-pins.swp is none."""
 _START = 4096
 """Bytes of a file that contain the mark."""
 _SETTINGS = """\
@@ -267,7 +269,7 @@ def _remove_drafts(paths: HookPaths) -> Iterator[Step]:
     """The removal of the drafts that killed processes have left; earlier versions had them in qemu.d, too."""
     for folder in (paths.hooks, paths.beside.parent, paths.settings.parent):
         for draft in sorted(folder.glob(".pinner-*")):
-            if draft.is_file() and not draft.is_symlink():
+            if _DRAFT.fullmatch(draft.name) and draft.is_file() and not draft.is_symlink():
                 yield Step(
                     f"remove {draft}, which an installation that was killed has left", lambda: False, draft.unlink
                 )

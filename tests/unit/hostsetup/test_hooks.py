@@ -431,12 +431,15 @@ def killed_at(moment, call, paths):
 def test_drafts_of_an_earlier_version_are_removed_and_files_of_others_stay(tmp_path):
     paths = image(tmp_path, NEW)
     install(paths)
-    draft, link, folder = (paths.beside.with_name(name) for name in (".pinner-abc", ".pinner-link", ".pinner-folder"))
-    draft.write_text(packaged("libvirt-qemu-hook"))
+    draft, link, folder = (paths.beside.with_name(f".pinner-{name}") for name in ("abcdefg8", "symlink_", "a_folder"))
+    edited = [paths.filter.with_name(".pinner-strip-pins.swp"), paths.settings.with_name(".pinner-agent.conf.swp")]
+    for file in (draft, *edited):
+        file.write_text(packaged("libvirt-qemu-hook"))
     link.symlink_to("/etc/hosts")
     folder.mkdir()
     assert f"done: remove {draft}, which an installation that was killed has left" in remove(paths)
     assert (draft.exists(), link.is_symlink(), folder.is_dir()) == (False, True, True)
+    assert all(file.exists() for file in edited), "what an editor has not saved yet"
 
 
 @pytest.mark.parametrize("name", ["beside", "filter", "settings"])
