@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +42,12 @@ _DAEMONS = ("usr/sbin/libvirtd", "usr/sbin/virtqemud")
 """The libvirt of the host itself. Its library alone tells nothing: pinner needs it, too."""
 
 
+def _own_python() -> Path:
+    """The Python in which pinner is installed. A system's, such as Debian's, may have only the name python3."""
+    usual = Path(sys.prefix, "bin/python")
+    return usual if usual.exists() else Path(sys.executable)
+
+
 @dataclass(frozen=True)
 class HookPaths:
     """The paths of the hook script on the host whose file system begins at ``root``."""
@@ -49,7 +55,7 @@ class HookPaths:
     root: Path = Path("/")
     folder: Path | None = None
     """libvirt's folder of hook scripts, if it is not the usual one below ``root``."""
-    python: Path = Path(sys.prefix, "bin/python")
+    python: Path = field(default_factory=_own_python)
     """The Python in which pinner is installed."""
 
     @property

@@ -116,6 +116,19 @@ def test_settings_of_an_older_installation_name_the_new_python(paths):
     assert files(paths) == {}
 
 
+@pytest.mark.parametrize(("names", "expected"), [(["python3"], "python3"), (["python", "python3"], "python")])
+def test_the_settings_name_a_python_that_exists(paths, tmp_path, monkeypatch, names, expected):
+    """Debian's own Python is python3 alone. With another name, no start would be reported."""
+    system = tmp_path / "system"
+    (system / "bin").mkdir(parents=True)
+    for name in names:
+        (system / "bin" / name).touch()
+    monkeypatch.setattr(hooks.sys, "prefix", str(system))
+    monkeypatch.setattr(hooks.sys, "executable", str(system / "bin/python3"))
+    install(HookPaths(paths.root))
+    assert f"python = {system}/bin/{expected}\n" in paths.settings.read_text()
+
+
 def test_a_copy_that_was_made_by_hand_is_replaced(tmp_path):
     """Both would report each start. Until now the documents said to copy the script."""
     paths = image(tmp_path, NEW)
