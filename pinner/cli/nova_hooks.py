@@ -80,7 +80,7 @@ def _remove(context: Context, arguments: Namespace) -> int:
 
 
 def _do(context: Context, arguments: Namespace, change: Callable[..., None], question: str) -> int:
-    from pinner.hostsetup.hooks import HookPaths
+    from pinner.hostsetup.hook_paths import HookPaths
 
     folder = arguments.hooks.absolute() if arguments.hooks else None
     paths = HookPaths(arguments.root.absolute(), folder)

@@ -2,115 +2,31 @@
 
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from pinner.hostsetup import made_folders, steps
+from pinner.hostsetup.hook_paths import (
+    DAEMONS,
+    FIRST_WITH_FOLDER,
+    HOSTS_HOOKS,
+    SETTINGS,
+    SNAPS_HOOKS,
+    HookPaths,
+    is_free,
+    is_pinners,
+)
 from pinner.hostsetup.layout import packaged
 from pinner.hostsetup.steps import Step
 from pinner.model.errors import Invalid
 from pinner.owners import owner_of, require_own
 
 _SCRIPT, _FILTER = "libvirt-qemu-hook", "libvirt-strip-pins"
-_MARKS = (
-    "# pinner's hook script for libvirt",
-    "# pinner's filter for libvirt",
-    "# libvirt hook script for pinner",
-    made_folders.MARK,
-)
-"""The begin of the second line of each file of pinner, the third one in copies that were made by hand."""
 _DRAFT = re.compile(r"\.pinner-(draft-)?[a-z0-9_]{8}")
 """The name of a draft, with the end that tempfile gives it. An editor's .pinner-strip-pins.swp is none."""
-_START = 4096
-"""Bytes of a file that contain the mark."""
-_SETTINGS = """\
-# Settings of pinner's hook script for libvirt, written by pinner nova install-hooks.
-python = {python}
-"""
-_OWN_SETTINGS = re.compile(re.escape(_SETTINGS).replace(re.escape("{python}"), ".*"))
+_OWN_SETTINGS = re.compile(re.escape(SETTINGS).replace(re.escape("{python}"), ".*"))
 """Settings that nobody has changed since, of whichever installation."""
-_SONAME = re.compile(r"libvirt\.so\.0\.(\d+)\.\d+")
-_FIRST_WITH_FOLDER = 6005
-"""libvirt 6.5.0 was the first version that runs the scripts in qemu.d, too. Its library's name has 6005 in it."""
-
-_HOSTS_HOOKS = "etc/libvirt/hooks"
-_SNAP, _SNAPS_HOOKS = "snap/openstack-hypervisor/current", "var/snap/openstack-hypervisor/common/etc/libvirt/hooks"
-_DAEMONS = ("usr/sbin/libvirtd", "usr/sbin/virtqemud")
-"""The libvirt of the host itself. Its library alone tells nothing: pinner needs it, too."""
-
-
-def _own_python() -> Path:
-    """The Python in which pinner is installed. A system's, such as Debian's, may have only the name python3."""
-    usual = Path(sys.prefix, "bin/python")
-    return usual if usual.exists() else Path(sys.executable)
-
-
-@dataclass(frozen=True)
-class HookPaths:
-    """The paths of the hook script on the host whose file system begins at ``root``."""
-
-    root: Path = Path("/")
-    folder: Path | None = None
-    """libvirt's folder of hook scripts, if it is not the usual one below ``root``."""
-    python: Path = field(default_factory=_own_python)
-    """The Python in which pinner is installed."""
-
-    @property
-    def hooks(self) -> Path:
-        """libvirt's folder of hook scripts."""
-        return self.folder or self.root / (_SNAPS_HOOKS if self.has_snap else _HOSTS_HOOKS)
-
-    @property
-    def has_snap(self) -> bool:
-        """Whether the snap openstack-hypervisor has a libvirt of its own on this host."""
-        return (self.root / _SNAPS_HOOKS).parent.is_dir()
-
-    @property
-    def is_snaps(self) -> bool:
-        """Whether the folder of hook scripts is that of the snap's libvirt."""
-        return self.hooks == self.root / _SNAPS_HOOKS
-
-    @property
-    def alone(self) -> Path:
-        """The only script for QEMU that a libvirt before 6.5.0 runs."""
-        return self.hooks / "qemu"
-
-    @property
-    def beside(self) -> Path:
-        """The script of pinner beside those of others."""
-        return self.hooks / "qemu.d/pinner"
-
-    @property
-    def filter(self) -> Path:
-        """The filter that the script runs. It is not in qemu.d, where libvirt would run it as a script of its own."""
-        return self.hooks / "pinner-strip-pins"
-
-    @property
-    def made(self) -> Path:
-        """The list of the folders that ``install_hooks`` has made."""
-        return self.hooks / "pinner-folders"
-
-    @property
-    def settings(self) -> Path:
-        """The settings of the script."""
-        return self.root / "etc/pinner/hook.conf"
-
-    @property
-    def own_settings(self) -> str:
-        """The settings that name this installation."""
-        return _SETTINGS.format(python=self.python)
-
-    def script(self) -> Path:
-        """Where the script belongs: beside other scripts if libvirt supports that, else alone."""
-        with_folder = self.beside.parent.is_dir() or any(
-            int(found[1]) >= _FIRST_WITH_FOLDER
-            for library in (self.root / _SNAP if self.is_snaps else self.root).glob("usr/lib*/**/libvirt.so.0.*")
-            if (found := _SONAME.fullmatch(library.name))
-        )
-        return self.beside if with_folder else self.alone
 
 
 def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool) -> None:
@@ -121,7 +37,7 @@ def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool
     _check(paths)
     _require_roots_settings(paths)
     script = paths.script()
-    if not (script == paths.beside or _is_free(paths.alone)):
+    if not (script == paths.beside or is_free(paths.alone)):
         raise Invalid(
             "path",
             str(paths.alone),
@@ -129,13 +45,12 @@ def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool
             f"{paths.beside.parent} if libvirt is 6.5.0 or newer, or move the script away",
         )
     steps.execute(_install(paths, script), say, dry_run=dry_run)
+    if script == paths.beside and 0 < paths.newest < FIRST_WITH_FOLDER:
+        say(f"warning: libvirt runs {script} only since 6.5.0, and the library that was found is older")
     python = _python(paths)
     if others := _others_python(python):
         say(f"warning: libvirt's hook runs {python} as root: {others}; install pinner where only root can write")
-    restart = (
-        "snap restart openstack-hypervisor.libvirtd" if paths.is_snaps else "systemctl restart libvirtd (or virtqemud)"
-    )
-    say(f"libvirt looks for hook scripts when it starts: {restart}; guests run on")
+    say(f"libvirt looks for hook scripts when it starts: {_restart(paths)}; guests run on")
 
 
 def remove_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool) -> None:
@@ -143,6 +58,9 @@ def remove_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool)
     other files. Raises Invalid."""
     _check(paths)
     made, files = made_folders.listed(paths.root, paths.made, _all_files(paths)), set(_present(paths))
+    if paths.alone in files:
+        # libvirt remembers that the script exists, and took its absence for a failure before 6.5.0.
+        say(f"libvirt before 6.5.0 starts no guest after the removal, until this is done: {_restart(paths)}")
     steps.execute(_remove(paths), say, dry_run=dry_run)
     steps.execute(made_folders.removal(made, files), say, dry_run=dry_run)
     if dry_run:
@@ -154,14 +72,21 @@ def remove_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool)
             say(f"kept: {folder}, which has other files")
 
 
+def _restart(paths: HookPaths) -> str:
+    """The command that lets libvirt look for hook scripts."""
+    return (
+        "snap restart openstack-hypervisor.libvirtd" if paths.is_snaps else "systemctl restart libvirtd (or virtqemud)"
+    )
+
+
 def _check(paths: HookPaths) -> None:
     """Raise Invalid where this process is not root, a path leads elsewhere, or something is in the way."""
     if os.geteuid() != 0:
         raise Invalid("user", str(os.geteuid()), "root: call it with sudo")
     if not paths.root.is_dir():
         raise Invalid("--root", str(paths.root), "a folder that exists: the root of a file system")
-    if paths.folder is None and paths.has_snap and any((paths.root / daemon).exists() for daemon in _DAEMONS):
-        both = f"{paths.root / _HOSTS_HOOKS} or {paths.root / _SNAPS_HOOKS}"
+    if paths.folder is None and paths.has_snap and any((paths.root / daemon).exists() for daemon in DAEMONS):
+        both = f"{paths.root / HOSTS_HOOKS} or {paths.root / SNAPS_HOOKS}"
         raise Invalid("--hooks", "", f"{both}: the host and the snap openstack-hypervisor have a libvirt each")
     if paths.hooks.exists() and not paths.hooks.is_dir():
         raise Invalid("--hooks", str(paths.hooks), "libvirt's folder of hook scripts; this is no folder")
@@ -180,7 +105,7 @@ def _check_kinds(paths: HookPaths) -> None:
         if os.path.lexists(folder) and not folder.is_dir():
             raise Invalid("path", str(folder), "free, or a folder; a file of this name is in the way: move it away")
     for path in (paths.beside, paths.filter, paths.made):
-        if not _is_free(path):
+        if not is_free(path):
             raise Invalid("path", str(path), "free, or a file of pinner; this file is not pinner's: move it away")
     if os.path.lexists(paths.settings) and (paths.settings.is_symlink() or not paths.settings.is_file()):
         raise Invalid("path", str(paths.settings), "free, or a regular file; another kind is in the way: move it away")
@@ -194,7 +119,7 @@ def _all_files(paths: HookPaths) -> tuple[Path, ...]:
 def _present(paths: HookPaths) -> Iterator[Path]:
     """The files that ``remove_hooks`` removes."""
     for path in _all_files(paths):
-        if _is_unchanged(path) if path == paths.settings else _is_pinners(path):
+        if _is_unchanged(path) if path == paths.settings else is_pinners(path):
             yield path
 
 
@@ -222,19 +147,6 @@ def _others_python(python: Path) -> str:
     return f"user id {owner} can write it" if owner else ""
 
 
-def _is_free(path: Path) -> bool:
-    """Whether pinner may write the path: there is nothing, or a file of pinner."""
-    return not os.path.lexists(path) or _is_pinners(path)
-
-
-def _is_pinners(path: Path) -> bool:
-    if path.is_symlink() or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        _, _, rest = file.read(_START).partition(b"\n")
-    return rest.startswith(tuple(mark.encode() for mark in _MARKS))
-
-
 def _install(paths: HookPaths, script: Path) -> Iterator[Step]:
     settings = paths.settings
     missing = made_folders.missing(settings, paths.filter, script)
@@ -256,7 +168,7 @@ def _install(paths: HookPaths, script: Path) -> Iterator[Step]:
         yield Step(f"write {path}{_changed(path, text)}", partial(_has, path, text, mode), write)
     yield from _remove_drafts(paths)
     other = paths.alone if script == paths.beside else paths.beside
-    if _is_pinners(other):
+    if is_pinners(other):
         yield Step(f"remove {other}, which is pinner's, too", lambda: False, other.unlink)
 
 
@@ -264,7 +176,7 @@ def _remove(paths: HookPaths) -> Iterator[Step]:
     yield from _remove_drafts(paths)
     script, strip = packaged(_SCRIPT), packaged(_FILTER)
     for path, text in ((paths.beside, script), (paths.alone, script), (paths.filter, strip), (paths.made, "")):
-        if path not in (paths.alone, paths.made) or _is_pinners(path):
+        if path not in (paths.alone, paths.made) or is_pinners(path):
             what = f"remove {path}{_changed(path, text) if text else ''}"
             yield Step(what, lambda path=path: not path.exists(), path.unlink)  # type: ignore[misc]
     if _is_unchanged(paths.settings):

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from pinner.cli import main
-from pinner.hostsetup import hooks
-from pinner.hostsetup.hooks import HookPaths, install_hooks, remove_hooks
+from pinner.hostsetup import hook_paths, hooks
+from pinner.hostsetup.hook_paths import HookPaths
+from pinner.hostsetup.hooks import install_hooks, remove_hooks
 from pinner.hostsetup.layout import packaged
 from pinner.model.errors import Invalid
 
@@ -70,7 +71,8 @@ def test_script_filter_and_settings_are_installed_and_removed(paths):
     assert "python = /opt/pinner/bin/python" in paths.own_settings
     assert f"done: write {paths.root / script}" in said
     assert "systemctl restart libvirtd" in said[-1]
-    assert all(line.startswith(("done: remove", "nothing to do: remove")) for line in remove(paths))
+    steps = [line for line in remove(paths) if not line.startswith("libvirt ")]
+    assert all(line.startswith(("done: remove", "nothing to do: remove")) for line in steps)
     assert files(paths) == {}
 
 
@@ -123,8 +125,8 @@ def test_the_settings_name_a_python_that_exists(paths, tmp_path, monkeypatch, na
     (system / "bin").mkdir(parents=True)
     for name in names:
         (system / "bin" / name).touch()
-    monkeypatch.setattr(hooks.sys, "prefix", str(system))
-    monkeypatch.setattr(hooks.sys, "executable", str(system / "bin/python3"))
+    monkeypatch.setattr(hook_paths.sys, "prefix", str(system))
+    monkeypatch.setattr(hook_paths.sys, "executable", str(system / "bin/python3"))
     install(HookPaths(paths.root))
     assert f"python = {system}/bin/{expected}\n" in paths.settings.read_text()
 
@@ -169,6 +171,29 @@ def test_anothers_only_script_is_not_overwritten(tmp_path, library):
     paths.beside.parent.mkdir()
     install(paths)
     assert paths.beside.exists()
+
+
+def test_an_old_libvirt_gets_the_only_script_although_there_is_a_folder(tmp_path):
+    """Scripts of others have such a folder for themselves. libvirt itself runs nothing there before 6.5.0."""
+    paths = image(tmp_path, OLD)
+    paths.beside.parent.mkdir(parents=True)
+    assert not any(line.startswith("warning") for line in install(paths))
+    assert (paths.alone.exists(), paths.beside.exists()) == (True, False)
+    remove(paths)
+    paths.alone.write_text(OTHERS)
+    warning = f"warning: libvirt runs {paths.beside} only since 6.5.0, and the library that was found is older"
+    assert warning in install(paths)
+
+
+def test_the_removal_says_when_an_old_libvirt_starts_guests_again(paths):
+    """It would run the script that is gone, and take that for a failure."""
+    install(paths)
+    was_alone = paths.alone.exists()
+    for said in (remove(paths, dry_run=True), remove(paths)):
+        assert (
+            any("6.5.0 starts no guest" in line and "systemctl restart libvirtd" in line for line in said) == was_alone
+        )
+    assert not any("starts no guest" in line for line in remove(paths))
 
 
 @pytest.mark.parametrize("name", ["beside", "filter"])
