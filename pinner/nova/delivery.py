@@ -37,6 +37,8 @@ MAX_HOSTS = 10_000
 SILENT_SECONDS = 60.0
 """How long a host that did not answer is told nothing more about guests that are gone."""
 _BEAT_SECONDS = 10.0
+_IN_DOUBT = (WORKERS, WORKERS_IN_DOUBT, WORKERS_IN_DOUBT // 2)
+"""The threads that may send to hosts that answer, that are new, and whose latest event failed."""
 MAX_ATTEMPTS = 15
 """Nine minutes in all, or more where attempts wait for an answer. A host that was restarted runs again by then, and its
 pinner checks the host by itself."""
@@ -62,6 +64,11 @@ class DeliveryQueue:
         self._numbers = count()
         self._queues: defaultdict[str, list[_QueuedEvent]] = defaultdict(list)
         """The waiting events of each host, as heaps."""
+        self._waiting = 0
+        """The number of waiting events."""
+        self._firsts: dict[int, list[tuple[float, int, str]]] = {workers: [] for workers in _IN_DOUBT}
+        """When the first event of each host is due, its number and the host, as heaps by the threads that the host may
+        use. An entry stays until it is the first one, although its event has been taken or the host has changed."""
         self._sending: Counter[str] = Counter()
         """The number of threads that send an event of each host."""
         self._changed = threading.Condition()
@@ -88,7 +95,7 @@ class DeliveryQueue:
     def add(self, event: NovaEvent) -> None:
         """Queue an event. A full queue sends it to the quarantine."""
         with self._changed:
-            full = sum(map(len, self._queues.values())) >= MAX_QUEUED
+            full = self._waiting >= MAX_QUEUED
             if not full:
                 self._put(_QueuedEvent(time.monotonic(), next(self._numbers), event))
         if full:
@@ -118,26 +125,54 @@ class DeliveryQueue:
                 self._end(queued.event.host)
 
     def _put(self, queued: _QueuedEvent) -> None:
-        heapq.heappush(self._queues[queued.event.host], queued)
+        host = queued.event.host
+        heapq.heappush(self._queues[host], queued)
+        self._waiting += 1
+        if self._queues[host][0] is queued:
+            self._offer(host)
         self._changed.notify()
 
     def _take_all(self) -> list[_QueuedEvent]:
         taken = [each for queue in self._queues.values() for each in queue]
         self._queues.clear()
+        self._waiting = 0
         return taken
 
     def _first(self) -> _QueuedEvent | None:
-        """The event that is due first, of the hosts that have a thread left."""
+        """The event that is due first, of the hosts that have a thread left. Its cost does not grow with the hosts."""
         in_doubt = sum(number for host, number in self._sending.items() if host not in self._answering)
-        firsts = (queue[0] for host, queue in self._queues.items() if self._may_send(host, in_doubt))
-        return min(firsts, default=None)
+        firsts = [self._valid(workers) for workers in _IN_DOUBT if workers == WORKERS or in_doubt < workers]
+        return min(filter(None, firsts), default=None)
 
-    def _may_send(self, host: str, in_doubt: int) -> bool:
-        """Whether the host has a thread left. ``in_doubt`` threads send to hosts that are not known to answer."""
-        sending = self._sending.get(host, 0)
+    def _valid(self, workers: int) -> _QueuedEvent | None:
+        """The first event of the hosts that may use so many threads; entries that hold no more are removed."""
+        heap = self._firsts[workers]
+        while heap:
+            due, number, host = heap[0]
+            first = self._queues[host][0] if host in self._queues else None
+            is_first = first is not None and (first.due, first.number) == (due, number)
+            if is_first and self._has_thread(host) and self._workers(host) == workers:
+                return first
+            heapq.heappop(heap)
+            if is_first:
+                self._offer(host)
+        return None
+
+    def _offer(self, host: str) -> None:
+        """Enter the first event of a host among those to choose from, if the host has a thread left."""
+        if host in self._queues and self._has_thread(host):
+            first = self._queues[host][0]
+            heapq.heappush(self._firsts[self._workers(host)], (first.due, first.number, host))
+
+    def _workers(self, host: str) -> int:
+        """The threads that may send to hosts in the state of this one."""
         if host in self._answering:
-            return sending < WORKERS_PER_HOST
-        return not sending and in_doubt < WORKERS_IN_DOUBT // (2 if host in self._failing else 1)
+            return WORKERS
+        return WORKERS_IN_DOUBT // (2 if host in self._failing else 1)
+
+    def _has_thread(self, host: str) -> bool:
+        """Whether the host itself may use one more thread."""
+        return self._sending.get(host, 0) < (WORKERS_PER_HOST if host in self._answering else 1)
 
     def _take(self, first: _QueuedEvent) -> None:
         """Take the first event of a host out of its queue, for one thread of the host."""
@@ -145,7 +180,9 @@ class DeliveryQueue:
         heapq.heappop(self._queues[host])
         if not self._queues[host]:
             del self._queues[host]
+        self._waiting -= 1
         self._sending[host] += 1
+        self._offer(host)
 
     def _end(self, host: str) -> None:
         """Note that a thread has sent an event of the host."""
@@ -153,6 +190,7 @@ class DeliveryQueue:
             self._sending[host] -= 1
             if not self._sending[host]:
                 del self._sending[host]
+            self._offer(host)
             self._changed.notify()
 
     def _next(self, heartbeat: Heartbeat) -> _QueuedEvent | None:
@@ -226,9 +264,11 @@ class DeliveryQueue:
         left: list[_QueuedEvent] = []
         for each in self._queues.pop(host, []):
             (taken if each.due <= now and each.event.guest_event.kind != "gone" else left).append(each)
+        self._waiting -= len(taken)
         if left:
             heapq.heapify(left)
             self._queues[host] = left
+            self._offer(host)
         return taken
 
     def _note(self, host: str, *, answered: bool) -> None:
@@ -236,6 +276,7 @@ class DeliveryQueue:
         with self._changed:
             if answered:
                 self._answering[host] = time.monotonic()
+                self._offer(host)
                 # The host has more threads now: its other events need not wait for the end of this one.
                 self._changed.notify_all()
             else:

@@ -256,6 +256,21 @@ def test_hosts_that_do_not_answer_delay_no_other_host(server, silent, events):
     assert {reason for _, reason in quarantined} == {"the listener ended before it was delivered"}
 
 
+def test_events_of_thousands_of_hosts_cost_little_each(server, monkeypatch):
+    """Any program with access to the broker can send them. The search for the next event cost more with each host."""
+    monkeypatch.setattr(delivery, "FIRST_RETRY", 60.0)
+    monkeypatch.setattr(delivery, "LAST_RETRY", 60.0)
+    server.failures = {f"h{number}": [HostUnreachable("h", "no such host")] for number in range(4000)}
+    with running_queue(server) as (queue, _):
+        began = time.process_time()
+        for number in range(4000):
+            queue.add(nova_event(number, host=f"h{number}"))
+        until(lambda: len(server.sent) == 4000, 120)
+        queue.add(nova_event(host="another"))
+        until(lambda: server.sent[-1].host == "another")
+        assert time.process_time() - began < 4
+
+
 def test_events_of_a_host_that_does_not_answer_are_quarantined_together(server, monkeypatch):
     """A thread waits for a silent server only once for all events, so none of them waits for hours."""
     monkeypatch.setattr(delivery, "MAX_ATTEMPTS", 4)
