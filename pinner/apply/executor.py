@@ -12,7 +12,7 @@ from datetime import datetime
 from pinner.apply import staleness
 from pinner.apply.failures import words
 from pinner.apply.first_masks import whole_undo
-from pinner.apply.handed_down import corrected_later_runs
+from pinner.apply.handed_down import corrected_later_runs, without_ended_masks
 from pinner.apply.notes import Notes
 from pinner.apply.ports import Admission, Admit, Host, Journal, Progress
 from pinner.apply.steps.memory import memory_changes
@@ -87,6 +87,8 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
                 raise RunConflict(undone.id, undone.state, NOTHING_CHANGED)
             entries = undoable(undone, made)
             earlier = undone.is_of_earlier_boot(run.boot)
+            if earlier and undone.persist:
+                entries = without_ended_masks(undone, entries, host, journal)
             corrected = corrected_later_runs(undone, entries, host, journal, earlier_boot=earlier)
         # From here on, a recovery finishes a rollback that is interrupted.
         notes = Notes(run, len(entries), journal, now, progress, corrected=corrected)

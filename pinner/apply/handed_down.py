@@ -3,7 +3,8 @@
 A later run may have placed a target of the run again, or a process that had inherited a mask of the run; or it made a
 partition, and found the masks of all threads; or it pinned other parts of a guest, and found the names of the run's
 pins in the guest's metadata. The undo of that later run restores what it found. So a rollback of the first run alone
-also corrects what the journal has of the later ones: nothing of the first run comes back after it.
+also corrects what the journal has of the later ones: nothing of the first run comes back after it. A restart of the
+host ends the masks of a first run that has written no definition, so they do not come back after it either.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from pinner.apply.steps.heirs import given_masks, usual
 from pinner.apply.steps.metadata import as_started
 from pinner.model.change import AffinityChange, MemoryChange, MetadataChange, StateChange, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import Entry, InForce, Run
+from pinner.model.journal import Damaged, Entry, InForce, Run
 from pinner.model.lineage import Lineage, may_inherit_of_guest
 from pinner.model.pins_metadata import restored
 
@@ -44,6 +45,53 @@ def corrected_later_runs(
         return ()
     later = (each.entry for each in journal.in_force(undone.host, after=undone.id) if isinstance(each, InForce))
     return tuple(_Correction(givers, names, persist=undone.persist).corrected(later))
+
+
+def without_ended_masks(undone: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> list[Entry]:
+    """The entries of the run ``undone`` with the prior masks that its targets would have had without the masks which
+    ended with the host's restart. ``undone`` is a run of an earlier boot that wrote definitions.
+
+    A guest that was started from its definition since has only the masks of runs that wrote definitions, too.
+    """
+    guests = {entry.change.target.owner for entry in entries}
+    older = []
+    for each in _made_before(undone, journal):
+        change = each.entry.change
+        if isinstance(change, AffinityChange) and change.before and change.target.owner in guests:
+            older.append((_Giver.of(each.entry, change, host), each.persist))
+    return [_without_ended(entry, older[::-1]) for entry in entries]
+
+
+def _made_before(run: Run, journal: Journal) -> Iterator[InForce]:
+    """The changes in force of runs that began before the run."""
+    for each in journal.in_force(run.host):
+        if isinstance(each, Damaged):
+            continue
+        if each.entry.run == run.id:
+            return
+        yield each
+
+
+def _without_ended(entry: Entry, older: Sequence[tuple["_Giver", bool]]) -> Entry:
+    """The entry without the masks that the ``older`` targets, newest first, have only given to running threads. Each
+    comes with whether the definition has its mask, too."""
+    change = entry.change
+    if not isinstance(change, AffinityChange):
+        return entry
+    before = tuple(_defined(thread, change.target, entry.lineage, older) for thread in change.before)
+    return replace(entry, change=replace(change, before=before))
+
+
+def _defined(
+    thread: ThreadMask, target: Target, seen: Lineage | None, older: Iterable[tuple["_Giver", bool]]
+) -> ThreadMask:
+    """The thread with the mask that its target has in the definition."""
+    for giver, persist in older:
+        if thread.cpus in giver.masks and (giver.target.key == target.key or giver.handed_down(thread, target, seen)):
+            if persist:
+                return thread
+            thread = replace(thread, cpus=giver.usual)
+    return thread
 
 
 @dataclass(frozen=True, slots=True)

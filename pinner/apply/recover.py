@@ -12,7 +12,7 @@ from typing import Literal
 
 from pinner.apply import steps
 from pinner.apply.first_masks import damaged_in_force, whole_undo
-from pinner.apply.handed_down import corrected_later_runs
+from pinner.apply.handed_down import corrected_later_runs, without_ended_masks
 from pinner.apply.notes import Notes
 from pinner.apply.ports import Host, Journal
 from pinner.apply.side_by_side import parts_of
@@ -83,6 +83,8 @@ def _resolve(
     # A half-made change of a state is undone first: it may have widened the masks that the later changes set.
     first = [each.seq for each in entries if each.seq in under_way and steps.resets_masks(each.change)]
     due = sorted(undoable(undone, entries), key=lambda entry: entry.seq not in first)
+    if earlier and undone.persist:
+        due = without_ended_masks(undone, due, host, journal)
     if undone is run:
         return undoing(due).undo(under_way=under_way, damaged=damaged)
     corrected = corrected_later_runs(undone, _rolled_back(entries), host, journal, earlier_boot=earlier)

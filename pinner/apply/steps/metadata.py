@@ -138,14 +138,18 @@ def as_started(change: MetadataChange) -> MetadataChange:
 
 
 def keeps_pins(guest: str, host: Host) -> bool:
-    """Whether pinner's metadata of the guest (by UUID) still names pins, in the running guest or in its saved image."""
+    """Whether pinner's metadata of the guest (by UUID) still names pins, in the running guest, its definition or its
+    saved image.
+
+    A run without ``persist`` counts for the definition, too: a later run with ``persist`` may have found its masks.
+    """
     try:
         found = host.named_pins(guest)
     except Gone:
         return False
     except PinnerError:
         return True  # not known
-    return bool(found.live or found.saved)
+    return bool(found.live or found.definition or found.saved)
 
 
 def is_named(change: AffinityChange, host: Host) -> bool:

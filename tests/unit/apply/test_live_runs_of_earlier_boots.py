@@ -1,0 +1,112 @@
+"""A run without --persist ended with the host's restart; a later run with --persist had found its masks."""
+
+from dataclasses import replace
+
+import pytest
+from support.in_memory_host import InMemoryHost, emulator, vcpu
+from support.values import NOON, cpus, make_run
+
+from pinner.apply import executor, recover
+from pinner.apply.steps.metadata import keeps_pins
+
+pytestmark = pytest.mark.fault(55, 59)
+
+GUEST = "uuid-g1"
+
+
+@pytest.fixture
+def host():
+    host = InMemoryHost()
+    host.has_metadata = True
+    host.add(emulator(), "0-7")
+    host.add(vcpu(0), "0-7")
+    host.definitions[GUEST] = "<cputune/>"
+    return host
+
+
+def apply(host, journal, name, target, after, *, persist=False):
+    host.clock += 10
+    run = make_run(name, boot=host.boot, persist=persist)
+    executor.apply(host.plan(host.change(target, after)), run, host, journal, lambda: NOON, lambda *_: None)
+
+
+def restart(host, journal, **masks):
+    """The host restarts, the agent starts, and then the guest from its definition, where it has these pins."""
+    threads, host.threads, host.names = host.threads, {}, {}
+    host.boot += "+"
+    host.clock = 50
+    journal.end_earlier_boots(host.boot, NOON, lambda guest: keeps_pins(guest, host))
+    host.threads = {
+        target: [replace(thread, started=40, cpus=cpus(masks.get(str(target).split()[-1], "0-7"))) for thread in each]
+        for target, each in threads.items()
+    }
+    host.names |= host.defined_names
+
+
+def roll_back(host, journal, undoes, *, interrupted=False):
+    run = make_run(f"back-{undoes}", kind="rollback", plan="", undoes=undoes, boot=host.boot)
+    if not interrupted:
+        return executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
+    journal.begin(run)
+    journal.leave(run)
+    return recover.recover(host, journal, "back", lambda: NOON, host.boot)
+
+
+def mask(host, target):
+    return str(host.threads[target][0].cpus)
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("undoes", ["r2", ""])
+def test_its_mask_comes_back_to_no_thread(host, journal, undoes, interrupted):
+    apply(host, journal, "r1", vcpu(0), "4")
+    apply(host, journal, "r2", vcpu(0), "5", persist=True)
+    restart(host, journal, **{"0": "5"})
+    assert roll_back(host, journal, undoes, interrupted=interrupted).state == "rolled_back"
+    assert (mask(host, vcpu(0)), host.definitions[GUEST]) == ("0-7", "<cputune/>")
+    assert (host.names, host.defined_names) == ({}, {})
+
+
+@pytest.mark.parametrize("undoes", ["r2", ""])
+def test_a_vcpu_that_was_plugged_in_on_its_mask_gets_the_usual_one(host, journal, undoes):
+    apply(host, journal, "r1", emulator(), "1")
+    host.add(vcpu(1), "1")
+    host.threads[vcpu(1)] = [replace(thread, started=host.clock + 1) for thread in host.threads[vcpu(1)]]
+    apply(host, journal, "r2", vcpu(1), "5", persist=True)
+    restart(host, journal, **{"1": "5"})
+    assert roll_back(host, journal, undoes).state == "rolled_back"
+    assert mask(host, vcpu(1)) == "0-7"
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_the_mask_that_the_definition_has_comes_back(host, journal, between):
+    """``between``: a live run gave another mask between the two persistent ones."""
+    apply(host, journal, "r1", vcpu(0), "4", persist=True)
+    if between:
+        apply(host, journal, "live", vcpu(0), "6")
+    apply(host, journal, "r2", vcpu(0), "5", persist=True)
+    restart(host, journal, **{"0": "5"})
+    assert roll_back(host, journal, "r2").state == "rolled_back"
+    assert (mask(host, vcpu(0)), host.definitions[GUEST]) == ("4", "<cputune/>[vcpu 0: 4]")
+    if between:
+        roll_back(host, journal, "live")  # which is gone
+    assert roll_back(host, journal, "r1").state == "rolled_back"
+    assert (mask(host, vcpu(0)), host.definitions[GUEST]) == ("0-7", "<cputune/>")
+    assert (host.names, host.defined_names) == ({}, {})
+
+
+def test_an_apply_that_died_with_the_host_leaves_no_mask_of_it(host, journal):
+    apply(host, journal, "r1", vcpu(0), "4")
+
+    def die(write):
+        if "metadata" not in write[0]:
+            host.definitions[GUEST] += "[vcpu 0: 5]"
+            raise KeyboardInterrupt
+
+    host.before_write = die
+    with pytest.raises(KeyboardInterrupt):
+        apply(host, journal, "r2", vcpu(0), "5", persist=True)
+    host.before_write = lambda write: None
+    restart(host, journal, **{"0": "5"})
+    assert recover.recover(host, journal, "back", lambda: NOON, host.boot).state == "undone"
+    assert (mask(host, vcpu(0)), host.definitions[GUEST]) == ("0-7", "<cputune/>")
