@@ -110,8 +110,8 @@ class _History:
         self.damaged: list[Damaged] = []
         """The changes whose records are damaged, without those that have ended with their threads."""
         self._pasts: dict[TargetKey, _Past] = {}
-        self._givers: dict[CpuSet, dict[TargetKey, _Past]] = {}
-        """The changes that gave a mask to threads."""
+        self._givers: dict[CpuSet, dict[TargetKey, tuple[_Past, Lineage | None]]] = {}
+        """The targets that got a mask, each with the lineage of the first change that gave them this mask."""
         for each in made:
             if isinstance(each, Damaged):
                 self.damaged += [] if each.has_ended(boot) else [each]
@@ -142,7 +142,7 @@ class _History:
                     else:
                         past.masks[noted.key] = noted
                 past.give(change.after)
-                self._givers.setdefault(change.after, {})[change.target.key] = past
+                self._givers.setdefault(change.after, {}).setdefault(change.target.key, (past, entry.lineage))
             case StateChange():
                 past.masks = {thread.key: thread for thread in entry.found} | past.masks
                 past.give(cpus_of(change.after))
@@ -224,8 +224,8 @@ class _History:
         """The other targets that had the thread's mask when the thread started: of the same guest, or processes.
         ``seen`` is the lineage of the change that found the thread."""
         target = past.first.change.target
-        for giver in self._givers.get(thread.cpus, {}).values():
-            other, since = giver.first.change.target, giver.first.lineage
+        for giver, since in self._givers.get(thread.cpus, {}).values():
+            other = giver.first.change.target
             if giver is past or (other.kind == "process") != (target.kind == "process"):
                 continue
             if target.kind != "process":

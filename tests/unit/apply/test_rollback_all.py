@@ -135,6 +135,24 @@ def test_a_vcpu_that_was_plugged_in_on_the_emulators_mask_gets_the_guests_usual_
 
 
 @pytest.mark.fault(50)
+@pytest.mark.parametrize("in_one_run", [False, True])
+def test_a_mask_that_a_vcpu_had_before_the_emulator_got_it_comes_back(host, journal, in_one_run):
+    """The vCPU was plugged in after the first run, and its operator pinned it to 2-3."""
+    apply(host, journal, "r1", host.change(emulator(), "1"))
+    host.add(vcpu(1), "2-3")
+    host.threads[vcpu(1)] = [replace(thread, started=20) for thread in host.threads[vcpu(1)]]
+    host.clock = 30
+    both = host.change(emulator(), "2-3"), host.change(vcpu(1), "5")
+    if in_one_run:
+        apply(host, journal, "r2", *both)
+    else:
+        apply(host, journal, "r2", both[0])
+        apply(host, journal, "r3", both[1])
+    assert rollback_all(host, journal).state == "rolled_back"
+    assert [str(thread.cpus) for thread in host.threads[vcpu(1)]] == ["2-3"]
+
+
+@pytest.mark.fault(50)
 def test_a_child_that_was_placed_itself_gets_what_its_parent_had(host, journal):
     apply(host, journal, "r1", host.change(daemon(300), "0"))
     child = host.fork(daemon(300), 900)
