@@ -14,7 +14,16 @@ from typing import assert_never
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps.heirs import given_masks, usual
 from pinner.apply.steps.metadata import as_started
-from pinner.model.change import AffinityChange, MemoryChange, MetadataChange, StateChange, Target, ThreadKey, ThreadMask
+from pinner.model.change import (
+    PINNED,
+    AffinityChange,
+    MemoryChange,
+    MetadataChange,
+    StateChange,
+    Target,
+    ThreadKey,
+    ThreadMask,
+)
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Damaged, Entry, InForce, Run
 from pinner.model.lineage import Lineage, may_inherit_of_guest
@@ -24,17 +33,19 @@ from pinner.model.pins_metadata import restored
 def corrected_later_runs(
     undone: Run, entries: Sequence[Entry], host: Host, journal: Journal, *, earlier_boot: bool
 ) -> tuple[Entry, ...]:
-    """The entries of later runs that found masks or names which these entries of the run ``undone`` had set or handed
-    down, with the masks and names that they would have found without the run.
+    """The entries of later runs that found masks, definitions or names which these entries of the run ``undone`` had
+    set or handed down, with those that they would have found without the run.
 
     A corrected entry does not show that it is one, so the journal gets these entries in one step with the end of the
-    rollback: a second correction could take a corrected mask for a mask of the run. ``earlier_boot``: no mask has
-    outlived the host's restart, but names have, in definitions and saved images.
+    rollback: a second correction could take a corrected mask for a mask of the run. ``earlier_boot``: no thread has
+    outlived the host's restart, but pins and names have, in definitions and saved images.
     """
     givers = [
-        _Giver.of(entry, entry.change, host)
+        _Giver.of(entry, entry.change, host, earlier_boot=earlier_boot)
         for entry in entries
-        if isinstance(entry.change, AffinityChange) and entry.change.before and not earlier_boot
+        if isinstance(entry.change, AffinityChange)
+        and entry.change.before
+        and (not earlier_boot or entry.change.target.kind in PINNED)
     ]
     names = [
         as_started(entry.change) if earlier_boot and undone.persist else entry.change
@@ -43,8 +54,9 @@ def corrected_later_runs(
     ]
     if not givers and not names:
         return ()
-    later = (each.entry for each in journal.in_force(undone.host, after=undone.id) if isinstance(each, InForce))
-    return tuple(_Correction(givers, names, persist=undone.persist).corrected(later))
+    definitions = {entry.change.target: entry.definition for entry in entries if undone.persist}
+    later = (each for each in journal.in_force(undone.host, after=undone.id) if isinstance(each, InForce))
+    return tuple(_Correction(givers, names, definitions).corrected(later))
 
 
 def without_ended_masks(undone: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> list[Entry]:
@@ -58,7 +70,7 @@ def without_ended_masks(undone: Run, entries: Sequence[Entry], host: Host, journ
     for each in _made_before(undone, journal):
         change = each.entry.change
         if isinstance(change, AffinityChange) and change.before and change.target.owner in guests:
-            older.append((_Giver.of(each.entry, change, host), each.persist))
+            older.append((_Giver.of(each.entry, change, host, earlier_boot=True), each.persist))
     return [_without_ended(entry, older[::-1]) for entry in entries]
 
 
@@ -107,8 +119,9 @@ class _Giver:
     """The prior masks of the target's own threads."""
 
     @classmethod
-    def of(cls, entry: Entry, change: AffinityChange, host: Host) -> "_Giver":
-        prior = {thread.key: thread.cpus for thread in (*entry.found, *change.before)}
+    def of(cls, entry: Entry, change: AffinityChange, host: Host, *, earlier_boot: bool) -> "_Giver":
+        own = () if earlier_boot else (*entry.found, *change.before)
+        prior = {thread.key: thread.cpus for thread in own}
         masks = given_masks(entry, change, host)
         return cls(change.target, entry.lineage, masks, usual(change.target, change.before), prior)
 
@@ -125,23 +138,32 @@ class _Giver:
 
 
 class _Correction:
-    """Later changes, oldest first, without the masks of these givers and without these names."""
+    """Later changes, oldest first, without the masks of these givers, these names, and the pins in definitions."""
 
-    def __init__(self, givers: Sequence[_Giver], names: Iterable[MetadataChange], *, persist: bool) -> None:
-        """``persist``: the definitions had the names, too."""
+    def __init__(
+        self, givers: Sequence[_Giver], names: Iterable[MetadataChange], definitions: Mapping[Target, str]
+    ) -> None:
+        """``definitions``: of each target whose definition the run changed, the definition from before."""
         self._givers = givers
         self._names = {change.target.key: change for change in names}
-        self._persist = persist
+        self._definitions = {target.key: definition for target, definition in definitions.items()}
         self._own = {key: giver for giver in givers for key in giver.prior}
         self._placed: set[ThreadKey] = set()
         """The threads that later runs have given a mask: an even later run may have found that one."""
 
-    def corrected(self, later: Iterable[Entry]) -> Iterator[Entry]:
+    def corrected(self, later: Iterable[InForce]) -> Iterator[Entry]:
         """The entries that differ after the correction."""
-        for entry in later:
-            new = self._entry(entry)
-            if (new.change, new.found) != (entry.change, entry.found):
+        for each in later:
+            new = self._redefined(self._entry(each.entry)) if each.persist else self._entry(each.entry)
+            if new != each.entry:
                 yield new
+
+    def _redefined(self, entry: Entry) -> Entry:
+        """The entry with the definition from before the run, where it found the run's pin of the same target: an undo
+        reads only that pin. An even later run found the pin of this entry."""
+        if not isinstance(entry.change, AffinityChange):
+            return entry
+        return replace(entry, definition=self._definitions.pop(entry.change.target.key, entry.definition))
 
     def _entry(self, entry: Entry) -> Entry:
         match change := entry.change:
@@ -167,12 +189,10 @@ class _Correction:
         named_again = {pin.key for pin in change.pins}
         remaining = tuple(pin for pin in undone.pins if pin.key not in named_again)
         self._names[change.target.key] = replace(undone, pins=remaining)
-        definition = restored(change.definition, undone.definition, undone.pins)
-        return replace(
-            change,
-            live=restored(change.live, undone.live, undone.pins),
-            definition=definition if self._persist else change.definition,
-        )
+        live = restored(change.live, undone.live, undone.pins)
+        if change.target.key not in self._definitions:
+            return replace(change, live=live)
+        return replace(change, live=live, definition=restored(change.definition, undone.definition, undone.pins))
 
     def _prior(self, thread: ThreadMask, target: Target, seen: Lineage | None) -> CpuSet:
         if thread.key in self._own or thread.key in self._placed:

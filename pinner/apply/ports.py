@@ -171,8 +171,8 @@ class Journal(Protocol):
 
     def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
         """Close the open run with its final state. The final state of a rollback (rolled_back, rolled_back_partly) is
-        also the state of the run that it undid. Replaces the prior masks of the ``corrected`` entries in the same step.
-        Unlocks the host, unless it raises."""
+        also the state of the run that it undid. Replaces the prior masks and the definitions of the ``corrected``
+        entries in the same step. Unlocks the host, unless it raises."""
 
     def leave(self, run: Run) -> None:
         """Unlock the host where the run still has the lock, because its end could not be written: it is interrupted."""

@@ -71,8 +71,8 @@ class Entry:
 
     def is_news(self, known: "Entry | None") -> bool:
         """Whether this is a later state of the ``known`` entry, or a new entry. That the rollback of another run has
-        corrected the prior masks of the change since is no news of this run."""
-        return known is None or replace(known, change=self.change) != self
+        corrected the prior masks or the definition of the change since is no news of this run."""
+        return known is None or replace(known, change=self.change, definition=self.definition) != self
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,12 +44,12 @@ def write_entries(connection: Connection, entries: Iterable[Entry]) -> None:
 
 
 def correct_entries(connection: Connection, entries: Iterable[Entry]) -> None:
-    """Replace the prior masks of stored entries, in their changes and their found threads."""
+    """Replace the prior masks and definitions of stored entries, and the masks of their found threads."""
     table = tables.entries
     for entry in entries:
         row = entry_row(entry)
         same = update(table).filter_by(run=entry.run, seq=entry.seq)
-        connection.execute(same.values(change=row["change"], found=row["found"]))
+        connection.execute(same.values({name: row[name] for name in ("change", "found", "definition")}))
 
 
 def _update(connection: Connection, changed: list[dict[str, Any]]) -> None:
