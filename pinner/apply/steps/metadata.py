@@ -125,11 +125,10 @@ def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) ->
 
 def undo_earlier_boot(change: MetadataChange, host: Host, *, persist: bool) -> tuple[EntryState, str]:
     """Undo a change that was made in an earlier boot of the host: only a definition or a saved image can still have it,
-    and a guest that was started from one of them."""
-    if persist:
-        return undo(as_started(change), host, persist=True, rewrite=False)
-    state, why = undo(change, host, persist=False, rewrite=False)
-    return (state, EARLIER_BOOT if state == "gone" else why)
+    and a guest that was started from one of them. The image has the names of the boot in which it was saved."""
+    started = persist and not is_saved(change.target.owner, host)
+    state, why = undo(as_started(change) if started else change, host, persist=persist, rewrite=False)
+    return (state, EARLIER_BOOT if state == "gone" and not persist else why)
 
 
 def as_started(change: MetadataChange) -> MetadataChange:

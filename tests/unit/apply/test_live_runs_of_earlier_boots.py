@@ -8,6 +8,7 @@ from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor, recover
 from pinner.apply.steps.metadata import keeps_pins
+from pinner.model.change import PartPin
 
 pytestmark = pytest.mark.fault(55, 59)
 
@@ -110,3 +111,18 @@ def test_an_apply_that_died_with_the_host_leaves_no_mask_of_it(host, journal):
     restart(host, journal, **{"0": "5"})
     assert recover.recover(host, journal, "back", lambda: NOON, host.boot).state == "undone"
     assert (mask(host, vcpu(0)), host.definitions[GUEST]) == ("0-7", "<cputune/>")
+
+
+def test_the_saved_image_of_a_guest_names_its_pin_until_it_is_rolled_back(host, journal):
+    live, persistent = (PartPin("vcpu", 0, cpus(mask)) for mask in ("4", "5"))
+    apply(host, journal, "r1", vcpu(0), "4")
+    host.live_pins[GUEST] = (live,)
+    apply(host, journal, "r2", vcpu(0), "5", persist=True)
+    host.save(GUEST, persistent)
+    host.boot = "boot-2"
+    journal.end_earlier_boots(host.boot, NOON, lambda guest: keeps_pins(guest, host))
+    assert roll_back(host, journal, "r2").state == "rolled_back"
+    assert (host.saved_pins[GUEST], host.saved[GUEST]) == ((live,), (live,))
+    assert (host.definitions[GUEST], host.defined_names) == ("<cputune/>", {})
+    assert roll_back(host, journal, "r1").state == "rolled_back"
+    assert (host.saved_pins[GUEST], host.saved[GUEST]) == ((), ())
