@@ -8,7 +8,7 @@ from pinner.apply import steps
 from pinner.apply.ports import Host, Part
 from pinner.model.bounds import Bounds
 from pinner.model.change import ALONE, PINNED, SETTINGS, PlannedChange, Target
-from pinner.model.errors import ApplyFailed, Blocked, Gone, Invalid, StalePlan
+from pinner.model.errors import Blocked, Gone, Invalid, PinnerError, StalePlan
 from pinner.model.nova import require_clear
 from pinner.model.plan import Plan
 
@@ -52,12 +52,12 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
 
 
 def _inspected(change: PlannedChange, host: Host) -> steps.Inspection:
-    """The change, compared with the host. A setting that cannot be read now counts as not changed: the run reads it
-    again, and fails for it alone. Raises Gone."""
+    """The change, compared with the host. A setting that cannot be read now counts as not changed, whatever the error:
+    the run reads it again, and fails for it alone. Raises Gone."""
     try:
         return steps.inspect(change, host)
-    except ApplyFailed:
-        if change.target.kind not in SETTINGS:
+    except PinnerError as error:
+        if isinstance(error, Gone) or change.target.kind not in SETTINGS:
             raise
         return steps.Inspection(is_made=False, stale=())
 

@@ -8,7 +8,7 @@ from pinner.apply import executor
 from pinner.apply.recover import recover
 from pinner.model.change import GuestCpus, Number, StateChange, Target
 from pinner.model.coalescing import RxCoalescing
-from pinner.model.errors import ApplyFailed
+from pinner.model.errors import ApplyFailed, Busy, HostUnreachable, NotPermitted
 from pinner.model.frequency import FAST, FrequencyDomain
 from pinner.model.governor import Governor
 from pinner.model.guest_rps import GuestQueue, GuestRps
@@ -134,25 +134,35 @@ def undo_one(die):
     return undo
 
 
-def test_a_setting_that_cannot_be_read_fails_alone_and_is_not_forgotten(host, journal):
-    ring = SETTINGS["ring"][0]
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("ring", ApplyFailed("ring ens1", "the driver does not tell it: Device or resource busy")),
+        ("irq", NotPermitted("irq 24", "only root may read it")),
+        ("guest_rps", Busy("guest g1", "its agent does not tell it", overdue=False)),
+        ("guest_rps", HostUnreachable("h1", "libvirt does not tell it")),
+    ],
+)
+def test_a_setting_that_cannot_be_read_fails_alone_and_is_not_forgotten(host, journal, kind, error):
+    """A guest whose agent answers a snapshot and then hangs keeps nothing else from its place."""
+    silent_one, before, after = SETTINGS[kind]
     answer = host.state
 
     def silent(target):
-        if target == ring:
-            raise ApplyFailed(str(ring), "the driver does not tell its size: Device or resource busy")
+        if target == silent_one:
+            raise error
         return answer(target)
 
     host.state = silent
     run = apply(host, journal)
-    assert (run.state, host.states[ring]) == ("applied_partly", Number(512))
-    assert "does not tell its size" in run.error
+    assert (run.state, host.states[silent_one]) == ("applied_partly", before)
+    assert str(error) in run.error
     host.state = answer
     assert rollback(host, journal).state == "rolled_back"
     assert apply(host, journal, run="run-2").state == "applied"
     host.state = silent
     undone = rollback(host, journal, undoes="run-2", name="run-8")
-    assert (undone.state, host.states[ring]) == ("rolled_back_partly", Number(4096))
+    assert (undone.state, host.states[silent_one]) == ("rolled_back_partly", after)
     host.state = answer
     assert rollback(host, journal, undoes="run-2", name="run-7").state == "rolled_back"
     assert host.states == BEFORE
