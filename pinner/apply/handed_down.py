@@ -1,10 +1,13 @@
-"""The masks and names of a run that later runs found before their own changes.
+"""The masks, states and names of a run that later runs found before their own changes.
 
 A later run may have placed a target of the run again, or a process that had inherited a mask of the run; or it made a
 partition, and found the masks of all threads; or it pinned other parts of a guest, and found the names of the run's
 pins in the guest's metadata. The undo of that later run restores what it found. So a rollback of the first run alone
 also corrects what the journal has of the later ones: nothing of the first run comes back after it. A restart of the
 host ends the masks of a first run that has written no definition, so they do not come back after it either.
+
+If another program had moved a target of the run, and a later run moved it back, the rollback of the first run undoes
+both changes: the prior mask or state of the later one is that of the first one from then on.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,8 +22,10 @@ from pinner.model.change import (
     AffinityChange,
     MemoryChange,
     MetadataChange,
+    State,
     StateChange,
     Target,
+    TargetKey,
     ThreadKey,
     ThreadMask,
 )
@@ -34,7 +39,8 @@ def corrected_later_runs(
     undone: Run, entries: Sequence[Entry], host: Host, journal: Journal, *, earlier_boot: bool
 ) -> tuple[Entry, ...]:
     """The entries of later runs that found masks, definitions or names which these entries of the run ``undone`` had
-    set or handed down, with those that they would have found without the run.
+    set or handed down, with those that they would have found without the run; and those that set a state of the run
+    again.
 
     A corrected entry does not show that it is one, so the journal gets these entries in one step with the end of the
     rollback: a second correction could take a corrected mask for a mask of the run. ``earlier_boot``: no thread has
@@ -52,11 +58,18 @@ def corrected_later_runs(
         for entry in entries
         if isinstance(entry.change, MetadataChange)
     ]
-    if not givers and not names:
+    states = {} if earlier_boot else _prior_states(entries)
+    if not givers and not names and not states:
         return ()
     definitions = {entry.change.target: entry.definition for entry in entries if undone.persist}
     later = (each for each in journal.in_force(undone.host, after=undone.id) if isinstance(each, InForce))
-    return tuple(_Correction(givers, names, definitions).corrected(later))
+    return tuple(_Correction(givers, names, definitions, states).corrected(later))
+
+
+def _prior_states(entries: Sequence[Entry]) -> dict[TargetKey, State]:
+    """The states from before these entries, without those of settings that were gone: these are no changes."""
+    changes = (entry.change for entry in entries if entry.state != "gone")
+    return {change.target.key: change.before for change in changes if isinstance(change, StateChange)}
 
 
 def without_ended_masks(undone: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> list[Entry]:
@@ -138,15 +151,22 @@ class _Giver:
 
 
 class _Correction:
-    """Later changes, oldest first, without the masks of these givers, these names, and the pins in definitions."""
+    """Later changes, oldest first, without the masks of these givers, these names, and the pins in definitions. Of their
+    own targets, these have the same result: otherwise the rollback is refused."""
 
     def __init__(
-        self, givers: Sequence[_Giver], names: Iterable[MetadataChange], definitions: Mapping[Target, str]
+        self,
+        givers: Sequence[_Giver],
+        names: Iterable[MetadataChange],
+        definitions: Mapping[Target, str],
+        states: Mapping[TargetKey, State],
     ) -> None:
-        """``definitions``: of each target whose definition the run changed, the definition from before."""
+        """``definitions``: of each target whose definition the run changed, the definition from before. ``states``: of
+        each target whose state the run changed, the prior one."""
         self._givers = givers
         self._names = {change.target.key: change for change in names}
         self._definitions = {target.key: definition for target, definition in definitions.items()}
+        self._states = states
         self._own = {key: giver for giver in givers for key in giver.prior}
         self._placed: set[ThreadKey] = set()
         """The threads that later runs have given a mask: an even later run may have found that one."""
@@ -175,7 +195,9 @@ class _Correction:
                 self._placed |= {thread.key for thread in (*before, *found)}
                 return replace(entry, change=replace(change, before=before), found=found)
             case StateChange():
-                return replace(entry, found=tuple(replace(each, cpus=self._own_prior(each)) for each in entry.found))
+                masks = tuple(replace(each, cpus=self._own_prior(each)) for each in entry.found)
+                state = self._states.get(change.target.key, change.before)
+                return replace(entry, change=replace(change, before=state), found=masks)
             case MetadataChange():
                 return replace(entry, change=self._named(change))
             case MemoryChange():
@@ -195,6 +217,9 @@ class _Correction:
         return replace(change, live=live, definition=restored(change.definition, undone.definition, undone.pins))
 
     def _prior(self, thread: ThreadMask, target: Target, seen: Lineage | None) -> CpuSet:
+        own = self._own.get(thread.key)
+        if own is not None and own.target.key == target.key:
+            return own.prior[thread.key]
         if thread.key in self._own or thread.key in self._placed:
             return self._own_prior(thread)
         found = (giver.usual for giver in self._givers if giver.handed_down(thread, target, seen))

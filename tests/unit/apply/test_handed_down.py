@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
-from support.values import MEMBER, NOON, isolated, make_run
+from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor, recover
 from pinner.model.change import StateChange, Target
+from pinner.model.interrupts import DeviceIrq
 
 pytestmark = pytest.mark.fault(50)
 
@@ -162,6 +163,48 @@ def test_a_run_that_mended_the_placement_gives_back_no_mask_of_the_run_before(ho
     executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
     assert host.kernel()[born] == "0-7"
     assert str(host.threads[target][1].cpus) == "0-7"
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r1", "")])
+@pytest.mark.parametrize("target", [emulator(), daemon(300)])
+def test_a_thread_that_was_moved_back_is_undone_in_any_order(host, journal, target, order):
+    """The rollback of r1 undid the change of r2, too: no other program did that."""
+    apply(host, journal, "r1", host.change(target, "0"))
+    host.move(host.threads[target][0].tid, "5")
+    apply(host, journal, "r2", host.change(target, "0"))
+    for run in order:
+        rollback(host, journal, run)
+        assert mask(host, target) == "0-7"
+
+
+IRQ = DeviceIrq(24, "ens1-rx-0", "0000:3b:00.0", cpus("0-7")).target
+
+
+@pytest.mark.parametrize("order", [("r1", "r2", "r3"), ("r1", "r3", "r2"), ("r2", "r3"), ("r1", ""), ("",)])
+def test_a_setting_that_was_set_again_is_undone_in_any_order(host, journal, order):
+    """irqbalance moves an interrupt, and a policy puts it back: the rollback of the first run undoes all of that."""
+    for number, found in enumerate(("0-7", "5", "6"), 1):
+        host.states[IRQ] = cpus(found)
+        apply(host, journal, f"r{number}", StateChange(IRQ, cpus(found), cpus("0"), "so"))
+    for run in order:
+        rollback(host, journal, run)
+    assert host.states[IRQ] == cpus("5" if order[0] == "r2" else "0-7")
+
+
+@pytest.mark.fault(32)
+def test_a_recovery_of_the_rollback_leaves_a_setting_that_the_run_found_gone(host, journal):
+    """Only the second run has changed it."""
+    apply(host, journal, "r1", StateChange(IRQ, cpus("0-7"), cpus("0"), "so"), host.change(daemon(300), "0"))
+    assert [entry.state for entry in journal.entries("r1")] == ["gone", "done"]
+    host.states[IRQ] = cpus("5")
+    apply(host, journal, "r2", StateChange(IRQ, cpus("5"), cpus("0"), "so"))
+    run = make_run("back", kind="rollback", plan="", undoes="r1")
+    journal.begin(run)
+    journal.leave(run)
+    assert recover.recover(host, journal, "back", lambda: NOON).state == "rolled_back"
+    assert host.states[IRQ] == cpus("0")
+    rollback(host, journal, "r2")
+    assert host.states[IRQ] == cpus("5")
 
 
 @pytest.mark.parametrize("then", ["r2", ""])
