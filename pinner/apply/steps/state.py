@@ -85,9 +85,9 @@ class StateStep:
 def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_made: bool) -> tuple[EntryState, str]:
     """Restore the state and every thread's mask: ``undone``, or ``gone`` or ``stuck`` with the reason.
 
-    A state that another program has set since then stays, and is reported. A thread that another program has moved
-    since then keeps its mask. ``force``: the change failed just now, so the state is restored in any case.
-    ``half_made``: the change may have been interrupted before it set the masks again, so the kernel, not another
+    A state that another program, and not the kernel, has set since then stays, and is reported. A thread that another
+    program has moved since then keeps its mask. ``force``: the change failed just now, so the state is restored in any
+    case. ``half_made``: the change may have been interrupted before it set the masks again, so the kernel, not another
     program, may have widened them.
     """
     target = change.target
@@ -100,7 +100,8 @@ def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_mad
             # The partition ended with its cgroup. The kernel has overwritten masks of its own threads then, too.
             gone = str(error)
         else:
-            if _written(now) not in _on_the_way(change, entry.former) and not force:
+            ours = _written(now) in _on_the_way(change, entry.former) or _is_displaced(change, now, host.online())
+            if not ours and not force:
                 return "stuck", f"{target} was set to '{now}' by another program or a later run, and stays so"
             # Without a mask in the journal the change was not begun; setting the state may then reset unknown masks.
             if now != change.before or (half_made and entry.found) or target.kind in LATE:
@@ -150,6 +151,13 @@ def _on_the_way(change: StateChange, former: Iterable[CpuSet] = ()) -> frozenset
                 PartitionState(kind, cpus) for kind, cpus in product(kinds, (before.cpus, after.cpus, *former))
             }
     return ends | frozenset(former)
+
+
+def _is_displaced(change: StateChange, now: State, online: CpuSet) -> bool:
+    """Whether the kernel has moved an interrupt, because all CPUs of the change went offline. It has all other CPUs
+    then, also when those are online again. A single CPU is as likely the choice of another program."""
+    others = online - cpus_of(change.after)
+    return change.target.kind == "irq" and now == others and len(others) > 1
 
 
 def _written(state: State) -> State:

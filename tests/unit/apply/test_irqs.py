@@ -172,6 +172,28 @@ def test_an_interrupt_that_another_program_moved_since_stays(host, journal):
     assert affinities(host) == ["0-7", "5", "0-7"]
 
 
+@pytest.mark.parametrize("offline", ["1,8-63", "8-63"], ids=["still", "no longer"])
+@pytest.mark.parametrize("undoes", ["run-1", ""])
+def test_an_interrupt_whose_cpu_went_offline_is_restored(host, journal, offline, undoes):
+    """The kernel gives it all CPUs that are online then, and leaves it so when the CPU is online again."""
+    host.offline = "8-63"
+    host.states[QUEUES[1]] = cpus("5")
+    apply(host, journal, *changes(host, "1"))
+    host.states |= dict.fromkeys(QUEUES[:2], cpus("0,2-7"))
+    host.offline = offline
+    undo = make_run("run-9", kind="rollback", plan="", undoes=undoes)
+    run = executor.rollback(undo, host, journal, lambda: NOON, lambda entry, total: None)
+    assert (run.state, affinities(host)) == ("rolled_back", ["0-7", "5", "0-7"])
+
+
+def test_the_other_cpu_of_two_may_be_the_choice_of_another_program(host, journal):
+    host.offline = "2-63"
+    apply(host, journal, *changes(host, "1"))
+    host.states[QUEUES[1]] = cpus("0")
+    assert rollback(host, journal).state == "rolled_back_partly"
+    assert affinities(host) == ["0-7", "0", "0-7"]
+
+
 def test_a_rollback_of_all_runs_restores_what_was_before_the_first(host, journal):
     host.states[QUEUES[1]] = cpus("4")
     apply(host, journal, *changes(host))
