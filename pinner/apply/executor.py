@@ -108,7 +108,7 @@ def _roll_all_back(run: Run, host: Host, journal: Journal, now: Callable[[], dat
             whole = whole_undo(run, journal.in_force(run.host), now())
             journal.intend(*whole.entries)
         notes = Notes(run, len(whole.entries), journal, now, progress)
-        return Undoing(notes, whole.entries[::-1], host).roll_back(persist=False, damaged=whole.damaged)
+        return Undoing(notes, undoable(run, whole.entries), host).roll_back(persist=False, damaged=whole.damaged)
     finally:
         journal.leave(run)
 

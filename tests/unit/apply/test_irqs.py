@@ -10,7 +10,7 @@ from pinner.apply.recover import recover
 from pinner.model.change import StateChange
 from pinner.model.change_text import before_and_after
 from pinner.model.errors import ApplyFailed, Gone, StalePlan
-from pinner.model.interrupts import DeviceIrq
+from pinner.model.interrupts import Balancer, DeviceIrq
 from pinner.model.rps import RpsQueue
 
 QUEUES = (
@@ -202,6 +202,32 @@ def test_a_rollback_of_all_runs_restores_what_was_before_the_first(host, journal
     whole = make_run("run-9", kind="rollback", plan="", undoes="")
     run = executor.rollback(whole, host, journal, lambda: NOON, lambda entry, total: None)
     assert (run.state, affinities(host)) == ("rolled_back", ["0-7", "4", "0-7"])
+
+
+@pytest.mark.parametrize("undoes", ["run-1", ""])
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_irqbalance_gets_its_cpus_back_after_the_interrupts(host, journal, undoes, interrupted):
+    """It moves the interrupts as soon as it gets other CPUs."""
+    balancer = Balancer(812, "", None, 7).target
+    host.states[balancer] = cpus("")
+    ban = StateChange(balancer, cpus(""), cpus("1-7"), "so")
+    assert apply(host, journal, *changes(host), ban, host.change(vcpu(0), "2")).state == "applied"
+    found = []
+
+    def balance(write):
+        if write == (str(balancer), ""):
+            found.append(affinities(host))
+            host.states |= dict.fromkeys(QUEUES[:2], cpus("6"))
+
+    host.before_write = balance
+    undo = make_run("run-9", kind="rollback", plan="", undoes=undoes)
+    if interrupted:
+        journal.begin(undo)
+        journal.leave(undo)
+        run = recover(host, journal, "back", lambda: NOON)
+    else:
+        run = executor.rollback(undo, host, journal, lambda: NOON, lambda entry, total: None)
+    assert (run.state, found, host.states[balancer]) == ("rolled_back", [["0-7"] * 3], cpus(""))
 
 
 def test_interrupts_reset_no_masks(host):
