@@ -27,7 +27,7 @@ def additions(plan: Plan, context: Context) -> Additions:
         wanted=tuple(wanted),
         skipped=tuple(skipped),
         warnings=tuple(
-            f"guest {name.partition(' ')[0]}: this changes the inside of the guest, until the guest restarts"
+            f"guest {name.rpartition(' ')[0]}: this changes the inside of the guest, until the guest restarts"
             for name in changed.values()
         ),
     )

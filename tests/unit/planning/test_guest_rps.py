@@ -65,6 +65,12 @@ def test_a_queue_without_rps_gets_all_vcpus_and_a_second_plan_changes_nothing():
     assert codec.load(Snapshot, codec.dump(host())) == host()
 
 
+def test_the_warning_has_the_whole_name_of_a_guest_with_a_space_in_it():
+    named = replace(FOUND[0], name="web server 1")
+    made = plan(host((named, *FOUND[1:])))
+    assert "guest web server 1: this changes the inside of the guest, until the guest restarts" in made.warnings
+
+
 def test_the_script_changes_nothing_inside_a_guest_and_says_what_to_do_there():
     made = plan(host())
     script = shell.render(made)
