@@ -45,7 +45,7 @@ class Undoing:
         """Undo the changes of another run, or of all runs; ``under_way`` and ``damaged`` as for ``undo``.
 
         Of a rollback of all runs, a target that has ended is no loss: nothing of pinner's is left on it. A target that
-        a damaged record may concern gets its first known masks back, and is a loss.
+        a damaged record may concern gets its first known masks or state back, and is a loss.
         """
         unsure = damaged if self._run.undoes_all else ()
         lost = [
@@ -68,7 +68,7 @@ class Undoing:
                 unforeseen.append(error)
                 state, why = "stuck", f"{entry.change.target}: {words(error)}"
             if state != "gone" and (record := _concerning(entry, unsure)):
-                found = f"{entry.change.target} has its first known masks, but {record} is damaged"
+                found = f"{entry.change.target} has its first known masks or state, but {record} is damaged"
                 state, why = "stuck", "; ".join(filter(None, (why, found)))
             self._notes.note(entry, state, why)
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Literal
 
 from pinner.model import boots
-from pinner.model.change import DEFINED, Change, Target, TargetKind, ThreadMask
+from pinner.model.change import DEFINED, SETTINGS, Change, Target, TargetKind, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.lineage import Lineage
 from pinner.model.memory import NodeMemory, moved_text
@@ -204,7 +204,7 @@ class Damaged:
         """Whether the change may have been one of this target."""
         if self.owner:
             return (self.kind, self.owner) == (target.kind, target.owner)
-        return target.kind in ((self.kind,) if self.kind else ("partition", "workqueue", "memory"))
+        return target.kind in ((self.kind,) if self.kind else ("partition", "workqueue", "memory", *SETTINGS))
 
     def has_ended(self, boot: str) -> bool:
         """Whether the target has ended before the host's present ``boot``. Pins in a definition outlive a boot."""
@@ -216,7 +216,7 @@ class Damaged:
         elif self.owner:
             what = f"{self.kind} of guest {self.owner} on CPUs {self.cpus}"
         else:
-            what = "the metadata of a guest" if self.kind else "a partition, work queues or memory"
+            what = "the metadata of a guest" if self.kind else "a partition, work queues, a setting or memory"
         return f"change {self.seq} of run {self.run} ({what})"
 
 

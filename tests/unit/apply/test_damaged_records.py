@@ -3,17 +3,21 @@
 import pytest
 from sqlalchemy import text
 from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
-from support.values import MEMBER, NOON, isolated, make_run
+from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import ended, executor
 from pinner.apply.recover import recover
-from pinner.model.change import StateChange, Target
+from pinner.model.change import Number, StateChange, Target
 from pinner.model.errors import StoreUnavailable
+from pinner.model.interrupts import DeviceIrq
+from pinner.model.rings import RxRing
 from pinner.store.engine import writing
 
 pytestmark = pytest.mark.fault(58)
 
 SCOPE = Target("partition", "machine.slice/g1.scope", None, "g1.scope")
+IRQ = DeviceIrq(24, "ens1-rx-0", "0000:3b:00.0", cpus("0-7")).target
+RING = RxRing("ens1", 2, 256, 4096, has_dropped=True).target
 DAMAGES = {
     "half a text": "change = '{\"kind\":'",
     "an unknown kind": 'change = replace(change, \'"kind":"affinity"\', \'"kind":"magic"\')',
@@ -99,14 +103,25 @@ def test_a_target_whose_first_record_is_damaged_is_no_success(host, journal):
     assert [entry.state for entry in journal.entries("r2")] == ["stuck"]
 
 
-def test_after_a_damaged_record_of_a_state_no_state_counts_as_restored(host, journal):
-    host.states[SCOPE] = MEMBER
-    apply(host, journal, "r1", StateChange(SCOPE, MEMBER, isolated("4-5"), "so"))
-    apply(host, journal, "r2", StateChange(SCOPE, isolated("4-5"), isolated("4-7"), "so"))
+@pytest.mark.parametrize(
+    ("target", "states"),
+    [
+        (SCOPE, (MEMBER, isolated("4-5"), isolated("4-7"))),
+        (IRQ, (cpus("0-7"), cpus("0"), cpus("1"))),
+        (RING, (Number(256), Number(512), Number(4096))),
+    ],
+    ids=["partition", "irq", "ring"],
+)
+def test_after_a_damaged_record_of_a_state_no_state_counts_as_restored(host, journal, target, states):
+    host.states[target] = states[0]
+    apply(host, journal, "r1", StateChange(target, states[0], states[1], "so"))
+    apply(host, journal, "r2", StateChange(target, states[1], states[2], "so"))
     damage(journal, "r1", DAMAGES["half a text"])
     run = rollback_all(host, journal)
     assert run.state == "rolled_back_partly"
-    assert "change 1 of run r1 (a partition, work queues or memory)" in run.error
+    assert "change 1 of run r1 (a partition, work queues, a setting or memory)" in run.error
+    assert host.states[target] == states[1]
+    assert [entry.state for entry in journal.entries("all")] == ["stuck"]
     assert journal.run("r2").state == "rolled_back_partly"
 
 
