@@ -61,6 +61,20 @@ def test_a_policy_keeps_interrupts(service, reconciler, agent):
     assert affinities(agent) == ["0-15"] * 3
 
 
+def test_a_policy_that_asks_for_interrupts_no_more_leaves_them_until_a_rollback(service, reconciler, agent):
+    service.set_policy(HOST, Policy(WITH, "enforce"), ANN)
+    reconciler.reconcile(HOST, "policy")
+    service.set_policy(HOST, Policy(Request(), "enforce"), ANN)
+    assert reconciler.reconcile(HOST, "policy").drifts == ()
+    agent.irqs[25] = cpus("9")
+    assert (service.drift(HOST).drifts, affinities(agent)) == ((), ["0", "9", "0"])
+    service.set_policy(HOST, Policy(Request(), "observe"), ANN)
+    agent.irqs[25] = cpus("1")
+    back = service.rollback_all(HOST, ANN)
+    assert list(service.follow(back.id))[-1].run.state == "rolled_back"
+    assert affinities(agent) == ["0-15"] * 3
+
+
 def test_an_interrupt_in_backoff_does_not_hinder_other_targets(service, reconciler, agent):
     service.set_policy(HOST, Policy(WITH, "enforce"), ANN)
     reconciler.reconcile(HOST, "policy")
