@@ -37,7 +37,7 @@ class HostChecker:
     def __init__(self, checks: Callable[[], tuple[HostCheck, ...]] | None = None, seconds: float = SECONDS) -> None:
         self._checks = checks or installed
         self._seconds = seconds
-        self._running: dict[str, tuple[float, _Answer]] = {}
+        self._running: dict[HostCheck, tuple[float, _Answer]] = {}
         """The start and the answer of a check that did not end in time: it is not begun again before it ends."""
         self._lock = threading.Lock()
 
@@ -50,11 +50,14 @@ class HostChecker:
         return report(reading, findings, len(checks))
 
     def _begin(self, check: HostCheck, reading: HostReading) -> _Answer:
-        with self._lock:
-            if (hung := self._running.get(check.code)) is not None and not hung[1].done():
-                return hung[1]
-            self._running.pop(check.code, None)
         answer = _Answer()
+        with self._lock:
+            if (hung := self._running.get(check)) is not None and not hung[1].done():
+                # Its findings, when it ends, are those of another reading, perhaps of another host.
+                seconds = time.monotonic() - hung[0] + self._seconds
+                answer.set_result((_failed(check, f"an earlier call of the check has not ended for {seconds:.0f} s"),))
+                return answer
+            self._running.pop(check, None)
         thread = threading.Thread(target=_make, args=(answer, check, reading), name=f"check-{check.code}", daemon=True)
         try:
             thread.start()
@@ -63,14 +66,13 @@ class HostChecker:
         return answer
 
     def _answer(self, check: HostCheck, answer: _Answer) -> tuple[CheckFinding, ...]:
-        subject = Subject("check", check.code)
         if not answer.done():
             with self._lock:
-                began, _ = self._running.setdefault(check.code, (time.monotonic(), answer))
-            LOG.warning("check %s has not ended for %.0f s", check.code, time.monotonic() - began + self._seconds)
-            return (not_known(check, subject, f"the check did not end within {self._seconds:g} s"),)
+                self._running.setdefault(check, (time.monotonic(), answer))
+            LOG.warning("check %s has not ended for %g s", check.code, self._seconds)
+            return (_failed(check, f"the check did not end within {self._seconds:g} s"),)
         if (error := answer.exception()) is not None:
-            return (not_known(check, subject, f"the check failed: {error!r}"),)
+            return (_failed(check, f"the check failed: {error!r}"),)
         return answer.result()
 
 
@@ -89,9 +91,11 @@ def _findings(check: HostCheck, reading: HostReading) -> Iterator[CheckFinding]:
             each if each.evidence else not_known(check, each.subject, f"the check gave no evidence for: {each.message}")
         )
     if len(found) > MAX_FINDINGS:
-        yield not_known(
-            check, Subject("check", check.code), f"{len(found) - MAX_FINDINGS} further findings are left out"
-        )
+        yield _failed(check, f"{len(found) - MAX_FINDINGS} further findings are left out")
+
+
+def _failed(check: HostCheck, why: str) -> CheckFinding:
+    return not_known(check, Subject("check", check.code), why)
 
 
 @cache

@@ -142,6 +142,25 @@ def test_a_check_that_hangs_is_not_waited_for_and_not_begun_again():
     end.set()
 
 
+def test_a_check_that_ends_late_gives_no_finding_of_an_earlier_reading():
+    end = threading.Event()
+
+    def slow(of):
+        end.wait(60)
+        yield Found(Subject("host", of.snapshot.host), "wrong", (Evidence("number", 1),))
+
+    def seen_on(host):
+        of = reading()
+        return checker.check(replace(of, snapshot=replace(of.snapshot, host=host))).findings
+
+    checker = HostChecker(lambda: (made(slow),), seconds=0.5)
+    seen_on("other")
+    threading.Timer(0.1, end.set).start()
+    (found,) = seen_on("this")
+    assert (found.severity, found.subject) == ("unknown", Subject("check", "plugin"))
+    assert any({each.subject for each in seen_on("this")} == {Subject("host", "this")} for _ in range(1000))
+
+
 def test_a_check_that_answers_nonsense_hides_no_other():
     for nonsense in (None, 7, ["text"], [None]):
         (found,) = HostChecker(lambda given=nonsense: (made(lambda _: given),)).check(reading()).findings
