@@ -5,10 +5,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from dataclasses import fields
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from itertools import islice
 
+from pinner import codec
 from pinner.model.check import (
+    RANKS,
     CheckFinding,
     CheckReport,
     Evidence,
@@ -27,6 +31,12 @@ SECONDS = 10.0
 """The time that all checks of a reading have. They are pure and take milliseconds; a plug-in may hang."""
 MAX_FINDINGS = 200
 """The largest number of findings of one check; the others are counted."""
+MAX_COUNTED = 10_000
+"""A check may yield findings without end: it is stopped after so many more."""
+MAX_BYTES = 256 * 1024
+"""The largest size of one finding as JSON."""
+_MAX_ERROR = 500
+"""Characters of the error of a plug-in."""
 
 _Answer = Future[tuple[CheckFinding, ...]]
 
@@ -72,7 +82,7 @@ class HostChecker:
             LOG.warning("check %s has not ended for %g s", check.code, self._seconds)
             return (_failed(check, f"the check did not end within {self._seconds:g} s"),)
         if (error := answer.exception()) is not None:
-            return (_failed(check, f"the check failed: {error!r}"),)
+            return (_failed(check, f"the check failed: {_words(error)}"),)
         return answer.result()
 
 
@@ -80,22 +90,44 @@ def _make(answer: _Answer, check: HostCheck, reading: HostReading) -> None:
     try:
         answer.set_result(tuple(_findings(check, reading)))
     except BaseException as error:  # a plug-in may raise anything, and must not end without an answer
-        LOG.warning("check %s failed: %r", check.code, error)
+        LOG.warning("check %s failed: %s", check.code, _words(error))
         answer.set_exception(error)
 
 
 def _findings(check: HostCheck, reading: HostReading) -> Iterator[CheckFinding]:
-    found = [finding(check, each) for each in check.find(reading)]
-    for each in found[:MAX_FINDINGS]:
-        yield (
-            each if each.evidence else not_known(check, each.subject, f"the check gave no evidence for: {each.message}")
-        )
-    if len(found) > MAX_FINDINGS:
-        yield _failed(check, f"{len(found) - MAX_FINDINGS} further findings are left out")
+    found = iter(check.find(reading))
+    for each in islice(found, MAX_FINDINGS):
+        yield _sound(check, each)
+    if more := sum(1 for _ in islice(found, MAX_COUNTED)):
+        yield _failed(check, f"{more}{' or more' if more == MAX_COUNTED else ''} further findings are left out")
+
+
+def _sound(check: HostCheck, found: Found) -> CheckFinding:
+    """The finding, if it can be sent and shown, and has evidence: mypy does not check a plug-in."""
+    try:
+        made = finding(check, found)
+        text = codec.adapter(CheckFinding).dump_json(made, warnings="error")
+        if len(text) > MAX_BYTES:
+            return _failed(check, f"one of its findings has {len(text)} bytes, and at most {MAX_BYTES} are shown")
+        made = codec.load(CheckFinding, text, "finding")
+    except Exception as error:
+        return _failed(check, f"one of its findings is nonsense: {_words(error)}")
+    if not made.evidence:
+        return not_known(check, made.subject, f"the check gave no evidence for: {made.message}")
+    return made
 
 
 def _failed(check: HostCheck, why: str) -> CheckFinding:
     return not_known(check, Subject("check", check.code), why)
+
+
+def _words(error: BaseException) -> str:
+    """The error of a plug-in, which may have any length, and may not even have a text."""
+    try:
+        text = repr(error)
+    except Exception:
+        text = type(error).__name__
+    return text if len(text) <= _MAX_ERROR else f"{text[: _MAX_ERROR - 3]}..."
 
 
 @cache
@@ -107,10 +139,9 @@ def installed() -> tuple[HostCheck, ...]:
 
 def _loaded(point: EntryPoint) -> Iterator[HostCheck]:
     try:
-        checks: tuple[HostCheck, ...] = tuple(point.load())
-        yield from checks
-    except Exception as error:
-        why = f"the plug-in {point.name} ({point.value}) does not load: {error!r}"
+        yield from tuple(map(_required, point.load()))
+    except (Exception, SystemExit) as error:
+        why = f"the plug-in {point.name} ({point.value}) does not load: {_words(error)}"
         LOG.warning("%s", why)
 
         def refuse(_: HostReading, why: str = why) -> Iterator[Found]:
@@ -119,3 +150,13 @@ def _loaded(point: EntryPoint) -> Iterator[HostCheck]:
         yield HostCheck(
             f"plugin-{point.name}", "unknown", "a plug-in does not load", "its checks are missing", "pinner", refuse
         )
+
+
+def _required(given: object) -> HostCheck:
+    """What a plug-in gives, if it is a check. Raises TypeError."""
+    if not isinstance(given, HostCheck) or not callable(given.find) or given.severity not in RANKS:
+        raise TypeError(f"{given!r} is no check")
+    for each in fields(HostCheck):
+        if each.name != "find" and not isinstance(value := getattr(given, each.name), str):
+            raise TypeError(f"{each.name} of a check is {value!r}, and no text")
+    return given

@@ -2,6 +2,8 @@
 
 import threading
 from dataclasses import replace
+from importlib.metadata import entry_points
+from typing import NamedTuple
 
 import pytest
 from check_table import DOCUMENT, expected
@@ -10,8 +12,11 @@ from support.check_cases_hosts import CASES as HOSTS
 from support.check_cases_network import CASES as NETWORK
 from support.readings import codes, counted, findings, nic, placed, reading
 
-from pinner.model.check import Evidence, Found, HostCheck, Subject
+from pinner import codec
+from pinner.cli import check
+from pinner.model.check import CheckReport, Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, HostSample
+from pinner.service import findings as service_findings
 from pinner.service.findings import HostChecker, installed
 
 CASES = {**NETWORK, **CPUS, **HOSTS}
@@ -165,6 +170,97 @@ def test_a_check_that_answers_nonsense_hides_no_other():
     for nonsense in (None, 7, ["text"], [None]):
         (found,) = HostChecker(lambda given=nonsense: (made(lambda _: given),)).check(reading()).findings
         assert found.severity == "unknown"
+
+
+EVIDENCE = (Evidence("number", 1),)
+HOST = Subject("host", "h")
+UNSOUND = {
+    "severity": Found(HOST, "wrong", EVIDENCE, severity="bad"),
+    "subject": Found("h", "wrong", EVIDENCE),
+    "kind of the subject": Found(Subject("planet", "h"), "wrong", EVIDENCE),
+    "message": Found(HOST, 7, EVIDENCE),
+    "surrogate": Found(HOST, "\ud800", EVIDENCE),
+    "long message": Found(HOST, "x" * 10_000_000, EVIDENCE),
+    "evidence": Found(HOST, "wrong", ("number",)),
+    "no number": Found(HOST, "wrong", (Evidence("number", float("nan")),)),
+    "infinity": Found(HOST, "wrong", (Evidence("number", float("inf")),)),
+    "long number": Found(HOST, "wrong", (Evidence("number", 10**5000),)),
+    "object": Found(HOST, "wrong", (Evidence("number", object()),)),
+    "remedies": Found(HOST, "wrong", EVIDENCE, None),
+    "remedy": Found(HOST, "wrong", EVIDENCE, ("do it",)),
+    "need of a remedy": Found(HOST, "wrong", EVIDENCE, (Remedy("x", "as root", "magic"),)),
+}
+
+
+@pytest.mark.parametrize("unsound", UNSOUND.values(), ids=UNSOUND)
+def test_an_unsound_finding_hides_no_other_and_the_report_can_be_sent_and_shown(unsound):
+    sound = Found(Subject("host", "other"), "wrong", EVIDENCE)
+    report = HostChecker(lambda: (made(lambda _: (unsound, sound)),)).check(reading())
+    assert [(each.severity, str(each.subject)) for each in report.findings] == [
+        ("warning", "host other"),
+        ("unknown", "check plugin"),
+    ]
+    assert codec.load(CheckReport, codec.dump(report)) == report
+    assert sum(map(len, check.lines(report, 80))) < 2000
+
+
+class NoWords(Exception):
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("error", [NoWords(), ValueError("x" * 10_000_000)], ids=["none", "many"])
+def test_an_error_of_a_check_may_have_any_words(error):
+    def broken(_):
+        raise error
+
+    (found,) = HostChecker(lambda: (made(broken),)).check(reading()).findings
+    assert type(error).__name__ in found.message
+    assert len(found.message) < 600
+
+
+def test_findings_without_end_are_stopped():
+    def endless(_):
+        while True:
+            yield Found(HOST, "wrong", EVIDENCE)
+
+    found = HostChecker(lambda: (made(endless),)).check(reading()).findings
+    assert len(found) == 201
+    assert "10000 or more further findings are left out" in found[-1].message
+
+
+def leave(*_):
+    raise SystemExit(3)
+
+
+PLUGINS = {
+    "no tuple": 7,
+    "no check": ["text"],
+    "a class": [HostCheck],
+    "a check of nonsense": [HostCheck(None, "warning", "", "", "", leave)],
+    "a severity of nonsense": [replace(made(leave), severity="bad")],
+    "a function that is none": [replace(made(leave), find=7)],
+    "an exit": leave,
+}
+
+
+@pytest.mark.parametrize("given", PLUGINS.values(), ids=PLUGINS)
+def test_a_plug_in_that_gives_no_checks_is_a_finding_and_hides_no_other(given, monkeypatch):
+    class Point(NamedTuple):
+        name: str = "broken"
+        value: str = "broken:CHECKS"
+
+        def load(self):
+            return given() if given is leave else given
+
+    sound, others = entry_points(group="pinner.checks"), installed()
+    monkeypatch.setattr(service_findings, "entry_points", lambda group: (*sound, Point()))
+    found = service_findings.installed.__wrapped__()
+    assert {each.code for each in found} == {"plugin-broken", *(each.code for each in others)}
+    refusing = tuple(each for each in found if each.code == "plugin-broken")
+    (finding,) = HostChecker(lambda: refusing).check(reading()).findings
+    assert (finding.severity, finding.subject) == ("unknown", Subject("check", "broken"))
+    assert "the plug-in broken (broken:CHECKS) does not load" in finding.message
 
 
 def test_a_finding_without_evidence_is_not_passed_on():
