@@ -38,11 +38,12 @@ def _forward(plan: Plan) -> Iterator[str]:
         yield _comment(f"{change.target}: {before} -> {after}: {change.reason}")
         match change:
             case AffinityChange():
-                yield from _commands(plan, change.target, change.before, change.after)
+                commands = _commands(plan, change.target, change.before, change.after)
             case StateChange():
-                yield from partitions.commands(change.target, change.after)
+                commands = partitions.commands(change.target, change.after)
             case _:
                 assert_never(change)
+        yield from map(_line, commands)
 
 
 def _backward(plan: Plan) -> Iterator[str]:
@@ -97,6 +98,12 @@ def _isolation(plan: Plan) -> Iterator[str]:
     yield _comment(needs.grub_line)
     yield _comment(f"Or live. {needs.partition_note}")
     yield from (_comment(command) for command in needs.partition)
+
+
+def _line(command: str) -> str:
+    """The command, unless a saved snapshot has a name in it that a terminal would obey, or that would begin another
+    line: a comment of the guest's RPS would end there."""
+    return command if command.isprintable() else _comment(f"not written, its name cannot be printed: {command}")
 
 
 def _comment(text: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.hosts import applied, cpus, guest, interleaved, plain, process, snapshot
 
-from pinner.model.change import Number, PartitionState, State, StateChange, Target, TargetKind
+from pinner.model.change import GuestCpus, Number, PartitionState, State, StateChange, Target, TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.governor import Governor
 from pinner.model.plan import Plan
@@ -170,12 +170,25 @@ def test_the_name_of_a_governor_is_a_word_for_a_shell(name: str) -> None:
     require_words(StateChange(Target("governor", "4", 4, "4"), Governor("powersave"), Governor(name), "so"))
 
 
+@pytest.mark.parametrize("name", EVIL)
+def test_the_name_of_an_interface_in_a_guest_does_not_end_its_comment(name: str) -> None:
+    target = Target("guest_rps", f"{U1} {U1} {name} 2", 0, name)
+    require_words(StateChange(target, GuestCpus(cpus("")), GuestCpus(cpus("0-1")), "so"))
+
+
+def test_a_command_has_nothing_that_a_terminal_obeys() -> None:
+    change = StateChange(Target("ring", "\x1b[2J 2", None, "\x1b[2J"), Number(512), Number(4096), "so")
+    script = render(replace(plan(host(), "s", Request()), changes=(change,)))
+    assert all(line.isprintable() for line in script.splitlines())
+    assert "ethtool" in script
+
+
 def require_words(change: StateChange) -> None:
     script = render(replace(plan(host(), "s", Request()), changes=(change,)))
     forward, _, undoing = script.partition("# To undo it:\n")
     assert all(line.startswith("#") for line in undoing.splitlines())
     commands = re.sub("^#.*$", "", forward, flags=re.MULTILINE)
-    assert "touch" in commands
+    assert "touch" in forward
     # Without the strings in quotes. In such a string, shlex writes a quote as '"'"'.
     assert "touch" not in re.sub("'[^']*'", "", commands.replace("""'"'"'""", ""))
     subprocess.run(["sh", "-n"], input=script, text=True, check=True)
