@@ -1,9 +1,8 @@
 """PCI functions and network interfaces with their NUMA node, from /sys/bus/pci/devices and /sys/class/net."""
 
-import os
 from pathlib import Path
 
-from pinner.host.files import decode, names, number, text
+from pinner.host.files import decoded, names, number, text
 from pinner.model.topology import Device
 
 
@@ -34,7 +33,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _name(path: Path) -> str:
-    return decode(os.fsencode(path.name))
+    return decoded(path.name)
 
 
 def _pci_ids(device: Path) -> str:

@@ -90,6 +90,11 @@ def decode(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
+def decoded(name: str) -> str:
+    """A file's name as text that can always be written as UTF-8."""
+    return decode(os.fsencode(name))
+
+
 def text(path: Path) -> str | None:
     """A file's text without leading and trailing white space.
 

@@ -15,8 +15,12 @@ _INDEX = re.compile(r"\d{1,10}", re.ASCII)
 
 
 def names(folder: Path) -> list[str]:
-    """The names of the interfaces below /sys/class/net, which is ``folder``, in order."""
-    return sorted(files.names(folder))[:MAX_INTERFACES]
+    """The names of the interfaces below /sys/class/net, which is ``folder``, in order.
+
+    The kernel allows nearly any bytes in them. A name that is no UTF-8, or that no terminal can show, is left out: a
+    snapshot could not be written with it, or a command could not be shown.
+    """
+    return sorted(filter(str.isprintable, files.names(folder)))[:MAX_INTERFACES]
 
 
 def named(folder: Path, target: Target, expected: str = "the name and index of an interface") -> str:

@@ -6,13 +6,11 @@ Source: the kernel's Documentation/ABI/testing/sysfs-class-net-queues and sysfs-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pinner.host import files
+from pinner.host import files, interfaces
 from pinner.host.devices import read_devices
 from pinner.model.cpuset import CpuSet
 from pinner.model.reading import Bridge, Nic, RxQueue
 
-MAX_NICS = 4096
-"""More interfaces than that are not read."""
 MAX_QUEUES = 1024
 _UP = ("up", "unknown")
 _LOOPBACK = "772"
@@ -27,7 +25,7 @@ def read_nics(root: Path, details: Details = lambda nic: nic) -> tuple[Nic, ...]
     folder = root / "sys/class/net"
     places = {device.name: device for device in read_devices(root) if device.kind == "net"}
     found = []
-    for name in sorted(files.names(folder))[:MAX_NICS]:
+    for name in interfaces.names(folder):
         place = places.get(name)
         if place is None or files.text(folder / name / "type") == _LOOPBACK:
             continue
@@ -46,7 +44,7 @@ def _nic(folder: Path, name: str, device: str, node: int | None) -> Nic:
         is_up=(files.text(folder / "operstate") or "unknown") in _UP,
         mtu=files.number(folder / "mtu") or 0,
         queue_length=files.number(folder / "tx_queue_len") or 0,
-        master=master.resolve().name if master.is_symlink() else "",
+        master=files.decoded(master.resolve().name) if master.is_symlink() else "",
         rx_queues=tuple(map(_rx_queue, list(files.numbered(queues, "rx-").values())[:MAX_QUEUES])),
         xps=tuple(_mask(path / "xps_cpus") for path in list(files.numbered(queues, "tx-").values())[:MAX_QUEUES]),
         statistics=_statistics(folder / "statistics"),
@@ -72,4 +70,4 @@ def _bridge(folder: Path) -> Bridge | None:
     if snooping is None:
         return None
     querier = files.number(folder / "bridge/multicast_querier")
-    return Bridge(bool(snooping), bool(querier), tuple(sorted(files.names(folder / "brif"))))
+    return Bridge(bool(snooping), bool(querier), tuple(sorted(map(files.decoded, files.names(folder / "brif")))))

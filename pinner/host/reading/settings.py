@@ -46,7 +46,7 @@ def read_weights(mount: Path, units: Iterable[str]) -> Mapping[str, int]:
     top = (path.parent.name for path in sorted(mount.glob("*.slice/cpu.weight")))
     paths = dict.fromkeys(chain(top, units))
     found = {path: files.number(mount / path / "cpu.weight") for path in list(paths)[:_WEIGHTS]}
-    return {path: weight for path, weight in found.items() if weight is not None}
+    return {files.decoded(path): weight for path, weight in found.items() if weight is not None}
 
 
 def read_storage(folders: Iterable[Path]) -> tuple[Storage, ...]:

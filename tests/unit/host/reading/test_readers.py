@@ -1,5 +1,7 @@
 """The readers of counters, on a made-up root folder."""
 
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import pytest
 from support.hosts import cpus, process, snapshot
 from support.readings import counted, host, nic, placed
 
+from pinner import codec
 from pinner.host.irqbalance import read_balancers
 from pinner.host.reading import captured
 from pinner.host.reading.cpus import read_idle, read_pressure, read_swapped, read_times
@@ -15,6 +18,7 @@ from pinner.host.reading.network import read_counters, read_sockets, read_softne
 from pinner.host.reading.nics import read_nics
 from pinner.host.reading.sampler import read_sample, take_reading
 from pinner.host.reading.settings import read_settings, read_storage, read_weights
+from pinner.host.rps import read_rps
 from pinner.model.coalescing import RxCoalescing
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
@@ -34,6 +38,7 @@ from pinner.model.reading import (
     UdpSocket,
 )
 from pinner.model.rings import RxRing
+from pinner.model.rps import RpsQueue
 
 INTERRUPTS = """\
             CPU0       CPU2       CPU5
@@ -116,6 +121,24 @@ def test_an_interface_has_its_queues_masks_and_counters(tmp_path):
     assert found.xps == (cpus("0-1"),)
     assert found.statistics == {"rx_packets": 77}
     assert found.bridge == Bridge(True, False, ("tap0",))
+
+
+@pytest.mark.parametrize("name", [b"e\xffth0", b"\x1b[31meth0"])
+def test_an_interface_or_slice_whose_name_cannot_be_written_hides_no_other(tmp_path, name):
+    net = "sys/class/net/br0"
+    files = {"ifindex": "3\n", "queues/rx-0/rps_cpus": "f\n", "bridge/multicast_snooping": "1\n"}
+    root = write_all(tmp_path, {f"{net}/{file}": text for file, text in files.items()})
+    odd = os.fsdecode(name)
+    shutil.copytree(tmp_path / net, tmp_path / "sys/class/net" / odd)
+    (tmp_path / net / "brif" / odd).mkdir(parents=True)
+    (tmp_path / f"{odd}.slice").mkdir()
+    (tmp_path / f"{odd}.slice/cpu.weight").write_text("100\n")
+    (found,) = read_nics(root)
+    assert codec.load(type(found), codec.dump(found)) == found
+    assert read_rps(root) == (RpsQueue("br0", 3, 0, cpus("0-3")),)
+    weights = HostSample(weights=read_weights(tmp_path, []))
+    assert codec.load(HostSample, codec.dump(weights)) == weights
+    assert list(weights.weights.values()) == [100]
 
 
 def test_softnet_rows_have_the_number_of_their_cpu(tmp_path):
