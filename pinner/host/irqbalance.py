@@ -25,8 +25,7 @@ LIVE = Path("/")
 FOLDER = Path("/run/irqbalance")
 _NAME = "irqbalance"
 _ENVIRONMENT = 64 * 1024
-_BANNED = b"IRQBALANCE_BANNED_CPULIST="
-_BANNED_MASK = b"IRQBALANCE_BANNED_CPUS="
+_BANNED, _BANNED_MASK = b"IRQBALANCE_BANNED_CPULIST", b"IRQBALANCE_BANNED_CPUS"
 _KEPT_FREE = ("isolated", "nohz_full")
 """The files of /sys/devices/system/cpu with the CPUs that irqbalance bans where its configuration names none."""
 _PATIENCE = 1.0
@@ -52,11 +51,11 @@ class _Setup(NamedTuple):
 
 
 def read_balancers(root: Path, processes: Iterable[Process]) -> tuple[Balancer, ...]:
-    """Each irqbalance that runs, with the CPUs that its environment bans."""
+    """Each irqbalance of root, with the CPUs that its environment bans: that of another user moves no interrupt."""
     return tuple(
         Balancer(process.pid, process.command.partition(" ")[2], _environment(root, process.pid), process.started)
         for process in processes
-        if process.name == _NAME
+        if process.name == _NAME and procfs.is_of_root(root, process.pid)
     )
 
 
@@ -190,12 +189,11 @@ def _environment(root: Path, pid: int) -> CpuSet | None:
     """The CPUs of IRQBALANCE_BANNED_CPULIST (since 1.8.0) or of the older mask; None where it cannot be read."""
     try:
         data = files.read_start(f"{root}/proc/{pid}/environ", _ENVIRONMENT)
-        for variable in data.split(b"\0"):
-            if variable.startswith(_BANNED):
-                return CpuSet.parse(files.decode(variable.removeprefix(_BANNED)))
-            if variable.startswith(_BANNED_MASK):
-                mask = int(variable.removeprefix(_BANNED_MASK).replace(b",", b""), 16)
-                return CpuSet.of(cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1)
-    except (OSError, ValueError, Invalid):
+        for name, _, value in (variable.partition(b"=") for variable in data.split(b"\0")):
+            if value and name == _BANNED:
+                return CpuSet.parse(files.decode(value))
+            if value and name == _BANNED_MASK:
+                return files.parse_mask(files.decode(value))
+    except (OSError, Invalid):
         return None
     return CpuSet()

@@ -7,6 +7,7 @@ A compute host often has ten thousand threads. For speed, paths are strings here
 """
 
 import os
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -31,6 +32,8 @@ snapshot too large for its readers."""
 
 _REALTIME: dict[int, RealTime] = {1: "fifo", 2: "rr", 6: "deadline"}
 """The real-time scheduling policies by number (include/uapi/linux/sched.h)."""
+
+_UIDS = re.compile(rb"^Uid:(.*)", re.MULTILINE)
 
 VANISHED = (OSError, ValueError, IndexError, Invalid)
 """What a reader raises where a process or thread has ended."""
@@ -119,6 +122,23 @@ def thread_files(
     immovable_reason: Immovable = "per-cpu" if stat.flags & PF_NO_SETAFFINITY else ""
     thread = Thread(int(tid), stat.started, stat.name, affinity, 0.0, run, delay, immovable_reason, stat.realtime)
     return ThreadFiles(thread, data, stat, times)
+
+
+def users(status: bytes) -> list[int]:
+    """The real, effective, saved and file system user id; empty where the file has none (an old capture)."""
+    found = _UIDS.search(status)
+    return [int(user) for user in found[1].split()] if found else []
+
+
+def is_of_root(root: Path, pid: int) -> bool:
+    """Whether the process works for root; also true on an old capture, which does not tell.
+
+    Any user may give a process any name. A setuid program has root's rights, and does the work of its caller.
+    """
+    try:
+        return set(users(read(f"{root}/proc/{pid}/status"))) <= {0}
+    except OSError:
+        return True
 
 
 @lru_cache(maxsize=4096)

@@ -23,7 +23,6 @@ _LEAST_WORK = 1.0
 USER = "user:"
 """The prefix of a user's name or id in [host] affinity_owners."""
 
-_UIDS = re.compile(rb"^Uid:(.*)", re.MULTILINE)
 _CAPABILITIES = re.compile(rb"^CapEff:\s*([0-9a-f]+)", re.MULTILINE)
 _ALL_USERS = ["0", "0", "4294967295"]
 """The uid_map of a process that is in no user namespace of its own."""
@@ -79,7 +78,7 @@ def _has_worked(thread: Thread, uptime: float) -> bool:
 def _with_user(root: Path, process: Process, owners: AffinityOwners) -> Process:
     try:
         status = files.read(f"{root}/proc/{process.pid}/status")
-        users = _users(status)
+        users = procfs.users(status)
         privileged = _is_privileged(root, process.pid, users, status)
         if not users or procfs.started(root, process.pid) != process.started:
             return process
@@ -89,12 +88,6 @@ def _with_user(root: Path, process: Process, owners: AffinityOwners) -> Process:
     if process.name in owners.processes or users[0] in owners.users:
         reserves = reserves or "configured"
     return replace(process, user=users[0], reserves=reserves)
-
-
-def _users(status: bytes) -> list[int]:
-    """The real, effective, saved and file system user id; empty where the file has none (an old capture)."""
-    found = _UIDS.search(status)
-    return [int(user) for user in found[1].split()] if found else []
 
 
 def _is_privileged(root: Path, pid: int, users: Collection[int], status: bytes) -> bool:

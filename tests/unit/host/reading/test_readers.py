@@ -10,6 +10,7 @@ from support.hosts import cpus, process, snapshot
 from support.readings import counted, host, nic, placed
 
 from pinner import codec
+from pinner.host import irqbalance
 from pinner.host.irqbalance import read_balancers
 from pinner.host.reading import captured
 from pinner.host.reading.cpus import read_idle, read_pressure, read_swapped, read_times
@@ -211,13 +212,31 @@ def test_the_cpus_that_irqbalance_does_not_use(tmp_path):
         ("A=1\0IRQBALANCE_BANNED_CPULIST=4-7\0", cpus("4-7")),
         ("IRQBALANCE_BANNED_CPUS=1,00000003\0", cpus("0-1,32")),
         ("A=1\0", CpuSet()),
+        ("IRQBALANCE_BANNED_CPUS=\0", CpuSet()),
+        ("IRQBALANCE_BANNED_CPULIST=\0IRQBALANCE_BANNED_CPUS=3\0", cpus("0-1")),
         ("IRQBALANCE_BANNED_CPULIST=all\0", None),
+        ("IRQBALANCE_BANNED_CPUS=" + "f" * 60_000, None),
     ):
         root = write(tmp_path, proc__80__environ=text)
         (found,) = read_balancers(root, [balancer, process(81, 0.0, "0-3")])
         assert (found.pid, found.arguments, found.banned) == (80, "--foreground", banned)
     (unreadable,) = read_balancers(tmp_path / "none", [balancer])
     assert unreadable.banned is None
+
+
+@pytest.mark.parametrize(
+    ("users", "found"),
+    [("0 0 0 0", 1), ("1000 1000 1000 1000", 0), ("1000 0 0 0", 0), ("100000 100000 100000 100000", 0)],
+    ids=["root", "a user", "a setuid program of a user", "root of a user namespace"],
+)
+def test_a_process_that_a_user_has_named_irqbalance_is_not_asked(tmp_path, monkeypatch, users, found):
+    """Each such process would cost every snapshot the second that irqbalance has for its answer."""
+    asked = []
+    monkeypatch.setattr(irqbalance, "_banned_now", asked.append)
+    monkeypatch.setattr(irqbalance, "LIVE", tmp_path)
+    root = write(tmp_path, proc__80__status=f"Name:\tirqbalance\nUid:\t{users}\n", proc__80__environ="A=1\0")
+    assert len(irqbalance.read_irqbalance(root, [process(80, 0.0, "0-3", name="irqbalance")])) == found
+    assert len(asked) == found
 
 
 def test_settings_weights_and_storage_of_a_host_without_them(tmp_path):
