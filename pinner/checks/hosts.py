@@ -1,48 +1,44 @@
 """The host itself: who else places threads, pressure, and the room for pinner's journal. Pure."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from shlex import quote
 
 from pinner.checks.common import command, host_subject, housekeeping, roles
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import union
+from pinner.model.placers import PLACERS, is_another_pinner, is_known_placer
+from pinner.model.process import Process
 from pinner.model.reading import HostReading
 
-PLACERS = {
-    "numad": "it moves guests' threads and memory",
-    "tuned": "its profiles may set the affinity of the same threads",
-    "ksmtuned": "it switches KSM on when memory is short",
-    "cpuset": "it moves threads between cpusets",
-    "auto-cpufreq": "it changes the governors",
-}
-"""Programs that change what pinner places, and how."""
-_SERVES = re.compile(r"(?:\S*/)?(?:python\S* (?:-\S+ )*(?:\S*/)?)?pinner serve\b")
-"""The command line of a server. One that starts a server, as sudo does, has other words before."""
 PRESSURE, PRESSURE_CRITICAL = 10.0, 25.0
 FULL_PERCENT, FULL_KIB, ROOMY_KIB = 5.0, 100 * 1024, 10 * 1024**2
 PSI = "Linux: Documentation/accounting/psi.rst"
 
 
+def _of_root(reading: HostReading, is_one: Callable[[Process], bool]) -> Iterator[Process]:
+    """The processes of root. Any user may give a process any name, and moves only what is the user's."""
+    found = filter(is_one, reading.snapshot.processes)
+    return (process for process in found if reading.now.are_of_root.get(process.pid, True))
+
+
 def _placers(reading: HostReading) -> Iterator[Found]:
-    for process in reading.snapshot.processes:
-        if not process.kernel and (why := PLACERS.get(process.name)):
-            yield Found(
-                Subject("process", f"{process.name} ({process.pid})"),
-                f"{process.name} runs: {why}",
-                (Evidence("process", process.pid), Evidence("unit", process.unit)),
-                (command(f"systemctl disable --now {process.name}.service"),),
-            )
+    for process in _of_root(reading, is_known_placer):
+        yield Found(
+            Subject("process", f"{process.name} ({process.pid})"),
+            f"{process.name} runs: {PLACERS[process.name]}",
+            (Evidence("process", process.pid), Evidence("unit", process.unit)),
+            (command(f"systemctl disable --now {process.name}.service"),),
+        )
 
 
 def _another_pinner(reading: HostReading) -> Iterator[Found]:
-    for process in reading.snapshot.processes:
-        if _SERVES.match(process.command) and process.immovable_reason != "pinner" and not process.kernel:
-            yield Found(
-                Subject("process", f"{process.name} ({process.pid})"),
-                f"another pinner runs as process {process.pid}",
-                (Evidence("process", process.pid), Evidence("unit", process.unit)),
-                (command(f"systemctl disable --now {process.unit or 'pinner.service'}"),),
-            )
+    for process in _of_root(reading, is_another_pinner):
+        yield Found(
+            Subject("process", f"{process.name} ({process.pid})"),
+            f"another pinner runs as process {process.pid}",
+            (Evidence("process", process.pid), Evidence("unit", process.unit)),
+            (command(f"systemctl disable --now {quote(process.unit or 'pinner.service')}"),),
+        )
 
 
 def _pressure(reading: HostReading) -> Iterator[Found]:

@@ -214,6 +214,8 @@ class HostSample:
     """The swapped memory of each QEMU, by process id."""
     weights: Mapping[str, int] = field(default_factory=dict)
     """cpu.weight of the cgroups of guests and of the top slices, by path below the mount."""
+    are_of_root: Mapping[int, bool] = field(default_factory=dict)
+    """Whether each process that may place threads works for root, by process id; one that is left out may."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """What could not be read, with the reason."""
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from pinner.host import irqbalance, kernel
+from pinner.host import irqbalance, kernel, procfs
 from pinner.host.reading import cpus, ethtool, irqs, network, nics, settings
 from pinner.model.errors import Busy
+from pinner.model.placers import is_another_pinner, is_known_placer
 from pinner.model.reading import HostReading, HostSample
 from pinner.model.snapshot import Snapshot
 
@@ -73,8 +74,14 @@ def read_sample(root: Path, snapshot: Snapshot, folders: tuple[Path, ...] = ()) 
         weights=part("weights", lambda: settings.read_weights(mount.folder, units), {})
         if mount.version == "v2"
         else {},
+        are_of_root=part("users", lambda: {pid: procfs.is_of_root(root, pid) for pid in _placers(snapshot)}, {}),
         unread=unread,
     )
+
+
+def _placers(snapshot: Snapshot) -> Iterator[int]:
+    """The processes that may place threads, by their names."""
+    return (each.pid for each in snapshot.processes if is_known_placer(each) or is_another_pinner(each))
 
 
 def _tids(snapshot: Snapshot) -> Iterator[int]:

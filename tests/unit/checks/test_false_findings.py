@@ -6,11 +6,12 @@ import pytest
 from support.check_cases_hosts import CASES as HOSTS
 from support.check_cases_hosts import booted, kernel_thread, pair, realtime, weighed
 from support.check_cases_network import CASES as NETWORK
-from support.hosts import GIB, cpus, process
+from support.hosts import GIB, cpus, process, snapshot
 from support.readings import DISK, codes, findings, host, irq, placed, reading
 
+from pinner.host.reading.sampler import read_sample
 from pinner.model.interrupts import Balancer
-from pinner.model.reading import HostSample, Storage
+from pinner.model.reading import HostReading, HostSample, Storage
 from pinner.model.topology import HugePages
 
 
@@ -85,6 +86,23 @@ def test_a_limit_of_the_whole_period_throttles_nothing(runtime, period):
         settings = {**limited.now.settings, "proc/sys/kernel/sched_rt_period_us": period}
         limited = replace(limited, samples=(replace(limited.now, settings=settings),))
     assert "rt-throttling" not in codes(limited)
+
+
+@pytest.mark.parametrize(("uid", "found"), [(0, True), (1000, False)])
+def test_a_name_that_a_user_gives_to_a_process_is_no_fault_of_the_host(tmp_path, uid, found):
+    named = (
+        replace(process(70, 0.0, "0-15", name="tuned"), unit="x; reboot #.service"),
+        replace(process(71, 0.0, "0-15"), command="pinner serve", unit="x; reboot #.service"),
+    )
+    taken = snapshot(host(), processes=named)
+    for each in named:
+        (tmp_path / f"proc/{each.pid}").mkdir(parents=True)
+        (tmp_path / f"proc/{each.pid}/status").write_text(f"Uid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+    of = HostReading(taken, (read_sample(tmp_path, taken),))
+    assert ({"placer-running", "another-pinner"} <= codes(of)) == found
+    lines = [remedy.line for each in findings(of) for remedy in each.remedies]
+    assert ("systemctl disable --now 'x; reboot #.service'" in lines) == found
+    assert found or not lines
 
 
 @pytest.mark.parametrize(
