@@ -52,13 +52,14 @@ def grown(name: str, before: int, after: int) -> int:
 
 
 def nic_pairs(reading: HostReading) -> Iterator[tuple[Nic, Nic]]:
-    """Each network interface that both samples have, before and now."""
+    """Each network interface that both samples have, before and now. It may have got another name meanwhile, and
+    another interface its name."""
     if reading.before is None:
         return
-    before = {nic.name: nic for nic in reading.before.nics}
+    before = {nic.key: nic for nic in reading.before.nics}
     for nic in reading.now.nics:
-        if nic.name in before:
-            yield before[nic.name], nic
+        if nic.key in before:
+            yield before[nic.key], nic
 
 
 def rate(name: str, count: int, seconds: float, unit: str) -> tuple[Evidence, Evidence]:

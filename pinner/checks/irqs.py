@@ -53,7 +53,9 @@ def _rate_on(reading: HostReading, irqs: list[Irq], cpus: CpuSet) -> float | Non
     before = {irq.number: irq for irq in reading.before.irqs}
     total = 0
     for irq in irqs:
-        if earlier := before.get(irq.number):
+        earlier = before.get(irq.number)
+        # The kernel gives the number of a freed interrupt to another device, with its own counts.
+        if earlier and (earlier.device, earlier.name) == (irq.device, irq.name):
             for cpu in cpus:
                 total += max(irq.counts.get(cpu, 0) - earlier.counts.get(cpu, 0), 0)
     return total / reading.seconds

@@ -108,9 +108,9 @@ def _few_queues(reading: HostReading) -> Iterator[Found]:
 def _gone(reading: HostReading) -> Iterator[Found]:
     if reading.before is None:
         return
-    now = {nic.name for nic in reading.now.nics}
+    now = {nic.key for nic in reading.now.nics}
     for nic in reading.before.nics:
-        if nic.name not in now:
+        if nic.key not in now:
             why = "the interface vanished during the sample"
             yield Found(Subject("nic", nic.name), f"not known, because {why}", (Evidence("reason", why),))
 

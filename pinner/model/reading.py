@@ -126,6 +126,13 @@ class Nic:
     """The state of a bridge; null for other interfaces."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """What the driver refused to tell (rings, channels), with the error; a feature that it lacks is left out."""
+    index: int = 0
+    """The kernel's index of the interface, which may get another name; 0: not known (an old capture)."""
+
+    @property
+    def key(self) -> int | str:
+        """The identity of the interface in two samples of a host."""
+        return self.index or self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ def _nic(folder: Path, name: str, device: str, node: int | None) -> Nic:
         xps=tuple(_mask(path / "xps_cpus") for path in list(files.numbered(queues, "tx-").values())[:MAX_QUEUES]),
         statistics=_statistics(folder / "statistics"),
         bridge=_bridge(folder),
+        index=files.number(folder / "ifindex") or 0,
     )
 
 

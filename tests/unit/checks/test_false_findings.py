@@ -7,11 +7,11 @@ from support.check_cases_hosts import CASES as HOSTS
 from support.check_cases_hosts import booted, kernel_thread, pair, realtime, weighed
 from support.check_cases_network import CASES as NETWORK
 from support.hosts import GIB, cpus, process, snapshot
-from support.readings import DISK, codes, findings, host, irq, placed, reading
+from support.readings import DISK, codes, counted, findings, host, irq, nic, placed, reading
 
 from pinner.host.reading.sampler import read_sample
 from pinner.model.interrupts import Balancer
-from pinner.model.reading import HostReading, HostSample, Storage
+from pinner.model.reading import HostReading, HostSample, Rings, Storage
 from pinner.model.topology import HugePages
 
 
@@ -86,6 +86,31 @@ def test_a_limit_of_the_whole_period_throttles_nothing(runtime, period):
         settings = {**limited.now.settings, "proc/sys/kernel/sched_rt_period_us": period}
         limited = replace(limited, samples=(replace(limited.now, settings=settings),))
     assert "rt-throttling" not in codes(limited)
+
+
+def test_an_interface_that_gets_the_name_of_another_has_not_its_counters():
+    card, other = nic("ens1", index=2, rings=Rings(512, 4096, 512, 4096)), nic("ens2", index=3, rings=None)
+    other = counted(other, rx_missed_errors=5000)
+    renamed = replace(card, name="ens2"), replace(other, name="ens1", rings=card.rings)
+    swapped = reading(HostSample(nics=(card, other)), HostSample(nics=renamed))
+    assert not {"nic-small-ring", "nic-no-room", "nic-vanished"} & {each.code for each in findings(swapped)}
+    losing = replace(renamed[0], statistics={**card.statistics, "rx_missed_errors": 7})
+    (found,) = findings(reading(HostSample(nics=(card, other)), HostSample(nics=(losing, renamed[1]))))
+    assert (found.code, found.subject.name, found.evidence[2].value) == ("nic-small-ring", "ens2", 7)
+
+
+def test_a_tap_that_is_made_anew_under_its_name_has_vanished():
+    first, second = nic("tap1", "", index=5), counted(nic("tap1", "", index=9), tx_dropped=900)
+    anew = reading(HostSample(nics=(first,)), HostSample(nics=(second,)), [placed()])
+    assert "tap-drops" not in {each.code for each in findings(anew)}
+    assert "nic-vanished" in {each.code for each in findings(anew)}
+
+
+def test_an_interrupt_that_gets_the_number_of_another_has_not_its_rate():
+    before, now = irq(24, "4", {4: 10}), irq(24, "4", {4: 1_000_000}, device=DISK)
+    of = reading(HostSample(irqs=(before,)), HostSample(irqs=(now,)), [placed()])
+    (found,) = (each for each in findings(of) if each.code == "irq-on-guest-cpus")
+    assert (found.severity, found.evidence[2].value) == ("warning", 0.0)
 
 
 @pytest.mark.parametrize(("uid", "found"), [(0, True), (1000, False)])

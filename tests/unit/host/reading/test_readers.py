@@ -135,6 +135,7 @@ def test_an_interface_or_slice_whose_name_cannot_be_written_hides_no_other(tmp_p
     (tmp_path / f"{odd}.slice").mkdir()
     (tmp_path / f"{odd}.slice/cpu.weight").write_text("100\n")
     (found,) = read_nics(root)
+    assert found.index == 3
     assert codec.load(type(found), codec.dump(found)) == found
     assert read_rps(root) == (RpsQueue("br0", 3, 0, cpus("0-3")),)
     weights = HostSample(weights=read_weights(tmp_path, []))
