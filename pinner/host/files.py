@@ -15,7 +15,11 @@ from pathlib import Path
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import Busy, Invalid
 
+MOST = 256 * 1024**2
+"""Bytes of the longest file that is read: a folder given as the root of a captured machine may contain anything."""
 _BUFFER = 16384
+_READING = os.O_RDONLY | os.O_NONBLOCK
+"""A pipe in the folder of a captured machine has no writer to wait for; files of /proc and /sys never wait."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -47,15 +51,21 @@ def read(path: str, folder: int | None = None, *, records: bool = False) -> byte
     """The whole file, read with as few system calls as possible; ``path`` is relative to the open ``folder`` if given.
 
     The kernel returns a file of many ``records`` (numa_maps, cpuinfo, mounts) in pieces of at most a page, with any
-    buffer size. For such a file a short read does not mean the end of the file. Raises OSError, Busy.
+    buffer size. For such a file a short read does not mean the end of the file. Raises OSError (EFBIG for a file that
+    is longer than MOST), Busy.
     """
-    file = open_file(path, os.O_RDONLY, folder)
+    file = open_file(path, _READING, folder)
     try:
         data = part = os.read(file, _BUFFER)
+        if not (len(part) == _BUFFER or (part and records)):
+            return data
+        parts, length = [data], len(data)
         while len(part) == _BUFFER or (part and records):
             part = os.read(file, _BUFFER)
-            data += part
-        return data
+            parts.append(part)
+            if (length := length + len(part)) > MOST:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        return b"".join(parts)
     finally:
         os.close(file)
 
@@ -65,7 +75,7 @@ def read_start(path: str, length: int, folder: int | None = None) -> bytes:
 
     Raises OSError, Busy.
     """
-    file = open_file(path, os.O_RDONLY, folder)
+    file = open_file(path, _READING, folder)
     try:
         return os.read(file, length)
     finally:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pinner import codec
-from pinner.host import sysctls
+from pinner.host import files, sysctls
 from pinner.host.reading.sampler import take_reading
 from pinner.model.coalescing import RxCoalescing
 from pinner.model.errors import Invalid
@@ -28,7 +28,7 @@ def as_file(samples: SavedSamples) -> dict[Path, bytes]:
 def samples(root: Path) -> SavedSamples | None:
     """The samples of the machine captured below ``root``; None where it was captured without them. Raises Invalid."""
     try:
-        text = (root / FILE).read_bytes()
+        text = files.read(str(root / FILE))
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -1,3 +1,6 @@
+import os
+import time
+
 import pytest
 
 from pinner.host import files
@@ -80,3 +83,28 @@ def test_a_file_of_many_records_is_read_to_its_end():
     path = "/proc/self/numa_maps"
     assert len(files.read(path)) < len(files.read(path, records=True))
     assert files.read(path, records=True).splitlines()[-1].startswith(b"7ff")
+
+
+@pytest.mark.parametrize("reader", [files.text, files.number, files.cpu_list, files.cpu_mask])
+def test_a_file_that_is_no_file_of_a_captured_machine_is_not_waited_for(tmp_path, monkeypatch, reader):
+    monkeypatch.setattr(files, "MOST", 1 << 20)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    assert not reader(tmp_path / "pipe")
+    assert reader(tmp_path / "endless") is None
+    assert not files.read_start(str(tmp_path / "pipe"), 100)
+
+
+def test_the_time_for_a_file_grows_with_its_length_only(tmp_path, monkeypatch):
+    """Any user may open so many sockets that their table has tens of megabytes, in pieces of a page."""
+    read = os.read
+    monkeypatch.setattr(os, "read", lambda file, length: read(file, min(length, 4096)))
+
+    def seconds(length):
+        (tmp_path / "file").write_bytes(bytes(length))
+        began = time.process_time()
+        assert len(files.read(str(tmp_path / "file"), records=True)) == length
+        return time.process_time() - began
+
+    seconds(2 << 20)
+    assert seconds(32 << 20) < 64 * seconds(2 << 20)  # 256 times as long where each piece copies all before it

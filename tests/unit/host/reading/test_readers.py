@@ -276,6 +276,12 @@ def test_samples_that_were_damaged_are_refused(tmp_path):
         captured.captured_reading(tmp_path, snapshot(host()))
 
 
+def test_samples_that_are_a_pipe_are_refused(tmp_path):
+    os.mkfifo(tmp_path / captured.FILE)
+    with pytest.raises(Invalid, match="counters.json"):
+        captured.samples(tmp_path)
+
+
 @pytest.mark.parametrize("seconds", ["0", "-1", "1e400"])
 def test_two_samples_are_some_time_apart(tmp_path, seconds):
     ((name, data),) = captured.as_file(saved(HostSample(), HostSample())).items()
