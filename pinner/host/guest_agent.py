@@ -7,6 +7,7 @@ one conversation in time. Source: QEMU Guest Agent Protocol Reference (guest-fil
 import base64
 import binascii
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,9 +24,39 @@ MAX_ANSWER = 1 << 20
 """Characters of an answer."""
 MAX_FILE = 4096
 """Bytes of a file: those of sysfs have a page at most."""
+ALLOWED, REFILL = 10.0, 0.05
+"""See Allowance."""
 _MAX_HANDLE = 1 << 63
 _MAX_ERROR = 200
 """Characters of a guest's words in an error."""
+
+
+class Allowance:
+    """The time that the agents of guests may take for their answers: ALLOWED seconds at once, and REFILL of the time in
+    the long run. Others wait for it: a guest could answer each command at the last moment. Several threads may use it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._spent: dict[str, tuple[float, float]] = {}
+        """The seconds that a guest has spent, and the time of that sum. Old sums have become 0, and are left out."""
+        self._lock = threading.Lock()
+
+    def spend(self, guest: str, seconds: float) -> None:
+        """Count an answer of the guest."""
+        with self._lock:
+            now = self._clock()
+            self._spent = {each: (left, now) for each in (*self._spent, guest) if (left := self._left(each, now)) > 0}
+            self._spent[guest] = self._left(guest, now) + seconds, now
+
+    def is_spent(self, guest: str) -> bool:
+        """Whether the guest has no time left now."""
+        with self._lock:
+            return self._left(guest, self._clock()) > ALLOWED
+
+    def _left(self, guest: str, now: float) -> float:
+        seconds, at = self._spent.get(guest, (0.0, now))
+        return max(seconds - (now - at) * REFILL, 0.0)
 
 
 class GuestAgent:

@@ -8,10 +8,11 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from pinner.host import files
-from pinner.host.guest_agent import GuestAgent
+from pinner.host.guest_agent import Allowance, GuestAgent
 from pinner.model.change import GuestCpus, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
@@ -23,7 +24,7 @@ MAX_QUEUES = 256
 ALL_SECONDS = 15.0
 """A snapshot asks no further guest after so many seconds."""
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
-"""Seconds for which a guest is not asked after its agent did not answer in time; twice as long after each time."""
+"""Seconds for which a guest is not asked after its agent was too slow; twice as long after each time."""
 _NET = "/sys/class/net"
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _ONLINE = "/sys/devices/system/cpu/online"
@@ -49,18 +50,21 @@ class _Pause:
 
 
 class GuestRpsReader:
-    """Reads the RPS of guests for snapshots. A guest whose agent does not answer in time is not asked for a while."""
+    """Reads the RPS of guests for snapshots. A guest whose agent does not answer in time, or slowly again and again, is
+    not asked for a while."""
 
     def __init__(self, agents: Agents, clock: Callable[[], float] = time.monotonic) -> None:
         self._agents = agents
         self._clock = clock
+        self._allowance = Allowance(clock)
         self._pauses: dict[str, _Pause] = {}
 
     def read(self, guests: Iterable[Guest]) -> tuple[GuestRps, ...]:
         """The RPS of each running guest that has several vCPUs and a network card."""
         end = self._clock() + ALL_SECONDS
         asked = [each for each in guests if each.state == "running" and not each.unread and _may_need(each)]
-        self._pauses = {each.uuid: self._pauses[each.uuid] for each in asked if each.uuid in self._pauses}
+        paused = {each.uuid: self._pauses.get(each.uuid) for each in asked}
+        self._pauses = {uuid: pause for uuid, pause in paused.items() if pause}
         return tuple(self._one(guest, end) for guest in asked)
 
     def _one(self, guest: Guest, end: float) -> GuestRps:
@@ -68,16 +72,21 @@ class GuestRpsReader:
         if now >= end:
             return GuestRps(guest.uuid, guest.name, unread="other guests' agents took too long")
         if pause and now < pause.until:
-            why = f"its agent did not answer in time; it is asked again in {pause.until - now:.0f} s"
+            why = f"its agent did not answer in time, or slowly; it is asked again in {pause.until - now:.0f} s"
             return GuestRps(guest.uuid, guest.name, unread=why)
         try:
             found = _read(guest, _agent(self._agents, guest.uuid, f"guest {guest.name}"))
+            late = False
         except PinnerError as error:
-            if isinstance(error, Busy):
-                seconds = min(2 * pause.seconds, LONGEST_PAUSE) if pause else FIRST_PAUSE
-                self._pauses[guest.uuid] = _Pause(self._clock() + seconds, seconds)
-            return GuestRps(guest.uuid, guest.name, unread=str(error))
-        self._pauses.pop(guest.uuid, None)
+            late = isinstance(error, Busy)
+            found = GuestRps(guest.uuid, guest.name, unread=str(error))
+        # Every snapshot of the host waits for the answers of a guest, in time or not.
+        self._allowance.spend(guest.uuid, self._clock() - now)
+        if late or self._allowance.is_spent(guest.uuid):
+            seconds = min(2 * pause.seconds, LONGEST_PAUSE) if pause else FIRST_PAUSE
+            self._pauses[guest.uuid] = _Pause(self._clock() + seconds, seconds)
+        elif not found.unread:
+            self._pauses.pop(guest.uuid, None)
         return found
 
 
@@ -108,21 +117,26 @@ def _agent(agents: Agents, guest: str, what: str) -> GuestAgent:
 def _read(guest: Guest, agent: GuestAgent) -> GuestRps:
     what = f"guest {guest.name}"
     boot = _matching(_UUID, agent.read(_BOOT), _BOOT, what)
-    online = _online(agent, what)
+    online = _online(agent, what, len(guest.vcpus))
     queues: list[GuestQueue] = []
-    for name in _cards(guest, agent):
+    # Each card has a tap on the host: a guest that shows more cards could have any number of queues.
+    for name in islice(_cards(guest, agent), len(guest.taps)):
         index = int(_matching(_NUMBER, agent.read(f"{_NET}/{name}/ifindex"), "ifindex", what))
         found = tuple(_queues(agent, name, index, min(len(online), MAX_QUEUES), what))
         queues += found if len(found) < len(online) else ()
     return GuestRps(guest.uuid, guest.name, boot, online, tuple(queues))
 
 
-def _online(agent: GuestAgent, what: str) -> CpuSet:
+def _online(agent: GuestAgent, what: str, most: int) -> CpuSet:
+    """The vCPUs that are online: at most as many as libvirt gave to the guest."""
     text = agent.read(_ONLINE)
     try:
-        return CpuSet.parse(text)
+        online = CpuSet.parse(text)
     except Invalid:
         raise _strange(what, _ONLINE, text) from None
+    if len(online) > most:
+        raise _strange(what, _ONLINE, text)
+    return online
 
 
 def _cards(guest: Guest, agent: GuestAgent) -> Iterator[str]:

@@ -30,10 +30,13 @@ class MadeUpGuest:
         self.hostile = {}
         self.asked = []
         self.open = {}
+        self.before = lambda: None
+        """Called before each answer."""
         self.lies = False
         """Whether the guest takes what is written, and keeps what it had."""
 
     def ask_guest_agent(self, guest, command):
+        self.before()
         asked = json.loads(command)
         self.asked.append(asked["execute"])
         given = self.hostile.get(asked["execute"])

@@ -155,7 +155,7 @@ def test_an_agent_that_hangs_is_asked_once_and_then_not_for_a_while_and_other_gu
     hung, fine = reader.read([guest(), other])
     assert ("not responding" in hung.unread, fine.unread, len(calls)) == (True, "", 1)
     hung, fine = reader.read([guest(), other])
-    assert hung.unread == f"its agent did not answer in time; it is asked again in {FIRST_PAUSE:.0f} s"
+    assert hung.unread == f"its agent did not answer in time, or slowly; it is asked again in {FIRST_PAUSE:.0f} s"
     assert (fine.unread, len(calls)) == ("", 1)
     pauses = []
     for _ in range(9):
@@ -180,6 +180,45 @@ def test_a_snapshot_does_not_wait_for_many_guests_that_hang():
     found = GuestRpsReader(Agents(), clock).read(many)
     assert len(calls) == 5
     assert found[-1].unread == "other guests' agents took too long"
+
+
+def test_a_guest_that_answers_each_snapshot_slowly_takes_a_part_of_the_time_only():
+    clock, made, times = Clock(), MadeUpGuest(), []
+    made.before = lambda: setattr(clock, "now", clock.now + 0.2)
+    reader = GuestRpsReader(made, clock)
+    for _ in range(3600):
+        began = clock.now
+        (found,) = reader.read([guest()])
+        times.append(clock.now - began)
+        assert not found.unread or "slowly" in found.unread
+        clock.now += 1
+    assert times[0] > 3
+    assert sum(times) < guest_agent.ALLOWED + times[0] + guest_agent.REFILL * (clock.now - 1000)
+    made.before = lambda: None
+    clock.now += LONGEST_PAUSE
+    assert reader.read([guest()])[0].unread == ""
+
+
+def test_a_guest_that_is_slow_once_is_asked_again_at_once():
+    clock, made = Clock(), MadeUpGuest()
+    reader = GuestRpsReader(made, clock)
+    made.before = lambda: setattr(clock, "now", clock.now + 0.2)
+    assert reader.read([guest()])[0].unread == ""
+    made.before = lambda: None
+    assert [reader.read([guest()])[0].unread for _ in range(100)] == [""] * 100
+
+
+def test_a_guest_cannot_have_more_vcpus_or_cards_than_libvirt_gave_to_it():
+    """It could have any number of queues then, and each of them is a change of the plan, with answers of its own."""
+    (found,) = read(MadeUpGuest(queues=200, online="0-255"))
+    assert (found.queues, "0-255" in found.unread) == ((), True)
+    made = MadeUpGuest(queues=3)
+    for number in range(1, 16):
+        made.interfaces.append({"name": f"eth{number}", "hardware-address": MAC})
+        card = {path.replace("eth0", f"eth{number}"): text for path, text in made.files.items()}
+        made.files |= card
+    (found,) = read(made)
+    assert [queue.interface for queue in found.queues] == ["eth0"] * 3
 
 
 def test_a_conversation_that_drips_ends():

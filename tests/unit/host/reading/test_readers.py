@@ -278,7 +278,7 @@ def test_samples_that_were_damaged_are_refused(tmp_path):
 
 def test_samples_that_are_a_pipe_are_refused(tmp_path):
     os.mkfifo(tmp_path / captured.FILE)
-    with pytest.raises(Invalid, match="counters.json"):
+    with pytest.raises(Invalid, match=r"counters\.json"):
         captured.samples(tmp_path)
 
 
