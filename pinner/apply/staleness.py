@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pinner.apply import steps
 from pinner.apply.ports import Host, Part
 from pinner.model.bounds import Bounds
-from pinner.model.change import ALONE, PINNED, SETTINGS, PlannedChange, Target
+from pinner.model.change import ALONE, INSIDE, PINNED, SETTINGS, PlannedChange, Target
 from pinner.model.errors import Blocked, Gone, Invalid, PinnerError, StalePlan
 from pinner.model.nova import require_clear
 from pinner.model.plan import Plan
@@ -30,7 +30,9 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
     moved: list[str] = []
     targets: list[Target] = []
     alive = pending = False
-    for change in plan.changes:
+    for change in _guests_own_last(plan.changes):
+        if pending and change.target.kind in INSIDE:
+            continue
         try:
             found = _inspected(change, host)
         except Gone as error:
@@ -49,6 +51,12 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
     if persist:
         _require_definitions(plan.changes, bounds, host)
     return () if alive and not pending else plan.changes
+
+
+def _guests_own_last(changes: Iterable[PlannedChange]) -> list[PlannedChange]:
+    """The changes, those inside guests last. A guest answers slowly, not at all, or another thing each time. So it is
+    asked here only where nothing else is to be done; else the run asks it, and fails for it alone."""
+    return sorted(changes, key=lambda change: change.target.kind in INSIDE)
 
 
 def _inspected(change: PlannedChange, host: Host) -> steps.Inspection:

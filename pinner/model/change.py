@@ -48,6 +48,9 @@ SETTINGS: tuple[TargetKind, ...] = (
 the kernel refuses one, a run makes all its other changes, those of partitions, too. Processes are no settings: a
 process that keeps its CPUs would lose them to a partition."""
 
+INSIDE: tuple[TargetKind, ...] = ("guest_rps",)
+"""The settings that a guest's own kernel has. The guest is asked for them, and need not answer, or tell the truth."""
+
 LATE: tuple[TargetKind, ...] = ("irqbalance",)
 """The targets that take a state some seconds after it was set: until then they have the former one."""
 

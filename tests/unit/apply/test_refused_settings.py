@@ -8,7 +8,7 @@ from pinner.apply import executor
 from pinner.apply.recover import recover
 from pinner.model.change import GuestCpus, Number, StateChange, Target
 from pinner.model.coalescing import RxCoalescing
-from pinner.model.errors import ApplyFailed, Busy, HostUnreachable, NotPermitted
+from pinner.model.errors import ApplyFailed, Busy, HostUnreachable, NotPermitted, StalePlan
 from pinner.model.frequency import FAST, FrequencyDomain
 from pinner.model.governor import Governor
 from pinner.model.guest_rps import GuestQueue, GuestRps
@@ -166,3 +166,26 @@ def test_a_setting_that_cannot_be_read_fails_alone_and_is_not_forgotten(host, jo
     host.state = answer
     assert rollback(host, journal, undoes="run-2", name="run-7").state == "rolled_back"
     assert host.states == BEFORE
+
+
+def test_a_guest_that_says_another_thing_each_time_makes_no_plan_stale(host, journal):
+    """Else it would keep all other guests and processes from their CPUs, plan after plan."""
+    host.states[RPS_OF_A_GUEST] = GuestCpus(cpus("1"))
+    run = apply(host, journal)
+    assert (run.state, host.states[SCOPE]) == ("applied_partly", isolated("4-7"))
+    assert "another program changed it just now" in run.error
+    assert host.states[RPS_OF_A_GUEST] == GuestCpus(cpus("1"))
+
+
+def test_a_plan_for_the_inside_of_a_guest_alone_is_stale_or_made(host, journal):
+    target, before, after = SETTINGS["guest_rps"]
+    plan = host.plan(StateChange(target, before, after, "so"))
+
+    def apply_it(run):
+        return executor.apply(plan, make_run(run), host, journal, lambda: NOON, lambda entry, total: None)
+
+    assert apply_it("run-1").state == "applied"
+    assert (apply_it("run-2").state, journal.entries("run-2")) == ("applied", ())
+    host.states[target] = GuestCpus(cpus("1"))
+    with pytest.raises(StalePlan):
+        apply_it("run-3")
