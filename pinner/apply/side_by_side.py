@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from pinner.apply.held_interrupts import held_interrupts
+from pinner.model.change import INSIDE
 from pinner.model.groups import Group, group_of
 from pinner.model.journal import Entry
 
@@ -18,11 +19,12 @@ _SECONDS = 0.2
 
 
 def parts_of(entries: Iterable[Entry]) -> list[list[Entry]]:
-    """The entries of each guest, and those of everything else together; each part in the order given."""
+    """The entries of each guest, those inside each guest, and those of everything else together; each part in the order
+    given."""
     parts: dict[Group | None, list[Entry]] = {}
     for entry in entries:
         group = group_of(entry.change.target)
-        parts.setdefault(group if group[0] == "guest" else None, []).append(entry)
+        parts.setdefault(group if group.kind in ("guest", *INSIDE) else None, []).append(entry)
     return list(parts.values())
 
 

@@ -1,5 +1,5 @@
-"""Groups: the changes that belong together. All changes of a guest are one group, and so are each process, each
-interrupt, each receive queue, sysctl, ring, frequency domain and card.
+"""Groups: the changes that belong together. All changes of a guest are one group, and so are those inside of it, each
+process, each interrupt, each receive queue, sysctl, ring, frequency domain and card.
 
 A run makes the changes of a group together, or undoes them together.
 """
@@ -11,7 +11,8 @@ from pinner.model.change import AffinityChange, Change, Target, TargetKey
 from pinner.model.cpuset import CpuSet
 
 Group = TargetKey
-"""The identity of a group: the key of a target, or for all changes of a guest ``("guest", UUID, None)``."""
+"""The identity of a group: the key of a target, or for all changes of a guest ``("guest", UUID, None)``, and for those
+inside of it ``("guest_rps", UUID, None)``."""
 
 
 def group_of(target: Target) -> Group:
@@ -29,9 +30,11 @@ def group_of(target: Target) -> Group:
             | "coalescing"
             | "irqbalance"
             | "queues"
-            | "guest_rps"
         ):
             return target.key
+        case "guest_rps":
+            # A guest that does not answer is asked once, whatever number of queues it has.
+            return TargetKey("guest_rps", target.owner.partition(" ")[0], None)
         case "emulator" | "vcpu" | "iothread" | "vhost" | "memory" | "guest" | "metadata":
             return TargetKey("guest", target.owner, None)
     assert_never(target.kind)

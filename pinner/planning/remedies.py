@@ -6,7 +6,7 @@ A plan gets the additions of each kind for which its request asks, and an agent 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pinner.model.change import StateChange, TargetKind
+from pinner.model.change import INSIDE, StateChange, TargetKind
 from pinner.model.errors import Invalid
 from pinner.model.fixes import Remedy
 from pinner.model.plan import Plan
@@ -118,17 +118,19 @@ _KINDS: Mapping[TargetKind, _Kind] = {
 def with_remedies(plan: Plan, context: Context) -> Plan:
     """The plan, with the remedies for which its request asks. Raises Invalid where the snapshot lacks their settings.
 
-    The changes of remedies come first: interrupts leave the CPUs before guests get them.
+    The changes of remedies come first: interrupts leave the CPUs before guests get them. Those inside guests come last,
+    because nothing should wait for the answers of a guest.
     """
-    for kind in _KINDS.values():
+    for target, kind in _KINDS.items():
         if not plan.request.asks_for(kind.name):
             continue
         if not kind.is_known(context.snapshot):
             raise Invalid("with", kind.name, kind.expected)
         added = kind.additions(plan, context)
+        made = changes(context, added.wanted)
         plan = replace(
             plan,
-            changes=(*changes(context, added.wanted), *plan.changes),
+            changes=(*plan.changes, *made) if target in INSIDE else (*made, *plan.changes),
             wanted=(*plan.wanted, *added.wanted),
             skipped=(*plan.skipped, *added.skipped),
             warnings=(*plan.warnings, *added.warnings),

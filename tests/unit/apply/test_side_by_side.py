@@ -14,8 +14,11 @@ from support.values import NOON, make_run
 from pinner.apply import executor
 from pinner.apply.recover import _under_way, recover
 from pinner.apply.side_by_side import parts_of, side_by_side, with_busy_last
+from pinner.model.change import GuestCpus, StateChange
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy
 from pinner.model.groups import group_of
+from pinner.model.guest_rps import GuestQueue, GuestRps
 from pinner.model.journal import Entry
 
 GUESTS = [f"g{number}" for number in range(12)]
@@ -259,3 +262,32 @@ def test_a_second_ctrl_c_does_not_leave_work_under_way():
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "interrupted\n"
         assert process.communicate("go on\n")[0] == "2\n"
+
+
+def inside(guest, queue):
+    return GuestRps(guest, guest, "boot").target(GuestQueue("eth0", 2, queue, CpuSet()))
+
+
+def test_a_guest_that_hangs_inside_is_asked_once_and_delays_no_other(host, journal):
+    """Its agent answers the first question after 0.2 s with an error; it has eight queues."""
+    queues = [inside(guest, queue) for guest in GUESTS[:2] for queue in range(8)]
+    host.states |= dict.fromkeys(queues, GuestCpus(CpuSet()))
+    answer, asked, late = host.state, [], []
+
+    def state(target):
+        asked.append(target)
+        if target.owner.startswith(f"{GUESTS[0]} "):
+            time.sleep(0.2)
+            late.append(len(host.order))
+            raise Busy(str(target), "no answer", overdue=False)
+        return answer(target)
+
+    host.state = state
+    wanted = GuestCpus(CpuSet.parse("0-3"))
+    settings = [StateChange(each, GuestCpus(CpuSet()), wanted, "so") for each in queues]
+    plan = host.plan(*(host.change(vcpu(number, guest), "4-7") for guest in GUESTS for number in range(3)), *settings)
+    run = executor.apply(plan, make_run("run-1"), host, journal, lambda: NOON, lambda entry, total: None)
+    assert run.state == "applied_partly"
+    assert [target for target in asked if target in queues[:8]] == queues[:1]
+    assert late == [len(GUESTS) * 3]  # all vCPUs were pinned while it was silent
+    assert [host.states[each] for each in queues[8:]] == [wanted] * 8

@@ -53,6 +53,14 @@ def after(taken, made):
     return replace(hosts.applied(taken, made), guest_rps=found)
 
 
+def test_the_inside_of_guests_comes_last():
+    """Each change waits for the answers of a guest."""
+    taken = replace(host(), sysctls={"vm.swappiness": 60})
+    made = plan(taken, Request(remedies=("guest-rps", "sysctls")))
+    kinds = [each.target.kind for each in made.changes]
+    assert (kinds[0], kinds[-1], len(set(kinds)) > 2) == ("sysctl", "guest_rps", True)
+
+
 def test_a_queue_without_rps_gets_all_vcpus_and_a_second_plan_changes_nothing():
     made = plan(host())
     assert {name: str(each.after) for name, each in changed(made).items()} == {"guest g1 eth0 rps rx-0": "0-3"}
