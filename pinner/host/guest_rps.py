@@ -43,6 +43,26 @@ class Agents(Protocol):
         """The answer of the guest's agent to a command, both as JSON. Raises Gone, Busy, ApplyFailed."""
 
 
+class LimitedAgents:
+    """Asks guests whose time is not spent, for the changes of runs: a run ends only when its last guest has answered,
+    and no other run can begin before. Several threads may use it."""
+
+    def __init__(self, agents: Agents, clock: Callable[[], float] = time.monotonic) -> None:
+        self._agents = agents
+        self._clock = clock
+        self._allowance = Allowance(clock)
+
+    def ask_guest_agent(self, guest: str, command: str) -> str:
+        """See Agents. Raises Busy also where the guest has spent its time."""
+        if self._allowance.is_spent(guest):
+            raise Busy(f"guest {guest}", "its agent answers too slowly, and is not asked now", overdue=False)
+        began = self._clock()
+        try:
+            return self._agents.ask_guest_agent(guest, command)
+        finally:
+            self._allowance.spend(guest, self._clock() - began)
+
+
 @dataclass(slots=True)
 class _Pause:
     until: float

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pinner.host import affinity, evidence, files, lineage, memory, procfs, qemu, sampling, states
+from pinner.host.guest_rps import LimitedAgents
 from pinner.host.guests import cell_pins, pinned_by_nova
 from pinner.host.known_masks import KnownMasks
 from pinner.host.libvirt import Libvirt
@@ -39,6 +40,7 @@ class LiveHost:
         """``sets`` gives Nova's CPU sets as they are configured now on a host with these guests of Nova; ``own_pins``
         gets every pin of this host."""
         self._libvirt = libvirt
+        self._agents = LimitedAgents(libvirt)
         self._sets = sets
         self._qemus: dict[str, ThreadKey] = {}
         """The first thread of QEMU by guest: its id is the process id."""
@@ -139,11 +141,11 @@ class LiveHost:
 
     def state(self, target: Target) -> State:
         """See Host."""
-        return states.state_of(ROOT, target, self._libvirt)
+        return states.state_of(ROOT, target, self._agents)
 
     def set_state(self, target: Target, state: State) -> None:
         """See Host."""
-        states.set_state(ROOT, target, state, self._libvirt)
+        states.set_state(ROOT, target, state, self._agents)
 
     def parts(self, guest: str) -> frozenset[tuple[TargetKind, int]]:
         """See Host."""

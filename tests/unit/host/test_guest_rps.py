@@ -1,6 +1,7 @@
 """RPS inside a made-up guest, which may be hostile; tests/functional has a real guest with a real agent."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from support.hosts import cpus
 
 from pinner.host import guest_agent, guest_rps, states
 from pinner.host.guest_agent import GuestAgent
-from pinner.host.guest_rps import FIRST_PAUSE, LONGEST_PAUSE, GuestRpsReader
+from pinner.host.guest_rps import FIRST_PAUSE, LONGEST_PAUSE, GuestRpsReader, LimitedAgents
 from pinner.host.inventory import LIVE
 from pinner.model.change import GuestCpus, Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
@@ -233,6 +234,23 @@ def test_a_conversation_that_drips_ends():
         while True:
             agent.call("guest-ping")
     assert clock.now == 1000 + guest_agent.SECONDS
+
+
+def test_the_changes_of_a_slow_guest_end_soon_and_other_guests_are_asked():
+    """A guest with a hundred queues could answer each command at the last moment."""
+    clock, made = Clock(), MadeUpGuest(queues=100)
+    agents = LimitedAgents(made, clock)
+    made.before = lambda: setattr(clock, "now", clock.now + 0.3)
+    for number in range(100):
+        with suppress(Busy):
+            guest_rps.set_vcpus(agents, target(number=number), GuestCpus(cpus("0-3")))
+    assert clock.now - 1000 < guest_agent.ALLOWED + 2
+    with pytest.raises(Busy, match="its agent answers too slowly, and is not asked now"):
+        guest_rps.vcpus_of(agents, target())
+    made.before = lambda: None
+    agents.ask_guest_agent("another", '{"execute": "guest-network-get-interfaces"}')
+    clock.now += 120
+    assert guest_rps.vcpus_of(agents, target()) == GuestCpus(cpus("0-3"))
 
 
 def test_a_queue_gets_its_vcpus_and_its_old_ones_back():
