@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.model.backoff import Backoff, Backoffs
-from pinner.model.change import TargetKey
+from pinner.model.change import TargetKey, TargetKind
 from pinner.model.drift import Drift
 from pinner.model.groups import Group, group_of
 from pinner.model.plan import Plan
@@ -29,10 +29,8 @@ def after_reconcile(found: Iterable[Drift], backoffs: Backoffs, now: datetime) -
     counted, found = forget(backoffs, now), tuple(found)
     for group in {group_of(drift.target) for drift in found} & counted.keys():
         counted[group] = replace(counted[group], error="")
-    keys = {key: drift.cause for drift in found if (key := counted_as(drift)) is not None}
-    return counted | {
-        key: Backoff(_times(counted, key) + 1, now, "", cause == "restarted") for key, cause in keys.items()
-    }
+    keys = {key: _is_restart(drift) for drift in found if (key := counted_as(drift)) is not None}
+    return counted | {key: Backoff(_times(counted, key) + 1, now, "", is_new) for key, is_new in keys.items()}
 
 
 def after_failures(errors: Mapping[Group, str], backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
@@ -58,10 +56,14 @@ def restarts(plan: Plan, found: Iterable[Drift]) -> list[Drift]:
 
 
 def counted_as(drift: Drift) -> TargetKey | None:
-    """The key under which a drift is counted; None where it is not. A process that is started anew has a new id each
-    time, so all processes of its name are counted together."""
-    if _is_restart(drift):
-        return TargetKey("process", drift.target.name, None)
+    """The key under which a drift is counted; None where it is not. What is started anew has a new id each time: so all
+    processes of one name are counted together, and all boots of a guest, which may also tell another one each time."""
+    if drift.cause == "restarted":
+        match drift.target.kind:
+            case "process" | "irqbalance":
+                return TargetKey(drift.target.kind, drift.target.name, None)
+            case "guest_rps":
+                return group_of(drift.target)
     return drift.target.key if drift.cause in OTHERS else None
 
 
@@ -77,8 +79,11 @@ def _reason(drift: Drift) -> str:
     if drift.cause == "failed":
         return f"it is in backoff, because it could not be placed: {drift.detail}"
     if drift.cause == "restarted":
-        return "it is in backoff, because processes of its name are started again and again"
+        return f"it is in backoff, because {_WHO.get(drift.target.kind, 'it is')} started again and again"
     return "it is in backoff, because another program moves it again each time"
+
+
+_WHO: Mapping[TargetKind, str] = {"process": "processes of its name are", "guest_rps": "its guest is"}
 
 
 def _with_backoff(drift: Drift, backoffs: Backoffs, now: datetime) -> Drift:

@@ -8,8 +8,11 @@ from support.values import NOON, make_change
 
 from pinner.model.backoff import BASE_DELAY, FORGET_AFTER, FREE_RESTARTS, MAX_DELAY, MAX_RESTART_DELAY, Backoff
 from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.groups import group_of
+from pinner.model.guest_rps import GuestQueue, GuestRps
+from pinner.model.interrupts import Balancer
 from pinner.planning.placement.backoff import after_failures, after_reconcile, counted_as, forget, reasons, with_backoff
 
 CHANGE = make_change(100)
@@ -133,3 +136,31 @@ def test_a_target_in_backoff_is_skipped_with_the_true_reason():
         DRIFT.target.key: "it is in backoff, because another program moves it again each time"
     }
     assert reasons((DRIFT,)) == {}
+
+
+def anew(kind, number):
+    """The drift of irqbalance, or of a queue of a guest, that is started for the nth time."""
+    if kind == "irqbalance":
+        target = Balancer(1000 + number, "", None, 77 + number).target
+    else:
+        target = GuestRps("uuid", "g1", f"boot{number}").target(GuestQueue("eth0", 2, 0, CpuSet()))
+    return Drift(target, CpuSet(), (), "restarted")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("irqbalance", "it is started again"), ("guest_rps", "its guest is started again")]
+)
+def test_a_setting_that_ends_with_its_owner_again_and_again_backs_off(kind, words):
+    """A guest may also tell another boot in each answer: each look of the policy would be a run, for ever."""
+    backoffs, now, runs = {}, NOON, 0
+    for number in range(24 * 60):
+        now += timedelta(minutes=1)
+        (drift,) = with_backoff((anew(kind, number),), backoffs, now)
+        if drift.backoff_until:
+            assert words in reasons((drift,))[drift.target.key]
+            continue
+        backoffs, runs = after_reconcile((drift,), backoffs, now), runs + 1
+    assert runs < 40
+    assert len(backoffs) == 1
+    other = replace(anew("guest_rps", 1), target=replace(anew("guest_rps", 1).target, owner="other boot eth0 2"))
+    assert with_backoff((other,), backoffs, now) == (other,)
