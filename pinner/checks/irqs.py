@@ -16,7 +16,7 @@ from pinner.checks.common import (
 )
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.interrupts import is_managed
+from pinner.model.interrupts import is_managed, is_passed_through
 from pinner.model.reading import HostReading, Irq
 from pinner.model.snapshot import Snapshot
 
@@ -38,6 +38,11 @@ def _devices(reading: HostReading) -> Iterator[tuple[str, list[Irq]]]:
 
 def _is_managed(irq: Irq) -> bool:
     return is_managed(irq.name, irq.managed)
+
+
+def _are_ours(irqs: list[Irq]) -> bool:
+    """Whether a plan moves one of them: it leaves those of a device alone that is passed through to a guest."""
+    return not all(is_passed_through(irq.name) for irq in irqs)
 
 
 def _label(reading: HostReading, device: str) -> Subject:
@@ -79,6 +84,7 @@ def _on_guests(reading: HostReading) -> Iterator[Found]:
                 tuple(evidence),
                 tuple(_moves(reading.snapshot, wrong, device_node(device, reading.snapshot))),
                 "critical" if seen is not None and seen > BUSY_RATE else None,
+                is_fixable=_are_ours(wrong),
             )
 
 
@@ -121,7 +127,8 @@ def _off_node(reading: HostReading) -> Iterator[Found]:
     for device, irqs in _devices(reading):
         node = device_node(device, snapshot)
         here = CpuSet.of(cpu for cpu, its in node_of.items() if its == node)
-        if node is None or not here & snapshot.topology.online:
+        # Where guests have all CPUs of the node, its interrupts belong to another one.
+        if node is None or not here & snapshot.topology.online - union(cpus for _, cpus in roles(snapshot)):
             continue
         wrong = [irq for irq in irqs if irq.target and not irq.target & here and not _is_managed(irq)]
         if wrong:
@@ -135,6 +142,7 @@ def _off_node(reading: HostReading) -> Iterator[Found]:
                     Evidence("their CPUs", str(union(irq.target for irq in wrong))),
                 ),
                 tuple(_moves(snapshot, wrong, node)),
+                is_fixable=_are_ours(wrong),
             )
 
 

@@ -80,6 +80,11 @@ def is_managed(name: str, reported: bool | None) -> bool:
     return bool(_MANAGED.fullmatch(name)) if reported is None else reported
 
 
+def is_passed_through(name: str) -> bool:
+    """Whether the device of the interrupt of this name is passed through to a guest (VFIO)."""
+    return any(each.strip().startswith("vfio-") for each in name.split(","))
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceIrq:
     """An interrupt of a PCI device, with its affinity."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pinner.model.change import StateChange, Target, TargetKey, cpus_of
 from pinner.model.cpuset import CpuSet
-from pinner.model.interrupts import DeviceIrq, DeviceIrqs, is_managed
+from pinner.model.interrupts import DeviceIrq, DeviceIrqs, is_managed, is_passed_through
 from pinner.model.plan import LeftOut, Plan, Roles, Wanted
 from pinner.model.request import IRQBALANCE
 from pinner.model.topology import Topology
@@ -18,9 +18,6 @@ from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 from pinner.planning.memory_balance import distance
 from pinner.planning.staying import staying
-
-_PASSED_THROUGH = "vfio-"
-"""How the names begin that VFIO gives to the interrupts of a device of a guest."""
 
 
 def additions(plan: Plan, context: Context) -> Additions:
@@ -54,7 +51,7 @@ def objection(change: StateChange, plan: Plan, context: Context) -> str:
 
 def immovable_reason(irq: DeviceIrq) -> str:
     """Why no plan moves the interrupt, wherever it is; empty where a plan may."""
-    if any(name.strip().startswith(_PASSED_THROUGH) for name in irq.name.split(",")):
+    if is_passed_through(irq.name):
         return "its device is passed through to a guest"
     if is_managed(irq.name, irq.managed):
         return "the kernel alone places it; isolcpus=managed_irq keeps such interrupts off isolated CPUs"

@@ -112,6 +112,20 @@ def test_a_plan_cures_the_finding_and_moves_nothing_else(code, kind):
     assert plan(after(taken, made), code).changes == ()
 
 
+def test_a_card_on_a_node_where_guests_have_all_cpus_has_no_finding_that_no_plan_cures():
+    taken = replace(host(), dedicated=cpus("8-15"))
+    made = plan(taken, "irq-on-guest-cpus", "irq-off-node")
+    assert [str(change.after) for change in made.changes] == ["0"]
+    assert not {"irq-on-guest-cpus", "irq-off-node"} & codes(after(taken, made))
+
+
+def test_no_plan_cures_the_interrupts_of_a_device_that_is_passed_through():
+    theirs = tuple(replace(irq, name=f"vfio-msix[{irq.number}](0000:3b:00.0)") for irq in IRQS)
+    found = [each for each in findings(read(host(theirs))) if each.code in ("irq-on-guest-cpus", "irq-off-node")]
+    assert {(each.code, each.is_fixable) for each in found} == {("irq-on-guest-cpus", False), ("irq-off-node", False)}
+    assert plan(host(theirs), "irq-on-guest-cpus", "irq-off-node").changes == ()
+
+
 def test_only_the_sysctls_of_the_finding_are_set():
     made = plan(host(), "softnet-drops")
     assert [(str(change.target), str(change.after)) for change in made.changes] == [
