@@ -83,6 +83,12 @@ def homes(vcpus: Iterable[Vcpu], snapshot: Snapshot) -> set[int]:
     return nodes_of(restricted((vcpu.thread for vcpu in vcpus if vcpu.thread), snapshot), snapshot)
 
 
+def memory_homes(vcpus: Iterable[Vcpu], snapshot: Snapshot) -> set[int]:
+    """The nodes whose memory is nearest to placed vCPUs: a node without memory has that of another one."""
+    sources = snapshot.topology.memory_sources
+    return {sources.get(node, node) for node in homes(vcpus, snapshot)}
+
+
 def device_node(device: str, snapshot: Snapshot) -> int | None:
     """The NUMA node of a device; None where it is not known."""
     return next((each.node for each in snapshot.topology.devices if each.name == device), None)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from pinner.checks.common import ROOT, homes, host_subject, housekeeping, own_cpus
+from pinner.checks.common import ROOT, homes, host_subject, housekeeping, memory_homes, own_cpus
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
@@ -65,7 +65,7 @@ def _wrong_cells(reading: HostReading) -> Iterator[Found]:
     """Cells whose memory is bound to one node, and whose vCPUs are placed on others."""
     for guest in reading.snapshot.guests:
         for cell in guest.numa.cells:
-            nodes = homes((vcpu for vcpu in guest.vcpus if vcpu.id in cell.vcpus), reading.snapshot)
+            nodes = memory_homes((vcpu for vcpu in guest.vcpus if vcpu.id in cell.vcpus), reading.snapshot)
             bound = set(cell.memory.nodes) if cell.memory else set()
             if nodes and bound and not nodes & bound:
                 yield Found(

@@ -8,9 +8,9 @@ from pinner.checks.common import (
     command,
     each,
     growth,
-    homes,
     host_subject,
     kernel_argument,
+    memory_homes,
     number,
     planned_sysctl,
     sysctl,
@@ -117,7 +117,7 @@ def _huge_node(reading: HostReading) -> Iterator[Found]:
     """Guests with huge pages on a node where none of their vCPUs is."""
     nodes = {node.id: node for node in reading.snapshot.topology.nodes}
     for guest in reading.snapshot.guests:
-        here = homes(guest.vcpus, reading.snapshot)
+        here = memory_homes(guest.vcpus, reading.snapshot)
         away = {node: kib for node, kib in guest.numa.huge_kib.items() if kib and here and node not in here}
         if not away:
             continue
@@ -146,7 +146,7 @@ def _huge_node(reading: HostReading) -> Iterator[Found]:
 
 def _remote(reading: HostReading) -> Iterator[Found]:
     for guest in reading.snapshot.guests:
-        here, whole = homes(guest.vcpus, reading.snapshot), sum(guest.memory_per_node.values())
+        here, whole = memory_homes(guest.vcpus, reading.snapshot), sum(guest.memory_per_node.values())
         away = sum(kib for node, kib in guest.memory_per_node.items() if node not in here)
         if not here or not whole or 100 * away / whole < REMOTE_PERCENT:
             continue

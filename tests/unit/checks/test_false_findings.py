@@ -10,6 +10,7 @@ from support.hosts import GIB, cpus, process, snapshot
 from support.readings import DISK, codes, counted, findings, host, irq, nic, placed, reading
 
 from pinner.host.reading.sampler import read_sample
+from pinner.model.guest_numa import GuestCell, MemoryBinding
 from pinner.model.interrupts import Balancer
 from pinner.model.reading import HostReading, HostSample, Rings, Storage
 from pinner.model.topology import HugePages
@@ -86,6 +87,17 @@ def test_a_limit_of_the_whole_period_throttles_nothing(runtime, period):
         settings = {**limited.now.settings, "proc/sys/kernel/sched_rt_period_us": period}
         limited = replace(limited, samples=(replace(limited.now, settings=settings),))
     assert "rt-throttling" not in codes(limited)
+
+
+@pytest.mark.parametrize(("memory_kib", "found"), [(0, False), (64 * GIB, True)], ids=["none", "some"])
+def test_a_node_without_memory_has_that_of_the_nearest_node(memory_kib, found):
+    nodes = tuple(replace(node, memory_kib=memory_kib) if node.id == 1 else node for node in host().nodes)
+    cell = GuestCell(0, cpus("0-3"), GIB, MemoryBinding("strict", (0,)))
+    guest = placed("8-11", "12", memory={0: GIB})
+    guest = replace(guest, numa=replace(guest.numa, huge_kib={0: GIB}, cells=(cell,)))
+    seen = codes(reading(guests=[guest], top=replace(host(), nodes=nodes)))
+    assert ({"memory-remote", "hugepages-remote", "guest-cells-contradict"} & seen != set()) == found
+    assert ({"memory-remote", "hugepages-remote", "guest-cells-contradict"} <= seen) == found
 
 
 def test_an_interface_that_gets_the_name_of_another_has_not_its_counters():
