@@ -113,7 +113,7 @@ def lines(report: "CheckReport", width: int) -> Iterator[str]:
     for finding in report.findings:
         yield from _lines(finding, width)
         yield ""
-    yield f"{report.host}: {counted(len(report.findings), 'finding')} of {report.checks} checks {span}"
+    yield visible(f"{report.host}: {counted(len(report.findings), 'finding')} of {report.checks} checks {span}")
 
 
 def _lines(finding: "CheckFinding", width: int) -> Iterator[str]:

@@ -100,3 +100,9 @@ def test_every_captured_machine_can_be_checked(cli, tmp_path, name):
     assert all(each.evidence for each in report.findings)
     assert not [each for each in report.findings if each.subject.kind == "check"]
     assert report.checks > 20
+
+
+def test_the_name_of_a_host_has_nothing_that_a_terminal_obeys():
+    """A saved snapshot or the folder of a captured machine may come from another person."""
+    shown = replace(report_of("tap-drops", 0), host="h\x1b[2J")
+    assert all(line.isprintable() for line in (*lines(shown, 80), monitor_line(shown)))
