@@ -29,6 +29,14 @@ for line in sys.stdin:
 """
 
 
+TWO_THREADS = """
+import threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+print(flush=True)
+time.sleep(60)
+"""
+
+
 @pytest.fixture
 def live() -> LiveHost:
     return LiveHost(Libvirt("qemu:///system"))
@@ -66,8 +74,7 @@ def test_no_order_of_rollbacks_leaves_a_mask_behind(live, journal, parent, order
 
 def test_a_run_that_moved_one_thread_back_restores_no_mask_of_the_run_before(live, journal):
     """Another program moves the first thread of two. The second one keeps the mask of the first run meanwhile."""
-    code = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); print(flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", TWO_THREADS], stdout=subprocess.PIPE, text=True) as process:
         try:
             process.stdout.readline()
             target = daemon(process.pid)
