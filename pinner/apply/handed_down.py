@@ -151,8 +151,8 @@ class _Giver:
 
 
 class _Correction:
-    """Later changes, oldest first, without the masks of these givers, these names, and the pins in definitions. Of their
-    own targets, these have the same result: otherwise the rollback is refused."""
+    """Later changes, oldest first, without the masks of these givers, these names, and the pins in definitions. Where
+    they change the run's own targets, they have the same result: otherwise the rollback is refused."""
 
     def __init__(
         self,
