@@ -30,8 +30,9 @@ class Sender:
     def __init__(self, server: str, token_file: str | None) -> None:
         """``server`` is the URL of the servers, ``token_file`` the file with their token.
 
-        ``{host}`` in both is replaced by the host's name. Raises Invalid for a wrong URL, and for a file that cannot be
-        read.
+        ``{host}`` in both is replaced by the host's name. Raises Invalid for a wrong URL, for a file that cannot be
+        read, and for one token of all hosts: the names come from notifications, and whoever can send one would choose
+        the server that gets the token.
         """
         self._server = server
         self._token_file = token_file or ""
@@ -39,6 +40,9 @@ class Sender:
         self._connected = lru_cache(256)(self._connect)
         self._destinations = Destinations(self._ask_cpus)
         _require_url(server.replace(HOST, "host"))
+        if HOST in server and self._token_file and HOST not in self._token_file:
+            expected = "a file for each host, such as /etc/pinner/tokens/{host}, because server contains {host}"
+            raise Invalid("[nova_listener] token_file", self._token_file, expected)
         if HOST not in self._token_file:
             self._token("")
 

@@ -24,7 +24,7 @@ class Settings:
     server: str
     """The URL of the pinner servers; {host} is the name of the host."""
     token_file: str = ""
-    """The file with the token of the servers; it may contain {host}, too."""
+    """The file with the token of the server; it contains {host} where ``server`` does. Empty: no token."""
     ca_file: str = ""
     """The file with the certificates that the servers' certificates must be signed with; empty: those of the system."""
     multiplier: float = 1.0
@@ -57,6 +57,9 @@ def read_settings(file: str = CONFIG) -> Settings:
         found[name] = text if known[name].default in ("", dataclasses.MISSING) else _number(file, name, text)
     if not found.get("server", "").startswith(("http://", "https://")):
         raise SettingsError(f"{file}: server is not http://... or https://..., such as http://{{host}}:8077")
+    if "{host}" in found["server"] and "{host}" not in (found.get("token_file") or "{host}"):
+        # A compute host chooses its name, and so the server that would get the token of all hosts.
+        raise SettingsError(f"{file}: token_file needs {{host}}, too, such as /etc/pinner/tokens/{{host}}")
     return Settings(**found)
 
 

@@ -137,12 +137,13 @@ def placed(tmp_path):
 def draining(tmp_path, service, way):
     """A queue of events of the source, whose destinations do not answer, and when the source answered to each guest."""
     tokens, answered = InMemoryTokens(), {}
-    (tmp_path / "token").write_text(tokens.add("hook"))
+    for host in (SOURCE, *SILENT):
+        (tmp_path / f"token of {host}").write_text(tokens.add("hook"))
     with ExitStack() as undo:
         url = undo.enter_context(answering(service, tokens))
         for address in SILENT:
             undo.enter_context(silent(address, int(url.rpartition(":")[2]), way))
-        sender = Sender(url.replace(SOURCE, "{host}"), str(tmp_path / "token"))
+        sender = Sender(url.replace(SOURCE, "{host}"), str(tmp_path / "token of {host}"))
         undo.callback(lambda: sender._server_of(SOURCE).close())
 
         def send(event):

@@ -384,6 +384,7 @@ def test_the_settings(tmp_path):
         ("[weigher]\nserver = http://a\nmax_age = soon\n", "max_age = 'soon'"),
         ("[weigher]\nserver = http://a\ntimout = 1\n", "timout is unknown; valid are server"),
         ("[weigher]\nserver = http://a\nserver = http://b\n", "already exists"),
+        ("[weigher]\nserver = http://{host}\ntoken_file = /t\n", "token_file needs {host}, too"),
     ],
 )
 def test_wrong_settings(tmp_path, text, why):

@@ -62,3 +62,14 @@ def test_a_hosts_name_selects_no_file_elsewhere(tmp_path, host):
 def test_a_missing_file_is_named_at_the_start(tmp_path):
     with pytest.raises(Invalid, match=r"\[nova_listener\] token_file"):
         Sender("http://127.0.0.1:1", f"{tmp_path}/none")
+
+
+def test_no_token_is_for_whatever_host_a_notification_names(tmp_path):
+    (tmp_path / "token").write_text("s3cret")
+    with pytest.raises(Invalid) as refused:
+        Sender("http://{host}:8077", f"{tmp_path}/token")
+    assert refused.value.details == {
+        "field": "[nova_listener] token_file",
+        "value": f"{tmp_path}/token",
+        "expected": "a file for each host, such as /etc/pinner/tokens/{host}, because server contains {host}",
+    }
