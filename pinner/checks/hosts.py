@@ -21,24 +21,24 @@ def _of_root(reading: HostReading, is_one: Callable[[Process], bool]) -> Iterato
     return (process for process in found if reading.now.are_of_root.get(process.pid, True))
 
 
+def _should_end(process: Process, message: str, unit: str) -> Found:
+    """The finding that a process should end for good, with the command that ends its systemd ``unit``."""
+    return Found(
+        Subject("process", f"{process.name} ({process.pid})"),
+        message,
+        (Evidence("process", process.pid), Evidence("unit", process.unit)),
+        (command(f"systemctl disable --now {quote(unit)}"),),
+    )
+
+
 def _placers(reading: HostReading) -> Iterator[Found]:
     for process in _of_root(reading, is_known_placer):
-        yield Found(
-            Subject("process", f"{process.name} ({process.pid})"),
-            f"{process.name} runs: {PLACERS[process.name]}",
-            (Evidence("process", process.pid), Evidence("unit", process.unit)),
-            (command(f"systemctl disable --now {process.name}.service"),),
-        )
+        yield _should_end(process, f"{process.name} runs: {PLACERS[process.name]}", f"{process.name}.service")
 
 
 def _another_pinner(reading: HostReading) -> Iterator[Found]:
     for process in _of_root(reading, is_another_pinner):
-        yield Found(
-            Subject("process", f"{process.name} ({process.pid})"),
-            f"another pinner runs as process {process.pid}",
-            (Evidence("process", process.pid), Evidence("unit", process.unit)),
-            (command(f"systemctl disable --now {quote(process.unit or 'pinner.service')}"),),
-        )
+        yield _should_end(process, f"another pinner runs as process {process.pid}", process.unit or "pinner.service")
 
 
 def _pressure(reading: HostReading) -> Iterator[Found]:
