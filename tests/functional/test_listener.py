@@ -178,7 +178,10 @@ def test_events_wait_until_pinner_runs_again(tmp_path, rabbit, pinner, token):
         assert listener.log.count(f"events of host {OWN.host} wait") == 1
 
 
-def test_events_are_sent_to_the_server_of_their_host(tmp_path, rabbit, token):
+def test_events_are_sent_to_the_server_of_their_host(tmp_path, rabbit):
+    (tmp_path / "token of 127.0.0.1").write_text(LISTENER_TOKEN)
+    tokens = f"token_file = {tmp_path}/token of {{host}}"
+
     class OfOneHost(InMemoryService):
         def hosts(self):
             return ("127.0.0.1",)
@@ -186,7 +189,7 @@ def test_events_are_sent_to_the_server_of_their_host(tmp_path, rabbit, token):
     pinner = OfOneHost()
     with answering(pinner, TOKENS) as url:
         server = url.replace("127.0.0.1", "{host}")
-        with listening(tmp_path / "l", rabbit.url, server, token) as listener:
+        with listening(tmp_path / "l", rabbit.url, server, tokens) as listener:
             listener.wait_for("listening")
             publish(rabbit.url, create_end(host="127.0.0.1"))
             until(lambda: pinner.events, 10, lambda: listener.log)
