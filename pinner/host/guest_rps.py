@@ -25,6 +25,8 @@ ALL_SECONDS = 15.0
 """A snapshot asks no further guest after so many seconds."""
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 """Seconds for which a guest is not asked after its agent was too slow; twice as long after each time."""
+_LONG_WAIT = 1.0
+"""Seconds. libvirt knows at once that the agent does not run, as while the guest starts: that delays no snapshot."""
 _NET = "/sys/class/net"
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _ONLINE = "/sys/devices/system/cpu/online"
@@ -98,7 +100,7 @@ class GuestRpsReader:
             found = _read(guest, _agent(self._agents, guest.uuid, f"guest {guest.name}"))
             late = False
         except PinnerError as error:
-            late = isinstance(error, Busy)
+            late = isinstance(error, Busy) and self._clock() - now >= _LONG_WAIT
             found = GuestRps(guest.uuid, guest.name, unread=str(error))
         # Every snapshot of the host waits for the answers of a guest, in time or not.
         self._allowance.spend(guest.uuid, self._clock() - now)

@@ -168,6 +168,19 @@ def test_an_agent_that_hangs_is_asked_once_and_then_not_for_a_while_and_other_gu
     assert reader._pauses == {}
 
 
+def test_a_guest_whose_agent_does_not_run_is_asked_at_each_snapshot():
+    """It may be starting: a policy sets its masks soon after the agent runs."""
+    made = MadeUpGuest()
+    made.hostile["guest-file-open"] = Busy("guest", "libvirt: QEMU guest agent is not connected", overdue=False)
+    reader = GuestRpsReader(made, Clock())
+    for _ in range(2):
+        (found,) = reader.read([guest()])
+        assert "not connected" in found.unread
+    made.hostile.clear()
+    (found,) = reader.read([guest()])
+    assert (found.unread, len(found.queues)) == ("", 1)
+
+
 def test_a_snapshot_does_not_wait_for_many_guests_that_hang():
     clock, calls = Clock(), []
 
