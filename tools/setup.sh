@@ -19,12 +19,33 @@ install() {
     rm "$log"
 }
 
+# Install packages that only the tests need, without their services: the tests start these programs themselves. Debian
+# starts a service when its package is installed and at each boot. Then RabbitMQ would accept connections from other
+# machines, and irqbalance would move the interrupts of this one. Packages that are installed already stay as they are.
+install_for_tests() (
+    policy=/usr/sbin/policy-rc.d # it permits or forbids that a package starts a service; see invoke-rc.d(8)
+    if [ ! -e "$policy" ]; then
+        trap '$SUDO rm -f "$policy"' EXIT
+        trap 'exit 1' HUP INT TERM
+        $SUDO sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
+    fi
+    install "$@"
+    for service in irqbalance openvswitch-switch rabbitmq-server; do
+        case " $* " in
+        *" $service "*) $SUDO systemctl --quiet disable "$service" 2>/dev/null || $SUDO update-rc.d "$service" disable ;;
+        esac
+    done
+)
+
 "$PYTHON" -c 'import ensurepip' 2>/dev/null || install python3-venv
 if [ ! -x .venv/bin/pip ]; then
     say "Creating .venv"
     "$PYTHON" -m venv .venv
 fi
 .venv/bin/pip install -q -c constraints.txt bindep
+needed=$(.venv/bin/bindep -b || true)
+# shellcheck disable=SC2086 # one word a package
+[ -z "$needed" ] || install $needed
 missing=$(.venv/bin/bindep -b test || true)
 case "$missing" in
 *postgresql*)
@@ -34,17 +55,7 @@ case "$missing" in
     ;;
 esac
 # shellcheck disable=SC2086 # one word a package
-[ -z "$missing" ] || install $missing
-case "$missing" in
-*rabbitmq-server*)
-    # The tests start their own broker; the one that Debian's package starts accepts connections from other machines.
-    if [ -d /run/systemd/system ]; then
-        $SUDO systemctl --quiet disable --now rabbitmq-server
-    else
-        $SUDO service rabbitmq-server stop >/dev/null || true
-    fi
-    ;;
-esac
+[ -z "$missing" ] || install_for_tests $missing
 
 say "Installing Python packages into .venv"
 .venv/bin/pip install -q -c constraints.txt -e '.[test,lint,nova,optimal]'
