@@ -31,7 +31,13 @@ _DENIED = {
     libvirt.VIR_ERR_AUTH_CANCELLED,
     libvirt.VIR_ERR_AUTH_UNAVAILABLE,
 }
-_BUSY = {libvirt.VIR_ERR_OPERATION_TIMEOUT, libvirt.VIR_ERR_RESOURCE_BUSY, libvirt.VIR_ERR_AGENT_UNRESPONSIVE}
+_BUSY = {
+    libvirt.VIR_ERR_OPERATION_TIMEOUT,
+    libvirt.VIR_ERR_RESOURCE_BUSY,
+    libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
+    # Newer versions of libvirt tell an agent that does not answer a command from one that does not answer at all.
+    getattr(libvirt, "VIR_ERR_AGENT_COMMAND_TIMEOUT", libvirt.VIR_ERR_AGENT_UNRESPONSIVE),
+}
 
 # Without a handler libvirt prints every error to the terminal, although it raises it too.
 libvirt.registerErrorHandler(lambda *_: None, None)
