@@ -12,6 +12,7 @@ from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement.process_matching import managed_processes
+from pinner.planning.placement.successors import subject, subjects
 
 OTHERS: tuple[Cause, ...] = ("cpuset", "systemd", "balancer", "libvirt", "unknown")
 """The causes outside pinner and the guests: another program can move the same target again and again."""
@@ -81,7 +82,7 @@ class _Reader:
         self._online = snapshot.topology.online
         self._placed = {each.target.key: each for each in placed}
         self._owners = {each.target.owner for each in placed if each.target.kind != "process"}
-        self._kinds = {each.target.kind for each in placed}
+        self._subjects = subjects(each.target for each in placed)
         self._managed = managed_processes(snapshot, placement) if placement else frozenset()
         self._named = request.processes
 
@@ -106,7 +107,7 @@ class _Reader:
                     assert_never(change)
         if target.kind == "process":
             return "restarted" if (int(target.owner), target.part) in self._managed else self._first(target)
-        if target.kind in ("irqbalance", "guest_rps") and target.kind in self._kinds:
+        if subject(target) in self._subjects:
             return "restarted"
         if target.kind in ("vcpu", "iothread") and target.owner in self._owners:
             return "hotplug"

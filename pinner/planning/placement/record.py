@@ -12,6 +12,7 @@ from pinner.model.plan import Plan, Roles
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import target_threads
 from pinner.planning.placement.process_matching import identity, identity_of, instance
+from pinner.planning.placement.successors import subject, subjects
 
 ABSENT = 256
 """How many targets that are absent now keep their recorded CPUs."""
@@ -73,15 +74,18 @@ def _placed(plan: Plan, snapshot: Snapshot, previous: Placement | None) -> Itera
 
 def _absent(previous: Placement, placed: tuple[PlacedTarget, ...]) -> Iterator[PlacedTarget]:
     """The targets of the previous placement that are not in the plan: parts of guests that do not run, or whose QEMU
-    has not started all threads yet, and processes that have ended, or are idle in a plan made without the placement."""
+    has not started all threads yet; settings of a guest that starts, or of irqbalance before it starts again; and
+    processes that have ended, or are idle in a plan made without the placement."""
     present = {each.target.key for each in placed}
+    known = subjects(each.target for each in placed)
     names = {identity_of(each) for each in placed if each.target.kind == "process"}
     for each in previous.placed:
         if each.target.kind == "process":
             gone = identity_of(each) not in names
             names.add(identity_of(each))
         else:
-            gone = each.target.kind in PINNED and each.target.key not in present
+            ended = subject(each.target)
+            gone = ended not in known if ended else each.target.kind in PINNED and each.target.key not in present
         if gone:
             yield each
 

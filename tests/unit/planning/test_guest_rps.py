@@ -126,6 +126,24 @@ def test_a_policy_sets_lost_masks_again_also_after_the_guest_has_restarted():
         assert (str(drift.target), drift.cause) == ("guest g1 eth0 rps rx-0", cause)
 
 
+def test_a_guest_that_was_seen_while_it_started_has_restarted_and_another_one_has_arrived():
+    made = plan(host())
+    placement, now = record(made, host(), None), after(host(), made)
+    starting = replace(now, guest_rps=(replace(FOUND[0], queues=(), unread="not connected"), *now.guest_rps[1:]))
+    meanwhile = record(planner.plan_from_placement(starting, "s2", WITH, placement), starting, placement)
+    new = GuestRps(GUESTS[1].uuid, "g2", BOOT, cpus("0-3"), (OFF,))
+    seen = replace(now, guest_rps=(replace(FOUND[0], boot=BOOT[::-1]), new, FOUND[2]))
+    again = planner.plan_from_placement(seen, "s3", WITH, meanwhile)
+    assert {each.target.name: each.cause for each in drifts(again, meanwhile, seen)} == {
+        "g1 eth0": "restarted",
+        "g2 eth0": "arrived",
+    }
+    recorded = [each.target for each in record(again, seen, meanwhile).placed if each.target.kind == "guest_rps"]
+    assert {(each.name, each.owner.split(" ")[1]) for each in recorded} == {
+        ("g1 eth0", BOOT[::-1]), ("g1 eth1", BOOT[::-1]), ("g2 eth0", BOOT),
+    }  # fmt: skip
+
+
 def permit(made, taken):
     known, ended = identified(made, taken)
     admission.require_permitted(known, taken, admission.Past(), migrate_memory=False)

@@ -110,6 +110,11 @@ def test_a_restarted_irqbalance_has_forgotten_them_and_a_policy_sets_them_again(
         "restarted",
         ("", "4-15"),
     )
+    # While it does not run, the host is compared with its policy, too.
+    stopped = replace(now, irqbalance=())
+    meanwhile = record(planner.plan_from_placement(stopped, "s3", WITH, placement), stopped, placement)
+    (drift,) = drifts(planner.plan_from_placement(restarted, "s2", WITH, meanwhile), meanwhile, restarted)
+    assert drift.cause == "restarted"
     other = replace(now, irqbalance=(replace(RUNNING, banned_now=cpus("1")),))
     (drift,) = drifts(planner.plan_from_placement(other, "s2", WITH, placement), placement, other)
     assert (drift.cause, tuple(map(str, drift.states))) == ("unknown", ("1", "1,4-15"))
