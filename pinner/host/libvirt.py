@@ -223,10 +223,17 @@ class Libvirt:
 
     def ask_guest_agent(self, guest: str, command: str) -> str:
         """The answer of the agent in the guest (by UUID), both as JSON (virDomainQemuAgentCommand). Raises Gone; Busy
-        where the agent does not answer within AGENT_TIMEOUT; ApplyFailed where the guest has none, or it refuses."""
+        where the guest is paused, or the agent does not answer within AGENT_TIMEOUT; ApplyFailed where the guest has no
+        agent, or it refuses."""
 
         def work(domain: libvirt.virDomain) -> str:
-            return str(libvirt_qemu.qemuAgentCommand(domain, command, AGENT_TIMEOUT, 0))
+            try:
+                return str(libvirt_qemu.qemuAgentCommand(domain, command, AGENT_TIMEOUT, 0))
+            except libvirt.libvirtError as error:
+                # libvirt calls a paused guest "not running", too. It has not ended.
+                if error.get_error_code() == libvirt.VIR_ERR_OPERATION_INVALID and domain.isActive():
+                    raise Busy(f"guest {guest}", f"libvirt: {error}; is it paused?", overdue=False) from None
+                raise
 
         # A key of its own: a pin must not wait for the agent.
         return self._daemon.ask_domain(f"guest {guest}", guest, work, key=f"{guest} agent")
