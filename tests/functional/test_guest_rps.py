@@ -1,35 +1,49 @@
-"""RPS inside a real Linux guest, through the real QEMU guest agent: set, undone, and lost with a restart."""
+"""RPS inside a real Linux guest, through the real QEMU guest agent and each interface of pinner."""
 
+import json
 import os
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import demo_environment
 import private_libvirt
 import pytest
 from support.agent_guest import AGENT, BOOT_SECONDS, AgentGuest, agent_guest
 from support.measured_host import wait_until
+from support.policy_host import NEVER_BUSY, PolicyServer, fresh_policy_server
+from support.real_guests import ONLINE
 from support.values import make_run
 
 from pinner.apply import executor
-from pinner.host.guest_rps import GuestRpsReader, vcpus_of
+from pinner.host.guest_rps import GuestRpsReader
 from pinner.host.inventory import LIVE, take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.model.change import GuestCpus
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest_rps import GuestRps
+from pinner.model.journal import Run
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.planning import planner
 from pinner.store.journal import Journal
 
-BOTH = CpuSet.parse("0-1")
 WHY = private_libvirt.missing() or ("" if AGENT and os.geteuid() == 0 else "needs root and qemu-guest-agent")
+PINNER = [sys.executable, "-W", "error", "-c", "import sys; from pinner.cli.main import main; sys.exit(main())"]
+WITH = ("--with", "guest-rps", "--sample-seconds", "0")
+ALL, NONE = {3}, {0}
+"""The masks of both cards: both vCPUs, or RPS is off."""
 
-pytestmark = pytest.mark.skipif(bool(WHY), reason=WHY)
+pytestmark = [
+    pytest.mark.skipif(bool(WHY), reason=WHY),
+    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -39,56 +53,228 @@ def scratch() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def guest(scratch: Path) -> Iterator[AgentGuest]:
+def booted(scratch: Path) -> Iterator[AgentGuest]:
     with private_libvirt.private_libvirtd(scratch / "libvirt") as uri, agent_guest(uri, scratch) as made:
         yield made
+
+
+@pytest.fixture
+def libvirt(booted: AgentGuest) -> Libvirt:
+    return Libvirt(booted.uri)
+
+
+@pytest.fixture
+def guest(booted: AgentGuest, libvirt: Libvirt) -> AgentGuest:
+    """The guest, once its agent answers; its RPS is off."""
+    wait_until(lambda: not booted.rps(libvirt).unread, BOOT_SECONDS)
+    wait_until(lambda: booted.masks() == NONE, BOOT_SECONDS)
+    return booted
+
+
+@pytest.fixture
+def runs(guest: AgentGuest, libvirt: Libvirt, tmp_path: Path) -> Iterator["Runs"]:
+    journal = Journal(tmp_path)
+    yield Runs(libvirt, LiveHost(libvirt), journal)
+    journal.close()
 
 
 def now() -> datetime:
     return datetime.now(UTC)
 
 
-def read(libvirt: Libvirt) -> GuestRps:
-    (found,) = GuestRpsReader(libvirt).read(libvirt.guests(LIVE))
+class Runs:
+    """Applies plans that change only the inside of the guest, and rolls them back."""
+
+    def __init__(self, libvirt: Libvirt, host: LiveHost, journal: Journal) -> None:
+        self._libvirt, self._host, self._journal = libvirt, host, journal
+
+    def begin_anew(self) -> None:
+        """Go on like a new process of pinner, in which no guest has spent its time for answers."""
+        self._host = LiveHost(self._libvirt)
+
+    def plan(self) -> Plan:
+        taken = take_snapshot(
+            LIVE, "here", self._libvirt, sample_seconds=0.0, now=now, only=["guest_rps"],
+            guest_rps=GuestRpsReader(self._libvirt).read,
+        )  # fmt: skip
+        made = planner.plan(taken, "snapshot", Request(remedies=("guest-rps",)))
+        return replace(made, changes=tuple(each for each in made.changes if each.target.kind == "guest_rps"))
+
+    def apply(self, name: str) -> None:
+        plan = self.plan()
+        assert {(each.before, each.after) for each in plan.changes} == {
+            (GuestCpus(CpuSet()), GuestCpus(AgentGuest.vcpus))
+        }
+        assert len(plan.changes) == 2
+        run = executor.apply(plan, make_run(name), self._host, self._journal, now, lambda entry, total: None)
+        assert run.state == "applied", run
+
+    def rollback(self, name: str, undoes: str) -> Run:
+        undo = make_run(name, kind="rollback", undoes=undoes)
+        return executor.rollback(undo, self._host, self._journal, now, lambda entry, total: None)
+
+    def states(self, name: str) -> set[str]:
+        return {entry.state for entry in self._journal.entries(name)}
+
+    def errors(self, name: str) -> list[str]:
+        return [entry.error for entry in self._journal.entries(name)]
+
+
+def shows(guest: AgentGuest, masks: set[int]) -> None:
+    wait_until(lambda: guest.masks() == masks, BOOT_SECONDS)
+
+
+def test_rps_is_set_and_undone_and_lost_with_a_restart(guest: AgentGuest, libvirt: Libvirt, runs: Runs) -> None:
+    runs.apply("run-1")
+    shows(guest, ALL)
+    assert runs.plan().changes == ()
+    assert (runs.rollback("run-2", "run-1").state, runs.states("run-1")) == ("rolled_back", {"undone"})
+    shows(guest, NONE)
+
+    runs.apply("run-3")
+    guest.restart()
+    wait_until(lambda: not guest.rps(libvirt).unread, BOOT_SECONDS)
+    runs.rollback("run-4", "run-3")
+    assert runs.states("run-3") == {"gone"}
+    assert guest.masks() == NONE
+
+
+@contextmanager
+def stopped(guest: AgentGuest, libvirt: Libvirt) -> Iterator[None]:
+    """QEMU does not run, so the agent does not answer."""
+    pid = next(each.pid for each in libvirt.guests(LIVE) if each.name == guest.name)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_rollback_whose_guest_hangs_can_be_repeated(guest: AgentGuest, libvirt: Libvirt, runs: Runs) -> None:
+    runs.apply("run-1")
+    with stopped(guest, libvirt):
+        assert runs.rollback("run-2", "run-1").state == "rolled_back_partly"
+    errors = runs.errors("run-1")
+    assert len([each for each in errors if "libvirt: Guest agent" in each]) == 2, errors
+    wait_until(lambda: not guest.rps(libvirt).unread, BOOT_SECONDS)
+    runs.begin_anew()
+    assert runs.rollback("run-3", "run-1").state == "rolled_back", runs.errors("run-1")
+    shows(guest, NONE)
+
+
+def test_a_paused_guest_is_not_gone(guest: AgentGuest, runs: Runs) -> None:
+    runs.apply("run-1")
+    private_libvirt.virsh(guest.uri, "suspend", guest.name)
+    try:
+        assert (runs.rollback("run-2", "run-1").state, runs.states("run-1")) == ("rolled_back_partly", {"stuck"})
+    finally:
+        private_libvirt.virsh(guest.uri, "resume", guest.name)
+    assert runs.rollback("run-3", "run-1").state == "rolled_back"
+    shows(guest, NONE)
+
+
+def command(*arguments: object, status: int = 0) -> str:
+    """The output of the command pinner, or its error if ``status`` is not 0."""
+    done = subprocess.run([*PINNER, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+@pytest.fixture
+def cli(guest: AgentGuest, tmp_path: Path) -> Callable[..., str]:
+    """Runs a command in a process without a server."""
+    config = tmp_path / "pinner.conf"
+    config.write_text(f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {guest.uri}\nguest_agents = true\n")
+    return lambda *arguments, status=0: command("--config-file", config, *arguments, status=status)
+
+
+def test_the_commands_set_and_undo_it(guest: AgentGuest, cli: Callable[..., str]) -> None:
+    options = ("--guest", guest.name, *WITH)
+    assert f"{guest.name} eth0" in cli("plan", *options)
+    assert "# inside the guest: echo 00000003 > /sys/class/net/eth1/queues/rx-0/rps_cpus" in cli(
+        "plan", *options, "--format", "shell"
+    )
+    run = json.loads(cli("apply", "--yes", "--json", *options))["run"]["id"]
+    shows(guest, ALL)
+    assert f"guest {guest.name} eth0 rps rx-0" in cli("run", "show", run)
+    assert "rps rx-0" not in cli("plan", *options)
+    cli("rollback", "--yes", run)
+    shows(guest, NONE)
+    cli("apply", "--yes", *options)
+    shows(guest, ALL)
+    cli("rollback", "--all", "--yes")
+    shows(guest, NONE)
+
+
+def test_without_the_permission_the_command_says_what_to_set(guest: AgentGuest, tmp_path: Path) -> None:
+    config = tmp_path / "pinner.conf"
+    config.write_text(f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {guest.uri}\n")
+    error = command("--config-file", config, "plan", "--guest", guest.name, *WITH, status=2)
+    assert "guest_agents = true" in error
+    assert "Traceback" not in error
+
+
+@pytest.fixture(scope="module")
+def server(booted: AgentGuest) -> Iterator[PolicyServer]:
+    config = "guest_agents = true\n[policy]\nresync_seconds = 2\n[host]\nsample_seconds = 0.1\n"
+    with fresh_policy_server(booted.uri, f"[libvirt]\n{config}") as server:
+        yield server
+
+
+def test_rest_sets_and_undoes_it(guest: AgentGuest, server: PolicyServer) -> None:
+    body = {"guests": [guest.name], "with": ["guest-rps"], "busy_threshold": NEVER_BUSY, "sample_seconds": 0}
+    plan = server.http.post(f"/hosts/{server.host}/plans", json=body).json()
+    inside = [each for each in plan["changes"] if each["target"]["kind"] == "guest_rps"]
+    assert [(each["before"], each["after"]) for each in inside] == [({"vcpus": ""}, {"vcpus": "0-1"})] * 2
+    assert (
+        "# inside the guest: echo 00000003" in server.http.get(f"/plans/{plan['id']}", params={"format": "shell"}).text
+    )
+    run = ended(server, server.http.post(f"/plans/{plan['id']}/apply").json())
+    assert run["run"]["state"] == "applied", run
+    shows(guest, ALL)
+    undone = ended(server, server.http.post(f"/runs/{run['run']['id']}/rollback").json())
+    assert undone["run"]["state"] == "rolled_back", undone
+    shows(guest, NONE)
+
+
+def ended(server: PolicyServer, run: dict[str, Any]) -> dict[str, Any]:
+    """The run with its entries, once it has ended."""
+    found: dict[str, Any] = {}
+
+    def has_ended() -> bool:
+        found.update(server.http.get(f"/runs/{run['id']}").json())
+        return bool(found["run"]["state"] != "running")
+
+    wait_until(has_ended, 60)
     return found
 
 
-def plan_of(libvirt: Libvirt) -> Plan:
-    """The plan's changes inside the guest, without those of the host."""
-    reader = GuestRpsReader(libvirt)
-    taken = take_snapshot(LIVE, "here", libvirt, sample_seconds=0.0, now=now, only=["guest_rps"], guest_rps=reader.read)
-    made = planner.plan(taken, "snapshot", Request(remedies=("guest-rps",)))
-    return replace(made, changes=tuple(each for each in made.changes if each.target.kind == "guest_rps"))
+def test_a_policy_sets_it_again_after_the_guest_has_restarted(guest: AgentGuest, server: PolicyServer) -> None:
+    remedies = {"with": ["guest-rps"]}
+    server.policy("enforce", [guest.name], **remedies)
+    shows(guest, ALL)
+    server.wait_reconciled()
+    runs = len(server.runs())
 
-
-def test_rps_of_a_real_guest_is_set_undone_and_lost_with_a_restart(guest: AgentGuest, tmp_path: Path) -> None:
-    libvirt = Libvirt(guest.uri)
-    host, journal = LiveHost(libvirt), Journal(tmp_path)
-    wait_until(lambda: not read(libvirt).unread, BOOT_SECONDS)
-
-    def apply(name: str) -> Plan:
-        plan = plan_of(libvirt)
-        (change,) = plan.changes
-        assert (change.before, change.after) == (GuestCpus(CpuSet()), GuestCpus(BOTH))
-        run = executor.apply(plan, make_run(name), host, journal, now, lambda entry, total: None)
-        assert run.state == "applied", run
-        assert vcpus_of(libvirt, change.target) == GuestCpus(BOTH)
-        wait_until(lambda: guest.mask() == BOTH.bits, BOOT_SECONDS)
-        return plan
-
-    def rollback(name: str, undoes: str) -> tuple[str, set[str]]:
-        undo = make_run(name, kind="rollback", undoes=undoes)
-        run = executor.rollback(undo, host, journal, now, lambda entry, total: None)
-        return run.state, {entry.state for entry in journal.entries(undoes)}
-
-    apply("run-1")
-    assert plan_of(libvirt).changes == ()
-    assert rollback("run-2", "run-1") == ("rolled_back", {"undone"})
-    wait_until(lambda: guest.mask() == 0, BOOT_SECONDS)
-
-    apply("run-3")
     guest.restart()
-    wait_until(lambda: not read(libvirt).unread, BOOT_SECONDS)
-    assert rollback("run-4", "run-3")[1] == {"gone"}
-    assert guest.mask() == 0
-    journal.close()
+    shows(guest, ALL)
+    server.wait_reconciled()
+    (again,) = server.runs()[: len(server.runs()) - runs]
+    entries = server.http.get(f"/runs/{again['id']}").json()["entries"]
+    assert (again["actor"], {each["change"]["target"]["kind"] for each in entries}) == ("policy", {"guest_rps"})
+    reasons = {each["change"]["reason"].partition("; ")[0] for each in entries}
+    assert reasons == {"restarted"}, entries
+
+    server.policy("observe", [guest.name], **remedies)
+    guest.restart()
+    wait_until(lambda: server.drift()["drifts"], BOOT_SECONDS)
+    assert {(each["target"]["kind"], each["cause"]) for each in server.drift()["drifts"]} == {
+        ("guest_rps", "restarted")
+    }
+    shown = command("--url", server.url, "drift")
+    assert f"{guest.name} eth0" in shown
+    assert "restarted" in shown
+    assert guest.masks() == NONE
+    server.policy("enforce", [guest.name], **remedies)
+    shows(guest, ALL)
+    server.policy("observe", [])

@@ -1,4 +1,4 @@
-"""A Linux guest with two vCPUs, a virtio card with one queue, and the real QEMU guest agent."""
+"""A Linux guest with two vCPUs, two virtio cards with one queue each, and the real QEMU guest agent."""
 
 import os
 import re
@@ -14,6 +14,13 @@ from demo_linux import INIT_BEGIN, READY, linux
 from lab import kvm
 from support.measured_host import wait_until
 
+from pinner.host.guest_rps import GuestRpsReader
+from pinner.host.inventory import LIVE
+from pinner.host.libvirt import Libvirt
+from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest_rps import GuestRps
+
 AGENT = shutil.which("qemu-ga", path=f"{os.environ['PATH']}:/usr/sbin")
 BOOT_SECONDS = 180
 """A boot takes some seconds of CPU time under TCG, and a busy machine has little of it."""
@@ -22,18 +29,19 @@ _INIT = (
     INIT_BEGIN
     + """\
 ip link set eth0 up
+ip link set eth1 up
 echo {ready} >/dev/ttyS0
 (while :; do
     /agent/qemu-ga --method=virtio-serial --path="$(echo /dev/vport*p1)" --statedir=/agent --pidfile=/agent/pid
     sleep 1
 done) >/dev/ttyS0 2>&1 &
 while :; do
-    echo "boot $(cat /proc/sys/kernel/random/boot_id) rps $(cat /sys/class/net/eth0/queues/rx-0/rps_cpus)" >/dev/ttyS0
+    echo "boot $(cat /proc/sys/kernel/random/boot_id) rps $(cat /sys/class/net/eth*/queues/rx-0/rps_cpus)" >/dev/ttyS0
     sleep 1
 done
 """
 )
-"""It writes the mask to the console, so that a test need not believe the agent."""
+"""It writes the masks to the console, so that a test need not believe the agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +51,23 @@ class AgentGuest:
     uri: str
     name: str
     console: Path
+    vcpus = CpuSet.parse("0-1")
 
-    def mask(self) -> int:
-        """The mask of the queue, as the guest's console has shown it last."""
-        return int(re.findall(r"rps ([0-9a-f]+)\r?\n", self.console.read_text(errors="replace"))[-1], 16)
+    def rps(self, libvirt: Libvirt) -> GuestRps:
+        """The RPS of the guest, as its agent tells it."""
+        (found,) = GuestRpsReader(libvirt).read(each for each in libvirt.guests(LIVE) if each.name == self.name)
+        return found
+
+    def queue(self, libvirt: Libvirt) -> Target:
+        """The queue of the first card, once the agent answers."""
+        wait_until(lambda: not self.rps(libvirt).unread, BOOT_SECONDS)
+        found = self.rps(libvirt)
+        return found.target(found.queues[0])
+
+    def masks(self) -> set[int]:
+        """The masks of the queues, as the guest's console has shown them last."""
+        shown = re.findall(r"rps ([0-9a-f]+)\s+([0-9a-f]+)\r?\n", self.console.read_text(errors="replace"))
+        return {int(mask, 16) for mask in shown[-1]}
 
     def restart(self) -> None:
         """Reset the guest, and wait until it has started anew."""
@@ -85,13 +106,16 @@ def _add_agent(tree: Path) -> None:
 def _xml(guest: AgentGuest, folder: Path) -> str:
     system = linux(folder, _INIT, _MODULES, _add_agent)
     kind = "kvm" if kvm.usable() else "qemu"
-    tap = f"ag{os.getpid() % 10_000_000}"
+    taps = (f"ag{card}-{os.getpid() % 10_000_000}" for card in range(2))
+    cards = "".join(
+        f"<interface type='ethernet'><target dev='{tap}'/><model type='virtio'/></interface>" for tap in taps
+    )
     return (
         f"<domain type='{kind}'><name>{guest.name}</name><memory unit='MiB'>128</memory>"
         "<vcpu>2</vcpu><os><type arch='x86_64' machine='pc'>hvm</type><kernel>"
         f"{system.kernel}</kernel><initrd>{system.initrd}</initrd><cmdline>console=ttyS0 quiet no_timer_check</cmdline>"
         f"</os><features><acpi/></features><devices><emulator>{private_libvirt.EMULATOR}</emulator>"
         f"<memballoon model='none'/><serial type='file'><source path='{guest.console}' append='on'/></serial>"
-        f"<interface type='ethernet'><target dev='{tap}'/><model type='virtio'/></interface>"
-        "<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel></devices></domain>"
+        f"{cards}<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>"
+        "</devices></domain>"
     )
