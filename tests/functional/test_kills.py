@@ -4,103 +4,42 @@ PINNER_KILLS=all tries every point (make test-kills); the default is every ninth
 """
 
 import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
+from support.agent_guest import AGENT, BOOT_SECONDS, AgentGuest, agent_guest
 from support.in_memory_host import daemon as busyd
 from support.in_memory_host import emulator, memory, vcpu, vhost
 from support.kernel import THREADS, masks, process
+from support.kill_environment import Environment, prepared
 from support.kills import FileHost, Work, run_forked
+from support.measured_host import wait_until
 from support.real_guests import FIRST, ONLINE, SECOND, change, daemon, plan_of, whole
 from support.values import MEMBER, cpus, isolated
 
+from pinner.host import guest_rps
+from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
-from pinner.model.change import StateChange, Target
-from pinner.model.errors import NotFound
+from pinner.model.change import GuestCpus, StateChange, Target
+from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
 from pinner.model.interrupts import Balancer
 from pinner.model.plan import GuestMemory
-from pinner.store.journal import Journal
 
 pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
 
 EVERY = os.environ.get("PINNER_KILLS") == "all"
 STRIDE = 1 if EVERY else 9
-ENDS = {"undone": "before", "rolled_back": "before", "applied": "planned", "applied_partly": "partly"}
 
 
-@dataclass
-class Environment:
-    """A host and the work to do on it."""
-
-    work: Work
-    observe: Callable[[], object]
-    """Returns the current state of the host."""
-    restore: Callable[[], None]
-    before: object = None
-    planned: object = None
-    partly: object = None
-    """The host after an apply whose last process refuses its change."""
-    kills: Counter[str] = field(default_factory=Counter)
-    """The number of kills, and of runs by their final state."""
-
-    def run_state(self, run: str) -> str:
-        """The state of a run in the journal; empty for an unknown run."""
-        with closing(Journal(self.work.folder)) as journal:
-            try:
-                return journal.run(run).state
-            except NotFound:
-                return ""
-
-    def run_killed_at(self, point: int, method: str) -> bool:
-        """Run one of Work's methods and kill it at this point; whether the process reached the point."""
-        killed = run_forked(self.work, method, point)
-        self.kills["kills"] += killed
-        return killed
-
-    def check_consistent(self, run: str = "run-1") -> None:
-        """Check that the host is as the journal says, and that the run has a final state."""
-        state = self.run_state(run) or ("undone" if run == "run-1" else "applied")
-        assert state in ENDS, f"{run} is {state}: {self.errors()}"
-        assert self.observe() == getattr(self, ENDS[state])
-        self.kills[state] += 1
-
-    def errors(self) -> list[str]:
-        with closing(Journal(self.work.folder)) as journal:
-            return [journal.run("run-1").error, *(entry.error for entry in journal.entries("run-1"))]
-
-    def reset(self) -> None:
-        """Restore the host and empty the journal."""
-        self.restore()
-        assert self.observe() == self.before
-        for path in self.work.folder.glob("journal.sqlite*"):
-            path.unlink()
-        shutil.copy(self.work.folder / "empty" / "journal.sqlite", self.work.folder)
-
-
-@contextmanager
-def prepared(environment: Environment) -> Iterator[Environment]:
-    """The environment with its states before and after an apply recorded."""
-    empty = environment.work.folder / "empty"
-    Journal(empty).close()
-    shutil.copy(empty / "journal.sqlite", environment.work.folder)
-    environment.before = environment.observe()
-    assert not run_forked(replace(environment.work, refused=0), "apply")
-    environment.planned = environment.observe()
-    assert environment.planned != environment.before
-    environment.reset()
-    yield environment
-
-
-@pytest.fixture(params=["real", "simulated"])
+@pytest.fixture(params=["real", "simulated", "agent"])
 def environment(request: pytest.FixtureRequest, kills: Counter[str]) -> Iterator[Environment]:
-    """``real``: this machine with a libvirtd. ``simulated``: a host with two NUMA nodes and cgroup v2 partitions."""
+    """``real``: this machine with a libvirtd. ``simulated``: a host with two NUMA nodes and cgroup v2 partitions.
+    ``agent``: RPS inside a Linux guest with a real agent."""
     with prepared(request.getfixturevalue(request.param)) as environment:
         yield environment
         kills.update(environment.kills)
@@ -172,6 +111,38 @@ def simulated(tmp_path: Path) -> Environment:
     plan = replace(plan, memory=(GuestMemory(memory(), {1: 1024}, 0, 0, 0),))
     work = Work(tmp_path, file, plan, persist=True, migrate_memory=True)
     return Environment(work, lambda: FileHost(file).changeable_state(), lambda: file.write_bytes(initial) and None)
+
+
+@pytest.fixture(scope="module")
+def linux(libvirtd: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentGuest]:
+    """A Linux guest with two vCPUs, cards with one queue each, and an agent."""
+    if not AGENT:
+        pytest.skip("needs qemu-guest-agent")
+    with agent_guest(libvirtd, tmp_path_factory.mktemp("linux")) as guest:
+        yield guest
+
+
+@pytest.fixture
+def agent(tmp_path: Path, host: LiveHost, libvirt: Libvirt, linux: AgentGuest) -> Iterator[Environment]:
+    """RPS of both cards of the guest, and a process whose threads have different masks."""
+    queues = linux.queues(libvirt)
+    with process(THREADS.format(count=4)) as pid:
+        for tid, cpu in zip(sorted(masks(pid)), ONLINE, strict=False):
+            os.sched_setaffinity(tid, [cpu])
+
+        def observe() -> object:
+            return [guest_rps.vcpus_of(libvirt, queue) for queue in queues], masks(pid)
+
+        rps = (StateChange(queue, GuestCpus(CpuSet()), GuestCpus(linux.vcpus), "a test") for queue in queues)
+        work = Work(tmp_path, linux.uri, plan_of(host, [*rps, change(host, daemon(pid), FIRST)]))
+
+        def restore() -> None:
+            if observe() != before:
+                run_forked(work, "rollback")
+
+        before = observe()
+        yield Environment(work, observe, restore)
+        wait_until(lambda: linux.masks() == {0}, BOOT_SECONDS)
 
 
 @pytest.mark.fault(32)

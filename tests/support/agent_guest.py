@@ -58,16 +58,16 @@ class AgentGuest:
         (found,) = GuestRpsReader(libvirt).read(each for each in libvirt.guests(LIVE) if each.name == self.name)
         return found
 
-    def queue(self, libvirt: Libvirt) -> Target:
-        """The queue of the first card, once the agent answers."""
+    def queues(self, libvirt: Libvirt) -> list[Target]:
+        """The queues of both cards, once the agent answers."""
         wait_until(lambda: not self.rps(libvirt).unread, BOOT_SECONDS)
         found = self.rps(libvirt)
-        return found.target(found.queues[0])
+        return [found.target(each) for each in found.queues]
 
     def masks(self) -> set[int]:
         """The masks of the queues, as the guest's console has shown them last."""
         shown = re.findall(r"rps ([0-9a-f]+)\s+([0-9a-f]+)\r?\n", self.console.read_text(errors="replace"))
-        return {int(mask, 16) for mask in shown[-1]}
+        return {int(mask, 16) for masks in shown[-1:] for mask in masks}
 
     def restart(self) -> None:
         """Reset the guest, and wait until it has started anew."""

@@ -8,6 +8,7 @@ own connection to libvirt, database connection and lock file.
 import multiprocessing
 import os
 import pickle
+import re
 import signal
 import traceback
 from collections.abc import Callable, Collection
@@ -35,6 +36,8 @@ from pinner.store.journal import Journal
 NEVER = -1
 WRITES = ("pin", "set_mask", "set_state", "restore_definition", "set_numatune", "move_memory", "name_pins")
 RECORDS = ("begin", "intend", "note", "end")
+_WRITING = re.compile("guest-file-(write|flush)")
+"""The commands to the agent of a guest that change the guest."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,8 @@ class _KillPoint:
             setattr(host, name, self._counted(getattr(host, name)))
         if isinstance(host, FileHost):
             host.between = self._point
+        else:
+            host._libvirt.ask_guest_agent = self._counted_writes(host._libvirt.ask_guest_agent)  # type: ignore[method-assign]
         if refused:
             host.set_mask = _refuse_once(refused, host.set_mask)  # type: ignore[method-assign]
 
@@ -153,6 +158,11 @@ class _KillPoint:
             return result
 
         return counted
+
+    def _counted_writes(self, ask: Callable[[str, str], str]) -> Callable[[str, str], str]:
+        """The agent of a guest keeps what is written until the flush."""
+        counted = self._counted(ask)
+        return lambda guest, command: (counted if _WRITING.search(command) else ask)(guest, command)
 
     def _point(self) -> None:
         if self._left == 0:

@@ -16,7 +16,7 @@ from support.values import NOON, make_plan, make_run
 from pinner.apply import executor
 from pinner.host.kernel import cpuset_mount
 from pinner.host.live import ROOT, LiveHost
-from pinner.model.change import AffinityChange, Target
+from pinner.model.change import AffinityChange, PlannedChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
 from pinner.model.journal import Run
@@ -47,7 +47,7 @@ def change(host: LiveHost, target: Target, after: CpuSet) -> AffinityChange:
     return AffinityChange(target, host.masks(target), after, "a test")
 
 
-def plan_of(host: LiveHost, changes: Iterable[AffinityChange]) -> Plan:
+def plan_of(host: LiveHost, changes: Iterable[PlannedChange]) -> Plan:
     return replace(make_plan(changes=tuple(changes)), basis=Basis("s", NOON, host.fingerprint()))
 
 
