@@ -124,7 +124,8 @@ class PlanParameters(Input):
             "become performance where they lower the frequency. coalescing: cards with many packets and an interrupt "
             "for each of them gather packets for some time. irqbalance: it sends no interrupts to the CPUs of guests. "
             "queues: cards that use one of several queues get one for each CPU of their node. guest-rps: inside "
-            "guests whose virtio cards have fewer queues than vCPUs, all vCPUs process received packets.",
+            "guests whose virtio cards have fewer queues than vCPUs, all vCPUs process received packets. cpu-weights: "
+            "the CPU weight of machine.slice, which holds all guests, becomes ten times that of the other slices.",
         ),
     ] = _DEFAULT.remedies
 

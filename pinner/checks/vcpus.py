@@ -1,13 +1,19 @@
-"""The time that vCPUs wait for a CPU. Pure."""
+"""The time that vCPUs wait for a CPU, and the time that processes of the host take there. Pure."""
 
 from collections.abc import Iterator
 
-from pinner.checks.common import NotKnown, each, grown
+from pinner.checks.common import NotKnown, command, each, grown, host_subject
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
+from pinner.model.cpu_weight import RAISED, SLICE, why_not
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest, Vcpu
 from pinner.model.reading import HostReading, HostSample
+from pinner.model.text import counted
+from pinner.model.used_cpus import vcpu_threads
 
 WARN_PERCENT, CRITICAL_PERCENT = 5.0, 10.0
+HOST_PERCENT = 5.0
+"""Per cent of the time of the CPUs on which vCPUs wait: the host's processes delay vCPUs if they take so much."""
 READY = "Linux: Documentation/scheduler/sched-stats.rst (/proc/<pid>/schedstat); VMware KB 2002181 (CPU ready)"
 
 
@@ -47,6 +53,52 @@ def _run_delay(reading: HostReading) -> Iterator[Found]:
     yield from each(reading.snapshot.guests, lambda guest: Subject("guest", guest.name), find)
 
 
+def _host_load(reading: HostReading) -> Iterator[Found]:
+    """Processes of the host on the CPUs that waiting vCPUs share with them."""
+    before, now = reading.before, reading.now
+    if before is None:
+        return
+    isolated, vcpus = reading.snapshot.topology.isolated, list(vcpu_threads(reading.snapshot))
+    if not all(each.tid in before.threads and each.tid in now.threads for each in vcpus):
+        return  # the check of the run delay says so
+    slow = [each for each in vcpus if waiting(before, now, each.tid, reading.seconds) >= WARN_PERCENT]
+    shared = union(each.affinity for each in slow) - isolated
+    cpus = CpuSet.of(cpu for cpu in shared if cpu in before.spare_ms and cpu in now.spare_ms)
+    if not cpus or (used := _used_by_host(reading, before, cpus)) < HOST_PERCENT * len(cpus):
+        return
+    weight = (reading.snapshot.cpu_weights or {}).get(SLICE)
+    why = why_not(weight, union(each.affinity for each in vcpus), isolated, reading.snapshot)
+    yield Found(
+        host_subject(reading),
+        f"processes of the host take {used:.3g} % of a CPU on CPUs {cpus}, where {counted(len(slow), 'vCPU')} wait",
+        (
+            Evidence("processes of the host", used, "% of a CPU"),
+            Evidence("CPUs", str(cpus)),
+            Evidence("waiting vCPUs", len(slow)),
+            Evidence(f"weight of {SLICE}", "not known" if weight is None else weight),
+        ),
+        (
+            Remedy("pinner plan", "as root, then pinner apply PLAN_ID"),
+            *(() if why else (command(f"systemctl set-property {SLICE} CPUWeight={RAISED}"),)),
+        ),
+        is_fixable=not why,
+    )
+
+
+def _used_by_host(reading: HostReading, before: HostSample, cpus: CpuSet) -> float:
+    """Per cent of one CPU that processes of the host take on these CPUs, at least: the run time of guests and kernel
+    threads that may use these CPUs is taken off, wherever they ran."""
+    now, snapshot = reading.now, reading.snapshot
+    elsewhere = {t.tid for p in snapshot.processes for t in p.threads if t.affinity and not t.affinity & cpus}
+    ran = sum(
+        now.threads[tid].run_ns - old.run_ns
+        for tid, old in before.threads.items()
+        if tid in now.threads and tid not in elsewhere
+    )
+    spare = sum(now.spare_ms[cpu] - before.spare_ms[cpu] for cpu in cpus)
+    return 100 * (len(cpus) - (spare / 1e3 + ran / 1e9) / reading.seconds)
+
+
 def _delay(vcpu: Vcpu, before: HostSample, now: HostSample, seconds: float) -> float:
     return waiting(before, now, vcpu.thread.tid, seconds) if vcpu.thread else 0.0
 
@@ -60,5 +112,13 @@ CHECKS = (
         source=READY,
         find=_run_delay,
         critical=f"{CRITICAL_PERCENT:g} % or more",
+    ),
+    HostCheck(
+        code="host-delays-vcpus",
+        severity="warning",
+        summary=f"processes of the host take {HOST_PERCENT:g} % or more of the CPUs on which vCPUs wait",
+        why="all guests together are one slice, and the kernel gives it no more of a CPU than each slice of the host",
+        source="Linux: Documentation/admin-guide/cgroup-v2.rst (cpu.weight); systemd.resource-control(5)",
+        find=_host_load,
     ),
 )

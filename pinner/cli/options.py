@@ -105,7 +105,8 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
         "frequency governors of the CPUs of vCPUs: performance; coalescing = cards with many packets gather them for "
         "one interrupt; irqbalance = it sends no interrupts to the CPUs of guests; queues = "
         "cards that use one of several queues get more; guest-rps = RPS inside guests whose virtio cards have fewer "
-        "queues than vCPUs, through their guest agents; may be repeated (default: nothing)",
+        "queues than vCPUs, through their guest agents; cpu-weights = the CPU weight of machine.slice, which holds all "
+        "guests: ten times that of the other slices; may be repeated (default: nothing)",
     )
     if not for_policy:
         group.add_argument(

@@ -40,6 +40,7 @@ def part(targets: Iterable["Target"]) -> str:
             | "coalescing"
             | "irqbalance"
             | "queues"
+            | "weight"
         ):
             return first.kind
         case "vhost":

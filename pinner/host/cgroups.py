@@ -107,11 +107,16 @@ def set_unbound(root: Path, cpus: CpuSet) -> None:
 
 def allow(unit: str, cpus: CpuSet) -> None:
     """Have systemd give a unit these CPUs (none: no limit) until the next boot. Raises ApplyFailed."""
-    command = ["systemctl", "set-property", "--runtime", "--", unit, f"AllowedCPUs={cpus}"]
+    set_property(unit, f"AllowedCPUs={cpus}")
+
+
+def set_property(unit: str, assignment: str) -> None:
+    """Have systemd make the assignment NAME=VALUE for a unit until the next boot. Raises ApplyFailed."""
+    command = ["systemctl", "set-property", "--runtime", "--", unit, assignment]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SYSTEMD_SECONDS)
     except subprocess.CalledProcessError as error:
-        raise ApplyFailed(f"unit {unit}", f"systemd refuses AllowedCPUs={cpus}: {error.stderr.strip()}") from None
+        raise ApplyFailed(f"unit {unit}", f"systemd refuses {assignment}: {error.stderr.strip()}") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ApplyFailed(f"unit {unit}", f"systemd does not answer: {error}") from None
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pinner.host import capabilities, libnuma, ovs, procfs
 from pinner.host.coalescing import read_coalescing, received
+from pinner.host.cpu_weights import read_cpu_weights
 from pinner.host.governors import read_governors
 from pinner.host.guests import without_recorded_pins
 from pinner.host.immovable import classify
@@ -122,6 +123,7 @@ def take_snapshot(
         irqbalance=read_irqbalance(root, processes) if "irqbalance" in settings else None,
         queues=read_queues(root) if "queues" in settings else None,
         guest_rps=guest_rps(guests) if guest_rps and "guest_rps" in settings else None,
+        cpu_weights=read_cpu_weights(root) if "weight" in settings else None,
     )
 
 

@@ -17,7 +17,7 @@ UNBOUND = "sys/devices/virtual/workqueue/cpumask"
 
 
 class Mount(NamedTuple):
-    """The mount of the cpuset controller; ``folder`` is a path below the root folder."""
+    """The mount of a controller of cgroups; ``folder`` is a path below the root folder."""
 
     version: Literal["v1", "v2", "none"]
     folder: Path
@@ -38,14 +38,19 @@ def read_kernel(root: Path) -> Kernel:
 
 
 def cpuset_mount(root: Path) -> Mount:
-    """The mount of the cpuset controller, from /proc/mounts; a controller is on one hierarchy only."""
+    """The mount of the cpuset controller."""
+    return mount_of(root, "cpuset")
+
+
+def mount_of(root: Path, controller: str) -> Mount:
+    """The mount of a controller, from /proc/mounts; a controller is on one hierarchy only."""
     unified = None
     for line in (text(root / "proc/mounts") or "").splitlines():
         _, point, kind, options, *_ = [*line.split(" "), "", "", "", ""]
         folder = root / _unescaped(point).lstrip("/")
-        if kind == "cpuset" or (kind == "cgroup" and "cpuset" in options.split(",")):
+        if kind == controller or (kind == "cgroup" and controller in options.split(",")):
             return Mount("v1", folder)
-        if kind == "cgroup2" and "cpuset" in (text(folder / "cgroup.controllers") or "").split():
+        if kind == "cgroup2" and controller in (text(folder / "cgroup.controllers") or "").split():
             unified = folder
     return Mount("v2", unified) if unified else Mount("none", root)
 

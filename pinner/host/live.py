@@ -75,7 +75,7 @@ class LiveHost:
             match target.kind, target.part:
                 case "process", int(started):
                     return self._process(target, started)
-                case "workqueue" | "sysctl" | "ring" | "coalescing" | "queues", None:
+                case "workqueue" | "sysctl" | "ring" | "coalescing" | "queues" | "weight", None:
                     return ()
                 case "irq" | "rps" | "governor" | "irqbalance" | "guest_rps", int():
                     return ()

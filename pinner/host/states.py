@@ -3,7 +3,19 @@
 from pathlib import Path
 from typing import assert_never
 
-from pinner.host import cgroups, coalescing, governors, guest_rps, interrupts, irqbalance, queues, rings, rps, sysctls
+from pinner.host import (
+    cgroups,
+    coalescing,
+    cpu_weights,
+    governors,
+    guest_rps,
+    interrupts,
+    irqbalance,
+    queues,
+    rings,
+    rps,
+    sysctls,
+)
 from pinner.model.change import GuestCpus, Number, PartitionState, State, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
@@ -29,6 +41,8 @@ def state_of(root: Path, target: Target, agents: guest_rps.Agents | None = None)
             return irqbalance.banned_cpus(target)
         case "guest_rps":
             return guest_rps.vcpus_of(_needed(agents, target), target)
+        case "weight":
+            return cpu_weights.weight_of(root, target)
     return cgroups.partition(root, target.owner)
 
 
@@ -78,5 +92,7 @@ def _set_number(root: Path, target: Target, number: Number) -> None:
             coalescing.set_usecs(target, number)
         case "queues":
             queues.set_count(target, number)
+        case "weight":
+            cpu_weights.set_weight(root, target, number)
         case _:
             sysctls.set_value(root, target, number)

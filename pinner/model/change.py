@@ -25,6 +25,7 @@ TargetKind = Literal[
     "irqbalance",
     "queues",
     "guest_rps",
+    "weight",
     "guest",
     "metadata",
 ]
@@ -43,6 +44,7 @@ SETTINGS: tuple[TargetKind, ...] = (
     "irqbalance",
     "queues",
     "guest_rps",
+    "weight",
 )
 """The targets that are settings of the host, or of a guest's own kernel. No other change depends on a setting: where
 the kernel refuses one, a run makes all its other changes, those of partitions, too. Processes are no settings: a
@@ -53,6 +55,9 @@ INSIDE: tuple[TargetKind, ...] = ("guest_rps",)
 
 LATE: tuple[TargetKind, ...] = ("irqbalance",)
 """The targets that take a state some seconds after it was set: until then they have the former one."""
+
+WITH_FILE: tuple[TargetKind, ...] = ("weight",)
+"""The targets of which an interrupted undo may leave a file, although they have their former state."""
 
 ALONE: tuple[TargetKind, ...] = ("process", *SETTINGS)
 """The targets on which no other change depends: where one has ended, a run makes its other changes."""
@@ -83,15 +88,16 @@ class Target:
     irqbalance process id  start time          irqbalance's socket: settings cpus
     queues    name, index  None                the kernel's request ETHTOOL_SCHANNELS
     guest_rps guest uuid, boot, name, index; number of a queue; the guest's agent writes rps_cpus
+    weight    name of a slice, None              systemd's CPUWeight=
     metadata  guest uuid   None                virDomainSetMetadata: the pins that are pinner's
     guest     guest uuid   None                nothing: a plan leaves the guest out
 
     Work queues, partitions, interrupts, the receive queues of interfaces (rps), sysctls, rings, governors, the
-    coalescing and the queues of cards, and irqbalance have a State instead of threads. The kernel reuses the numbers of
-    interrupts, so the PCI address of the device and the driver's name are part of the identity. The index of an
-    interface is part of the identity, because another one may get its name. The CPUs of a governor are those that have
-    one frequency. The state of irqbalance is the CPUs to which it sends no interrupts. The boot of a guest's kernel is
-    part of the identity of its queue (guest_rps), because RPS ends with it.
+    coalescing and the queues of cards, irqbalance and slices have a State instead of threads. The kernel reuses the
+    numbers of interrupts, so the PCI address of the device and the driver's name are part of the identity. The index of
+    an interface is part of the identity, because another one may get its name. The CPUs of a governor are those that
+    have one frequency. The state of irqbalance is the CPUs to which it sends no interrupts. The boot of a guest's
+    kernel is part of the identity of its queue (guest_rps), because RPS ends with it.
     """
 
     kind: TargetKind
@@ -120,7 +126,7 @@ class Target:
                 return f"governor of CPUs {self.name}"
             case "irqbalance":
                 return f"irqbalance ({self.owner})"
-            case "workqueue" | "partition" | "guest" | "sysctl" | "ring" | "coalescing" | "queues":
+            case "workqueue" | "partition" | "guest" | "sysctl" | "ring" | "coalescing" | "queues" | "weight":
                 return f"{self.kind} {self.name}"
             case "guest_rps":
                 return f"guest {self.name} rps rx-{self.part}"
@@ -240,7 +246,7 @@ class GuestCpus:
 
 State = PartitionState | Number | Governor | GuestCpus | CpuSet
 """The state of a target without threads: a PartitionState for a partition, a Number for a sysctl, ring,
-coalescing or queues, a Governor for a frequency domain, GuestCpus for a queue of a guest, CPUs for all others.
+coalescing, queues or weight, a Governor for a frequency domain, GuestCpus for a queue of a guest, CPUs for all others.
 
 CpuSet is the last one: its JSON is a string, and pydantic could write each of the other values as a string, too.
 """

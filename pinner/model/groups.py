@@ -1,5 +1,5 @@
 """Groups: the changes that belong together. All changes of a guest are one group, and so are those inside of it, each
-process, each interrupt, each receive queue, sysctl, ring, frequency domain and card.
+process, each interrupt, each receive queue, sysctl, ring, frequency domain, card and slice.
 
 A run makes the changes of a group together, or undoes them together.
 """
@@ -30,6 +30,7 @@ def group_of(target: Target) -> Group:
             | "coalescing"
             | "irqbalance"
             | "queues"
+            | "weight"
         ):
             return target.key
         case "guest_rps":

@@ -213,6 +213,8 @@ class HostSample:
     idle: tuple[IdleState, ...] = ()
     threads: Mapping[int, ThreadTimes] = field(default_factory=dict)
     """The times of guests' threads and of kernel threads, by thread id."""
+    spare_ms: Mapping[int, int] = field(default_factory=dict)
+    """The milliseconds in which each CPU ran no thread: it was idle, or handled interrupts, or was stolen."""
     pressure: Mapping[str, float] = field(default_factory=dict)
     """Pressure stall information in per cent over 10 s, by name (cpu.some, memory.full, system.slice.cpu.some)."""
     storage: tuple[Storage, ...] = ()

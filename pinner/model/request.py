@@ -31,6 +31,7 @@ COALESCING: Remedy = "coalescing"
 IRQBALANCE: Remedy = "irqbalance"
 QUEUES: Remedy = "queues"
 GUEST_RPS: Remedy = "guest-rps"
+CPU_WEIGHTS: Remedy = "cpu-weights"
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,9 @@ class Snapshot:
     """The queues of cards; null where they were not read."""
     guest_rps: tuple[GuestRps, ...] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
     """RPS inside guests; null where their agents were not asked ([libvirt] guest_agents)."""
+    cpu_weights: Mapping[str, int] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
+    """The CPU weight of the slice of the guests (machine.slice) by its name; empty where the host has no such slice, or
+    the slice no weight. Null where it was not read."""
 
     def running_guest(self, name: str) -> Guest:
         """The active guest with this name or UUID. Raises Invalid for one that is shut off, NotFound without one."""

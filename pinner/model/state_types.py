@@ -10,7 +10,7 @@ def type_of_state(kind: TargetKind) -> type[State]:
     match kind:
         case "partition":
             return PartitionState
-        case "sysctl" | "ring" | "coalescing" | "queues":
+        case "sysctl" | "ring" | "coalescing" | "queues" | "weight":
             return Number
         case "governor":
             return Governor

@@ -20,7 +20,8 @@ ChangeKind = Literal[
     "host",
 ]
 """What a plan changes: the CPUs of guests, of processes, of interrupts or of receive queues, sysctls, rings or
-queues of cards, frequency governors, the coalescing of cards, or the host itself (partitions and work queues)."""
+queues of cards, frequency governors, the coalescing of cards, or the host itself (partitions, work queues and CPU
+weights)."""
 
 KEEPING: tuple[Judgement, ...] = ("better", "no matter", "inconclusive")
 """The verdicts after which a policy makes such changes without a probe. After ``worse`` the policy no longer enforces;
@@ -64,7 +65,7 @@ def change_kind(target: Target) -> ChangeKind:
             return "governors"
         case "coalescing":
             return "coalescing"
-        case "workqueue" | "partition":
+        case "workqueue" | "partition" | "weight":
             return "host"
     assert_never(target.kind)
 

@@ -15,6 +15,7 @@ _ORDER: dict[TargetKind, int] = {
     "irqbalance": 0,
     "queues": 0,
     "guest_rps": 0,
+    "weight": 0,
     "process": 0,
     "emulator": 1,
     "vhost": 1,

@@ -6,6 +6,7 @@ from shlex import quote
 from typing import assert_never
 
 from pinner.model.change import GuestCpus, Number, PartitionState, State, Target, TargetKind
+from pinner.model.cpu_weight import DEFAULT, weight_target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.governor import Governor
 from pinner.model.request import Request
@@ -41,8 +42,9 @@ def settings(snapshot: Snapshot) -> dict[Target, State]:
     balancers = {each.target: each.banned_now for each in snapshot.irqbalance or () if each.banned_now is not None}
     queues = {card.target: Number(card.count) for card in snapshot.queues or ()}
     inside = {each.target(it): GuestCpus(it.vcpus) for each in snapshot.guest_rps or () for it in each.queues}
+    slices = {weight_target(name): Number(weight) for name, weight in (snapshot.cpu_weights or {}).items()}
     work: dict[Target, State] = {WORK: unbound} if unbound else {}
-    return found | work | irqs | rps | sysctls | rings | governors | coalescing | balancers | queues | inside
+    return found | work | irqs | rps | sysctls | rings | governors | coalescing | balancers | queues | inside | slices
 
 
 def cgroup_target(path: str) -> Target:
@@ -73,11 +75,8 @@ def commands(target: Target, state: State) -> Iterator[str]:
             yield f"echo {state.mask()} > {_WORKQUEUE}"
         case PartitionState():
             yield from _partition_commands(target, state)
-        case Number() if target.kind in _ETHTOOL:
-            option, what = _ETHTOOL[target.kind]
-            yield f"ethtool {option} {quote(target.name)} {what} {state}"
         case Number():
-            yield f"sysctl -w {quote(target.owner)}={state}"
+            yield from _number_commands(target, state)
         case GuestCpus():
             interface = target.owner.split(" ")[2]
             path = f"/sys/class/net/{quote(interface)}/queues/rx-{target.part}/rps_cpus"
@@ -98,6 +97,19 @@ def _partition_commands(target: Target, state: PartitionState) -> Iterator[str]:
     else:
         check = f"cat {_quoted(f'{folder}/cpuset.cpus.partition')}  # must say: {state.kind}; else it says why not"
         yield from (allow, become, check)
+
+
+def _number_commands(target: Target, number: Number) -> Iterator[str]:
+    if target.kind in _ETHTOOL:
+        option, what = _ETHTOOL[target.kind]
+        yield f"ethtool {option} {quote(target.name)} {what} {number}"
+    elif target.kind != "weight":
+        yield f"sysctl -w {quote(target.owner)}={number}"
+    elif number != DEFAULT:
+        yield f"systemctl set-property --runtime {quote(target.name)} CPUWeight={number}"
+    else:
+        yield f"systemctl set-property --runtime {quote(target.name)} CPUWeight="
+        yield f"rm -f /run/systemd/system.control/{quote(target.name)}.d/50-CPUWeight.conf"
 
 
 def _quoted(name: str) -> str:

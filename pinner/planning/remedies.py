@@ -10,9 +10,20 @@ from pinner.model.change import INSIDE, StateChange, TargetKind
 from pinner.model.errors import Invalid
 from pinner.model.fixes import Remedy
 from pinner.model.plan import Plan
-from pinner.model.request import COALESCING, GOVERNORS, GUEST_RPS, IRQBALANCE, IRQS, QUEUES, RINGS, RPS, SYSCTLS
+from pinner.model.request import (
+    COALESCING,
+    CPU_WEIGHTS,
+    GOVERNORS,
+    GUEST_RPS,
+    IRQBALANCE,
+    IRQS,
+    QUEUES,
+    RINGS,
+    RPS,
+    SYSCTLS,
+)
 from pinner.model.snapshot import Snapshot
-from pinner.planning import coalescing, governors, guest_rps, irqbalance, irqs, queues, rings, rps, sysctls
+from pinner.planning import coalescing, cpu_weights, governors, guest_rps, irqbalance, irqs, queues, rings, rps, sysctls
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 from pinner.planning.diff import changes
@@ -110,6 +121,14 @@ _KINDS: Mapping[TargetKind, _Kind] = {
         lambda snapshot: snapshot.guest_rps is not None,
         guest_rps.additions,
         guest_rps.objection,
+    ),
+    "weight": _Kind(
+        CPU_WEIGHTS,
+        "CPU weights",
+        "a host whose CPU weights are known; this snapshot has none, so take a new one",
+        lambda snapshot: snapshot.cpu_weights is not None,
+        cpu_weights.additions,
+        cpu_weights.objection,
     ),
 }
 """The kinds of remedies by the kind of their targets, each before the kinds that a plan makes earlier."""

@@ -53,6 +53,7 @@ def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
             queues=captured.captured_queues(root),
             irqbalance=captured.captured_irqbalance(root),
             sysctls=taken.sysctls or captured.captured_sysctls(root),
+            cpu_weights=taken.cpu_weights or captured.captured_cpu_weights(root),
         )
 
     return CapturedAgent(take, lambda snapshot: captured.captured_reading(root, snapshot))

@@ -1,12 +1,25 @@
-"""A host on cgroup v1, where a CPU that was offline stays out of the guests' cpusets when it is online again."""
+"""A host on cgroup v1: the weight of the guests, and a CPU that was offline, which stays out of the guests' cpusets."""
 
 import pytest
 from support.lab import apply, guests, masks, plan, rollback, server, wrong
 
+from pinner.model.cpu_weight import SLICE
 from pinner.model.cpuset import CpuSet
 
 LEGACY = "systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1"
 CPU = 6
+
+
+def test_the_weight_of_the_guests_is_set_and_restored(lab_host):
+    host = lab_host("two-socket", LEGACY)
+    shares = f"cat /sys/fs/cgroup/cpu/{SLICE}/cpu.shares"
+    with guests(host):
+        before = host.run(shares).out
+        run, state = apply(host, plan(host, remedies=("cpu-weights",)))
+        assert state == "applied"
+        assert (before, host.run(shares).out) == ("1024\n", "10240\n")
+        assert rollback(host, run) == "rolled_back"
+        assert host.run(shares).out == before
 
 
 @pytest.mark.fault(2)

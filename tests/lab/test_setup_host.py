@@ -1,4 +1,5 @@
-"""pinner set up from its wheel: an enforced policy holds again after a reboot, and a removal leaves nothing."""
+"""pinner set up from its wheel: an enforced policy holds again after a reboot, and a removal leaves nothing. The agent
+has the rights of its unit only."""
 
 import time
 
@@ -6,6 +7,8 @@ import pytest
 from private_libvirt import guest_xml
 from support.lab import boot_disk
 from support.wheel import wheel
+
+from pinner.model.cpu_weight import SLICE
 
 VENV = "/srv/pinner"
 """Outside of any checkout, in a folder that every user may read."""
@@ -25,6 +28,8 @@ TRACES = (
     "getent passwd pinner; getent group pinner; systemctl list-unit-files --no-legend 'pinner*'"
 )
 """Shows everything that setup-host makes."""
+WEIGHT = f"cat /sys/fs/cgroup/{SLICE}/cpu.weight; ls /run/systemd/system.control"
+"""Shows the weight of the guests, and the folders where systemd has stored settings."""
 SECONDS = 240.0
 
 
@@ -77,16 +82,19 @@ def test_an_enforced_policy_holds_after_a_reboot_and_a_removal_leaves_nothing(ho
         "\n"
     )[:3] == ["root:pinner 660", "pinner:root 600", "pinner:pinner 700"]
 
-    pinner(host, "policy set --yes --mode enforce --strategy shared-pool --guest", GUEST)
+    pinner(host, "policy set --yes --mode enforce --with cpu-weights --strategy shared-pool --guest", GUEST)
     mask = wait_placed(host)
     host.reboot(900)
     assert wait_placed(host) == mask
     assert host.run(f"systemctl is-active {UNITS}").out.split() == ["active"] * 3
+    assert host.run(WEIGHT).out.split() == ["1000", f"{SLICE}.d"]
 
     refused = host.run(f"{manage} remove-host --yes", check=False)
     assert refused.status == 1
     assert "still applied" in refused.err
     pinner(host, "policy set --yes --mode observe --strategy shared-pool --guest", GUEST)
+    pinner(host, "rollback --all --yes")
+    assert host.run(WEIGHT).out.split() == ["100"]
     host.run(f"{manage} remove-host --purge --force --yes")
     assert host.run(TRACES, check=False).out == ""
     assert host.run(f"systemctl is-active {UNITS}", check=False).out.split() == ["inactive"] * 3

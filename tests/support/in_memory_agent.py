@@ -54,6 +54,8 @@ class InMemoryAgent:
         """The sysctls that a run or another program set."""
         self.governors: dict[int, Governor] = {}
         """The governors that a run or another program set, by the number of the policy."""
+        self.weights: dict[str, int] = {}
+        """The CPU weights that a run or another program set."""
         self.refusal: PinnerError | None = None
         self.failing: dict[str, str] = {}
         """By the owner of a target: why its changes fail. The run places the others."""
@@ -79,6 +81,8 @@ class InMemoryAgent:
             now = replace(now, irqs=replace(now.irqs, irqs=tuple(moved)))
         if now.sysctls is not None:
             now = replace(now, sysctls={**now.sysctls, **self.sysctls})
+        if now.cpu_weights is not None:
+            now = replace(now, cpu_weights={**now.cpu_weights, **self.weights})
         if now.governors is not None:
             domains = (replace(each, governor=self.governors.get(each.number, each.governor)) for each in now.governors)
             now = replace(now, governors=tuple(domains))
@@ -162,7 +166,7 @@ class InMemoryAgent:
 
     def _set_state(self, target: Target, state: State) -> None:
         if isinstance(state, Number):
-            self.sysctls[target.owner] = state.value
+            (self.weights if target.kind == "weight" else self.sysctls)[target.owner] = state.value
         elif isinstance(state, Governor):
             self.governors[target.part] = state
         else:

@@ -15,6 +15,7 @@ from typing import assert_never
 from pinner.apply.ports import Host, Journal
 from pinner.model.change import (
     LATE,
+    WITH_FILE,
     GuestCpus,
     Number,
     PartitionKind,
@@ -104,7 +105,8 @@ def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_mad
             if not ours and not force:
                 return "stuck", f"{target} was set to '{now}' by another program or a later run, and stays so"
             # Without a mask in the journal the change was not begun; setting the state may then reset unknown masks.
-            if now != change.before or (half_made and entry.found) or target.kind in LATE:
+            unfinished = target.kind in LATE or (target.kind in WITH_FILE and not force)
+            if now != change.before or (half_made and entry.found) or unfinished:
                 host.set_state(target, change.before)
         problems = _restore(host, host.masks(target), wanted)
     except Gone as error:

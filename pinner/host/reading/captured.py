@@ -9,6 +9,7 @@ from pinner import codec
 from pinner.host import files, sysctls
 from pinner.host.reading.sampler import take_reading
 from pinner.model.coalescing import RxCoalescing
+from pinner.model.cpu_weight import SLICE
 from pinner.model.errors import Invalid
 from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.queues import CardQueues
@@ -134,6 +135,13 @@ def captured_sysctls(root: Path) -> Mapping[str, int] | None:
     without samples. Raises Invalid."""
     last = _last_sample(root)
     return sysctls.parsed(lambda path: last.settings.get(path, "")) if last else None
+
+
+def captured_cpu_weights(root: Path) -> Mapping[str, int] | None:
+    """The CPU weight of the slice of the guests of a captured machine, from its last sample; None where it has none.
+    Raises Invalid."""
+    last = _last_sample(root)
+    return {SLICE: last.weights[SLICE]} if last and SLICE in last.weights else None
 
 
 def scrubbed(saved: SavedSamples) -> SavedSamples:

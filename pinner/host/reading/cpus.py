@@ -6,7 +6,7 @@ Sources: the kernel's Documentation/admin-guide/pm/cpuidle.rst, accounting/psi.r
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from pinner.host import files
+from pinner.host import files, procfs
 from pinner.model.reading import IdleState, ThreadTimes
 
 _RESOURCES = ("cpu", "memory", "io")
@@ -27,6 +27,16 @@ def read_idle(root: Path) -> tuple[IdleState, ...]:
         for cpu, path in files.numbered(folder, "cpu").items()
         for number, state in files.numbered(path / "cpuidle", "state").items()
     )
+
+
+def read_spare(root: Path) -> Mapping[int, int]:
+    """The milliseconds in which each CPU ran no thread (/proc/stat): idle, waiting for disks, in interrupts, stolen."""
+    found = {}
+    for line in (files.text(root / "proc/stat") or "").splitlines():
+        name, *times = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            found[int(name[3:])] = sum(map(int, times[3:8])) * 1000 // procfs.HERTZ
+    return found
 
 
 def read_pressure(root: Path, mount: Path) -> Mapping[str, float]:

@@ -67,6 +67,7 @@ def read_sample(root: Path, snapshot: Snapshot, folders: tuple[Path, ...] = ()) 
         sockets=part("UDP sockets", lambda: network.read_sockets(root), ()),
         idle=part("idle states", lambda: cpus.read_idle(root), ()),
         threads=part("thread times", lambda: cpus.read_times(root, tuple(_tids(snapshot))), {}),
+        spare_ms=part("CPU times", lambda: cpus.read_spare(root), {}),
         pressure=part("pressure", lambda: cpus.read_pressure(root, mount.folder), {}),
         swapped_kib=part("swapped memory", lambda: cpus.read_swapped(root, [each.pid for each in snapshot.guests]), {}),
         storage=part("storage", lambda: settings.read_storage(folders), ()),

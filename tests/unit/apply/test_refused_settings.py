@@ -8,6 +8,7 @@ from pinner.apply import executor
 from pinner.apply.recover import recover
 from pinner.model.change import GuestCpus, Number, StateChange, Target
 from pinner.model.coalescing import RxCoalescing
+from pinner.model.cpu_weight import DEFAULT, RAISED, WEIGHT
 from pinner.model.errors import ApplyFailed, Busy, HostUnreachable, NotPermitted, StalePlan
 from pinner.model.frequency import FAST, FrequencyDomain
 from pinner.model.governor import Governor
@@ -28,6 +29,7 @@ SETTINGS = {
     "coalescing": (RxCoalescing("ens1", 2, 0, 0, is_adaptive=False).target, Number(0), Number(50)),
     "queues": (CardQueues("ens1", 2, 1, 8).target, Number(1), Number(8)),
     "guest_rps": (RPS_OF_A_GUEST, GuestCpus(cpus("")), GuestCpus(cpus("0-3"))),
+    "weight": (WEIGHT, DEFAULT, RAISED),
     "governor": (FrequencyDomain(4, cpus("4-7"), FAST).target, Governor("powersave"), FAST),
 }
 BEFORE = {SCOPE: MEMBER} | {target: before for target, before, _ in SETTINGS.values()}
@@ -39,6 +41,16 @@ def host():
     host.add(vcpu(0), "0-7")
     host.states |= BEFORE
     return host
+
+
+def test_an_undo_sets_a_weight_that_an_interrupted_undo_has_set(host, journal):
+    """The interrupted one may have left systemd's file."""
+    apply(host, journal)
+    host.states[WEIGHT] = DEFAULT
+    written = []
+    host.before_write = lambda write: written.append(write[0])
+    assert rollback(host, journal).state == "rolled_back"
+    assert str(WEIGHT) in written
 
 
 def refuse(host, *targets):

@@ -47,6 +47,7 @@ OWN = (
     "model.whatif",
     "nova",
     "planning.coalescing",
+    "planning.cpu_weights",
     "planning.governors",
     "planning.guest_rps",
     "planning.irqbalance",

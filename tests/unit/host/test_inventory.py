@@ -77,8 +77,8 @@ def test_a_snapshot_with_the_settings_of_one_kind():
     full = snapshot(Path("/"), FakeLibvirt())
     found = snapshot(Path("/"), WithoutCapabilities(), only={"rps", "process"})
     assert (found.irqs, found.sysctls, found.rings, found.warnings) == (None, None, None, ())
-    assert (found.governors, found.coalescing) == (None, None)
-    assert None not in (full.governors, full.coalescing)
+    assert (found.governors, found.coalescing, found.cpu_weights) == (None, None, None)
+    assert None not in (full.governors, full.coalescing, full.cpu_weights)
     assert found.rps is not None
     assert found.rps == full.rps
     assert found.topology.fingerprint == full.topology.fingerprint

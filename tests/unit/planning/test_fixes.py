@@ -14,6 +14,7 @@ from support.readings import host as topology
 from pinner import codec
 from pinner.model.change import Number, StateChange
 from pinner.model.coalescing import RxCoalescing
+from pinner.model.cpu_weight import SLICE
 from pinner.model.errors import Invalid, Refused
 from pinner.model.fixes import FIXES
 from pinner.model.frequency import FrequencyDomain
@@ -54,6 +55,7 @@ def host(irqs=IRQS, queue=QUEUE, domains=DOMAINS, **sysctls):
         "coalescing": (HASTY,),
         "irqbalance": (BALANCER,),
         "queues": (CardQueues("ens1", 2, 1, 8),),
+        "cpu_weights": {SLICE: 100},
     }
     return hosts.snapshot(with_governors(topology(), domains), [GUEST], [busy], **settings)
 

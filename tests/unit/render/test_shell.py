@@ -155,6 +155,8 @@ EVIL = ("a'; touch ESCAPED; '", "x; touch ESCAPED", "$(touch ESCAPED)", "a\ntouc
         ("ring", Number(512), Number(4096)),
         ("coalescing", Number(0), Number(50)),
         ("queues", Number(1), Number(8)),
+        ("weight", Number(100), Number(1000)),
+        ("weight", Number(300), Number(100)),
         ("rps", cpus("0-7"), cpus("0")),
         ("partition", PartitionState("member", cpus("")), PartitionState("isolated", cpus("1"))),
     ],

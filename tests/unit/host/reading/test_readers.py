@@ -13,7 +13,7 @@ from pinner import codec
 from pinner.host import irqbalance
 from pinner.host.irqbalance import read_balancers
 from pinner.host.reading import captured
-from pinner.host.reading.cpus import read_idle, read_pressure, read_swapped, read_times
+from pinner.host.reading.cpus import read_idle, read_pressure, read_spare, read_swapped, read_times
 from pinner.host.reading.irqs import parse_interrupts, read_irqs
 from pinner.host.reading.network import read_counters, read_sockets, read_softnet
 from pinner.host.reading.nics import read_nics
@@ -191,6 +191,7 @@ def test_idle_states_pressure_times_and_swap(tmp_path):
             f"{idle}/latency": "133\n",
             f"{idle}/disable": "1\n",
             f"{idle}/time": "99\n",
+            "proc/stat": "cpu 9 9 9 9 9 9 9 9 0 0\ncpu3 1 2 3 40 5 6 7 8 9 10\nintr 5\n",
             "proc/pressure/cpu": "some avg10=1.50 avg60=0.00 avg300=0.00 total=9\nodd\n",
             "mount/system.slice/cpu.pressure": "some avg10=12.00 avg60=0 avg300=0 total=1\n",
             "proc/70/schedstat": "100 200 3\n",
@@ -203,6 +204,7 @@ def test_idle_states_pressure_times_and_swap(tmp_path):
         3, 2, "C6", 133, True, 99,
     )  # fmt: skip
     assert read_pressure(root, root / "mount") == {"cpu.some": 1.5, "system.slice.cpu.some": 12.0}
+    assert read_spare(root) == {3: 66 * 1000 // os.sysconf("SC_CLK_TCK")}
     assert read_times(root, [70, 71, 72]) == {70: ThreadTimes(100, 200)}
     assert read_swapped(root, [70, 72]) == {70: 2048}
 

@@ -1,0 +1,39 @@
+"""The CPU weight of machine.slice, the slice in which systemd puts all guests of libvirt."""
+
+from pinner.model.change import Number, Target
+from pinner.model.cpuset import CpuSet
+from pinner.model.snapshot import Snapshot
+
+SLICE = "machine.slice"
+DEFAULT = Number(100)
+"""The weight of a slice for which nobody has set one (systemd.resource-control(5), CPUWeight=)."""
+RAISED = Number(1000)
+"""The weight that a plan gives to the guests. Beside a busy vCPU, another thread still gets 1/11 of the CPU or more:
+above the 5 % that the kernel itself leaves beside real-time threads."""
+
+
+def weight_target(name: str) -> Target:
+    """The weight of a slice as the target of a change."""
+    return Target("weight", name, None, name)
+
+
+WEIGHT = weight_target(SLICE)
+"""The only weight that a plan changes."""
+
+
+def why_not(weight: int | None, vcpus: CpuSet, isolated: CpuSet, snapshot: Snapshot) -> str:
+    """Why no plan raises the weight of the guests; empty where one may. ``vcpus`` are the CPUs that vCPUs may use, and
+    ``isolated`` those that the kernel does not balance."""
+    if weight is None:
+        return f"systemd has no {SLICE} with a CPU weight on this host"
+    if weight != DEFAULT.value:
+        return f"its weight is {weight}, which somebody has set"
+    slices = {guest.cgroups[0].path for guest in snapshot.guests if guest.cgroups}
+    if slices and SLICE not in slices:
+        return "no guest is in it"
+    balanced = snapshot.topology.online - isolated
+    if not vcpus & balanced:
+        return "vCPUs share no CPU with processes of the host"
+    if not balanced - vcpus:
+        return "processes of the host have no CPU without vCPUs, so they would wait too long"
+    return ""

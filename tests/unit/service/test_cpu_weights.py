@@ -1,0 +1,46 @@
+"""A policy with the CPU weight of the guests: set, kept, and restored."""
+
+import uuid
+from contextlib import closing
+
+import pytest
+from support.hosts import cpus, guest, plain, snapshot
+from support.in_memory_agent import InMemoryAgent
+
+from pinner.model.audit import Caller
+from pinner.model.cpu_weight import SLICE
+from pinner.model.policy import Policy
+from pinner.model.request import Request
+from pinner.service.compose import compose
+
+ANN = Caller("ann", "10.0.0.1", "req-1")
+HOST = "compute1"
+
+
+@pytest.fixture
+def agent(tmp_path, clock):
+    taken = snapshot(plain(16), [guest(1, 2, cpus("0-15"))], cpu_weights={SLICE: 100})
+    made = InMemoryAgent(tmp_path / "agent", taken, clock)
+    yield made
+    made.journal.close()
+
+
+@pytest.fixture
+def parts(store, agent, clock):
+    with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
+        yield made
+
+
+def test_a_policy_keeps_the_weight(service, reconciler, agent):
+    service.set_policy(HOST, Policy(Request(remedies=("cpu-weights",)), "enforce"), ANN)
+    assert reconciler.reconcile(HOST, "policy").drifts == ()
+    assert agent.snapshot(0).cpu_weights == {SLICE: 1000}
+    agent.weights[SLICE] = 100
+    (drift,) = service.drift(HOST).drifts
+    assert (str(drift.target), tuple(map(str, drift.states))) == (f"weight {SLICE}", ("100", "1000"))
+    assert reconciler.reconcile(HOST, "resync").drifts == ()
+    assert agent.weights == {SLICE: 1000}
+    service.delete_policy(HOST, ANN)
+    back = service.rollback_all(HOST, ANN)
+    assert list(service.follow(back.id))[-1].run.state == "rolled_back"
+    assert agent.snapshot(0).cpu_weights == {SLICE: 100}
