@@ -46,3 +46,16 @@ def test_the_weight_is_set_kept_over_a_reload_shown_as_drift_and_restored(two_so
         assert found(two_socket) == before
         two_socket.run("systemctl daemon-reload")
         assert found(two_socket) == before
+
+
+def test_a_rollback_without_guests_leaves_nothing_for_the_next_one(two_socket):
+    with guests(two_socket):
+        before = found(two_socket)
+        run, state = apply(two_socket, plan(two_socket, remedies=("cpu-weights",)))
+        assert state == "applied"
+    ended = rollback(two_socket, run)
+    assert ended.startswith("rolled_back_partly")  # the guests are gone
+    assert str(WEIGHT) not in ended
+    assert found(two_socket)[1:] == before[1:]
+    with guests(two_socket):
+        assert found(two_socket) == before
