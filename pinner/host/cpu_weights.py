@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pinner.host import beneath, files
@@ -35,7 +36,9 @@ _SYSTEMD_SECONDS = 5
 def _shown() -> str:
     try:
         return subprocess.run(_SHOW, check=True, capture_output=True, text=True, timeout=_SYSTEMD_SECONDS).stdout
-    except (OSError, subprocess.SubprocessError) as error:
+    except subprocess.CalledProcessError as error:
+        raise ApplyFailed(str(WEIGHT), f"systemd does not tell it: {error.stderr.strip()}") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
         raise ApplyFailed(str(WEIGHT), f"systemd does not answer: {error}") from None
 
 
@@ -53,6 +56,8 @@ def weight_of(root: Path, target: Target) -> Number:
     if weight is not None:
         return Number(weight)
     text = _shown().strip()
+    if text == "idle":
+        return Number(0)  # as the kernel shows it
     # Without a weight, systemd says "[not set]", or shows the largest number of 64 bits.
     known = text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST))
     return Number(int(text)) if known else DEFAULT
@@ -67,10 +72,20 @@ def set_weight(root: Path, target: Target, weight: Number) -> None:
     _require_known(target)
     if not 1 <= weight.value <= _MOST:
         raise Invalid("CPU weight", str(weight), f"a number from 1 to {_MOST}")
+    try:
+        _ask(root, target, weight)
+    except ApplyFailed:
+        # A request that systemd has not answered in time may still be waiting there, and this one comes after it.
+        if weight != DEFAULT:
+            with suppress(ApplyFailed):
+                _ask(root, target, DEFAULT)
+        raise
+
+
+def _ask(root: Path, target: Target, weight: Number) -> None:
+    """Have systemd set the weight; systemd answers when the kernel has it."""
     set_property(SLICE, f"CPUWeight={'' if weight == DEFAULT else weight}")
     if (now := weight_of(root, target)) != weight:
-        set_property(SLICE, "CPUWeight=")
-        _remove_drop_in(root)
         raise ApplyFailed(str(target), f"asked for {weight}, the kernel says {now}", granted=str(now))
     if weight == DEFAULT:
         _remove_drop_in(root)

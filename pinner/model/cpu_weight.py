@@ -28,9 +28,9 @@ def why_not(weight: int | None, vcpus: CpuSet, isolated: CpuSet, snapshot: Snaps
         return f"systemd has no {SLICE} with a CPU weight on this host"
     if weight != DEFAULT.value:
         return f"its weight is {weight}, which somebody has set"
-    slices = {guest.cgroups[0].path for guest in snapshot.guests if guest.cgroups}
-    if slices and SLICE not in slices:
-        return "no guest is in it"
+    for guest in snapshot.guests:
+        if guest.cgroups and (other := guest.cgroups[0].path) != SLICE:
+            return f"guest {guest.name} is in {other}, not in {SLICE}, and would wait longer"
     balanced = snapshot.topology.online - isolated
     if not vcpus & balanced:
         return "vCPUs share no CPU with processes of the host"

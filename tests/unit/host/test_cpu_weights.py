@@ -83,6 +83,39 @@ def test_an_undo_without_a_guest_reaches_systemd(systemd):
     assert not systemd.drop_in.exists()
 
 
+def test_a_weight_that_systemd_may_still_set_after_its_time_is_unset(systemd, monkeypatch):
+    """A killed systemctl takes no request back; the next request comes after it."""
+    asked = []
+
+    def set_property(unit, assignment):
+        asked.append(assignment)
+        systemd.set_property(unit, assignment)
+        if len(asked) == 1:
+            raise ApplyFailed(f"unit {unit}", "systemd does not answer: timed out after 5 seconds")
+
+    monkeypatch.setattr(cpu_weights, "set_property", set_property)
+    with pytest.raises(ApplyFailed, match="timed out after 5 seconds"):
+        cpu_weights.set_weight(systemd.root, WEIGHT, RAISED)
+    assert asked == ["CPUWeight=1000", "CPUWeight="]
+    assert states.state_of(systemd.root, WEIGHT) == DEFAULT
+    assert not systemd.drop_in.exists()
+
+
+def test_the_words_of_a_systemd_that_refuses_both_are_those_of_the_first_refusal(systemd, monkeypatch):
+    def set_property(unit, assignment):
+        raise ApplyFailed(f"unit {unit}", f"systemd refuses {assignment}")
+
+    monkeypatch.setattr(cpu_weights, "set_property", set_property)
+    with pytest.raises(ApplyFailed, match="systemd refuses CPUWeight=1000"):
+        cpu_weights.set_weight(systemd.root, WEIGHT, RAISED)
+
+
+def test_a_weight_of_idle_is_somebodys(tmp_path, monkeypatch):
+    """Where no guest runs, systemd says it by a word; the kernel shows 0."""
+    monkeypatch.setattr(cpu_weights, "_shown", lambda: "idle\n")
+    assert cpu_weights.weight_of(tmp_path, WEIGHT) == Number(0)
+
+
 @pytest.mark.parametrize("shown", ["[not set]", "18446744073709551615", "", "x"])
 def test_systemd_says_in_several_ways_that_nobody_has_set_a_weight(tmp_path, monkeypatch, shown):
     monkeypatch.setattr(cpu_weights, "_shown", lambda: shown)
@@ -153,7 +186,7 @@ def test_systemd_that_refuses_or_does_not_answer_is_an_error(tmp_path, monkeypat
         ApplyFailed, match="systemd refuses CPUWeight=1000: Failed to set unit properties: Access denied"
     ):
         cgroups.set_property(SLICE, "CPUWeight=1000")
-    with pytest.raises(ApplyFailed, match=r"weight machine\.slice: systemd does not answer"):
+    with pytest.raises(ApplyFailed, match=r"weight machine\.slice: systemd does not tell it: Failed .*: Access denied"):
         cpu_weights.weight_of(tmp_path, WEIGHT)
     assert called[0] == ["systemctl", "set-property", "--runtime", "--", SLICE, "CPUWeight=1000"]
 

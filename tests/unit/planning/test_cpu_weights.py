@@ -37,6 +37,10 @@ def plan(taken, request=WITH):
     return planner.plan(taken, codec.content_hash(taken), request)
 
 
+def in_slice(number, name):
+    return hosts.guest(number, 2, cpus("0-15"), cgroups=(Cgroup(name, MEMBER),))
+
+
 def changed(made):
     return [(each.before, each.after) for each in made.changes if each.target == WEIGHT]
 
@@ -60,12 +64,16 @@ def test_the_guests_get_ten_times_the_weight_and_a_second_plan_changes_nothing()
         (host(300), "its weight is 300, which somebody has set"),
         (host(50), "its weight is 50, which somebody has set"),
         (
-            host(guests=[hosts.guest(1, 2, cpus("0-15"), cgroups=(Cgroup("user.slice", MEMBER),))]),
-            "no guest is in it",
+            host(guests=[in_slice(1, "user.slice")]),
+            "guest g1 is in user.slice, not in machine.slice, and would wait longer",
+        ),
+        (
+            host(guests=[in_slice(1, SLICE), in_slice(2, "production.slice")]),
+            "guest g2 is in production.slice, not in machine.slice, and would wait longer",
         ),
         (host(guests=[replace(hosts.guest(1, 1, cpus("0-15")), excluded=True)]), "no CPU without vCPUs"),
     ],
-    ids=["no slice", "higher", "lower", "another slice", "no housekeeping"],
+    ids=["no slice", "higher", "lower", "another slice", "two slices", "no housekeeping"],
 )
 def test_a_weight_that_would_do_harm_or_is_somebodys_stays(taken, why):
     made = plan(taken)

@@ -1,0 +1,23 @@
+"""The CPU weight of the guests on this machine, where systemd does not run: a clear error, and nothing is set."""
+
+from pathlib import Path
+
+import pytest
+
+from pinner.host import cpu_weights, states
+from pinner.model.cpu_weight import DEFAULT, RAISED, WEIGHT
+from pinner.model.errors import ApplyFailed
+
+ROOT = Path("/")
+
+pytestmark = pytest.mark.skipif(Path("/run/systemd/system").exists(), reason="needs a machine without systemd")
+
+
+@pytest.mark.parametrize("weight", [RAISED, DEFAULT])
+def test_without_systemd_there_is_no_weight_and_none_is_set(weight):
+    assert cpu_weights.read_cpu_weights(ROOT) == {}
+    with pytest.raises(ApplyFailed, match="systemd does not tell it|systemd does not answer"):
+        states.state_of(ROOT, WEIGHT)
+    with pytest.raises(ApplyFailed, match=f"systemd refuses CPUWeight={'1000' if weight == RAISED else ''}: |not answer"):
+        states.set_state(ROOT, WEIGHT, weight)
+    assert not (ROOT / cpu_weights.CONTROL).exists()
