@@ -90,10 +90,15 @@ def start_server(host: LabHost) -> RemoteService:
     """
     host.run("useradd --system --user-group --no-create-home --shell /usr/sbin/nologin pinner")
     host.run("mkdir -p /etc/pinner && cat > /etc/pinner/pinner.conf", stdin=_CONFIG)
-    host.run("systemd-run -q --unit=pinner pinner serve")
-    _wait_for_server(host)
+    run_server(host)
     token = host.run("/opt/pinner/bin/pinner-manage token create lab --role admin").out.strip()
     return RemoteService(host.url, token)
+
+
+def run_server(host: LabHost) -> None:
+    """Run `pinner serve` on the host, until it answers."""
+    host.run("systemd-run -q --collect --unit=pinner pinner serve")
+    _wait_for_server(host)
 
 
 def _wait_for_server(host: LabHost) -> None:
