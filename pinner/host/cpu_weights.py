@@ -10,7 +10,8 @@ import errno
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,6 +32,8 @@ _DEFAULT_SHARES = 1024
 """The cpu.shares of cgroup v1 that systemd makes of the default weight."""
 _SHOW = ("systemctl", "show", "--property=CPUWeight", "--value", "--", SLICE)
 _SYSTEMD_SECONDS = 5
+_READ_BACK_SECONDS, _STEP = 10, 0.05
+"""After the end of the last guest, the slice has its cgroup, with the former weight, until systemd removes it."""
 
 
 def _shown() -> str:
@@ -63,7 +66,13 @@ def weight_of(root: Path, target: Target) -> Number:
     return Number(int(text)) if known else DEFAULT
 
 
-def set_weight(root: Path, target: Target, weight: Number) -> None:
+def set_weight(
+    root: Path,
+    target: Target,
+    weight: Number,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
     """Give the slice this weight, and read it back. The default weight removes the setting from systemd.
 
     Raises Invalid, and ApplyFailed with the words of systemd, or where the kernel shows another weight: then systemd
@@ -73,20 +82,23 @@ def set_weight(root: Path, target: Target, weight: Number) -> None:
     if not 1 <= weight.value <= _MOST:
         raise Invalid("CPU weight", str(weight), f"a number from 1 to {_MOST}")
     try:
-        _ask(root, target, weight)
+        _ask(root, weight)
+        deadline = clock() + _READ_BACK_SECONDS
+        while (now := weight_of(root, target)) != weight:
+            if clock() > deadline:
+                raise ApplyFailed(str(target), f"asked for {weight}, the kernel says {now}", granted=str(now))
+            sleep(_STEP)
     except ApplyFailed:
         # A request that systemd has not answered in time may still be waiting there, and this one comes after it.
         if weight != DEFAULT:
             with suppress(ApplyFailed):
-                _ask(root, target, DEFAULT)
+                _ask(root, DEFAULT)
         raise
 
 
-def _ask(root: Path, target: Target, weight: Number) -> None:
-    """Have systemd set the weight; systemd answers when the kernel has it."""
+def _ask(root: Path, weight: Number) -> None:
+    """Have systemd set the weight; the default one leaves no file."""
     set_property(SLICE, f"CPUWeight={'' if weight == DEFAULT else weight}")
-    if (now := weight_of(root, target)) != weight:
-        raise ApplyFailed(str(target), f"asked for {weight}, the kernel says {now}", granted=str(now))
     if weight == DEFAULT:
         _remove_drop_in(root)
 

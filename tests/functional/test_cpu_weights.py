@@ -16,8 +16,8 @@ pytestmark = pytest.mark.skipif(Path("/run/systemd/system").exists(), reason="ne
 @pytest.mark.parametrize("weight", [RAISED, DEFAULT])
 def test_without_systemd_there_is_no_weight_and_none_is_set(weight):
     assert cpu_weights.read_cpu_weights(ROOT) == {}
-    with pytest.raises(ApplyFailed, match="systemd does not tell it|systemd does not answer"):
+    with pytest.raises(ApplyFailed, match=r"systemd does not (tell|answer)"):
         states.state_of(ROOT, WEIGHT)
-    with pytest.raises(ApplyFailed, match=f"systemd refuses CPUWeight={'1000' if weight == RAISED else ''}: |not answer"):
+    with pytest.raises(ApplyFailed, match=r"systemd (refuses CPUWeight|does not answer)"):
         states.set_state(ROOT, WEIGHT, weight)
     assert not (ROOT / cpu_weights.CONTROL).exists()

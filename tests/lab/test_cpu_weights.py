@@ -66,9 +66,10 @@ def test_a_rollback_without_guests_leaves_nothing_for_the_next_one(two_socket):
         before = found(two_socket)
         run, state = apply(two_socket, plan(two_socket, remedies=("cpu-weights",)))
         assert state == "applied"
-    ended = rollback(two_socket, run)
-    assert ended.startswith("rolled_back_partly")  # the guests are gone
-    assert str(WEIGHT) not in ended
+    back, state = ended(two_socket, server(two_socket).rollback(run, CALLER))
+    assert state.startswith("rolled_back_partly")  # the guests are gone
+    (weight,) = [entry for entry in server(two_socket).entries(back) if entry.change.target == WEIGHT]
+    assert (weight.state, weight.error) == ("undone", "")
     assert found(two_socket)[1:] == before[1:]
     with guests(two_socket):
         assert found(two_socket) == before

@@ -83,6 +83,29 @@ def test_an_undo_without_a_guest_reaches_systemd(systemd):
     assert not systemd.drop_in.exists()
 
 
+def test_an_undo_waits_for_the_end_of_the_slice_of_ended_guests(systemd, monkeypatch):
+    """systemd gives no weight to a slice that it has stopped, whose cgroup ends somewhat later."""
+    states.set_state(systemd.root, WEIGHT, RAISED)
+    monkeypatch.setattr(systemd, "write", lambda _: None)
+
+    def end_of_slice(_):
+        systemd.kernel.unlink()
+        systemd.kernel.parent.rmdir()
+
+    cpu_weights.set_weight(systemd.root, WEIGHT, DEFAULT, end_of_slice)
+    assert states.state_of(systemd.root, WEIGHT) == DEFAULT
+    assert not systemd.drop_in.exists()
+
+
+def test_an_undo_that_the_kernel_does_not_show_leaves_no_file(systemd, monkeypatch):
+    states.set_state(systemd.root, WEIGHT, RAISED)
+    monkeypatch.setattr(systemd, "write", lambda _: None)
+    times = iter(range(100))
+    with pytest.raises(ApplyFailed, match=r"weight machine\.slice: asked for 100, the kernel says 1000"):
+        cpu_weights.set_weight(systemd.root, WEIGHT, DEFAULT, lambda _: None, lambda: next(times))
+    assert not systemd.drop_in.exists()
+
+
 def test_a_weight_that_systemd_may_still_set_after_its_time_is_unset(systemd, monkeypatch):
     """A killed systemctl takes no request back; the next request comes after it."""
     asked = []
@@ -144,8 +167,9 @@ def test_a_file_that_cannot_be_removed_is_named(systemd, monkeypatch):
 
 def test_a_weight_that_the_kernel_does_not_show_is_an_error(systemd, monkeypatch):
     monkeypatch.setattr(systemd, "write", lambda _: None)
+    times = iter(range(100))
     with pytest.raises(ApplyFailed, match=r"weight machine\.slice: asked for 1000, the kernel says 100"):
-        cpu_weights.set_weight(systemd.root, WEIGHT, RAISED)
+        cpu_weights.set_weight(systemd.root, WEIGHT, RAISED, lambda _: None, lambda: next(times))
     assert not systemd.drop_in.exists()
 
 
