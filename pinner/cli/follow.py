@@ -55,10 +55,13 @@ def follow_watch(context: Context, pinner: "Service", run: "Run") -> "Watch | No
     """
     if not run.watch_seconds or run.state not in ("applied", "applied_partly"):
         return None
-    context.note(f"run {run.id} is watched for {run.watch_seconds} s")
     try:
-        while (found := pinner.outcome(run.id).watch) is not None and found.state == "watching":
+        found = pinner.outcome(run.id).watch
+        if found is not None and found.state == "watching":
+            context.note(f"run {run.id}: {found.why}")
+        while found is not None and found.state == "watching":
             time.sleep(WATCH_POLL_SECONDS)
+            found = pinner.outcome(run.id).watch
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; the watch of run {run.id} goes on (see it: pinner outcome {run.id})") from None
     if found is not None:

@@ -71,6 +71,14 @@ class NoMeasures(NotFound):
         PinnerError.__init__(self, why, kind="measures", name="", known=[])
 
 
+class TooFewMeasures(NotFound):
+    """Too few measures are known now for a watch that undoes a run. In ``seconds`` there are enough."""
+
+    def __init__(self, why: str, seconds: int) -> None:
+        text = f"a watch finds nothing worse now, so it undoes nothing: {why}; try again in {seconds} s"
+        PinnerError.__init__(self, text, kind="measures", name="", known=[], seconds=seconds)
+
+
 class NoFit(PinnerError):
     """The host has too few CPUs: ``asked`` is the requested number, ``free`` the free number, ``why`` the reason."""
 

@@ -1,88 +1,78 @@
-"""A guard that looks at a placement again and again, and may stop it at any look.
+"""The guard of a watched run: it looks at the measures again and again, and may stop the run at any look.
 
-Each bet names one of the values from before the change: "the next value is above it". If the change did nothing, the
-values before and since can be exchanged with each other, so the probability of "above" follows from the counts so far
-(Polya's urn), and no bet gains on average. The capital of a bet is a test martingale then: it reaches 1 / alpha with a
-probability of alpha at most, however often it is looked at (Ville 1939). Values that depend on the ones just before
-them can be exchanged only if a window is long against that dependence.
+The guard compares stretches of time that are as long as the watch. So it does not matter how the steps in a stretch
+depend on each other. The level of a stretch is the highest value that IN_A_ROW steps in a row reach. A run is worse if
+the level of the watch passes a mark. The mark follows from the steps before the run alone, so more looks do not make a
+false stop more likely.
+
+If the run changes nothing, the watch is one of n + 1 stretches, and its level is the highest one with a probability of
+1 / (n + 1). A mark at the highest level before the run would stop too many runs, because n is small. So the mark is f
+times as far from the median of the levels: the probability to pass it is at most 1 / ((n + 1) f²), if levels twice as
+far from the median are at most a quarter as frequent. The mark is higher still, because a trend may go on.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from math import inf, sqrt
+from statistics import median
 
 from pinner.model.outcome import MEASURES, Measure, Sample
 
-QUANTILES = (0.0, 0.1, 0.25, 0.5)
-"""The bets: the share of the values from before the change that is above the value of the bet. 0: the highest one."""
+IN_A_ROW = 4
+"""So many steps in a row make a level: shorter bursts do not count."""
 
-CONFIDENCE = 0.9
-"""The probability of "above" on which a bet counts. A bet loses nine tenths when it is wrong."""
+LEAST_STEPS = 36
+"""The fewest steps before the run with which the guard compares: three minutes of steps of 5 s."""
 
+TREND = 4
+"""A trend before the run may go on twice as fast: by four times the distance from the median to the highest level, in a
+time as long as that before the run."""
 
-@dataclass(frozen=True, slots=True)
-class _Bet:
-    mark: float
-    """The value that the next one must be above."""
-    above: int
-    """The gaps between values from before that are above the mark, and the values since that were."""
-    capital: float = 1.0
-
-    def after(self, value: float, total: int) -> "_Bet":
-        """``total``: all gaps, and all values since. A value that equals the mark counts against the bet."""
-        chance = self.above / total
-        confidence = max(CONFIDENCE, chance)
-        if value > self.mark:
-            return _Bet(self.mark, self.above + 1, self.capital * confidence / chance)
-        left = (1 - confidence) / (1 - chance) if chance < 1 else 1.0
-        return _Bet(self.mark, self.above, self.capital * left)
+_ALWAYS = ("run_delay", "softnet_drops", "pressure")
+"""The measures that every guest and host has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """The bets against one measure."""
+def worse(before: Sequence[Sample], after: Sequence[Sample], steps: float, alpha: float = 0.05) -> tuple[Measure, ...]:
+    """The measures that became worse; none as long as nothing is certain.
 
-    bets: tuple[_Bet, ...]
-    """A bet for each of QUANTILES."""
-    total: int
-    """The gaps between the values from before, and the values since."""
-
-    @property
-    def capital(self) -> float:
-        """The mean capital of the bets: 1 at the start."""
-        return sum(bet.capital for bet in self.bets) / len(self.bets)
-
-    def after(self, value: float) -> "Guard":
-        """The guard after one more value."""
-        return Guard(tuple(bet.after(value, self.total) for bet in self.bets), self.total + 1)
-
-
-def guard(before: Sequence[float]) -> Guard:
-    """The guard of a change, from the values of the measure before it. At least one is needed."""
-    values = sorted(before, reverse=True)
-    ranks = [min(int(share * len(values)), len(values) - 1) for share in QUANTILES]
-    return Guard(tuple(_Bet(values[rank], rank + 1) for rank in ranks), len(values) + 1)
-
-
-def is_worse(guards: Sequence[Guard], alpha: float = 0.05) -> bool:
-    """Whether the measures together have become worse. The mean of their capitals is a martingale, too."""
-    return sum(guard.capital for guard in guards) >= len(guards) / alpha
-
-
-def worse(before: Sequence[Sample], after: Sequence[Sample], alpha: float = 0.05) -> tuple[Measure, ...]:
-    """The measures that became worse by more than their margin; none as long as nothing is certain.
-
-    It looks after each sample, as a guard may. A measure that is not known before is not watched.
+    ``steps`` is the length of the watch. Each measure that is known often enough may make its share of false stops.
     """
-    guards = {}
-    for measure in MEASURES:
-        if values := [each.values[measure.name] + measure.margin for each in before if measure.name in each.values]:
-            guards[measure] = guard(values)
-    for sample in after:
-        guards = {
-            measure: each.after(sample.values[measure.name]) if measure.name in sample.values else each
-            for measure, each in guards.items()
-        }
-        if guards and is_worse(tuple(guards.values()), alpha):
-            most = max(each.capital for each in guards.values())
-            return tuple(measure for measure, each in guards.items() if each.capital >= min(most, 1 / alpha))
-    return ()
+    known = {each: values for each in MEASURES if len(values := _known(before, each)) >= LEAST_STEPS}
+    return tuple(
+        each
+        for each, values in known.items()
+        if max(_levels(_known(after, each)), default=-inf) > mark(values, each.margin, steps, alpha / len(known))
+    )
+
+
+def mark(before: Sequence[float], margin: float, steps: float, alpha: float) -> float:
+    """The mark that a level passes in ``steps`` steps with a probability of at most ``alpha``, if nothing changes.
+
+    ``before`` are the LEAST_STEPS or more values from before the run. A distance below the margin matters to nobody.
+    """
+    levels, stretches = _levels(before), len(before) / steps
+    usual = median(levels)
+    distance = max(max(levels) - usual, margin)
+    factor = max(1.0, 1 / sqrt(alpha * (stretches + 1)))
+    return usual + (factor + TREND / stretches) * distance
+
+
+def unwatched(before: Sequence[Sample]) -> dict[Measure, int]:
+    """The measures of which too few steps are known before the run, and how many are known.
+
+    A guest may have no tap, and answer no pings: such measures count only if one step is known.
+    """
+    known = {each: len(_known(before, each)) for each in MEASURES}
+    return {each: count for each, count in known.items() if count < LEAST_STEPS and (count or each.name in _ALWAYS)}
+
+
+def is_blind(before: Sequence[Sample]) -> bool:
+    """Whether no measure can be watched."""
+    return all(len(_known(before, each)) < LEAST_STEPS for each in MEASURES)
+
+
+def _levels(values: Sequence[float]) -> list[float]:
+    return [min(values[begin : begin + IN_A_ROW]) for begin in range(len(values) - IN_A_ROW + 1)]
+
+
+def _known(steps: Sequence[Sample], measure: Measure) -> list[float]:
+    return [each.values[measure.name] for each in steps if measure.name in each.values]

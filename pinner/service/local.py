@@ -149,9 +149,8 @@ class LocalService:
 
     def apply(self, plan: str, options: ApplyOptions, caller: Caller) -> Run:
         """See Service."""
-        host = self._store.plans.get(plan).host
         watched = options.with_watch()
-        self._outcomes.require_watchable(host, watched.watch_seconds)
+        self._outcomes.require_watchable(self._store.plans.get(plan), watched)
         return self._runs.apply(plan, watched, caller)
 
     def rollback(self, run: str, caller: Caller) -> Run:

@@ -1,7 +1,7 @@
 """OutcomeKeeper: what was measured before and after each run, and the watch of a run that may undo it."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,20 +18,22 @@ from pinner.model.errors import (
     RunConflict,
     StoreUnavailable,
 )
-from pinner.model.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS, Run
+from pinner.model.groups import guests_of
+from pinner.model.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS, ApplyOptions, Run
 from pinner.model.measures import ROWS
 from pinner.model.objective import Term
-from pinner.model.outcome import ObservedMeasure, RunOutcome, Watch
+from pinner.model.outcome import RunOutcome, Watch
 from pinner.model.page import PageRequest
+from pinner.model.plan import Plan
 from pinner.outcome.samples import observed, samples, watched_measures
 from pinner.outcome.watch import worse
 from pinner.repeated import Repeated
 from pinner.service.hosts import Hosts
 from pinner.service.passes import Passes
 from pinner.service.policies import HostPolicies
-from pinner.service.run_sides import SPAN, RunSides, Sides
+from pinner.service.run_sides import SPAN, RunSides
 from pinner.service.runs import RunManager
-from pinner.service.watch_ends import LATE, not_undone, out_of_time, undecided, watch_end
+from pinner.service.watch_ends import LATE, blind_spots, not_undone, out_of_time, require_sight, undecided, watch_end
 from pinner.store.repositories import Store
 
 LOG = logging.getLogger(__name__)
@@ -75,13 +77,16 @@ class OutcomeKeeper:
             raise RunConflict(run.id, run.state, "its outcome can be measured after its end")
         return replace(self._observed(run), watch=watch)
 
-    def require_watchable(self, host: str, seconds: int) -> None:
-        """Raises Invalid for an impossible watch, and NotFound where nothing was measured in the time before now."""
-        if not seconds:
+    def require_watchable(self, plan: Plan, options: ApplyOptions) -> None:
+        """Raises Invalid for an impossible watch, NotFound where nothing was measured in the time before now, and
+        TooFewMeasures where a watch that undoes a run could not find it worse."""
+        if not (seconds := options.watch_seconds):
             return
         if not MIN_WATCH_SECONDS <= seconds <= MAX_WATCH_SECONDS:
             raise Invalid("watch_seconds", seconds, f"0, or {MIN_WATCH_SECONDS} to {MAX_WATCH_SECONDS}")
-        self.require_measured(host)
+        self.require_measured(plan.host)
+        if options.undo_if_worse and plan.changes:
+            require_sight(self._sides.before(plan.host, guests_of(each.target for each in plan.changes)))
 
     def require_measured(self, host: str) -> None:
         """Raises NotFound where nothing was measured in the time before now."""
@@ -143,7 +148,7 @@ class OutcomeKeeper:
             sides.end,
             sides.step,
             measures,
-            tuple(_notes(sides, measures, is_final=is_final)),
+            tuple(sides.notes(measures, is_final=is_final)),
             is_final,
         )
 
@@ -162,8 +167,17 @@ class OutcomeKeeper:
             # No pass looks at a run that ended long ago, or before the clock was set forward.
             is_old = run.ended_at is not None and now - run.ended_at > KEPT and not self._setback(run)
             ended = out_of_time(run, now) if is_old else None
-            return ended or Watch("watching", now, f"the guests are watched for {run.watch_seconds} s")
+            why = f"the guests are watched for {run.watch_seconds} s"
+            return ended or Watch("watching", now, why + self._sight(run))
         return replace(stored, why=f"{stored.why}; it is not undone yet") if _goes_on(stored) else stored
+
+    def _sight(self, run: Run) -> str:
+        """What the watch of the run does not see, in words."""
+        try:
+            spots = blind_spots(self._sides.watched(run, timedelta(0)).before)
+        except HostUnreachable as error:
+            spots = f"what it sees is not known now: {error}"
+        return f"; {spots}" if spots else ""
 
     def _look(self, run: Run) -> None:
         """Look at the watched run once. Its guard follows from the stored measures, so that a restart of the server
@@ -179,7 +193,8 @@ class OutcomeKeeper:
             self._undo(run, known)
             return
         sides = self._sides.watched(run, timedelta(seconds=run.watch_seconds) + LATE)
-        if found := worse(sides.before, sides.after):
+        steps = (watch_end(run) - run.started_at).total_seconds() / sides.step
+        if found := worse(sides.before, sides.after, steps):
             names = " and ".join(measure.name for measure in found)
             self._end_worse(run, f"worse than before the run, after {len(sides.after)} steps: {names}")
         elif now >= watch_end(run) or sides.why:
@@ -276,15 +291,3 @@ def _caller(run: Run) -> Caller:
 def _goes_on(stored: Watch | None) -> bool:
     """Whether a watch goes on, of which this state is stored."""
     return stored is None or stored.state == "watching"
-
-
-def _notes(sides: Sides, measures: Iterable[ObservedMeasure], *, is_final: bool) -> Iterator[str]:
-    if sides.why:
-        yield sides.why
-    if not is_final:
-        yield "the measures after the run are not complete yet"
-    for side, found in (("before", sides.before), ("after", sides.after)):
-        if not found:
-            yield f"the history has no whole steps of {sides.step} s {side} the run"
-    if unknown := [each.measure.name for each in measures if each.guests is None]:
-        yield f"not known on both sides of the run: {', '.join(unknown)}"

@@ -8,18 +8,22 @@ from pinner.model.audit import POLICY_ACTOR
 from pinner.model.errors import NotFound
 from pinner.model.groups import guests_of
 from pinner.model.journal import Run
-from pinner.model.measures import HOST, History, finest
-from pinner.model.outcome import Sample
+from pinner.model.measures import HOST, ROWS, History, finest
+from pinner.model.outcome import ObservedMeasure, Sample
 from pinner.model.page import PageRequest
 from pinner.model.probe import PROBE_ORIGIN
 from pinner.outcome.samples import between, samples
+from pinner.outcome.watch import LEAST_STEPS
 from pinner.service.hosts import Hosts
 from pinner.service.runs import RunManager
 
 SPAN = timedelta(minutes=5)
 """The length of the measures before a run, and of those after it."""
 
-ENOUGH_STEPS = 6
+HISTORY = timedelta(minutes=30)
+"""The length of the measures before a run with which its watch compares those after it."""
+
+ENOUGH_STEPS = LEAST_STEPS
 """So many steps since the last run of a policy suffice as the measures before the next one."""
 
 _NEIGHBOURS = 50
@@ -43,6 +47,18 @@ class Sides:
     after: tuple[Sample, ...]
     why: str
     """Why the samples end before their time; or why there are none."""
+
+    def notes(self, measures: Iterable[ObservedMeasure], *, is_final: bool) -> Iterator[str]:
+        """What is not known of the measures, in words."""
+        if self.why:
+            yield self.why
+        if not is_final:
+            yield "the measures after the run are not complete yet"
+        for side, found in (("before", self.before), ("after", self.after)):
+            if not found:
+                yield f"the history has no whole steps of {self.step} s {side} the run"
+        if unknown := [each.measure.name for each in measures if each.guests is None]:
+            yield f"not known on both sides of the run: {', '.join(unknown)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +128,13 @@ class RunSides:
 
     def observed(self, run: Run) -> Sides:
         """The samples before and after the run, as far as nothing else disturbed them."""
-        return self._read(run, SPAN, self._guests(run), self.latest(run.host)).sides()
+        return self._read(run, SPAN, SPAN, self._guests(run), self.latest(run.host)).sides()
+
+    def before(self, host: str, guests: dict[str, str]) -> tuple[Sample, ...]:
+        """The samples before a run that would begin now and change these guests (UUID to name)."""
+        now = self._now()
+        run = Run("", "apply", host, "", "", "", "running", now, ended_at=now)
+        return self._read(run, HISTORY, timedelta(0), guests, self.latest(host)).sides().before
 
     def watched(self, run: Run, span: timedelta) -> Sides:
         """The samples by which the watch of a run judges it, ``span`` long after it.
@@ -122,7 +144,9 @@ class RunSides:
         end it, either. Before the run, the samples since the last run of the policy count, if they are enough.
         """
         guests, latest = self._guests(run), self.latest(run.host)
-        reading, own = self._read(run, span, guests, latest), self._runs_through(run, guests, latest)
+        # The finest steps reach back to an hour ago: after a long run, less time before it is known in such steps.
+        before = HISTORY if finest(run.started_at - HISTORY, self._now()) == min(ROWS) else SPAN
+        reading, own = self._read(run, before, span, guests, latest), self._runs_through(run, guests, latest)
         near = reading.sides({each.id for each in own if each.started_at >= run.started_at})
         return near if len(near.before) >= ENOUGH_STEPS else reading.sides({each.id for each in own})
 
@@ -159,9 +183,11 @@ class RunSides:
     def _is_release_beside(self, run: Run, guests: Mapping[str, str]) -> bool:
         return run.kind == "release" and self._guests(run).keys().isdisjoint(guests)
 
-    def _read(self, run: Run, span: timedelta, guests: dict[str, str], latest: Iterable[Run]) -> _Reading:
-        """What is known of the time beside the run, until ``span`` after it."""
-        first, ended, now = run.started_at - SPAN, run.ended_at or self._now(), self._now()
+    def _read(
+        self, run: Run, before: timedelta, span: timedelta, guests: dict[str, str], latest: Iterable[Run]
+    ) -> _Reading:
+        """What is known of the time beside the run, from ``before`` before it until ``span`` after it."""
+        first, ended, now = run.started_at - before, run.ended_at or self._now(), self._now()
         disturbances = tuple(self._disturbances(run, guests, latest))
         step, missing, last = finest(first, now), "", min(ended + span, now)
         histories: tuple[History, ...] = ()

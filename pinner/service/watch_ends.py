@@ -1,15 +1,31 @@
-"""The ends of the watch of a run, other than its verdict. Pure."""
+"""The begin and the ends of the watch of a run, other than its verdict. Pure."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from pinner.model.errors import PinnerError
+from pinner.model.errors import PinnerError, TooFewMeasures
 from pinner.model.journal import Run
 from pinner.model.measures import ROWS
-from pinner.model.outcome import Watch
+from pinner.model.outcome import Sample, Watch
+from pinner.outcome.watch import LEAST_STEPS, is_blind, unwatched
 from pinner.service.run_sides import SPAN, Sides
 
 LATE = timedelta(seconds=3 * min(ROWS))
 """After this time, the steps up to a moment are complete: the next count completes a step."""
+
+
+def require_sight(before: Sequence[Sample]) -> None:
+    """Raises TooFewMeasures where the watch of a run that begins now could not find it worse."""
+    if not is_blind(before):
+        return
+    missing = LEAST_STEPS - max(unwatched(before).values())
+    raise TooFewMeasures(blind_spots(before), missing * min(ROWS))
+
+
+def blind_spots(before: Sequence[Sample]) -> str:
+    """The measures that a watch does not see, in words; empty: there are none."""
+    short = [f"{each.name} ({LEAST_STEPS - count} of {LEAST_STEPS})" for each, count in unwatched(before).items()]
+    return f"not watched, because steps before the run are missing: {', '.join(short)}" if short else ""
 
 
 def watch_end(run: Run) -> datetime:
@@ -35,9 +51,12 @@ def undecided(sides: Sides, now: datetime) -> Watch:
     """The end of a watch whose time is over, or whose measures were disturbed."""
     if not (sides.before and sides.after):
         return Watch("stopped", now, sides.why or "nothing was measured before the run, or after it")
+    steps = f"in {len(sides.after)} steps"
+    if spots := blind_spots(sides.before):
+        steps += f"; {spots}"
     if sides.why:
-        return Watch("stopped", now, f"{sides.why}; not worse until then, in {len(sides.after)} steps")
-    return Watch("not_worse", now, f"no measure became worse for certain, in {len(sides.after)} steps")
+        return Watch("stopped", now, f"{sides.why}; not worse until then, {steps}")
+    return Watch("not_worse", now, f"no measure became worse for certain, {steps}")
 
 
 def not_undone(why: str, refusal: PinnerError, now: datetime) -> Watch:

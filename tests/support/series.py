@@ -1,10 +1,43 @@
-"""Made-up series of a measure: noise as hosts have it, without any effect of a placement."""
+"""Series of a measure, recorded and made up: noise as hosts have it, without any effect of a placement."""
 
+import csv
 import math
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 Series = tuple[float, ...]
+_RECORDED = Path(__file__).parents[1] / "data" / "series"
+
+
+def busy_host() -> list[tuple[float, float]]:
+    """The run delay of a thread that works for a moment twenty times a second, and the pressure of the host, in ms/s.
+
+    They were recorded once a second on a host with two CPUs and changing work.
+    """
+    return _recorded("busy-host.csv")
+
+
+def crowded_host() -> list[tuple[float, float]]:
+    """The run delay of a libvirtd and the pressure of its host, in ms/s.
+
+    They were recorded in steps of 5 s on a host with two CPUs, on which guests were started and stopped all the time.
+    """
+    return _recorded("crowded-host.csv")
+
+
+def jumping_host() -> list[tuple[float, float]]:
+    """The run delay of a thread that works for a moment twenty times a second, and the pressure of the host, in ms/s.
+
+    They were recorded in steps of 5 s, for two hours, on a host with two CPUs on which tests that use all CPUs started
+    and ended: the load jumps several times.
+    """
+    return _recorded("jumping-host.csv")
+
+
+def _recorded(name: str) -> list[tuple[float, float]]:
+    with (_RECORDED / name).open(newline="") as lines:
+        return [(float(delay), float(pressure)) for delay, pressure in csv.reader(lines)]
 
 
 def autocorrelated(count: int, source: random.Random) -> Series:
@@ -16,10 +49,50 @@ def autocorrelated(count: int, source: random.Random) -> Series:
     return tuple(values)
 
 
+def remembering(memory: float, count: int, source: random.Random) -> Series:
+    """Noise around 100 with a deviation of 20, of which the part ``memory`` remains in the next value."""
+    rest, values = source.gauss(0, 20), []
+    for _ in range(count):
+        rest = memory * rest + math.sqrt(1 - memory * memory) * source.gauss(0, 20)
+        values.append(100 + rest)
+    return tuple(values)
+
+
+def skewed(memory: float, count: int, source: random.Random) -> Series:
+    """Noise whose values are often half of the median or twice as large, and remember the part ``memory``."""
+    return tuple(100 * math.exp((value - 100) / 25) for value in remembering(memory, count, source))
+
+
+def wandering(count: int, source: random.Random) -> Series:
+    """A load that never returns to a mean."""
+    value, values = 1000.0, []
+    for _ in range(count):
+        value = max(0.0, value + source.gauss(0, 10))
+        values.append(value)
+    return tuple(values)
+
+
+def bursts(count: int, source: random.Random) -> Series:
+    """Packets that are dropped for 5 to 15 s, once in five minutes."""
+    values = [0.0] * count
+    for begin in range(count):
+        if source.random() < 1 / 60:
+            for index in range(begin, min(begin + source.randint(1, 3), count)):
+                values[index] += 10 * source.paretovariate(1)
+    return tuple(values)
+
+
 def daily(count: int, source: random.Random) -> Series:
     """A cycle that the windows cross at a random hour, with noise."""
     begin = source.uniform(0, 2 * math.pi)
     return tuple(10 + 3 * math.sin(begin + index / 2) + source.gauss(0, 0.5) for index in range(count))
+
+
+def cyclic(count: int, source: random.Random) -> Series:
+    """A cycle of two minutes to two hours that the windows cross at a random moment, with noise."""
+    begin, period = source.uniform(0, 2 * math.pi), 24 * 60 ** source.random()
+    values = (math.sin(begin + 2 * math.pi * index / period) for index in range(count))
+    return tuple(200 + 60 * value + source.gauss(0, 10) for value in values)
 
 
 def heavy_tailed(count: int, source: random.Random) -> Series:

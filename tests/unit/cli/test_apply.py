@@ -6,7 +6,9 @@ import sys
 from dataclasses import replace
 
 import pytest
+from support.values import NOON
 
+from pinner.model.outcome import Watch
 from pinner.model.policy import Policy
 
 
@@ -221,6 +223,21 @@ def test_a_watch_that_finds_a_run_worse_ends_with_status_1(pinner, cli):
     result = cli("apply", "--yes", "--watch", "30s")
     assert (result.status, result.err.splitlines()[-1]) == (1, "watched: worse than before the run: drops")
     assert pinner.run_list["run-1"].watch_seconds == 30
+
+
+def test_a_watch_says_at_its_begin_what_it_does_not_see(pinner, cli, monkeypatch):
+    blind = (
+        "the guests are watched for 30 s; not watched, because steps before the run are missing: run_delay (9 of 36)"
+    )
+    ended = pinner.outcome
+    states = iter([Watch("watching", NOON, blind)])
+    monkeypatch.setattr(
+        pinner, "outcome", lambda run: replace(ended(run), watch=next(states, Watch("not_worse", NOON, "as before")))
+    )
+    monkeypatch.setattr("pinner.cli.follow.WATCH_POLL_SECONDS", 0)
+    result = cli("apply", "--yes", "--watch", "30s")
+    lines = result.err.splitlines()
+    assert (result.status, lines.index(f"run run-1: {blind}") < lines.index("watched: as before")) == (0, True)
 
 
 def test_an_undo_needs_no_time_of_the_watch(pinner, cli):

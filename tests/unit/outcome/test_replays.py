@@ -1,16 +1,10 @@
-"""Probes replayed from series: without any difference between the placements, and with the documented one.
+"""Probes replayed from series: without any difference between the placements, and with the documented one."""
 
-``busy-host.csv`` was recorded once a second on a host with two CPUs and changing work: the run delay of a thread that
-works for a moment twenty times a second, and the pressure of the host, both in ms/s.
-"""
-
-import csv
 import random
-from pathlib import Path
 from statistics import fmean, pstdev
 
 import pytest
-from support.series import KINDS, upper_bound
+from support.series import KINDS, busy_host, upper_bound
 
 from pinner.model.outcome import MEASURES, Measure, Window
 from pinner.model.probe import WASH_OUT_SECONDS
@@ -23,14 +17,11 @@ DELAY, DROPS, SOFTNET, PRESSURE, *_ = MEASURES
 PROBES, REPLAYS = 300, 50
 DOCUMENTED, SCATTER = -1.0, 0.3
 """The documented run delay: 3.1 s before the plan, and 2.1 s after it; rounds differ by 0.3 s."""
-SERIES = Path(__file__).parents[2] / "data" / "series" / "busy-host.csv"
 
 
 @pytest.fixture(scope="module")
 def recorded():
-    """The recorded seconds: run delay and pressure."""
-    with SERIES.open(newline="") as lines:
-        return [(float(delay), float(pressure)) for delay, pressure in csv.reader(lines)]
+    return busy_host()
 
 
 def windows_from(recorded, count, source):

@@ -1,53 +1,97 @@
 """The guard of a placement that is watched."""
 
 import random
-from functools import reduce
 
-from pinner.outcome.watch import Guard, guard, is_worse
+import pytest
+from support.series import rising
+from support.values import NOON
 
+from pinner.model.outcome import MEASURES, Sample
+from pinner.outcome.watch import IN_A_ROW, LEAST_STEPS, TREND, is_blind, mark, unwatched, worse
 
-def looks_until_stopped(before: list[float], since: list[float]) -> int | None:
-    """The number of values after which the guard stops; None: it does not."""
-    watched = guard(before)
-    for count, value in enumerate(since, 1):
-        watched = watched.after(value)
-        if is_worse([watched]):
-            return count
-    return None
-
-
-def test_a_guard_that_always_looks_stops_one_of_twenty_good_placements_at_most():
-    source = random.Random(1)
-    stops = sum(
-        looks_until_stopped(
-            [source.paretovariate(1.1) for _ in range(20)], [source.paretovariate(1.1) for _ in range(60)]
-        )
-        is not None
-        for _ in range(400)
-    )
-    # 5 % at most; of 400, more than 31 have a probability of 1 in 100.
-    assert stops <= 31
+DELAY, DROPS, SOFTNET, PRESSURE, *_ = MEASURES
+WATCH = 15
+"""The steps of a watch of a minute."""
+MARGIN, ALPHA = 5.0, 0.01
 
 
-def test_a_placement_that_delays_everybody_is_stopped_soon():
-    source = random.Random(2)
-    counts = [
-        looks_until_stopped([source.gauss(10, 1) for _ in range(20)], [source.gauss(30, 1) for _ in range(20)])
-        for _ in range(50)
-    ]
-    assert all(count is not None and count <= 8 for count in counts)
+def samples(values, measure=DELAY):
+    """Steps with these values of the measure; None: it is not known."""
+    return [Sample(NOON, {} if value is None else {measure.name: value}, {}) for value in values]
 
 
-def test_a_better_placement_is_never_stopped():
-    assert looks_until_stopped([float(index % 5 + 10) for index in range(20)], [1.0] * 100) is None
+def calm(count):
+    return [float(index % 5 + 10) for index in range(count)]
 
 
-def test_equal_values_stop_nothing():
-    assert looks_until_stopped([0.0] * 10, [0.0] * 500) is None
+def test_a_large_harm_is_found_after_few_steps():
+    before, after = samples(calm(LEAST_STEPS)), samples([500.0] * IN_A_ROW)
+    assert worse(before, after, WATCH) == (DELAY,)
+    assert worse(before, after[1:], WATCH) == ()
 
 
-def test_one_of_several_measures_is_enough_if_it_is_clear():
-    calm = reduce(Guard.after, [10.0, 11.0] * 5, guard((10.0, 11.0) * 10))
-    bad = reduce(Guard.after, [90.0 + index for index in range(10)], guard((10.0, 11.0) * 10))
-    assert is_worse([calm, calm, bad])
-    assert not is_worse([calm, calm, calm])
+def test_a_moderate_harm_is_found_after_a_long_time_before_the_run():
+    after = samples([30.0] * WATCH)
+    assert worse(samples(calm(360)), after, WATCH) == (DELAY,)
+    assert worse(samples(calm(LEAST_STEPS)), after, WATCH) == ()
+
+
+def test_a_load_that_only_grows_is_no_harm_and_a_large_harm_is_found_beside_it():
+    values = rising(120, random.Random(4))
+    before = samples(values[:60])
+    assert worse(before, samples(values[60:]), 60) == ()
+    assert worse(before, samples(value + 200 for value in values[60:]), 60) == (DELAY,)
+
+
+def test_drops_that_nobody_knew_before_are_found_and_a_burst_is_not():
+    before = samples([0.0] * LEAST_STEPS, DROPS)
+    assert worse(before, samples([2000.0] * IN_A_ROW, DROPS), WATCH) == (DROPS,)
+    bursts = [2000.0] * (IN_A_ROW - 1) + [0.0] + [2000.0] * (IN_A_ROW - 1)
+    assert worse(before, samples(bursts, DROPS), WATCH) == ()
+
+
+def test_a_harm_that_ends_within_the_watch_is_found():
+    assert worse(samples(calm(60)), samples([500.0] * IN_A_ROW + calm(8)), WATCH) == (DELAY,)
+
+
+def test_a_better_placement_and_equal_values_are_never_stopped():
+    assert worse(samples(calm(60)), samples([1.0] * 120), 120) == ()
+    assert worse(samples([0.0] * 60), samples([0.0] * 120), 120) == ()
+
+
+def test_all_measures_that_became_worse_are_named():
+    values = calm(LEAST_STEPS) + [900.0] * 6
+    both = [Sample(NOON, {DELAY.name: value, PRESSURE.name: 2 * value}, {}) for value in values]
+    assert worse(both[:LEAST_STEPS], both[LEAST_STEPS:], WATCH) == (DELAY, PRESSURE)
+
+
+def test_a_measure_that_is_known_in_too_few_steps_is_named():
+    before = samples([None] * 9 + calm(LEAST_STEPS - 9))
+    assert unwatched(before) == {DELAY: LEAST_STEPS - 9, SOFTNET: 0, PRESSURE: 0}
+    assert (is_blind(before), worse(before, samples([500.0] * 60), WATCH)) == (True, ())
+    assert unwatched(samples(calm(LEAST_STEPS))) == {SOFTNET: 0, PRESSURE: 0}
+    assert not is_blind(samples(calm(LEAST_STEPS)))
+
+
+def test_the_mark_lies_above_all_levels_before_the_run():
+    values = [random.Random(1).gauss(100, 20) for _ in range(60)]
+    assert mark(values, MARGIN, WATCH, ALPHA) > max(values)
+
+
+def test_a_distance_below_the_margin_counts_as_the_margin():
+    assert mark([0.0] * 60, 1.0, WATCH, ALPHA) == mark([0.0] * 60, 2.0, WATCH, ALPHA) / 2 > 1.0
+    assert mark(calm(60), MARGIN, WATCH, ALPHA) == mark([10.0] * 60, MARGIN, WATCH, ALPHA)
+
+
+def test_fewer_steps_a_longer_watch_and_a_smaller_share_of_false_stops_raise_the_mark():
+    """Then less is known of a stretch as long as the watch."""
+    values = [float(7 * index % 20) for index in range(60)]
+    cases = [(60, 15, 0.05), (60, 15, 0.01), (36, 15, 0.01), (36, 60, 0.01)]
+    marks = [mark(values[:count], MARGIN, steps, alpha) for count, steps, alpha in cases]
+    assert marks == sorted(set(marks))
+
+
+def test_more_stretches_than_one_over_alpha_need_no_factor():
+    """The highest level is the mark then, and what a trend may add."""
+    values = [0.0] * 996 + [40.0] * IN_A_ROW + [0.0] * 1000
+    assert mark(values, MARGIN, 10, ALPHA) == pytest.approx(40 + TREND * 10 / 2000 * 40)

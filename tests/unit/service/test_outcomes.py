@@ -12,7 +12,7 @@ from support.values import NOON, cpus, make_plan, make_snapshot
 
 from pinner.model.audit import Caller
 from pinner.model.change import AffinityChange, Target, ThreadMask
-from pinner.model.errors import HostUnreachable, Invalid, NotFound
+from pinner.model.errors import HostUnreachable, Invalid, NotFound, TooFewMeasures
 from pinner.model.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
 from pinner.model.objective import Objective, Term
 from pinner.model.page import PageRequest
@@ -291,6 +291,65 @@ def test_a_watch_without_measures_is_refused_before_the_run(parts, plan, load):
     with pytest.raises(NotFound, match="measures"):
         parts.service.apply(plan.id, ApplyOptions(watch_seconds=30), ANN)
     assert parts.service.runs(None, PageRequest()).items == ()
+
+
+@pytest.mark.parametrize(("known", "seconds"), [(2, 170), (35, 5)])
+def test_a_watch_that_could_undo_nothing_is_refused_before_the_run(parts, plan, load, known, seconds):
+    """The step beside the run does not count."""
+    load.missing = lambda at: at <= NOON - timedelta(seconds=5 * (known + 1))
+    with pytest.raises(TooFewMeasures, match=f"run_delay \\({36 - known} of 36\\).*try again in {seconds} s"):
+        parts.service.apply(plan.id, ApplyOptions(undo_if_worse=True), ANN)
+    assert parts.service.runs(None, PageRequest()).items == ()
+
+
+def test_a_watch_that_undoes_a_run_begins_with_the_least_number_of_steps(parts, plan, load):
+    load.missing = lambda at: at <= NOON - timedelta(seconds=5 * 37)
+    run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
+    assert parts.service.outcome(run.id).watch.why == "the guests are watched for 30 s"
+
+
+def test_a_watch_says_at_once_which_measures_it_does_not_see(parts, plan, clock, load):
+    """Without undo_if_worse it is accepted, because the measures may be shown all the same."""
+    load.missing = lambda at: at <= NOON - timedelta(seconds=5 * 6)
+    run = applied(parts, plan, watch_seconds=30)
+    blind = "run_delay (31 of 36), drops (31 of 36), softnet_drops (31 of 36), pressure (31 of 36)"
+    why = f"not watched, because steps before the run are missing: {blind}"
+    assert parts.service.outcome(run.id).watch.why == f"the guests are watched for 30 s; {why}"
+    passes(parts, clock, 120)
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, watch.why) == ("not_worse", f"no measure became worse for certain, in 8 steps; {why}")
+
+
+def test_a_new_guest_is_named_and_the_host_is_watched(parts, plan, agent, load):
+    agent.histories = Ring(
+        {WEB: "web1", DB: "db1"},
+        lambda subject, series, at: (
+            None if subject == WEB and at <= NOON - timedelta(seconds=30) else load(subject, series, at)
+        ),
+    )
+    run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
+    why = "not watched, because steps before the run are missing: run_delay (31 of 36), drops (31 of 36)"
+    assert parts.service.outcome(run.id).watch.why == f"the guests are watched for 30 s; {why}"
+
+
+def test_a_watch_whose_agent_does_not_answer_says_so(parts, plan, clock, agent, monkeypatch):
+    run = applied(parts, plan, watch_seconds=600)
+    passes(parts, clock, 320)  # the outcome is stored
+
+    def silent(*_):
+        raise HostUnreachable("h1", "its agent does not answer")
+
+    monkeypatch.setattr(agent, "measures", silent)
+    watch = parts.service.outcome(run.id).watch
+    assert watch.state == "watching"
+    assert "what it sees is not known now: host h1: its agent does not answer" in watch.why
+
+
+def test_a_plan_without_changes_needs_no_measures(parts, plan, store, load):
+    made = replace(plan, id="plan-4", changes=())
+    store.plans.add(made, NOON)
+    load.missing = lambda at: at <= NOON - timedelta(seconds=30)
+    assert applied(parts, made, undo_if_worse=True).state == "applied"
 
 
 @pytest.mark.parametrize(

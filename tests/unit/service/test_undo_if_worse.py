@@ -319,7 +319,7 @@ def test_a_release_of_another_guest_does_not_end_the_watch(parts, clock, load, a
     placed = parts.service.plan(HOST, Request(guests=(other.name,)), None, 0.0, ANN)
     parts.service.apply(placed.id, ApplyOptions(), ANN)
     wait_for_runs(parts)
-    clock.at += timedelta(minutes=2)
+    clock.at += timedelta(minutes=4)
     load.since = clock.at
     run = enforced(parts, policy)
     passes(parts, clock, 5)
@@ -506,13 +506,13 @@ def test_a_server_that_starts_later_knows_the_verdict(restart, clock, load, agen
     load.is_known = not late  # the steps of that time are gone
     with restart() as parts:
         watch = parts.service.outcome(run.id).watch
-        assert watch.why.startswith("worse than before the run, after 2 steps: run_delay; ")
+        assert watch.why.startswith("worse than before the run, after 4 steps: run_delay; ")
         passes(parts, clock, 10)
         undo = runs(parts)[0]
         watch = parts.service.outcome(run.id).watch
         assert (watch.state, watch.why, watch.rollback) == (
             "worse",
-            "worse than before the run, after 2 steps: run_delay",
+            "worse than before the run, after 4 steps: run_delay",
             undo.id,
         )
         assert (undo.undoes, is_placed(agent), len(records(parts, "run.watch"))) == (run.id, False, 1)
@@ -539,7 +539,7 @@ def test_a_person_who_rolls_the_run_back_ends_the_watch_with_its_verdict(restart
         passes(parts, clock, 10)
         watch = parts.service.outcome(run.id).watch
         assert (watch.state, watch.rollback, is_placed(agent)) == ("worse", undo.id, False)
-        assert watch.why == "worse than before the run, after 2 steps: run_delay; the run is rolled_back, by ann"
+        assert watch.why == "worse than before the run, after 4 steps: run_delay; the run is rolled_back, by ann"
 
 
 def test_a_policy_that_is_deleted_meanwhile_ends_no_verdict(restart, clock, agent, waiting):
@@ -579,7 +579,7 @@ def test_an_agent_that_refuses_for_good_ends_the_watch(restart, clock, agent, wa
         passes(parts, clock, 10)
         count = len(runs(parts))
         watch = parts.service.outcome(run.id).watch
-        why = f"worse than before the run, after 2 steps: run_delay; it cannot be undone: {error}"
+        why = f"worse than before the run, after 4 steps: run_delay; it cannot be undone: {error}"
         assert (watch.state, watch.why, watch.rollback) == ("worse", why, "")
         passes(parts, clock, 60)
         assert len(runs(parts)) == count

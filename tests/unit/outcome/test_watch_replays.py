@@ -1,0 +1,155 @@
+"""Watches replayed from series: of runs that make no difference, and of worse ones."""
+
+import random
+from functools import partial
+from statistics import fmean
+
+import pytest
+from support.series import (
+    KINDS,
+    bursts,
+    busy_host,
+    crowded_host,
+    cyclic,
+    jumping_host,
+    remembering,
+    skewed,
+    upper_bound,
+    wandering,
+)
+from support.values import NOON
+
+from pinner.model.outcome import MEASURES, Sample
+from pinner.outcome.watch import LEAST_STEPS, worse
+
+DELAY, DROPS, SOFTNET, PRESSURE, *_ = MEASURES
+WATCHES, HARMED = 300, 50
+GAP = 3
+"""The steps that the changes of a run take."""
+SHORT, MINUTE, LONG = 6, 12, 60
+"""The steps of a watch of 30 s, of a minute, and of five minutes."""
+BEFORE = (LEAST_STEPS, 60, 360)
+"""The steps of three minutes, five minutes and half an hour before the run."""
+
+
+def by_steps(seconds):
+    """The means of each five seconds."""
+    return [tuple(map(fmean, zip(*seconds[at : at + 5], strict=True))) for at in range(0, len(seconds) - 4, 5)]
+
+
+RECORDED = {"busy": lambda: by_steps(busy_host()), "crowded": crowded_host}
+"""The run delay and the pressure of hosts in steps of 5 s."""
+
+
+def watched(before, values):
+    """The measures that the watch of a run finds worse. ``values`` are steps by the names of their measures."""
+    length = min(map(len, values.values()))
+    steps = [Sample(NOON, {name: each[index] for name, each in values.items()}, {}) for index in range(length)]
+    return worse(steps[:before], steps[before + GAP :], length - before)
+
+
+def false_stops(name, before, steps, noise):
+    """Replay watches of runs that make no difference. At most one of twenty may be stopped."""
+    source = random.Random(f"{name} {before} {steps}")
+    wrong = sum(bool(watched(before, noise(before + GAP + steps, source))) for _ in range(WATCHES))
+    most = f"at most {100 * upper_bound(wrong, WATCHES):.1f} % (95 % interval)"
+    print(f"{name}, {before} steps before, a watch of {steps}: {wrong} of {WATCHES} are stopped; {most}")
+    assert wrong <= WATCHES / 20
+
+
+def found(name, before, steps, noise, harm, measure=DELAY):
+    """How many of the replayed watches find the measure worse; ``harm`` is what the run makes of a value."""
+    source, count = random.Random(f"{name} {before} {steps}"), 0
+    for _ in range(HARMED):
+        values = noise(before + GAP + steps, source)
+        known = values[measure.name]
+        harmed = {measure.name: (*known[:before], *map(harm, known[before:]))}
+        count += measure in watched(before, values | harmed)
+    print(f"{name}, {before} steps before, a watch of {steps}: {count} of {HARMED} are found")
+    return count
+
+
+def steps_from(recorded, count, source):
+    """The run delay and the pressure in ``count`` steps, from a random one on."""
+    begin = source.randrange(len(recorded) - count + 1)
+    delay, pressure = zip(*recorded[begin : begin + count], strict=True)
+    return {DELAY.name: delay, PRESSURE.name: pressure}
+
+
+def four(kind, count, source, factor=1):
+    """The four measures of a host that pings no guest; nothing is dropped. ``factor``: so large are the values, that
+    the margin is small against them."""
+    none = [0.0] * count
+    delay, pressure = ([each * value for value in kind(count, source)] for each in (factor, 5 * factor))
+    return {DELAY.name: delay, DROPS.name: none, SOFTNET.name: none, PRESSURE.name: pressure}
+
+
+def bursts_of_drops(count, source):
+    """The four measures of a quiet host on which packets are dropped now and then."""
+    none = [0.0] * count
+    return {DELAY.name: none, DROPS.name: bursts(count, source), SOFTNET.name: none, PRESSURE.name: none}
+
+
+@pytest.mark.parametrize(("host", "before"), [("busy", 36), ("busy", 60), *(("crowded", each) for each in BEFORE)])
+@pytest.mark.parametrize("steps", [SHORT, MINUTE, LONG, 120])
+def test_a_watch_beside_recorded_noise_stops_one_of_twenty_runs_at_most(host, before, steps):
+    """A host's pressure stays high for half a minute: bets on single steps stopped up to half of such runs."""
+    false_stops(f"recorded, {host}", before, steps, partial(steps_from, RECORDED[host]()))
+
+
+@pytest.mark.parametrize(
+    ("before", "steps"), [(36, SHORT), (36, MINUTE), (60, SHORT), (60, MINUTE), (120, LONG), (360, MINUTE), (360, 120)]
+)
+def test_a_watch_beside_a_load_that_jumps_stops_one_of_twenty_runs_at_most(before, steps):
+    """If the time before is twice as long as the watch. Every third begin is replayed: each jump is in many."""
+    delay, pressure = zip(*jumping_host(), strict=True)
+    count = before + GAP + steps
+    begins = range(0, len(delay) - count + 1, 3)
+    parts = ({DELAY.name: delay[at : at + count], PRESSURE.name: pressure[at : at + count]} for at in begins)
+    wrong = sum(bool(watched(before, part)) for part in parts)
+    print(f"jumping, {before} steps before, a watch of {steps}: {wrong} of {len(begins)} are stopped")
+    assert wrong <= len(begins) / 20
+
+
+@pytest.mark.parametrize("kind", [*KINDS, cyclic, wandering], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_watch_beside_made_up_noise_stops_one_of_twenty_runs_at_most(kind, before):
+    for steps in (SHORT, MINUTE, LONG):
+        false_stops(kind.__name__, before, steps, partial(four, kind, factor=20))
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("memory", [0, 0.3, 0.6, 0.9])
+@pytest.mark.parametrize("kind", [remembering, skewed], ids=lambda kind: kind.__name__)
+def test_a_watch_beside_noise_with_a_memory_stops_one_of_twenty_runs_at_most(kind, memory, before):
+    for steps in (SHORT, MINUTE, LONG):
+        false_stops(f"{kind.__name__} {memory}", before, steps, partial(four, partial(kind, memory)))
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_bursts_of_drops_stop_one_of_twenty_runs_at_most(before):
+    for steps in (SHORT, MINUTE, LONG):
+        false_stops("bursts", before, steps, bursts_of_drops)
+
+
+@pytest.mark.parametrize(("host", "before"), [("busy", 36), ("busy", 60), *(("crowded", each) for each in BEFORE)])
+def test_a_watch_finds_a_large_delay_beside_recorded_noise(host, before):
+    """By far most plans that are worse: 400 ms more in each second."""
+    for steps in (SHORT, MINUTE):
+        noise = partial(steps_from, RECORDED[host]())
+        assert found(f"recorded, {host}", before, steps, noise, lambda delay: delay + 400) >= 48
+
+
+@pytest.mark.parametrize("memory", [0, 0.3, 0.6, 0.9])
+@pytest.mark.parametrize(("before", "large", "three_times"), [(36, 48, 30), (60, 48, 35), (360, 48, 45)])
+def test_a_watch_finds_a_large_delay_and_three_times_the_delay(memory, before, large, three_times):
+    for steps in (SHORT, MINUTE):
+        name, noise = f"a memory of {memory}", partial(four, partial(remembering, memory))
+        assert found(f"400 ms/s more, {name}", before, steps, noise, lambda delay: delay + 400) >= large
+        assert found(f"three times, {name}", before, steps, noise, lambda delay: 3 * delay) >= three_times
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_watch_finds_drops_where_nothing_was_dropped_before(before):
+    noise = partial(four, partial(remembering, 0.9))
+    assert found("drops", before, SHORT, noise, lambda drops: drops + 2000, DROPS) == HARMED
