@@ -1,4 +1,4 @@
-"""The watch of a run, with a real guest that is busy, and a plan that is made worse on purpose."""
+"""The watch of a run, with a real guest that works now and then, and a plan that is made worse on purpose."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -7,34 +7,46 @@ from pathlib import Path
 
 import pytest
 from support.kernel import masks
-from support.measured_host import busy_processes, measured_service, now, start_busy_guest, steps, wait_until
+from support.measured_host import (
+    BUSY_NOW_AND_THEN,
+    make_real_time,
+    measured_service,
+    now,
+    real_time_processes,
+    start_busy_guest,
+    wait_until,
+)
 from support.policy_host import NEVER_BUSY
 from support.real_guests import ONLINE, only
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.model.audit import Caller
+from pinner.model.errors import NotFound
 from pinner.model.guest import Guest
-from pinner.model.journal import ApplyOptions
+from pinner.model.journal import ApplyOptions, Run
+from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.service.compose import ServiceParts
 
 ANN = Caller("ann", "test", "")
-STEPS_BEFORE = 8
+UNDOING = ApplyOptions(watch_seconds=60, undo_if_worse=True)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or len(ONLINE) < 2, reason="needs root and two CPUs")
 
 
 @pytest.fixture
 def guest(start_guest: Callable[..., Guest], tmp_path: Path) -> Guest:
-    """A guest whose only vCPU works all the time."""
-    return start_busy_guest(start_guest, tmp_path)
+    """A real-time guest whose vCPU works for a moment, 18 times a second, and waits where others are real-time, too."""
+    started = start_busy_guest(start_guest, tmp_path, BUSY_NOW_AND_THEN)
+    make_real_time(masks(started.pid))
+    return started
 
 
 @pytest.fixture
 def busy() -> Iterator[None]:
-    """Three processes that only work, on the first CPU."""
-    with busy_processes(3, ONLINE[:1]):
+    """Three real-time processes that work most of the time, on the first CPU."""
+    with real_time_processes(3, ONLINE[:1]):
         yield
 
 
@@ -49,15 +61,42 @@ def parts(tmp_path: Path, host: LiveHost, libvirt: Libvirt, busy: None, guest: G
             made.outcomes.passes.stop()
 
 
-def test_a_plan_that_is_worse_is_undone_by_the_watch(parts: ServiceParts, guest: Guest) -> None:
-    """All vCPUs on the busiest CPU: within the watch, the guest has its CPUs back."""
-    request = Request(guests=(guest.name,), housekeeping=str(ONLINE[1]), busy_threshold=NEVER_BUSY)
+def plan_onto(parts: ServiceParts, guest: Guest, cpu: int) -> Plan:
+    """A plan that puts all of the guest on one CPU: all other ones are housekeeping's."""
+    housekeeping = ",".join(str(each) for each in ONLINE if each != cpu)
+    request = Request(guests=(guest.name,), housekeeping=housekeeping, busy_threshold=NEVER_BUSY)
     plan = parts.service.plan("h1", request, None, 0.0, ANN)
-    assert {str(want.cpus) for want in plan.wanted if want.target.kind == "vcpu"} == {str(ONLINE[0])}
-    before = masks(guest.pid)
-    wait_until(lambda: steps(parts, guest) >= STEPS_BEFORE, 120)
-    run = parts.service.apply(plan.id, ApplyOptions(watch_seconds=60, undo_if_worse=True), ANN)
+    assert {str(want.cpus) for want in plan.wanted if want.target.kind == "vcpu"} == {str(cpu)}, plan
+    return plan
+
+
+def applied(parts: ServiceParts, plan: Plan, options: ApplyOptions) -> Run:
+    run = parts.service.apply(plan.id, options, ANN)
     list(parts.service.follow(run.id))
+    return parts.service.run(run.id)
+
+
+def applied_when_seen(parts: ServiceParts, plan: Plan) -> Run:
+    """The run of the plan, as soon as a watch could find it worse."""
+    runs: list[Run] = []
+
+    def begins() -> bool:
+        try:
+            runs.append(applied(parts, plan, UNDOING))
+        except NotFound:  # too few measures are known, or none
+            return False
+        return True
+
+    assert not begins()
+    wait_until(begins, 300)
+    return runs[0]
+
+
+def test_a_plan_that_is_worse_is_undone_by_the_watch(parts: ServiceParts, guest: Guest) -> None:
+    """All of the guest on the busiest CPU: within the watch, it is back on the other one."""
+    applied(parts, plan_onto(parts, guest, ONLINE[1]), ApplyOptions())
+    before = masks(guest.pid)
+    run = applied_when_seen(parts, plan_onto(parts, guest, ONLINE[0]))
     assert masks(guest.pid) != before
     wait_until(lambda: parts.service.outcome(run.id).watch.state != "watching", 120)  # type: ignore[union-attr]
     found = parts.service.outcome(run.id)
@@ -65,7 +104,7 @@ def test_a_plan_that_is_worse_is_undone_by_the_watch(parts: ServiceParts, guest:
     assert found.watch.state == "worse", found
     assert "run_delay" in found.watch.why
     list(parts.service.follow(found.watch.rollback))
-    watched = parts.service.run(found.watch.rollback).started_at - (parts.service.run(run.id).ended_at or now())
+    watched = parts.service.run(found.watch.rollback).started_at - (run.ended_at or now())
     assert watched <= timedelta(seconds=60)
     restored = masks(guest.pid)
     assert only(restored, before) == only(before, restored)

@@ -28,6 +28,15 @@ from pinner.store.journal import Journal
 from pinner.store.repositories import open_store
 
 BUSY = ["/bin/sh", "-c", "while :; do :; done"]
+NOW_AND_THEN = ["/bin/sh", "-c", "while :; do i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; sleep 0.07; done"]
+"""It works for some 30 ms, and then pauses for 70 ms."""
+
+ALWAYS_BUSY = b"\xeb\xfe"
+"""The boot sector of a guest whose vCPU works all the time: jmp $."""
+BUSY_NOW_AND_THEN = b"\xfb\x66\xb9\x00\x09\x3d\x00\x67\xe2\xfd\xf4\xeb\xf4"
+"""The boot sector of a guest whose vCPU works for a moment after each tick of its timer, 18 times a second: sti; again:
+mov ecx, 4000000; loop $; hlt; jmp again."""
+
 PRIORITY = -5
 """Above that of other work on this machine, so that only the guest and the busy processes count."""
 
@@ -36,10 +45,10 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def start_busy_guest(start_guest: Callable[..., Guest], folder: Path) -> Guest:
-    """A guest whose only vCPU works all the time: the boot sector of its disk is an endless loop (jmp $)."""
+def start_busy_guest(start_guest: Callable[..., Guest], folder: Path, code: bytes = ALWAYS_BUSY) -> Guest:
+    """A guest with one vCPU that runs the code in the boot sector of its disk."""
     disk = folder / "disk.img"
-    disk.write_bytes(b"\xeb\xfe".ljust(510, b"\0") + b"\x55\xaa" + bytes(1 << 20))
+    disk.write_bytes(code.ljust(510, b"\0") + b"\x55\xaa" + bytes(1 << 20))
     folder.chmod(0o711)
     disk.chmod(0o666)
     device = f"<disk type='file'><source file='{disk}'/><target dev='hda' bus='ide'/></disk>"
@@ -51,15 +60,40 @@ def start_busy_guest(start_guest: Callable[..., Guest], folder: Path) -> Guest:
 
 @contextmanager
 def busy_processes(count: int, cpus: Iterable[int], priority: int = PRIORITY) -> Iterator[list[int]]:
-    """The ids of processes of another user that only work, on these CPUs; no plan takes their CPUs for claimed."""
+    """The ids of processes that only work, on these CPUs."""
+    with _processes(BUSY, count, cpus) as pids:
+        for pid in pids:
+            os.setpriority(os.PRIO_PROCESS, pid, priority)
+        yield pids
+
+
+def make_real_time(tids: Iterable[int]) -> None:
+    """Only real-time threads delay these threads then. A priority does not suffice: the kernel shares CPUs between
+    cgroups and sessions first. Some kernels give a guest's cgroup no real time, so the threads leave it."""
+    for tid in tids:
+        if (root := Path("/sys/fs/cgroup/cpu/tasks")).exists():
+            root.write_text(str(tid))
+        os.sched_setscheduler(tid, os.SCHED_RR, os.sched_param(1))
+
+
+@contextmanager
+def real_time_processes(count: int, cpus: Iterable[int]) -> Iterator[list[int]]:
+    """The ids of real-time processes that work now and then, on these CPUs."""
+    with _processes(NOW_AND_THEN, count, cpus) as pids:
+        make_real_time(pids)
+        yield pids
+
+
+@contextmanager
+def _processes(command: list[str], count: int, cpus: Iterable[int]) -> Iterator[list[int]]:
+    """The ids of processes of another user, on these CPUs; no plan takes their CPUs for claimed."""
     wanted = set(cpus)
     with ExitStack() as stack:
         pids = []
         for _ in range(count):
-            process = stack.enter_context(subprocess.Popen(BUSY, user="nobody"))
+            process = stack.enter_context(subprocess.Popen(command, user="nobody"))
             stack.callback(process.kill)
             os.sched_setaffinity(process.pid, wanted)
-            os.setpriority(os.PRIO_PROCESS, process.pid, priority)
             pids.append(process.pid)
         yield pids
 
