@@ -47,6 +47,9 @@ COMMANDS = {
 """The module of each command and noun. Only the module of the called one is imported: together they take longer than
 a plan."""
 
+OBJECTS_BETWEEN_SEARCHES = 100_000
+"""How many more objects a command makes before Python looks for unused ones again."""
+
 DESCRIPTION = """\
 pinner separates the CPUs of libvirt guests, of their emulator threads and of
 the host's busy daemons.
@@ -97,6 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     shared, rest = shared_options().parse_known_args(argv)
+    if rest[:1] != ["serve"]:
+        # A command ends before it has made much garbage, and each search for it looks at all imported objects.
+        gc.set_threshold(OBJECTS_BETWEEN_SEARCHES)
     arguments = make_parser(rest).parse_args(rest)
     _log(shared)
     status: int = arguments.run(make_context(shared), arguments)

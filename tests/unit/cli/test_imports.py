@@ -134,6 +134,13 @@ def test_python_does_not_search_all_objects_for_unused_ones_when_a_command_ends(
     assert ended.stdout.splitlines()[-1] == "True"
 
 
+@pytest.mark.parametrize(("arguments", "rare"), [(["plan", "--help"], True), (["--json", "serve", "--help"], False)])
+def test_python_rarely_searches_for_unused_objects_in_a_command_that_is_no_server(arguments, rare):
+    code = f"import atexit, gc; atexit.register(lambda: print(gc.get_threshold()[0] >= 100_000)){RUN}"
+    ended = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == str(rare)
+
+
 def test_the_table_of_commands_names_the_module_of_each_command():
     every = make_parser().commands
     assert every is not None
