@@ -92,7 +92,7 @@ def apply(context: Context, arguments: Namespace) -> int:
         plan = _plan(context, pinner, arguments)
         if not context.json:
             show_plan(context, plan)
-            context.out.print()
+            context.show("")
         if not _agreed(plan, arguments):
             return 0
 

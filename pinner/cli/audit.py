@@ -11,13 +11,12 @@ from pinner.cli.context import Context
 from pinner.cli.options import page_options
 from pinner.cli.output import cells, moment, table
 from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.cli.tables import Cell, Table
 from pinner.cli.values import moment as moment_value
 from pinner.model.page import PageRequest
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from pinner.model.audit import AuditRecord
 
 HASH = 64
@@ -64,10 +63,8 @@ def list_audit(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _wide(records: "Iterable[AuditRecord]") -> "Table":
+def _wide(records: "Iterable[AuditRecord]") -> Table:
     """The records with a column for each part."""
-    from rich.text import Text
-
     headers = ("#", "WHEN", "ACTOR", "ACTION", "HOST", "SUBJECT", "CHANGE", "RESULT")
     drawn = table(*headers, right=("#",), whole=("#", "WHEN", "ACTION", "RESULT"))
     for record in records:
@@ -80,22 +77,20 @@ def _wide(records: "Iterable[AuditRecord]") -> "Table":
                 record.host,
                 _subject(record),
                 _change(record),
-                Text("\n".join(textwrap.wrap(visible(record.result), RESULT_WIDTH))),
+                Cell("\n".join(textwrap.wrap(visible(record.result), RESULT_WIDTH))),
             )
         )
     return drawn
 
 
-def _narrow(records: "Iterable[AuditRecord]") -> "Table":
+def _narrow(records: "Iterable[AuditRecord]") -> Table:
     """The records with a line for each part, for a terminal that has no room for eight columns."""
-    from rich.text import Text
-
     drawn = table("#", "WHEN", "WHAT", right=("#",), whole=("#", "WHEN"))
     for record in records:
         where = f" on {record.host}" if record.host else ""
         head = f"{record.action}{where} by {record.actor}, {record.origin}"
         parts = (head, _subject(record), _change(record), record.result)
-        drawn.add_row(*cells(record.seq, moment(record.at), Text("\n".join(visible(part) for part in parts if part))))
+        drawn.add_row(*cells(record.seq, moment(record.at), Cell("\n".join(visible(part) for part in parts if part))))
     return drawn
 
 

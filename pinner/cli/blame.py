@@ -8,12 +8,12 @@ from pinner.cli.options import host_option
 from pinner.cli.output import cells, table
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.pictures import require_svg, show
+from pinner.cli.tables import Table
 from pinner.cli.values import path, trace_seconds
 from pinner.render import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from pinner.model.blame import Blame
 
@@ -64,7 +64,7 @@ def _parts(found: "Blame") -> "list[RenderableType]":
     return [*parts, _culprits(found)] if found.culprits else parts
 
 
-def _culprits(found: "Blame") -> "Table":
+def _culprits(found: "Blame") -> Table:
     drawn = table("SHARE", "", "WAITED", "THREAD", "ID", "PROCESS", "OF", right=("SHARE", "WAITED", "ID", "PROCESS"))
     for each in found.culprits:
         bar = "█" * round(each.share * _BAR)

@@ -8,12 +8,10 @@ from pinner import codec
 from pinner.cli.context import Context, pick_host
 from pinner.cli.output import cells, cpu_cell, facts, print_json, table
 from pinner.cli.parser import Commands, add_command
+from pinner.cli.tables import Cell, Table
 from pinner.cli.values import vcpus
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
     from pinner.model.capacity import Capacity, StrategyCapacity
 
 _FREE = "FREE VCPUS"
@@ -42,16 +40,16 @@ def show_capacity(context: Context, arguments: Namespace) -> int:
         print_json(codec.plain(found))
         return 0
     rows = (("host", found.host), ("strategy", found.strategy), ("policy", found.mode or "none"))
-    context.out.print(facts(*rows))
-    context.out.print()
-    context.out.print(rooms(found))
+    context.show(facts(*rows))
+    context.show("")
+    context.show(rooms(found))
     for each in found.strategies:
         if each.why:
             context.out.print(*cells(f"{each.strategy}: no guest can be placed: {each.why}"), soft_wrap=True)
     return 0
 
 
-def rooms(found: "Capacity") -> "Table":
+def rooms(found: "Capacity") -> Table:
     """The number of guests of each size, a row for each strategy and node."""
     sizes = sorted({size for each in found.strategies for size in each.guests})
     of_size = [f"{size} VCPU{'S' if size > 1 else ''}" for size in sizes]
@@ -62,7 +60,7 @@ def rooms(found: "Capacity") -> "Table":
     return drawn
 
 
-def _rows(each: "StrategyCapacity", sizes: list[int]) -> Iterator[list["Text"]]:
+def _rows(each: "StrategyCapacity", sizes: list[int]) -> Iterator[list[Cell]]:
     for node in each.nodes:
         name = "unknown" if node.node is None else node.node
         numbers = (node.guests[size] for size in sizes)

@@ -65,7 +65,7 @@ def chart(context: Context, arguments: Namespace) -> int:
     if context.json:
         print_json({"file": str(arguments.output), "lines": [codec.plain(line.label) for line in lines]})
     else:
-        context.out.print(visible(f"{arguments.output}: {counted(len(lines), 'line')} of {series.name}"))
+        context.show(visible(f"{arguments.output}: {counted(len(lines), 'line')} of {series.name}"))
     return 0
 
 

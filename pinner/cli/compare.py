@@ -12,14 +12,13 @@ from pinner.cli.context import Context, pick_host
 from pinner.cli.options import captured, make_request, plan_offline, request_options, source_options
 from pinner.cli.output import cells, print_items, table
 from pinner.cli.parser import Commands, add_command
+from pinner.cli.tables import Table
 from pinner.model.errors import PinnerError, document
 from pinner.model.objective import TERMS
 from pinner.render import visible
 from pinner.render.text import number
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from pinner.model.plan import Plan
     from pinner.model.request import Request
 
@@ -66,8 +65,8 @@ def compare(context: Context, arguments: Namespace) -> int:
     if context.json:
         print_items(_plain(outcome) for outcome in outcomes)
         return 0
-    context.out.print(side_by_side(outcomes))
-    context.out.print()
+    context.show(side_by_side(outcomes))
+    context.show("")
     for outcome in outcomes:
         if outcome.plan:
             context.out.print(visible(f"{outcome.strategy}: plan {outcome.plan.id}"), soft_wrap=True)
@@ -137,7 +136,7 @@ ROWS: dict[str, Callable[["Plan"], object]] = {
 }
 
 
-def side_by_side(outcomes: list[Outcome]) -> "Table":
+def side_by_side(outcomes: list[Outcome]) -> Table:
     """A table with a column for each strategy."""
     drawn = table("", *(outcome.strategy for outcome in outcomes))
     for name, value in ROWS.items():

@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pinner.cli.output import console, plain_page, print_json
+from pinner.cli.output import console, plain_lines, plain_page, print_json
+from pinner.cli.tables import Table
 from pinner.model.errors import Invalid, NotFound
 from pinner.render import visible
 
 if TYPE_CHECKING:  # a command imports only what it uses: see main
     from rich.console import Console
-    from rich.table import Table
 
     from pinner.model.audit import Caller
     from pinner.model.page import Page
@@ -80,26 +80,35 @@ class Context:
             raise Invalid("--root", str(root), "a directory that contains proc/ and sys/devices/system/cpu/cpu0")
         return open_pinner(self, root)
 
+    def show(self, part: Table | str) -> None:
+        """Print a table or a text, without rich if it needs none."""
+        lines = plain_lines(part)
+        if lines is None:
+            self.out.print(part)
+        else:
+            sys.stdout.writelines(f"{line}\n" for line in lines)
+
     def note(self, text: str) -> None:
         """Print a line for the person at the terminal, on stderr."""
-        self._say(visible(text))
+        self.say(visible(text))
 
     def warn(self, text: str) -> None:
         """Print a warning, on stderr."""
-        self._say(f"warning: {visible(text)}", style="yellow")
+        self.say(f"warning: {visible(text)}", style="yellow")
 
-    def _say(self, text: str, style: str = "") -> None:
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line on stderr, on a terminal in a style of rich."""
         if sys.stderr.isatty():
             self.err.print(text, style=style, soft_wrap=True)
         else:
             print(text, file=sys.stderr)
 
-    def show_page(self, page: "Page[Any]", drawn: "Table") -> None:
+    def show_page(self, page: "Page[Any]", drawn: Table) -> None:
         """Print a page of a list as a table or as JSON, and the marker of the next page."""
         if self.json:
             print_json(plain_page(page))
             return
-        self.out.print(drawn)
+        self.show(drawn)
         if page.next:
             self.note(f"next page: --marker {page.next}")
 

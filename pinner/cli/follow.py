@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from pinner import codec
 from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, facts, moment, plain_list, print_json, table
+from pinner.cli.tables import Table
 from pinner.model.run_events import ALL_RUNS
 from pinner.model.text import mib
 from pinner.render import before_and_after, visible
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from pinner.model.journal import Entry, Run
     from pinner.model.outcome import Watch
     from pinner.service.protocol import Service
@@ -121,10 +120,10 @@ def show_run(context: Context, run: "Run", entries: tuple["Entry", ...], *, ever
         ("changes", tally),
         ("error", run.error),
     )
-    context.out.print(facts(*(row for row in rows if row[1])))
+    context.show(facts(*(row for row in rows if row[1])))
     if run.kind == "apply" and any(entry.memory for entry in entries):
-        context.out.print()
-        context.out.print(_memory(entries))
+        context.show("")
+        context.show(_memory(entries))
     shown = [entry for entry in entries if every or entry.error]
     if not shown:
         return
@@ -136,11 +135,11 @@ def show_run(context: Context, run: "Run", entries: tuple["Entry", ...], *, ever
             *cells(entry.state, style=STYLES.get(entry.state, "")),
             *cells(entry.change.target, cpu_cell(before), cpu_cell(after), entry.error),
         )
-    context.out.print()
-    context.out.print(drawn)
+    context.show("")
+    context.show(drawn)
 
 
-def _memory(entries: tuple["Entry", ...]) -> "Table":
+def _memory(entries: tuple["Entry", ...]) -> Table:
     """How much memory moved and how much stayed, by the kernel's numbers before and after."""
     numbers = ("NODE", "BEFORE", "MOVED AWAY", "THERE NOW")
     drawn = table("MEMORY OF", *numbers, right=numbers)

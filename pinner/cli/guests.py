@@ -13,6 +13,7 @@ from pinner.cli.options import host_option
 from pinner.cli.output import cells, cpu_cell, kib, print_items, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks
+from pinner.cli.tables import Table
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import PinnerError
 from pinner.model.measures import HOST, Span
@@ -20,8 +21,6 @@ from pinner.render import visible
 from pinner.render.sparkline import sparkline
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from pinner.model.guest import Guest
     from pinner.service.protocol import Service
 
@@ -83,7 +82,7 @@ def set_excluded(context: Context, arguments: Namespace, *, excluded: bool) -> i
         print_json(codec.plain(done))
         return 0
     state = "excluded, pinner does not change its CPUs" if done.excluded else "included, pinner places it"
-    context.out.print(visible(f"guest {done.name}: {state}"))
+    context.show(visible(f"guest {done.name}: {state}"))
     return 0
 
 
@@ -96,7 +95,7 @@ def list_guests(context: Context, arguments: Namespace) -> int:
     if context.json:
         print_items(snapshot.guests)
         return 0
-    context.out.print(guests(snapshot.guests, trends))
+    context.show(guests(snapshot.guests, trends))
     return 0
 
 
@@ -109,7 +108,7 @@ def _trends(pinner: "Service", host: str) -> dict[str, str]:
     return {each.subject: sparkline(each.values["delay_vcpu"], _BARS) for each in found if each.subject != HOST}
 
 
-def guests(shown: Iterable["Guest"], trends: Mapping[str, str] = NO_TRENDS) -> "Table":
+def guests(shown: Iterable["Guest"], trends: Mapping[str, str] = NO_TRENDS) -> Table:
     """A table of guests; ``trends`` has the sparkline of a guest by UUID."""
     headers = (
         "GUEST",

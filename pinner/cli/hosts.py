@@ -10,13 +10,12 @@ from pinner.cli import capacity, interrupts
 from pinner.cli.context import Context, pick_host
 from pinner.cli.output import cells, cpu_cell, facts, kib, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.cli.tables import Table
 from pinner.cli.values import path
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from pinner.model.snapshot import Snapshot
     from pinner.model.topology import Topology
     from pinner.service.protocol import Service
@@ -77,7 +76,7 @@ def list_hosts(context: Context, _arguments: Namespace) -> int:
     drawn = table("HOST")
     for host in hosts:
         drawn.add_row(*cells(host))
-    context.out.print(drawn)
+    context.show(drawn)
     return 0
 
 
@@ -96,12 +95,12 @@ def show_topology(context: Context, found: Observation) -> None:
     if context.json:
         print_json({"host": found.host, "topology": codec.plain(found.topology)})
         return
-    context.out.print(summary(found))
-    context.out.print()
+    context.show(summary(found))
+    context.show("")
     show_nodes(context, found.topology)
     if found.topology.devices:
-        context.out.print()
-        context.out.print(devices(found.topology))
+        context.show("")
+        context.show(devices(found.topology))
 
 
 def observe(pinner: "Service", host: str, sample_seconds: float, *, complete: bool = False) -> Observation:
@@ -118,7 +117,7 @@ def observe(pinner: "Service", host: str, sample_seconds: float, *, complete: bo
         return Observation(host, pinner.topology(host), None, (warning,))
 
 
-def summary(found: Observation) -> "Table":
+def summary(found: Observation) -> Table:
     """The host as names and values, one per line."""
     topology, kernel = found.topology, found.topology.kernel
     dedicated = found.snapshot.dedicated if found.snapshot else CpuSet()
@@ -147,13 +146,13 @@ def summary(found: Observation) -> "Table":
 
 def show_nodes(context: Context, topology: "Topology") -> None:
     """Print the NUMA nodes, and the distances of many nodes as a matrix."""
-    context.out.print(nodes(topology))
+    context.show(nodes(topology))
     for matrix in distances(topology, context.out.width) if len(topology.nodes) > MANY_NODES else ():
-        context.out.print()
-        context.out.print(matrix)
+        context.show("")
+        context.show(matrix)
 
 
-def nodes(topology: "Topology") -> "Table":
+def nodes(topology: "Topology") -> Table:
     """The NUMA nodes with their memory and huge pages, and the distances of a few nodes."""
     few = len(topology.nodes) <= MANY_NODES
     headers = ("NODE", "CPUS", "MEMORY", "FREE", "HUGEPAGES (FREE)", *(["DISTANCES"] if few else []))
@@ -174,7 +173,7 @@ def nodes(topology: "Topology") -> "Table":
     return drawn
 
 
-def distances(topology: "Topology", width: int) -> Iterator["Table"]:
+def distances(topology: "Topology", width: int) -> Iterator[Table]:
     """The distances as a matrix, a row for each node; several tables where one is wider than ``width`` columns."""
     ids = [node.id for node in topology.nodes]
     cells_of = {node.id: [str(node.distances.get(other, "-")) for other in ids] for node in topology.nodes}
@@ -188,7 +187,7 @@ def distances(topology: "Topology", width: int) -> Iterator["Table"]:
         yield drawn
 
 
-def devices(topology: "Topology") -> "Table":
+def devices(topology: "Topology") -> Table:
     """PCI functions and network interfaces, each with its NUMA node."""
     drawn = table("DEVICE", "KIND", "NODE", "DESCRIPTION")
     for device in topology.devices:

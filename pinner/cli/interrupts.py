@@ -8,12 +8,10 @@ from pinner import codec
 from pinner.cli.context import Context, pick_host
 from pinner.cli.output import cells, cpu_cell, print_json, table
 from pinner.cli.parser import Commands, add_command
+from pinner.cli.tables import Cell, Table
 from pinner.cli.values import path
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
     from pinner.model.interrupts import DeviceInterrupts, HostInterrupts
 
 
@@ -41,13 +39,13 @@ def show_interrupts(context: Context, arguments: Namespace) -> int:
     if context.json:
         print_json(codec.plain(found))
     elif found.devices:
-        context.out.print(interrupts(found))
+        context.show(interrupts(found))
     else:
-        context.out.print("no interrupts of devices are known")
+        context.show("no interrupts of devices are known")
     return 0
 
 
-def interrupts(found: "HostInterrupts") -> "Table":
+def interrupts(found: "HostInterrupts") -> Table:
     """A row for each interrupt and NAPI thread."""
     drawn = table("DEVICE", "NODE", "NUMBER", "NAME", "CPUS", "ROLES", "LOCAL", right=("NUMBER",), whole=("DEVICE",))
     for device in found.devices:
@@ -56,7 +54,7 @@ def interrupts(found: "HostInterrupts") -> "Table":
     return drawn
 
 
-def _rows(device: "DeviceInterrupts") -> Iterator[list["Text"]]:
+def _rows(device: "DeviceInterrupts") -> Iterator[list[Cell]]:
     label = device.interface or device.device
     node = "unknown" if device.node is None else device.node
     for each in device.interrupts:

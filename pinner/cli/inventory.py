@@ -105,22 +105,21 @@ def save(text: bytes, file: Path) -> None:
 
 def show(context: Context, found: hosts.Observation, snapshot: "Snapshot") -> None:
     """Print the snapshot as tables."""
-    out = context.out
-    out.print(hosts.summary(found))
-    out.print()
+    context.show(hosts.summary(found))
+    context.show("")
     hosts.show_nodes(context, snapshot.topology)
-    out.print()
+    context.show("")
     if snapshot.guests:
-        out.print(guests.guests(snapshot.guests))
+        context.show(guests.guests(snapshot.guests))
     else:
-        out.print("no active guests")
-    out.print()
+        context.show("no active guests")
+    context.show("")
     if not snapshot.sample_seconds:
-        out.print(f"{len(snapshot.processes)} processes, CPU use not measured")
+        context.show(f"{len(snapshot.processes)} processes, CPU use not measured")
         return
     busy = processes.busiest(snapshot.processes, BUSY_THRESHOLD)
     span = f"{snapshot.sample_seconds:g} s"
-    out.print(f"{len(snapshot.processes)} processes, {len(busy)} above {BUSY_THRESHOLD:g} % of one CPU over {span}")
+    context.show(f"{len(snapshot.processes)} processes, {len(busy)} above {BUSY_THRESHOLD:g} % of one CPU over {span}")
     if busy:
-        out.print()
-        out.print(processes.processes(busy))
+        context.show("")
+        context.show(processes.processes(busy))

@@ -9,11 +9,10 @@ from pinner.cli.context import Context, pick_host
 from pinner.cli.options import captured, source_options
 from pinner.cli.output import cells, cpu_cell, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.cli.tables import Table
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from pinner.model.nova_report import Finding, NovaReport
 
 ABOUT = """\
@@ -61,19 +60,19 @@ def check_nova(context: Context, arguments: Namespace) -> int:
 
 
 def _print(context: Context, report: "NovaReport") -> None:
-    context.out.print(owners(report))
-    context.out.print()
+    context.show(owners(report))
+    context.show("")
     if not report.findings:
-        context.out.print("nothing is misconfigured")
+        context.show("nothing is misconfigured")
         return
-    context.out.print(findings(report.findings))
-    context.out.print("\nto change:")
+    context.show(findings(report.findings))
+    context.show("\nto change:")
     for each in report.findings:
         # One line each, so that the line can be copied.
         context.out.print(visible(f"  {each.where or 'as root'}: {each.remedy}"), soft_wrap=True)
 
 
-def owners(report: "NovaReport") -> "Table":
+def owners(report: "NovaReport") -> Table:
     """The owner of each CPU set, and the reason."""
     drawn = table("OWNER", "CPUS", "WHY")
     source = "; ".join(filter(None, (", ".join(report.files), report.source))) or "pinner.conf"
@@ -89,7 +88,7 @@ def owners(report: "NovaReport") -> "Table":
     return drawn
 
 
-def findings(found: tuple["Finding", ...]) -> "Table":
+def findings(found: tuple["Finding", ...]) -> Table:
     """The misconfigured settings and services, each with the reason."""
     drawn = table("FINDING", "WHY", whole=("FINDING",))
     for each in found:

@@ -12,6 +12,7 @@ from pinner.cli.output import cells, facts, moment, print_json, table
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.pictures import require_svg, show, write_picture
 from pinner.cli.probe_result import verdict_parts, window_parts
+from pinner.cli.tables import Table
 from pinner.cli.values import path
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.measures import HOST, Span
@@ -20,7 +21,6 @@ from pinner.render import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from pinner.model.measures import Series
     from pinner.model.outcome import ObservedMeasure, RunOutcome
@@ -140,7 +140,7 @@ def show_outcome(context: Context, found: "RunOutcome") -> None:
         context.out.print(visible(f"note: {note}"))
 
 
-def _table(measures: tuple["ObservedMeasure", ...]) -> "Table":
+def _table(measures: tuple["ObservedMeasure", ...]) -> Table:
     numbers = ("BEFORE", "AFTER", "DIFFERENCE", "HIGHER", "CONTROL", "STEPS")
     drawn = table("MEASURE", "UNIT", *numbers, right=numbers, whole=numbers)
     for each in measures:

@@ -1,26 +1,28 @@
 """Output: tables for people and JSON for programs. Text read from a host is always escaped for the terminal."""
 
 import json
+import os
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from pinner import codec
+from pinner.cli.tables import Cell, Table
 from pinner.render import visible
 
-if TYPE_CHECKING:  # rich is imported in the functions that use it: a command with --json needs none
+if TYPE_CHECKING:  # rich is imported in the functions that use it: many commands need none
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     from pinner.model.page import Page
 
 PIPE_WIDTH = 120
 """Columns of the output if it is not a terminal and COLUMNS is not set."""
+_TERMINAL = {"FORCE_COLOR", "TTY_COMPATIBLE"}
+"""Variables of the environment that make rich treat any output as a terminal."""
 _TRAILING = re.compile("[ \t]+$", re.MULTILINE)
 
 
@@ -44,9 +46,23 @@ def console(stderr: bool = False) -> "Console":
 
     stream = sys.stderr if stderr else sys.stdout
     file = None if stream.isatty() else cast("TextIO", _Trimmed(stream))
-    # rich would draw nothing where COLUMNS is 0, as in a container whose terminal has no size.
-    width = shutil.get_terminal_size((80 if stream.isatty() else PIPE_WIDTH, 0)).columns
+    width = _width(stream)
     return Console(file=file, stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
+
+
+def plain_lines(part: Table | str) -> list[str] | None:
+    """The lines of a table or a text on stdout; None where rich has to draw them: for colours, or to fold texts."""
+    if sys.stdout.isatty() or os.environ.keys() & _TERMINAL:
+        return None
+    width = _width(sys.stdout)
+    if isinstance(part, Table):
+        return part.plain(width)
+    return [part] if part.isascii() and len(part) <= width and "\n" not in part else None
+
+
+def _width(stream: TextIO) -> int:
+    # rich would draw nothing where COLUMNS is 0, as in a container whose terminal has no size.
+    return shutil.get_terminal_size((80 if stream.isatty() else PIPE_WIDTH, 0)).columns
 
 
 def print_json(value: Any) -> None:
@@ -74,32 +90,20 @@ def plain_page(page: "Page[Any]") -> dict[str, Any]:
     return {"items": plain_list(page.items), "next": page.next}
 
 
-def table(*headers: str, right: Iterable[str] = (), whole: Iterable[str] = ()) -> "Table":
-    """An empty table without lines, easy to read and to grep.
-
-    Columns named in ``right`` hold numbers. Columns named in ``whole`` keep their width if the table has to shrink.
-    """
-    from pinner.cli.quick_table import QuickTable
-
-    drawn = QuickTable()
-    for header in headers:
-        drawn.add_column(
-            header, justify="right" if header in right else "left", overflow="fold", no_wrap=header in whole
-        )
-    return drawn
+def table(*headers: str, right: Collection[str] = (), whole: Collection[str] = ()) -> Table:
+    """An empty table. Columns named in ``right`` hold numbers. Columns named in ``whole`` keep their width if the table
+    has to shrink."""
+    return Table(headers, right=right, whole=whole)
 
 
-def cells(*values: object, style: str = "") -> "list[Text]":
-    """A row of a table. A Text is used unchanged, any other value is escaped for the terminal."""
-    from rich.text import Text
-
-    return [value if isinstance(value, Text) else Text(visible(str(value)), style=style) for value in values]
+def cells(*values: object, style: str = "") -> list[Cell]:
+    """A row of a table. A Cell is used unchanged, any other value is escaped for the terminal."""
+    return [value if isinstance(value, Cell) else Cell(visible(str(value)), style) for value in values]
 
 
-def facts(*rows: tuple[str, object]) -> "Table":
+def facts(*rows: tuple[str, object]) -> Table:
     """A table without headers: one name and its value per line."""
-    drawn = table("", "")
-    drawn.show_header = False
+    drawn = Table(("name", "value"), show_header=False)
     for name, value in rows:
         drawn.add_row(*cells(name, style="bold"), *cells(value))
     return drawn
@@ -111,18 +115,14 @@ def folded(text: object, width: int = 18) -> list[str]:
     return [line.replace(", ", ",") for line in lines] or [""]
 
 
-def cpu_cell(text: object) -> "Text":
+def cpu_cell(text: object) -> Cell:
     """A CPU list as a table cell. A long list takes several lines, so that no number is split."""
-    from rich.text import Text
-
-    return Text("\n".join(folded(text)))
+    return Cell("\n".join(folded(text)))
 
 
-def cut(text: str) -> "Text":
+def cut(text: str) -> Cell:
     """Text in one line of a table cell; the end of a long text is cut off."""
-    from rich.text import Text
-
-    return Text(visible(text), no_wrap=True, overflow="ellipsis")
+    return Cell(visible(text), cut=True)
 
 
 def moment(at: datetime) -> str:

@@ -6,20 +6,17 @@ from typing import TYPE_CHECKING
 from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, facts, moment, table
 from pinner.cli.places import alike, part
+from pinner.cli.tables import Table
 from pinner.model.text import memory_by_node, mib
 from pinner.render import before_and_after, text, visible
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
     from pinner.model.objective import Objective
     from pinner.model.plan import GuestMemory, Isolation, LeftOut, Move, Plan
 
 
 def show_plan(context: Context, plan: "Plan") -> None:
     """Print a plan: its CPU sets, its changes, the targets that it leaves out with the reasons, its objective."""
-    out = context.out
     for part_ in (
         heading(plan),
         changes(plan),
@@ -30,16 +27,16 @@ def show_plan(context: Context, plan: "Plan") -> None:
         isolation(plan.isolation) if plan.isolation else None,
     ):
         if part_ is not None:
-            out.print(part_)
-            out.print()
-    out.print(objective(plan.objective))
+            context.show(part_)
+            context.show("")
+    context.show(objective(plan.objective))
     for warning in plan.warnings:
         context.warn(warning)
     if plan.blocked:
-        context.err.print(f"blocked: {visible(plan.blocked)}", style="bold red", soft_wrap=True)
+        context.say(f"blocked: {visible(plan.blocked)}", "bold red")
 
 
-def heading(plan: "Plan") -> "Table":
+def heading(plan: "Plan") -> Table:
     """The request, the basis of the plan, and the resolved CPU sets."""
     request = plan.request
     return facts(
@@ -58,12 +55,10 @@ def heading(plan: "Plan") -> "Table":
     )
 
 
-def changes(plan: "Plan") -> "Table | Text":
+def changes(plan: "Plan") -> Table | str:
     """Every change as before -> after with its reason; vCPUs with the same change share a line."""
     if not plan.changes:
-        from rich.text import Text
-
-        return Text("nothing to do: everything is where this plan wants it")
+        return "nothing to do: everything is where this plan wants it"
     drawn = table("OF", "WHAT", "BEFORE", "", "AFTER", "WHY", whole=("BEFORE", "", "AFTER"))
     for group in alike(plan.changes):
         first = group[0]
@@ -81,15 +76,15 @@ def changes(plan: "Plan") -> "Table | Text":
     return drawn
 
 
-def moves(found: Iterable["Move"]) -> "Table | None":
+def moves(found: Iterable["Move"]) -> Table | None:
     """The guests that move because of new guests, each with its gain; None where none moves."""
     drawn = table("MOVE OF", "GAIN")
     for move in found:
         drawn.add_row(*cells(move.guest.name, text.gain(move)))
-    return drawn if drawn.row_count else None
+    return drawn if drawn.rows else None
 
 
-def memory(guests: Iterable["GuestMemory"]) -> "Table | None":
+def memory(guests: Iterable["GuestMemory"]) -> Table | None:
     """Guests' memory by node, and how much of it is remote; None where the kernel gives no numbers."""
     numbers = ("REMOTE NOW", "REMOTE PLANNED")
     drawn = table("MEMORY OF", "BY NODE", *numbers, "HOME NODE", right=numbers, whole=numbers)
@@ -97,10 +92,10 @@ def memory(guests: Iterable["GuestMemory"]) -> "Table | None":
         remote = (mib(guest.remote_now_kib), mib(guest.remote_kib))
         home = "none" if guest.home is None else f"node {guest.home}"
         drawn.add_row(*cells(guest.target.name, memory_by_node(guest.per_node), *remote, home))
-    return drawn if drawn.row_count else None
+    return drawn if drawn.rows else None
 
 
-def left_out(title: str, items: Iterable["LeftOut"]) -> "Table | None":
+def left_out(title: str, items: Iterable["LeftOut"]) -> Table | None:
     """The targets that the plan leaves out, with the reasons; None where there are none."""
     rows = [cells(item.label, item.why) for item in items]
     if not rows:
@@ -111,7 +106,7 @@ def left_out(title: str, items: Iterable["LeftOut"]) -> "Table | None":
     return drawn
 
 
-def isolation(needed: "Isolation") -> "Table":
+def isolation(needed: "Isolation") -> Table:
     """The kernel arguments that isolate the CPUs, and whether this boot has them."""
     missing = needed.wanted - needed.present
     state = f"{needed.wanted}: this boot isolates " + (f"all but {missing}" if missing else "all of them")
@@ -124,7 +119,7 @@ def isolation(needed: "Isolation") -> "Table":
     )
 
 
-def objective(found: "Objective") -> "Table":
+def objective(found: "Objective") -> Table:
     """The terms of the objective, now and as planned; a term that the strategy does not ask for is dim."""
     numbers = ("NOW", "PLANNED")
     drawn = table("OBJECTIVE (0 is best)", "TIER", *numbers, "UNIT", "WEIGHT", right=("TIER", *numbers, "WEIGHT"))

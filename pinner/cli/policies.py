@@ -12,6 +12,7 @@ from pinner.cli.output import cells, cpu_cell, facts, moment, print_json, table
 from pinner.cli.parser import CHANGES, Commands, add_command, add_noun, detailed_exitcode
 from pinner.cli.places import masks, part
 from pinner.cli.plantable import left_out
+from pinner.cli.tables import Table
 from pinner.model.change_text import NO_CPU
 from pinner.model.errors import NotFound
 from pinner.model.policy import Policy, ShownPolicy
@@ -19,8 +20,6 @@ from pinner.model.request import Request
 from pinner.render import counted, visible
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from pinner.model.drift import Drift, DriftReport, Repack
     from pinner.model.policy import Expected, Setback
     from pinner.service.protocol import Service
@@ -165,8 +164,8 @@ def show_drift(context: Context, arguments: Namespace) -> int:
     context.out.print(visible(_summary(report)), soft_wrap=True)
     for drawn in (drifts(report.drifts), left_out("UNPLACED", report.unplaced)):
         if drawn is not None:
-            context.out.print()
-            context.out.print(drawn)
+            context.show("")
+            context.show(drawn)
     if report.error:
         context.warn(report.error)
     if report.setback:
@@ -180,7 +179,7 @@ def show_drift(context: Context, arguments: Namespace) -> int:
     return status
 
 
-def drifts(found: tuple["Drift", ...]) -> "Table | None":
+def drifts(found: tuple["Drift", ...]) -> Table | None:
     """Each target that differs from the recorded placement; None where there is none."""
     if not found:
         return None
@@ -262,7 +261,7 @@ def _print(context: Context, host: str, policy: ShownPolicy) -> None:
             rows.append((field.metadata.get("alias", field.name).replace("_", " "), _shown(value)))
     if policy.setback:
         rows.append(("setback", _setback(policy.setback)))
-    context.out.print(facts(*rows))
+    context.show(facts(*rows))
 
 
 def _shown(value: object) -> object:

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 from pinner.cli.output import cells, facts, moment, table
+from pinner.cli.tables import Table
 from pinner.model.outcome import MEASURES
 from pinner.render import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from pinner.model.outcome import MeasureOutcome, Outcome
     from pinner.model.probe import Probe
@@ -50,7 +50,7 @@ def window_parts(found: "Probe") -> "list[RenderableType]":
     return ["", drawn]
 
 
-def _measures(tested: "Outcome") -> "Table":
+def _measures(tested: "Outcome") -> Table:
     numbers = ("CURRENT", "PLANNED", "EFFECT", "95 %", "P")
     drawn = table("MEASURE", "UNIT", *numbers, "VERDICT", right=numbers, whole=numbers)
     for each in tested.measures:

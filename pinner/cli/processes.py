@@ -9,13 +9,12 @@ from pinner.cli.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, sam
 from pinner.cli.output import cells, cpu_cell, cut, print_items, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks
+from pinner.cli.tables import Table
 from pinner.cli.values import percent
 from pinner.model.errors import Invalid
 from pinner.render import counted
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from pinner.model.process import Immovable, Process
 
 MOVABLE: dict["Immovable", str] = {
@@ -64,7 +63,7 @@ def list_processes(context: Context, arguments: Namespace) -> int:
     if context.json:
         print_items(shown)
         return 0
-    context.out.print(processes(shown))
+    context.show(processes(shown))
     return 0
 
 
@@ -73,7 +72,7 @@ def busiest(found: Iterable["Process"], threshold: float = -1.0) -> list["Proces
     return sorted((p for p in found if p.load > threshold), key=lambda p: (-p.load, p.pid))
 
 
-def processes(shown: Iterable["Process"]) -> "Table":
+def processes(shown: Iterable["Process"]) -> Table:
     """A table of processes."""
     numbers = ("PID", "CPU %", "THREADS")
     headers = (*numbers, "AFFINITY", "MOVABLE", "UNIT", "COMMAND")

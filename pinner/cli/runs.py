@@ -11,14 +11,13 @@ from pinner.cli.follow import follow, show_run, subject
 from pinner.cli.options import host_option, page_options
 from pinner.cli.output import cells, moment, table
 from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.cli.tables import Cell, Table
 from pinner.model.errors import Invalid, NoPolicy
 from pinner.model.journal import RunState
 from pinner.model.page import PageRequest
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from pinner.model.journal import Run
     from pinner.service.protocol import Service
 
@@ -115,7 +114,7 @@ def list_runs(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _wide(runs: "Iterable[Run]") -> "Table":
+def _wide(runs: "Iterable[Run]") -> Table:
     """The runs with a column for each part."""
     headers = ("RUN", "KIND", "HOST", "STATE", "STARTED", "BY", "OF")
     drawn = table(*headers, whole=("RUN", "STATE", "STARTED", "OF"))
@@ -124,14 +123,12 @@ def _wide(runs: "Iterable[Run]") -> "Table":
     return drawn
 
 
-def _narrow(runs: "Iterable[Run]") -> "Table":
+def _narrow(runs: "Iterable[Run]") -> Table:
     """The runs with two lines each, for a terminal that has no room for seven columns."""
-    from rich.text import Text
-
     drawn = table("RUN", "STATE", "WHAT", whole=("RUN", "STATE"))
     for run in runs:
         what = (f"{run.kind} of {subject(run)}", f"{moment(run.started_at)} on {run.host} by {run.actor}")
-        drawn.add_row(*cells(run.id, run.state, Text("\n".join(map(visible, what)))))
+        drawn.add_row(*cells(run.id, run.state, Cell("\n".join(map(visible, what)))))
     return drawn
 
 

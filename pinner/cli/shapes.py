@@ -71,12 +71,12 @@ def show_shape_rooms(context: Context, arguments: Namespace) -> int:
         return 0
     pages = f" in pages of {kib(shape.page_kib)}" if shape.page_kib else ""
     size = f"{shape.vcpus} vCPUs, {kib(shape.memory_kib) + pages if shape.memory_kib else 'any memory'}"
-    context.out.print(facts(("host", found.host), ("strategy", found.strategy), ("guests of", size)))
-    context.out.print()
+    context.show(facts(("host", found.host), ("strategy", found.strategy), ("guests of", size)))
+    context.show("")
     drawn = table("STRATEGY", "MORE GUESTS", "WHY NOT ONE MORE", right=("MORE GUESTS",), whole=("STRATEGY",))
     for room in found.fitting:
         drawn.add_row(*cells(room.strategy, room.guests, room.why))
-    context.out.print(drawn)
+    context.show(drawn)
     return 0
 
 

@@ -29,5 +29,5 @@ def list_strategies(context: Context, _arguments: Namespace) -> int:
     drawn = table("STRATEGY", "DESCRIPTION", "PARAMETERS")
     for strategy in strategies:
         drawn.add_row(*cells(strategy.name, strategy.summary, ", ".join(strategy.parameters)))
-    context.out.print(drawn)
+    context.show(drawn)
     return 0

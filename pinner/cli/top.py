@@ -13,6 +13,7 @@ from pinner.cli.context import Context, pick_host
 from pinner.cli.options import host_option
 from pinner.cli.output import cells, print_json, table
 from pinner.cli.parser import Commands, add_command
+from pinner.cli.tables import Cell, Table
 from pinner.cli.values import rounds
 from pinner.model.measures import Span
 from pinner.render import visible
@@ -21,7 +22,6 @@ from pinner.render.sparkline import sparkline
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
-    from rich.table import Table
 
     from pinner.model.measures import Measures
     from pinner.render.measures import Row
@@ -100,10 +100,8 @@ def _shown(measures: "Measures", sort: SortKey, width: int) -> "Group":
     return Group(Text(visible(f"{measures.host}: {host_line(measures)}")), _table(measures, sort, width))
 
 
-def _table(measures: "Measures", sort: SortKey, width: int) -> "Table":
+def _table(measures: "Measures", sort: SortKey, width: int) -> Table:
     """The table of the guests. In a narrow terminal it has fewer columns, so that the names can be read."""
-    from rich.text import Text
-
     found = sorted_rows(rows(measures), sort)
     texts = [_texts(row) for row in found]
     columns = [name for name in _COLUMNS if name not in _PINGS or any(text[name] != "-" for text in texts)]
@@ -116,7 +114,7 @@ def _table(measures: "Measures", sort: SortKey, width: int) -> "Table":
     drawn = table("GUEST", *columns, "LAST HOUR", right=columns, whole=(*columns, "LAST HOUR"))
     for row, text in zip(found, texts, strict=True):
         style = "bold red" if row.is_late else ""
-        trend = Text(sparkline(row.trend, bars), style="cyan")
+        trend = Cell(sparkline(row.trend, bars), "cyan")
         drawn.add_row(*cells(row.name, *(text[name] for name in columns), style=style), trend)
     return drawn
 

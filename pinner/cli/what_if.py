@@ -10,14 +10,13 @@ from pinner.cli.options import OBSERVE_SECONDS, captured, make_request, request_
 from pinner.cli.output import cells, cpu_cell, facts, moment, print_json, table
 from pinner.cli.parser import Commands, Parser, add_command
 from pinner.cli.plantable import left_out
+from pinner.cli.tables import Table
 from pinner.cli.values import new_guests, node, weight
 from pinner.model.cpuset import CpuSet
 from pinner.model.whatif import Scenario
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from pinner.model.request import Request
     from pinner.model.whatif import Alternative, Explanation, ScenarioOutcome, WhatIf
 
@@ -90,13 +89,13 @@ def show_what_if(context: Context, arguments: Namespace) -> int:
     if context.json:
         print_json(codec.plain(found))
         return 0
-    context.out.print(facts(("host", f"{found.host}, as it was at {moment(found.taken_at)}")))
-    context.out.print()
-    context.out.print(_numbers(found))
+    context.show(facts(("host", f"{found.host}, as it was at {moment(found.taken_at)}")))
+    context.show("")
+    context.show(_numbers(found))
     for title, outcome in (("UNPLACED BEFORE", found.before), ("UNPLACED AFTER", found.after)):
         if (drawn := left_out(title, outcome.unplaced)) is not None:
-            context.out.print()
-            context.out.print(drawn)
+            context.show("")
+            context.show(drawn)
     if found.moved:
         names = ", ".join(visible(each.name) for each in found.moved)
         context.note(f"guests on other CPUs than before: {names}")
@@ -137,7 +136,7 @@ def _answer(context: Context, arguments: Namespace, request: "Request", scenario
             return pinner.what_if(host, request, scenario, seconds)
 
 
-def _numbers(found: "WhatIf") -> "Table":
+def _numbers(found: "WhatIf") -> Table:
     """The plans side by side."""
     drawn = table("", "BEFORE", "AFTER", "CHANGE", right=("BEFORE", "AFTER", "CHANGE"))
     one, other = found.before, found.after
@@ -163,7 +162,7 @@ def _change(more: float) -> str:
 def show_explanation(context: Context, found: "Explanation") -> None:
     """Print why a guest has its place, and the costs of the others."""
     nodes = ", ".join(map(str, found.nodes)) or "none"
-    context.out.print(
+    context.show(
         facts(
             ("guest", found.guest.name),
             ("CPUs of its vCPUs", found.cpus or "none"),
@@ -173,7 +172,7 @@ def show_explanation(context: Context, found: "Explanation") -> None:
     )
     if not found.alternatives:
         return
-    context.out.print()
+    context.show("")
     drawn = table("ALTERNATIVE", "CPUS", "COST, OR WHY NOT", whole=("CPUS",))
     for each in found.alternatives:
         terms = [f"{term} {_change(more)}" for term, more in each.cost.items()]
@@ -181,7 +180,7 @@ def show_explanation(context: Context, found: "Explanation") -> None:
         lost = [f"{left.label} has no place" for left in each.unplaced]
         what = (each.impossible and f"impossible: {each.impossible}") or "; ".join((*terms, *moved, *lost)) or "nothing"
         drawn.add_row(*cells(_place(each)), cpu_cell(each.cpus), *cells(what))
-    context.out.print(drawn)
+    context.show(drawn)
 
 
 def _place(each: "Alternative") -> str:

@@ -84,7 +84,7 @@ def test_long_lists_break_at_commas_only():
     assert max(map(len, lines)) <= 18
     assert "".join(lines) == text
     assert folded("") == [""]
-    assert cpu_cell("0-3").plain == "0-3"
+    assert cpu_cell("0-3").text == "0-3"
 
 
 @pytest.mark.parametrize(("amount", "shown"), [(512, "512 KiB"), (65536, "64 MiB"), (67108864, "64.0 GiB")])

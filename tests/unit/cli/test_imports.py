@@ -93,7 +93,7 @@ def test_a_plan_from_a_snapshot_file_imports_only_what_it_uses(tmp_path, options
     file = tmp_path / "host.json"
     file.write_bytes(codec.dump(snapshot(top, [guest(1, 2, cpus("0-15"))], [busy])))
     modules = imported("plan", "--snapshot", file, *options)
-    wanted = (*HEAVY, *(f"pinner.{room}" for room in OWN))
+    wanted = (*HEAVY, "rich", *(f"pinner.{room}" for room in OWN))
     assert [module for module in modules if any(f"{module}.".startswith(f"{heavy}.") for heavy in wanted)] == []
     others = {f"pinner.cli.{module}" for module in COMMANDS.values()} - {"pinner.cli.plans"}
     assert others.isdisjoint(modules)
