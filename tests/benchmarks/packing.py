@@ -4,7 +4,8 @@ optimum.
 Run ``python tests/benchmarks/packing.py``. The hosts are those of support/generated_hosts.py, with guests of friendly
 sizes (2, 4, 8, 16) and of any size from 2 to 16. They and their packings are the same in every run; times are not.
 
-Where guests have memory on a node, the nodes are not alike. Then the solver may take many seconds, and is not asked.
+Where guests have memory on a node, the nodes are not alike. Then a full search may take the solver many seconds, and it
+is not asked.
 """
 
 import sys

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from pinner.model.topology import NodeId
 from pinner.planning.packing.values import Guest, Node, Score, needed_domains
@@ -55,13 +56,31 @@ def _step(guest: Guest) -> int:
     return ranks[1] - ranks[0] if len(ranks) > 1 else 0
 
 
+class Cores(NamedTuple):
+    """The cores of nodes in numbers."""
+
+    width: int
+    """The most free CPUs of a core."""
+    whole: int
+    """Cores that no guest has begun."""
+    most: int
+    """So many guests more than one can be on a shared core."""
+
+
+def cores(nodes: Sequence[Node]) -> Cores:
+    """The cores of these nodes."""
+    every = [core for node in nodes for domain in node.domains for core in domain.cores if core.free]
+    return Cores(
+        width=max((core.free.bit_count() for core in every), default=1),
+        whole=sum(1 for core in every if not core.begun),
+        most=max((core.free.bit_count() - (not core.begun) for core in every), default=1) or 1,
+    )
+
+
 def _shared(nodes: Sequence[Node], sizes: Sequence[int]) -> int:
-    cores = [core for node in nodes for domain in node.domains for core in domain.cores if core.free]
-    width = max((core.free.bit_count() for core in cores), default=1)
-    # So many guests more than one can be on a shared core.
-    most = max((core.free.bit_count() - (not core.begun) for core in cores), default=1)
-    lacking = sum(-(-size // width) for size in sizes) - sum(1 for core in cores if not core.begun)
-    return max(0, -(-lacking // max(most, 1)))
+    width, whole, most = cores(nodes)
+    lacking = sum(-(-size // width) for size in sizes) - whole
+    return max(0, -(-lacking // most))
 
 
 def _extra(nodes: Sequence[Node], sizes: Sequence[int]) -> int:

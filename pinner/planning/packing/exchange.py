@@ -11,7 +11,7 @@ the same.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pinner.planning.packing.allocation import scored
@@ -29,10 +29,14 @@ _Cost = tuple[int, int]
 """The shared cores of a node, and the L3 domains of its guests beyond one for each."""
 
 
-def exchanged(nodes: Sequence[Node], guests: Sequence[Guest], start: Packing) -> Packing:
-    """The packing ``start``, or a better one with the same guests."""
+def exchanged(
+    nodes: Sequence[Node], guests: Sequence[Guest], start: Packing, homes: Mapping[str, int] | None = None
+) -> Packing:
+    """The packing ``start``, or a better one. The search begins with the guests on the nodes of ``start``, or on those
+    at the positions ``homes``, which have room for them."""
+    homes = {name: pieces[0].node for name, pieces in start.layout.items()} if homes is None else homes
     ordered = sorted(guests, key=lambda guest: (-guest.size, guest.id))
-    search = _Search(nodes, [guest for guest in ordered if guest.id in start.layout], start.layout)
+    search = _Search(nodes, [guest for guest in ordered if guest.id in homes], homes)
     search.lower_ranks()
     search.lower_costs()
     layout = search.layout()
@@ -45,10 +49,10 @@ def exchanged(nodes: Sequence[Node], guests: Sequence[Guest], start: Packing) ->
 class _Search:
     """The node of each guest, and what is free on each node."""
 
-    def __init__(self, nodes: Sequence[Node], guests: Sequence[Guest], layout: Layout) -> None:
+    def __init__(self, nodes: Sequence[Node], guests: Sequence[Guest], homes: Mapping[str, int]) -> None:
         self._nodes = nodes
         self._guests = guests
-        self._home = {guest.id: layout[guest.id][0].node for guest in guests}
+        self._home = {guest.id: homes[guest.id] for guest in guests}
         self._free = [node.free for node in nodes]
         self._memory = [math.inf if node.memory is None else node.memory for node in nodes]
         for guest in guests:

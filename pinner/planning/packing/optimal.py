@@ -4,36 +4,23 @@ The terms of the score are minimised one after the other, each with the earlier 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.heuristic import Packing
-from pinner.planning.packing.patterns import MOST_PATTERNS, Model, Row, are_alike, build
+from pinner.planning.packing.patterns import MOST_PATTERNS, Model, are_alike, build
+from pinner.planning.packing.program import Minimise, Work, solved
 from pinner.planning.packing.realised import realised
-from pinner.planning.packing.solver import MISSING, Minimise
-from pinner.planning.packing.values import Guest, Layout, Node, Score
+from pinner.planning.packing.solver import MISSING
+from pinner.planning.packing.values import Guest, Layout, Node
 
 BUDGET = 1000
 """The default budget in nodes of the solver's search tree."""
 MOST_QUICK_CELLS = 50_000
 """The largest model that is solved ``quickly``, in columns times rows. The nodes of the search tree do not bound the
-work at each of them: on generated hosts the solver took up to 0.4 s for smaller models, and up to 14 s for larger."""
+work at each of them."""
 TOO_LARGE = f"an L3 domain can be filled in more than {MOST_PATTERNS} ways: too many for the solver"
 NOT_QUICK = "the solver would take seconds for these guests and nodes: strategy 'optimal' asks it"
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    solve: Minimise
-    budget: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A result of the model."""
-
-    values: tuple[int, ...]
-    bound: Score
 
 
 def improved(
@@ -66,14 +53,14 @@ def improved(
             return replace(best, note=TOO_LARGE)
         if quickly and len(model.columns) * len(model.rows) > MOST_QUICK_CELLS:
             return replace(best, note=NOT_QUICK)
-        best = _better(best, model, nodes, ordered, _Work(solve, budget))
+        best = _better(best, model, nodes, ordered, Work(solve, budget))
         if best.proven:
             return best
     return replace(best, note=f"the budget of {budget} nodes is too small to prove this placement; raise it")
 
 
-def _better(best: Packing, model: Model, nodes: Sequence[Node], guests: list[Guest], work: _Work) -> Packing:
-    found = _found(model, best, work)
+def _better(best: Packing, model: Model, nodes: Sequence[Node], guests: list[Guest], work: Work) -> Packing:
+    found = solved(model, best.score, best.bound, work)
     best = replace(best, bound=max(best.bound, found.bound))
     layout = realised(model, nodes, found.values) if found.values else None
     if layout is None or not _has_memory(nodes, guests, layout):
@@ -90,25 +77,3 @@ def _has_memory(nodes: Sequence[Node], guests: list[Guest], layout: Layout) -> b
             used[piece.node] = used.get(piece.node, 0) + guest.memory
     limits = [node.memory for node in nodes]
     return all(limit is None or used.get(position, 0) <= limit for position, limit in enumerate(limits))
-
-
-def _found(model: Model, start: Packing, work: _Work) -> _Found:
-    """The solution with the lowest score, and its bound; without values where none was found."""
-    least: list[int] = []
-    limits: list[Row] = []
-    values: tuple[int, ...] = ()
-    for term, constant in enumerate(model.fixed):
-        known = start.score[: term + 1] == start.bound[: term + 1] and least == list(start.score[:term])
-        if known and not values:
-            value = start.score[term]
-        else:
-            found = work.solve(model, term, limits, work.budget)
-            values = found.values or values
-            if not found.values or found.bound < found.value:
-                rest = [found.bound + constant, 0, 0, 0][: len(model.fixed) - term]
-                return _Found(values, max(start.bound, Score(*least, *rest)))
-            value = found.value + constant
-        least.append(value)
-        entries = tuple((column, factor) for column, factor in enumerate(model.costs[term]) if factor)
-        limits.append(Row(entries, float("-inf"), value - constant))
-    return _Found(values, Score(*least))

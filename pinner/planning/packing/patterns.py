@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from pinner.planning.packing.program import Program, Row
 from pinner.planning.packing.values import Guest, Node, Score, Shape, needed_domains
 
 MOST_PATTERNS = 1000
@@ -80,25 +81,10 @@ Column = Unplaced | InPool | Pattern | Split | Shrunk
 
 
 @dataclass(frozen=True)
-class Row:
-    """A sum of columns with factors, which lies between two numbers."""
-
-    entries: tuple[tuple[int, float], ...]
-    """Positions of columns, each with its factor."""
-    lower: float
-    upper: float
-
-
-@dataclass(frozen=True)
-class Model:
-    """The integer program; each column is 0 or more."""
+class Model(Program):
+    """The integer program with the meaning of its columns."""
 
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-    costs: tuple[tuple[float, ...], ...]
-    """The four terms of the score, in its order, each as a factor for every column."""
-    fixed: Score
-    """What the costs add to: the score of a solution without any column."""
     members: dict[GuestClass, tuple[str, ...]]
     """The guests of each class by id."""
     pools: tuple[tuple[int, ...], ...]
@@ -129,7 +115,7 @@ def build(nodes: Sequence[Node], guests: Sequence[Guest], pools: tuple[tuple[int
     rows = tuple(_rows(nodes, columns, members, shapes, pools))
     costs = tuple(zip(*(_cost(column) for column in columns), strict=True)) if columns else ((), (), (), ())
     extra = sum(-(each.needed - 1) * len(names) for each, names in members.items() if each.needed)
-    return Model(tuple(columns), rows, costs, Score(0, 0, 0, extra), members, pools)
+    return Model(rows, costs, Score(0, 0, 0, extra), tuple(columns), members, pools)
 
 
 @lru_cache(maxsize=256)

@@ -1,14 +1,13 @@
 """Solves an integer program with HiGHS, if it is installed (the extra ``pinner[optimal]``).
 
-The budget is work, not time: a number of nodes of the search tree, on one thread, with a fixed seed. So the same model
-has the same answer on every machine with the same version of HiGHS.
+The budget is work, not time: a number of nodes of the search tree, on one thread, with a fixed seed. So the same
+program has the same answer on every machine with the same version of HiGHS.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.util import find_spec
 
-from pinner.planning.packing.patterns import Model, Row
+from pinner.planning.packing.program import Minimise, Program, Row, Solution
 
 MISSING = "it was not tried: the solver is not installed: pip install 'pinner[optimal]'"
 _ROUNDING = 1e-6
@@ -16,27 +15,12 @@ _OPTIONS = (("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_re
 """Every value is a whole number: a gap below 1 proves the value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """The result for one term of the score."""
-
-    values: tuple[int, ...]
-    """The number of each column; empty where no solution was found within the budget."""
-    value: int
-    """The term's value."""
-    bound: int
-    """No solution has a lower value."""
-
-
-Minimise = Callable[[Model, int, Sequence[Row], int], Solution]
-
-
 def installed() -> Minimise | None:
     """HiGHS, if it is installed."""
     return _minimised if find_spec("highspy") and find_spec("numpy") else None
 
 
-def _minimised(model: Model, term: int, limits: Sequence[Row], nodes: int) -> Solution:
+def _minimised(program: Program, term: int, limits: Sequence[Row], nodes: int) -> Solution:
     """The solution with the lowest value of one term of the score, within further rows.
 
     ``nodes`` is the budget.
@@ -44,10 +28,10 @@ def _minimised(model: Model, term: int, limits: Sequence[Row], nodes: int) -> So
     import highspy
     import numpy as np
 
-    rows = [*model.rows, *limits]
+    rows = [*program.rows, *limits]
     lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = len(model.columns), len(rows)
-    lp.col_cost_ = np.array(model.costs[term], dtype=np.double)
+    lp.num_col_, lp.num_row_ = len(program.costs[term]), len(rows)
+    lp.col_cost_ = np.array(program.costs[term], dtype=np.double)
     lp.col_lower_ = np.zeros(lp.num_col_)
     lp.col_upper_ = np.full(lp.num_col_, highspy.kHighsInf)
     lp.row_lower_ = np.array([row.lower for row in rows], dtype=np.double)

@@ -21,7 +21,7 @@ from pinner.planning.strategies import node_choice
 from pinner.planning.strategies.node_choice import Preference
 
 if TYPE_CHECKING:  # the model of the solver is imported only where rules have no proof
-    from pinner.planning.packing.solver import Minimise
+    from pinner.planning.packing.program import Minimise
 
 _ONE_CELL = GuestNuma()
 """What most guests have: no cells, no bindings and no huge pages."""
@@ -195,19 +195,24 @@ def _improved(
 ) -> Packing:
     """The better one of the packings after exchanges between nodes and of the solver.
 
-    Where nodes are not alike and it shall go ``quickly``, exchanges come first: they prove most such packings, and the
-    solver takes long. Where nodes are alike, it is the other way round.
+    Where nodes are not alike and it shall go ``quickly``, exchanges come first: they prove most such packings. The
+    solver then finds the best nodes only, because it takes long for the L3 domains of several nodes.
     """
     from pinner.planning.packing.exchange import exchanged
-    from pinner.planning.packing.optimal import improved
+    from pinner.planning.packing.node_model import on_best_nodes
+    from pinner.planning.packing.optimal import NOT_QUICK, improved
     from pinner.planning.packing.patterns import are_alike
+    from pinner.planning.packing.program import Work
 
-    found, exchanges_first = _packed_by_rules(nodes, guests), quickly and not are_alike(nodes, guests)
-    if exchanges_first:
+    found = _packed_by_rules(nodes, guests)
+    if quickly and not are_alike(nodes, guests):
         found = exchanged(nodes, guests, found)
+        if solve is not None:
+            found = on_best_nodes(nodes, guests, found, Work(solve, budget))
+        return found if found.proven or solve is None else replace(found, note=NOT_QUICK)
     if solve is not None or not quickly:
         found = improved(nodes, guests, found, budget, solve=solve, quickly=quickly)
-    return found if exchanges_first or found.proven else exchanged(nodes, guests, found)
+    return found if found.proven else exchanged(nodes, guests, found)
 
 
 def _order(guest: values.Guest) -> tuple[int, str]:

@@ -13,6 +13,7 @@ from pinner.planning.packing.allocation import allocate, scored
 from pinner.planning.packing.heuristic import Packing, pack
 from pinner.planning.packing.optimal import NOT_QUICK, TOO_LARGE, improved
 from pinner.planning.packing.patterns import build, partitions
+from pinner.planning.packing.program import Solution
 from pinner.planning.packing.values import Guest, Score
 
 pytest.importorskip("highspy")
@@ -82,7 +83,7 @@ def test_a_large_model_is_not_solved_quickly() -> None:
     guests = [replace(guest, ranks={n: int(n != k % 8) for n in range(8)}) for k, guest in enumerate(host.guests)]
     rules = pack(host.nodes, guests)
 
-    def solve(*_: object) -> solver.Solution:
+    def solve(*_: object) -> Solution:
         raise AssertionError("the solver is not asked")
 
     made = improved(host.nodes, guests, replace(rules, bound=Score(0, 0, 0, -1)), solve=solve, quickly=True)
