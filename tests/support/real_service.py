@@ -40,6 +40,7 @@ def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, In
         irqbalance=(),
         queues=(),
         guest_rps=(),
+        cpu_weights={},
         sysctls={"vm.swappiness": 60},
     )
     agent = InMemoryAgent(folder / "agent", host, wiring.now)
