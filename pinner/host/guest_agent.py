@@ -19,13 +19,16 @@ Ask = Callable[[str], str]
 """Gives the agent's answer to one command, both as JSON. Raises Gone, Busy, ApplyFailed."""
 
 SECONDS = 5.0
-"""A conversation takes milliseconds. No command begins after so many seconds."""
+"""A conversation takes milliseconds. No command but CLOSE begins after so many seconds."""
 MAX_ANSWER = 1 << 20
 """Characters of an answer."""
 MAX_FILE = 4096
 """Bytes of a file: those of sysfs have a page at most."""
-ALLOWED, REFILL = 10.0, 0.05
+ALLOWED, REFILL, AGAIN = 10.0, 0.05, 2.0
 """See Allowance."""
+CLOSE = "guest-file-close"
+"""The command that is always allowed: the agent writes what a file that stays open was given when the agent ends, maybe
+after the undo."""
 _MAX_HANDLE = 1 << 63
 _MAX_ERROR = 200
 """Characters of a guest's words in an error."""
@@ -34,12 +37,17 @@ _MAX_ERROR = 200
 class Allowance:
     """The time that the agents of guests may take for their answers: ALLOWED seconds at once, and REFILL of the time in
     the long run. Others wait for it: a guest could answer each command at the last moment. Several threads may use it.
+
+    A guest that has spent its time gets no more before it has AGAIN seconds, enough for whole changes: a rollback that
+    is repeated at once could otherwise spend each moment of it on the beginning of a change.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._spent: dict[str, tuple[float, float]] = {}
         """The seconds that a guest has spent, and the time of that sum. Old sums have become 0, and are left out."""
+        self._waiting: set[str] = set()
+        """The guests that have spent their time, and must wait for AGAIN seconds."""
         self._lock = threading.Lock()
 
     def spend(self, guest: str, seconds: float) -> None:
@@ -47,12 +55,19 @@ class Allowance:
         with self._lock:
             now = self._clock()
             self._spent = {each: (left, now) for each in (*self._spent, guest) if (left := self._left(each, now)) > 0}
+            self._end_waits(now)
             self._spent[guest] = self._left(guest, now) + seconds, now
+            if self._left(guest, now) > ALLOWED:
+                self._waiting.add(guest)
 
     def is_spent(self, guest: str) -> bool:
         """Whether the guest has no time left now."""
         with self._lock:
-            return self._left(guest, self._clock()) > ALLOWED
+            self._end_waits(self._clock())
+            return guest in self._waiting
+
+    def _end_waits(self, now: float) -> None:
+        self._waiting = {each for each in self._waiting if self._left(each, now) > ALLOWED - AGAIN}
 
     def _left(self, guest: str, now: float) -> float:
         seconds, at = self._spent.get(guest, (0.0, now))
@@ -71,7 +86,7 @@ class GuestAgent:
 
     def call(self, command: str, **arguments: object) -> Any:
         """What the agent returns for the command: anything that JSON can say."""
-        if self._clock() >= self._end:
+        if self._clock() >= self._end and command != CLOSE:
             raise Busy(self._what, f"the guest's agent needs more than {SECONDS:g} s", overdue=False)
         asked = {"execute": command} | ({"arguments": arguments} if arguments else {})
         try:
@@ -117,7 +132,7 @@ class GuestAgent:
             yield handle
         finally:
             with suppress(PinnerError):  # the error of the work counts, or the file was read
-                self.call("guest-file-close", handle=handle)
+                self.call(CLOSE, handle=handle)
 
     def _wrong(self, command: str, answer: str) -> ApplyFailed:
         return ApplyFailed(self._what, f"the guest's agent answers {command} with {answer}")

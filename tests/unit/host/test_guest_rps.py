@@ -266,6 +266,52 @@ def test_the_changes_of_a_slow_guest_end_soon_and_other_guests_are_asked():
     assert guest_rps.vcpus_of(agents, target()) == GuestCpus(cpus("0-3"))
 
 
+def test_an_undo_that_is_repeated_again_and_again_ends_after_a_hang():
+    """The repetitions must not spend the time that the guest gets back: each asked until it was spent again."""
+    clock, made = Clock(), MadeUpGuest()
+    agents = LimitedAgents(made, clock)
+
+    def hang():
+        clock.now += 3
+        raise Busy("guest", "its agent does not answer", overdue=False)
+
+    made.before = hang
+    for _ in range(5):
+        with pytest.raises(Busy):
+            guest_rps.vcpus_of(agents, target())
+    made.before = lambda: setattr(clock, "now", clock.now + 0.01)
+    end = clock.now + 120
+    while clock.now < end:
+        clock.now += 0.5
+        with suppress(Busy):
+            guest_rps.vcpus_of(agents, target())
+            guest_rps.set_vcpus(agents, target(), GuestCpus(cpus("0-3")))
+            break
+    assert made.files[queue_path(0)] == "0000000f\n"
+    assert made.open == {}
+
+
+@pytest.mark.parametrize("limited", [True, False], ids=["the allowance", "the conversation"])
+@pytest.mark.parametrize("slow_command", ["guest-file-open", "guest-file-read", "guest-file-write"])
+def test_a_file_is_closed_although_the_time_is_over(slow_command, limited):
+    """The agent keeps what was written, and would write it when the agent ends, maybe after the undo."""
+    clock, made = Clock(), MadeUpGuest()
+    agents = LimitedAgents(made, clock) if limited else made
+    seconds = guest_agent.ALLOWED + 1 if limited else guest_agent.SECONDS + 1
+
+    def slow():
+        if made.asked.count(slow_command) == (2 if slow_command == "guest-file-open" else 0):
+            clock.now += seconds
+
+    made.before = slow
+    agent = GuestAgent("guest x", lambda command: agents.ask_guest_agent(UUID, command), clock)
+    with pytest.raises(Busy):
+        agent.read(f"{NET}/eth0/ifindex")
+        agent.write(queue_path(0), "f\n")
+        agent.read(queue_path(0))
+    assert made.open == {}
+
+
 def test_a_queue_gets_its_vcpus_and_its_old_ones_back():
     made = MadeUpGuest(queues=2)
     states.set_state(LIVE, target(number=1), GuestCpus(cpus("0-3")), made)
