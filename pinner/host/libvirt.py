@@ -223,16 +223,19 @@ class Libvirt:
 
     def ask_guest_agent(self, guest: str, command: str) -> str:
         """The answer of the agent in the guest (by UUID), both as JSON (virDomainQemuAgentCommand). Raises Gone; Busy
-        where the guest is paused, or the agent does not answer within AGENT_TIMEOUT; ApplyFailed where the guest has no
-        agent, or it refuses."""
+        where the guest is paused or saved, or the agent does not answer within AGENT_TIMEOUT; ApplyFailed where the
+        guest has no agent, or it refuses."""
 
         def work(domain: libvirt.virDomain) -> str:
             try:
                 return str(libvirt_qemu.qemuAgentCommand(domain, command, AGENT_TIMEOUT, 0))
             except libvirt.libvirtError as error:
-                # libvirt calls a paused guest "not running", too. It has not ended.
-                if error.get_error_code() == libvirt.VIR_ERR_OPERATION_INVALID and domain.isActive():
-                    raise Busy(f"guest {guest}", f"libvirt: {error}; is it paused?", overdue=False) from None
+                # libvirt calls a guest that is paused or saved "not running", too. It has not ended.
+                waits = error.get_error_code() == libvirt.VIR_ERR_OPERATION_INVALID and (
+                    domain.isActive() or domain.hasManagedSaveImage()
+                )
+                if waits:
+                    raise Busy(f"guest {guest}", f"libvirt: {error}; is it paused or saved?", overdue=False) from None
                 raise
 
         # A key of its own: a pin must not wait for the agent.

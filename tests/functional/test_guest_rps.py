@@ -162,6 +162,19 @@ def test_a_rollback_whose_guest_hangs_can_be_repeated(guest: AgentGuest, libvirt
     shows(guest, NONE)
 
 
+def test_a_saved_guest_is_not_gone(guest: AgentGuest, libvirt: Libvirt, runs: Runs) -> None:
+    """Its masks are in the saved image, so they come back with the guest."""
+    runs.apply("run-1")
+    private_libvirt.virsh(guest.uri, "managedsave", guest.name)
+    try:
+        assert (runs.rollback("run-2", "run-1").state, runs.states("run-1")) == ("rolled_back_partly", {"stuck"})
+    finally:
+        private_libvirt.virsh(guest.uri, "start", guest.name)
+    wait_until(lambda: not guest.rps(libvirt).unread, BOOT_SECONDS)
+    assert runs.rollback("run-3", "run-1").state == "rolled_back", runs.errors("run-1")
+    shows(guest, NONE)
+
+
 def test_a_paused_guest_is_not_gone(guest: AgentGuest, runs: Runs) -> None:
     runs.apply("run-1")
     private_libvirt.virsh(guest.uri, "suspend", guest.name)

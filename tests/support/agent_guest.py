@@ -81,15 +81,16 @@ class AgentGuest:
 
 @contextmanager
 def agent_guest(uri: str, folder: Path) -> Iterator[AgentGuest]:
-    """A transient guest, after it has started; it ends with the context."""
+    """A guest, after it has started; it ends with the context."""
     guest = AgentGuest(uri, f"agent-{os.getpid()}", folder / "console")
     try:
-        private_libvirt.start_guest(uri, _xml(guest, folder))
+        private_libvirt.define_guest(uri, _xml(guest, folder))
         wait_until(lambda: guest.console.exists() and READY in guest.console.read_text(errors="replace"), BOOT_SECONDS)
         yield guest
     finally:
-        with suppress(subprocess.CalledProcessError):
-            private_libvirt.virsh(uri, "destroy", guest.name)
+        for command in (["destroy"], ["undefine", "--managed-save"]):
+            with suppress(subprocess.CalledProcessError):
+                private_libvirt.virsh(uri, *command, guest.name)
 
 
 def _add_agent(tree: Path) -> None:
