@@ -64,7 +64,13 @@ def name_of(target: Target) -> str:
 
 
 def failure(target: Target, what: str, error: OSError) -> PinnerError:
-    """The error for a request that failed: Gone where the card has ended."""
+    """The error for a request that failed: Gone where the card has ended. The kernel says that there is no such device
+    also while the driver restarts the card, which keeps its settings then."""
+    restarts = ""
     if files.known(error).errno in _ENDED:
-        return Gone(str(target))
-    return ApplyFailed(str(target), f"{what}: {error.strerror}")
+        try:
+            name_of(target)
+        except Gone as gone:
+            return gone
+        restarts = "; does its driver restart the card just now?"
+    return ApplyFailed(str(target), f"{what}: {error.strerror}{restarts}")
