@@ -69,7 +69,8 @@ class StateStep:
         change = self._change
         state = self._host.state(change.target)
         moved = is_stale(change, state)
-        if moved and not (self._resumed and state in _on_the_way(change)):
+        ours = self._resumed and (state in _on_the_way(change) or _may_be_granted(self.entry, change, state))
+        if moved and not ours:
             raise ApplyFailed(str(change.target), f"another program changed it just now: {'; '.join(moved)}")
         known = masks_of(self.entry.found)
         # A mask that is known already may now be a result of the interrupted change.
@@ -102,7 +103,8 @@ def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_mad
             gone = str(error)
         else:
             ours = _written(now) in _on_the_way(change, entry.former) or _is_displaced(change, now, host.online())
-            if not ours and not force:
+            ours = ours or force or (half_made and _may_be_granted(entry, change, now))
+            if not ours:
                 return "stuck", f"{target} was set to '{now}' by another program or a later run, and stays so"
             # Without a mask in the journal the change was not begun; setting the state may then reset unknown masks.
             unfinished = target.kind in LATE or (target.kind in WITH_FILE and not force)
@@ -160,6 +162,21 @@ def _is_displaced(change: StateChange, now: State, online: CpuSet) -> bool:
     then, also when those are online again. A single CPU is as likely the choice of another program."""
     others = online - cpus_of(change.after)
     return change.target.kind == "irq" and now == others and len(others) > 1
+
+
+def _may_be_granted(entry: Entry, change: StateChange, now: State) -> bool:
+    """Whether the kernel may have made this state of the change's, and the process died before it read that: a number
+    between the change's two, or a part of the CPUs."""
+    if entry.state != "intent":
+        return False
+    match change.before, change.after, now:
+        case Number(value=before), Number(value=after), Number(value=found):
+            return min(before, after) < found < max(before, after)
+        case CpuSet(), CpuSet() as after, CpuSet() as found:
+            return bool(found) and found <= after
+        case GuestCpus(), GuestCpus(vcpus=after), GuestCpus(vcpus=found):
+            return bool(found) and found <= after
+    return False
 
 
 def _written(state: State) -> State:

@@ -201,3 +201,34 @@ def test_a_plan_for_the_inside_of_a_guest_alone_is_stale_or_made(host, journal):
     host.states[target] = GuestCpus(cpus("1"))
     with pytest.raises(StalePlan):
         apply_it("run-3")
+
+
+@pytest.mark.parametrize("policy", ["back", "forward"])
+@pytest.mark.parametrize(
+    ("kind", "granted"), [("ring", Number(4080)), ("coalescing", Number(48)), ("guest_rps", GuestCpus(cpus("0-1")))]
+)
+def test_a_run_that_was_killed_after_the_kernel_rounded_a_value(host, journal, kind, granted, policy):
+    """Nothing but the run's own entry says whose value that is."""
+    target, before, after = SETTINGS[kind]
+
+    class Killed(BaseException):
+        pass
+
+    def round_it(made, value):
+        host.states[made] = granted if value == after else value
+        if value == after:
+            raise ApplyFailed(str(made), f"asked for {after}, the kernel says {granted}")
+
+    def dies(made, value):
+        host.states[made] = granted
+        raise Killed
+
+    host.set_state = dies
+    plan = host.plan(StateChange(target, before, after, "so"))
+    with pytest.MonkeyPatch.context() as dead, pytest.raises(Killed):
+        dead.setattr("pinner.apply.transaction.Transaction._undo_groups", lambda *_: None)
+        dead.setattr("pinner.apply.notes.Notes.close", lambda *_: None)
+        executor.apply(plan, make_run("run-1"), host, journal, lambda: NOON, lambda entry, total: None)
+    host.set_state = round_it
+    run = recover(host, journal, policy, lambda: NOON)
+    assert (run.state, host.states[target]) == ("undone", before), run.error

@@ -18,7 +18,7 @@ from support.values import NOON, make_run
 
 from pinner.apply import executor, steps
 from pinner.apply.recover import RecoveryPolicy, recover
-from pinner.model.change import Number, State, StateChange, Target, TargetKind
+from pinner.model.change import GuestCpus, Number, State, StateChange, Target, TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import RunConflict
 from pinner.model.journal import Run
@@ -26,7 +26,9 @@ from pinner.store.journal import Journal
 
 Kill = tuple[int, bool, RecoveryPolicy] | None
 """The number of a write, whether it is made before the process dies, and the policy of the recovery. None: no kill."""
-KINDS: tuple[TargetKind, ...] = ("irq", "ring", "irqbalance")
+KINDS: tuple[TargetKind, ...] = ("irq", "ring", "irqbalance", "guest_rps", "weight")
+WHOLE: tuple[TargetKind, ...] = ("ring", "weight")
+"""The kinds whose targets have no part."""
 KILLS = st.none() | st.tuples(st.integers(0, 3), st.booleans(), st.sampled_from(("back", "forward")))
 VALUES = st.sampled_from((6, 6, 6, 7))
 """Most runs give a setting the same value again."""
@@ -119,7 +121,7 @@ class Machine:
     def replace(self, kind: TargetKind, _: None = None) -> None:
         """The device of a setting is another one now, with the same name."""
         number = sum(target.kind == kind for target in self.model.changes)
-        old, new = self.targets.get(kind), Target(kind, f"it {number}", None if kind == "ring" else number, "it")
+        old, new = self.targets.get(kind), Target(kind, f"it {number}", None if kind in WHOLE else number, "it")
         for states in (self.host.states, self.model.states):
             states[new] = states.pop(old) if old else value(kind, 0)
         self.targets[kind] = new
@@ -210,7 +212,9 @@ def silent(*_: object) -> None:
 
 
 def value(kind: TargetKind, number: int) -> State:
-    return Number(number) if kind == "ring" else CpuSet.of([number])
+    if kind == "guest_rps":
+        return GuestCpus(CpuSet.of([number]))
+    return Number(number) if kind in WHOLE else CpuSet.of([number])
 
 
 SET_AGAIN = [("apply", {"irq": 6}, None), ("foreign", "irq", 1), ("apply", {"irq": 6}, None)]
