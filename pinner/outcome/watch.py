@@ -70,6 +70,11 @@ def is_blind(before: Sequence[Sample]) -> bool:
     return all(len(_known(before, each)) < LEAST_STEPS for each in MEASURES)
 
 
+def known_steps(after: Sequence[Sample]) -> int:
+    """So many steps are known of the measure that is known most often; fewer than IN_A_ROW have no level."""
+    return max(len(_known(after, each)) for each in MEASURES)
+
+
 def _levels(values: Sequence[float]) -> list[float]:
     return [min(values[begin : begin + IN_A_ROW]) for begin in range(len(values) - IN_A_ROW + 1)]
 

@@ -7,7 +7,7 @@ from pinner.model.errors import PinnerError, TooFewMeasures
 from pinner.model.journal import Run
 from pinner.model.measures import ROWS
 from pinner.model.outcome import Sample, Watch
-from pinner.outcome.watch import LEAST_STEPS, is_blind, unwatched
+from pinner.outcome.watch import IN_A_ROW, LEAST_STEPS, is_blind, known_steps, unwatched
 from pinner.service.run_sides import SPAN, Sides
 
 LATE = timedelta(seconds=3 * min(ROWS))
@@ -37,8 +37,11 @@ def watch_end(run: Run) -> datetime:
 def out_of_time(run: Run, now: datetime) -> Watch | None:
     """The end of a watch that no measures can decide any more because of the time; None where they can."""
     assert run.ended_at is not None
-    if now < max(run.started_at, run.ended_at) - LATE:
-        # The agent puts the history from before the step aside.
+    # The agent puts the history from before the step aside.
+    if run.ended_at < run.started_at - LATE:
+        at = run.ended_at.isoformat(timespec="seconds")
+        return Watch("stopped", now, f"the clock was set back to {at}, before the begin of the run; nothing was undone")
+    if now < run.ended_at - LATE:
         at = now.isoformat(timespec="seconds")
         return Watch("stopped", now, f"the clock was set back to {at}, before the end of the run; nothing was undone")
     if (late := now - watch_end(run)) > SPAN:
@@ -51,6 +54,8 @@ def undecided(sides: Sides, now: datetime) -> Watch:
     """The end of a watch whose time is over, or whose measures were disturbed."""
     if not (sides.before and sides.after):
         return Watch("stopped", now, sides.why or "nothing was measured before the run, or after it")
+    if not sides.why and (count := known_steps(sides.after)) < IN_A_ROW:
+        return Watch("stopped", now, f"only {count} of {IN_A_ROW} steps after the run are known; nothing was undone")
     steps = f"in {len(sides.after)} steps"
     if spots := blind_spots(sides.before):
         steps += f"; {spots}"

@@ -253,6 +253,39 @@ def test_a_server_that_starts_too_late_says_that_nobody_watched(compose_parts, p
         assert agent.masks == {101: cpus("1")}
 
 
+def test_a_clock_that_is_set_back_in_a_run_ends_its_watch(parts, plan, clock, load, agent, monkeypatch):
+    """Steps from before and after the run have the same times then."""
+    load.worse_by, load.since = 200.0, NOON
+    usual = agent.apply
+
+    def apply(*arguments):
+        clock.forward(-120)
+        return usual(*arguments)
+
+    monkeypatch.setattr(agent, "apply", apply)
+    run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
+    assert run.ended_at < run.started_at
+    clock.forward(110)
+    parts.outcomes.make_pass()
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, agent.masks) == ("stopped", {101: cpus("1")})
+    assert watch.why.startswith("the clock was set back to 2026-")
+    assert watch.why.endswith(", before the begin of the run; nothing was undone")
+
+
+@pytest.mark.parametrize(("last", "known"), [(20, 3), (10, 1)])
+def test_a_watch_with_a_gap_in_the_history_does_not_say_that_the_run_is_not_worse(
+    parts, plan, clock, load, agent, last, known
+):
+    load.worse_by, load.since = 200.0, NOON
+    load.missing = lambda at: at > NOON + timedelta(seconds=last)
+    run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
+    passes(parts, clock, 120)
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, agent.masks) == ("stopped", {101: cpus("1")})
+    assert watch.why == f"only {known} of 4 steps after the run are known; nothing was undone"
+
+
 def test_a_rollback_whose_reason_was_not_stored_is_known_as_that_of_the_watch(parts, plan, clock, load, store):
     load.worse_by, load.since = 200.0, NOON
     run = applied(parts, plan, watch_seconds=60, undo_if_worse=True)
