@@ -112,7 +112,7 @@ def assert_placed_once(server, pid):
     """Assert that one run places the guest."""
     assert wait_until(lambda: guest_on(pid, ONLINE[1], ONLINE[1]), SECONDS) < SECONDS, server.drift()
     states = lambda: [run["state"] for run in server.runs()]  # noqa: E731
-    assert wait_until(lambda: states() == ["applied"], SECONDS) < SECONDS, server.runs()
+    assert wait_until(lambda: states() == ["applied"], SECONDS) < SECONDS, str(server.runs())
 
 
 def end(name, source, process):
