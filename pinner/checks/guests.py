@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from shlex import quote
 
 from pinner.checks.common import ROOT, homes, host_subject, housekeeping, memory_homes, own_cpus
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
@@ -98,7 +99,7 @@ def _weights(reading: HostReading) -> Iterator[Found]:
                 ),
                 (
                     Remedy(
-                        f"virsh schedinfo {guests[poor].uuid} --live cpu_shares="
+                        f"virsh schedinfo {quote(guests[poor].uuid)} --live cpu_shares="
                         f"{min(max(round(high * len(guests[poor].vcpus)), 1), MOST_WEIGHT)}",
                         ROOT,
                     ),

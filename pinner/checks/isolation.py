@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from shlex import quote
 
 from pinner.checks.common import (
     MANY,
@@ -141,6 +142,7 @@ def _floating(reading: HostReading) -> Iterator[Found]:
 def _ignored(reading: HostReading) -> Iterator[Found]:
     topology, line = reading.snapshot.topology, _line(reading)
     known = topology.online | topology.offline
+    configuration = quote(f"/boot/config-{topology.kernel.release}")
     if not line or not known:
         return
     for name, active in (("nohz_full", topology.nohz_full), ("isolcpus", topology.isolated)):
@@ -153,7 +155,7 @@ def _ignored(reading: HostReading) -> Iterator[Found]:
                 host_subject(reading),
                 f"the boot asked for {name}={asked}, and this kernel has no such CPUs",
                 (Evidence(name, str(asked)), Evidence("in force", str(active)), _release_of(reading)),
-                (Remedy(f"zgrep -E 'NO_HZ_FULL|CPU_ISOLATION' /boot/config-{topology.kernel.release}", "as any user"),),
+                (Remedy(f"zgrep -E 'NO_HZ_FULL|CPU_ISOLATION' {configuration}", "as any user"),),
             )
     for name in ("isolcpus", "nohz_full", "rcu_nocbs"):
         if absent := argument_cpus(topology, name) - known:

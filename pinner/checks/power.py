@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from shlex import quote
 
 from pinner.checks.common import command, host_subject, housekeeping, kernel_argument, number, own_cpus
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
@@ -144,7 +145,7 @@ def _emulators(reading: HostReading) -> Iterator[Found]:
                 Subject("guest", guest.name),
                 f"emulator threads of guest {guest.name} may run on CPUs that its vCPUs have to themselves",
                 (Evidence("threads", len(threads)), Evidence("shared CPUs", str(threads[0].affinity & vcpus))),
-                (command(f"virsh emulatorpin {guest.uuid} {free} --live"),) if free else (),
+                (command(f"virsh emulatorpin {quote(guest.uuid)} {free} --live"),) if free else (),
             )
 
 
@@ -160,7 +161,7 @@ def _realtime_emulator(reading: HostReading) -> Iterator[Found]:
                 Subject("guest", guest.name),
                 f"emulator threads of guest {guest.name} have only CPUs {emulator}, where real-time vCPUs run",
                 (Evidence("emulator", str(emulator)), Evidence("real-time vCPUs", str(realtime))),
-                (command(f"virsh emulatorpin {guest.uuid} {free} --live"),) if free else (),
+                (command(f"virsh emulatorpin {quote(guest.uuid)} {free} --live"),) if free else (),
             )
 
 
