@@ -98,7 +98,7 @@ class DeviceIrq:
     cpus: CpuSet
     """The CPUs that it may use (smp_affinity_list)."""
     effective: CpuSet = CpuSet()
-    """The CPUs to which the hardware sends it; empty where the kernel does not report them."""
+    """The CPUs to which the hardware sent the last one; empty where the kernel does not report them."""
     managed: bool | None = None
     """Whether the kernel alone places it (a managed interrupt); null where the kernel does not tell."""
 

@@ -21,7 +21,7 @@ class Irq:
     cpus: CpuSet
     """The CPUs that it may use (smp_affinity_list)."""
     effective: CpuSet
-    """The CPUs to which the hardware sends it; empty where the kernel does not report them."""
+    """The CPUs to which the hardware sent the last one; empty where the kernel does not report them."""
     counts: Mapping[int, int]
     """CPU to the number of interrupts that it took since boot; a CPU that took none is left out."""
     managed: bool | None = None
@@ -34,8 +34,12 @@ class Irq:
 
     @property
     def target(self) -> CpuSet:
-        """The CPUs that take it."""
-        return self.effective or self.cpus
+        """The CPUs that take it, or will take the next one.
+
+        Some hardware, such as x86 without interrupt remapping, follows a new affinity only when the interrupt fires
+        (the kernel's kernel/irq/migration.c). Until then the kernel reports a former CPU as the effective one.
+        """
+        return (self.effective & self.cpus) or self.cpus
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def additions(plan: Plan, context: Context) -> Additions:
         return Additions(warnings=(why,))
     return Additions(
         wanted=_placed(found, places, context),
-        skipped=tuple(_left_out(found, places, context)),
+        skipped=tuple(_left_out(found, places)),
         warnings=tuple(_warnings(found, places, context)),
     )
 
@@ -55,14 +55,6 @@ def immovable_reason(irq: DeviceIrq) -> str:
         return "its device is passed through to a guest"
     if is_managed(irq.name, irq.managed):
         return "the kernel alone places it; isolcpus=managed_irq keeps such interrupts off isolated CPUs"
-    return ""
-
-
-def _unheeded(irq: DeviceIrq, context: Context) -> str:
-    """Why a new affinity of the interrupt would have no effect; empty where it has. Some hardware follows a change with
-    the next interrupt only, so this says nothing about an interrupt in a right place, or one that a run has moved."""
-    if irq.effective and not irq.effective & irq.cpus and irq.target.key not in context.places:
-        return f"the hardware sends it to CPUs {irq.effective}, although its affinity is {irq.cpus}"
     return ""
 
 
@@ -131,8 +123,7 @@ class _Places:
 
 def _placed(found: DeviceIrqs, places: _Places, context: Context) -> tuple[Wanted, ...]:
     """The CPUs for each interrupt that a plan may move. An interrupt in a right place gets the CPUs that it has."""
-    heeded = (irq for irq in found.irqs if places.is_right(irq) or not _unheeded(irq, context))
-    ours = (irq for irq in heeded if not immovable_reason(irq))
+    ours = (irq for irq in found.irqs if not immovable_reason(irq))
     movable = sorted(ours, key=lambda irq: (irq.device, irq.number))
     staying: dict[TargetKey, Wanted] = {}
     taken: dict[int, float] = {}
@@ -168,10 +159,10 @@ def _take(taken: dict[int, float], cpus: CpuSet) -> None:
         taken[cpu] = taken.get(cpu, 0.0) + 1 / len(cpus)
 
 
-def _left_out(found: DeviceIrqs, places: _Places, context: Context) -> Iterator[LeftOut]:
+def _left_out(found: DeviceIrqs, places: _Places) -> Iterator[LeftOut]:
     """The interrupts that would have to move and cannot."""
     for irq in found.irqs:
-        if (reason := immovable_reason(irq) or _unheeded(irq, context)) and not places.is_right(irq):
+        if (reason := immovable_reason(irq)) and not places.is_right(irq):
             yield LeftOut(irq.target, reason)
 
 

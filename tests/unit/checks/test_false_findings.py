@@ -125,6 +125,13 @@ def test_an_interrupt_that_gets_the_number_of_another_has_not_its_rate():
     assert (found.severity, found.evidence[2].value) == ("warning", 0.0)
 
 
+@pytest.mark.parametrize(("next_on", "last_on", "found"), [("4", "0", True), ("0", "4", False)])
+def test_an_interrupt_that_follows_its_affinity_when_it_next_fires_is_judged_by_the_next_one(next_on, last_on, found):
+    """As on x86 without interrupt remapping."""
+    late = replace(irq(24, next_on, {}), effective=cpus(last_on))
+    assert ("irq-on-guest-cpus" in codes(reading(HostSample(irqs=(late,)), guests=[placed()]))) == found
+
+
 @pytest.mark.parametrize(("uid", "found"), [(0, True), (1000, False)])
 def test_a_name_that_a_user_gives_to_a_process_is_no_fault_of_the_host(tmp_path, uid, found):
     named = (
