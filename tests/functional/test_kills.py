@@ -148,13 +148,7 @@ def agent(tmp_path: Path, host: LiveHost, libvirt: Libvirt, linux: AgentGuest) -
 @pytest.mark.fault(32)
 @pytest.mark.parametrize("policy", ["back", "forward"])
 def test_an_apply_killed_at_any_point_is_recovered(environment, policy):
-    for point in count(0, STRIDE):
-        killed = environment.run_killed_at(point, "apply")
-        assert not run_forked(environment.work, policy)
-        environment.check_consistent()
-        environment.reset()
-        if not killed:
-            break
+    environment.kill_apply(policy, STRIDE)
 
 
 @pytest.mark.fault(32)
@@ -183,14 +177,7 @@ def test_an_apply_killed_during_its_undo_is_recovered(environment, policy, whole
 
 @pytest.mark.fault(32)
 def test_a_rollback_killed_at_any_point_is_recovered(environment):
-    for point in count(0, STRIDE):
-        assert not run_forked(environment.work, "apply")
-        killed = environment.run_killed_at(point, "rollback")
-        assert not run_forked(environment.work, "back")
-        environment.check_consistent("back")
-        environment.reset()
-        if not killed:
-            break
+    environment.kill_rollback(STRIDE)
 
 
 @pytest.mark.fault(32)

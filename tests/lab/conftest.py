@@ -24,6 +24,8 @@ class ByHost(LoadScopeScheduling):
         if "test_cgroup_v1" in nodeid:
             return "a host of its own"
         named = (name for name in BY_SIZE if f"[{name}" in nodeid)
+        if "test_devices" in nodeid:
+            return "devices"
         return next(named, "isolated-boot" if "isolated" in nodeid else "two-socket")
 
 

@@ -1,27 +1,15 @@
 """Interrupts and RPS of virtio cards and disks on a lab host: placed, put back after drift, restored exactly."""
 
-import json
 import re
 import time
-from contextlib import contextmanager
 
 import pytest
 from support.lab import CALLER, apply, ended, guests, name, plan, rollback, server
+from support.lab_interrupts import affinities, cpus_of, irqbalance, wait
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.policy import Policy
 from pinner.model.request import Request
-
-_AFFINITIES = """\
-import glob, json
-found = {}
-for path in glob.glob("/proc/irq/*/smp_affinity_list"):
-    number = path.split("/")[3]
-    actions = open(f"/sys/kernel/irq/{number}/actions").read().strip()
-    if actions:
-        found[number] = [actions, open(path).read().strip()]
-print(json.dumps(found))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +17,6 @@ def two_socket(lab_host):
     host = lab_host("two-socket")
     with guests(host):
         yield host
-
-
-def affinities(host):
-    """The driver's name and the CPUs of each interrupt, from the kernel."""
-    return json.loads(host.run("python3 -", stdin=_AFFINITIES).out)
 
 
 def irqs(made):
@@ -104,24 +87,6 @@ def test_a_rollback_of_all_runs_restores_the_first_affinities(two_socket):
     assert affinities(two_socket) == before
 
 
-@contextmanager
-def irqbalance(host, environment=""):
-    """irqbalance runs on the host; it looks at the interrupts every second."""
-    socket = "--property=RuntimeDirectory=irqbalance"  # as in its own unit
-    host.run(f"systemd-run -q --unit=balancer {socket} {environment} irqbalance --foreground --interval=1")
-    try:
-        yield
-    finally:
-        host.run("systemctl stop balancer.service")
-
-
-def wait(condition, host):
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline, (affinities(host), server(host).drift(name(host)).drifts)
-        time.sleep(1)
-
-
 def test_what_irqbalance_moves_is_drift_and_a_policy_puts_it_back(two_socket):
     before = affinities(two_socket)
     request = Request("shared-pool", remedies=("irqs",))
@@ -173,8 +138,3 @@ def test_irqbalance_stays_off_the_guests_with_the_line_that_the_plan_advises(two
         now = cpus_of(affinities(two_socket))
         assert [number for change in irqs(made) if CpuSet.parse(now[number := str(change.target.part)]) & theirs] == []
     assert rollback(two_socket, run).startswith("rolled_back")
-
-
-def cpus_of(found):
-    """The CPUs of each interrupt."""
-    return {number: cpus for number, (_, cpus) in found.items()}

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from support.kills import Work, run_forked
 
@@ -49,6 +50,27 @@ class Environment:
         assert state in ENDS, f"{run} is {state}: {self.errors()}"
         assert self.observe() == getattr(self, ENDS[state])
         self.kills[state] += 1
+
+    def kill_apply(self, policy: str, stride: int = 1) -> None:
+        """Kill an apply at each point, recover by this policy ("back" or "forward"), and check the host."""
+        for point in count(0, stride):
+            killed = self.run_killed_at(point, "apply")
+            assert not run_forked(self.work, policy)
+            self.check_consistent()
+            self.reset()
+            if not killed:
+                break
+
+    def kill_rollback(self, stride: int = 1) -> None:
+        """Kill a rollback at each point, recover, and check the host."""
+        for point in count(0, stride):
+            assert not run_forked(self.work, "apply")
+            killed = self.run_killed_at(point, "rollback")
+            assert not run_forked(self.work, "back")
+            self.check_consistent("back")
+            self.reset()
+            if not killed:
+                break
 
     def errors(self) -> list[str]:
         with closing(Journal(self.work.folder)) as journal:

@@ -78,7 +78,16 @@ class LabHost:
         self.topology = topology
         self.folder = folder
         self.machine = Machine(
-            topology, kernel, number, port, folder, image.image(), disk, kvm.usable(), _free_port(), reboots=reboots
+            topology,
+            kernel,
+            number,
+            port,
+            folder,
+            image.image(topology.package),
+            disk,
+            kvm.usable(),
+            _free_port(),
+            reboots=reboots,
         )
         prepare(self.machine)
         self._agent = GuestAgent(folder / "agent")
@@ -198,6 +207,8 @@ def check(topology: LabTopology) -> None:
     """Raise LabError, in one line, if no host of this topology can be started here."""
     if lacking := [tool for tool in ("qemu-system-x86_64", "setpriv") if shutil.which(tool) is None]:
         raise LabError(f"lab: not installed: {', '.join(lacking)} (apt install qemu-system-x86 util-linux)")
+    if topology.devices and not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        raise LabError(f"lab: topology {topology.name} needs /dev/net/tun, for the taps of its cards")
     needed = topology.memory_mib + _OVERHEAD_MIB
     free = _available_mib()
     if free < needed:

@@ -1,4 +1,4 @@
-"""The lab host's system: a Debian with libvirt and QEMU, built once for each recipe, by a hash of its content.
+"""The lab host's system: a Debian with libvirt and QEMU, built once for each recipe and kernel, by a hash of both.
 
 Needs root, mmdebstrap, e2fsprogs and Debian's packages; takes about a minute and a half. What comes out is a root file
 system that is never written to again, a kernel and an initial ram disk.
@@ -19,8 +19,8 @@ from lab.errors import LabError
 
 _SUITE = "bookworm"
 _PACKAGES = (
-    "dbus,hwloc-nox,iproute2,irqbalance,kmod,libnuma1,librrd8,libvirt-clients,libvirt-daemon-system,"
-    "linux-image-cloud-amd64,numactl,procps,python3,qemu-guest-agent,qemu-system-x86,systemd-container,systemd-sysv,udev"
+    "dbus,ethtool,hwloc-nox,iproute2,irqbalance,kmod,libnuma1,librrd8,libvirt-clients,libvirt-daemon-system,"
+    "numactl,procps,python3,qemu-guest-agent,qemu-system-x86,systemd-container,systemd-sysv,udev"
 )
 _OVERLAY = Path(__file__).parent / "overlay"
 """Files that are copied over the system before its initial ram disk is created."""
@@ -65,20 +65,20 @@ def cache() -> Path:
     return Path(os.environ.get("PINNER_LAB_CACHE") or Path.home() / ".cache/pinner-lab")
 
 
-def image() -> Image:
-    """The image of this recipe, built if it does not exist yet. Raises LabError in one line."""
-    folder = cache() / _fingerprint()
+def image(kernel: str) -> Image:
+    """The image with this package of the kernel, built if it does not exist yet. Raises LabError in one line."""
+    folder = cache() / _fingerprint(kernel)
     with _locked(cache()):
         if not folder.exists():
             check_tools()
             _check_space()
-            _build(folder)
+            _build(folder, kernel)
     return Image(folder / "root.ext4", folder / "vmlinuz", folder / "initrd.img")
 
 
-def _fingerprint() -> str:
+def _fingerprint(kernel: str) -> str:
     """A hash of everything that the image depends on, except the versions of its packages."""
-    recipe = hashlib.sha256(repr((_SUITE, _PACKAGES, _EXCLUDED, _HOOKS[1:], _SIZE_MIB)).encode())
+    recipe = hashlib.sha256(repr((_SUITE, _PACKAGES, kernel, _EXCLUDED, _HOOKS[1:], _SIZE_MIB)).encode())
     for path in sorted(path for path in _OVERLAY.rglob("*") if path.is_file()):
         recipe.update(f"{path.relative_to(_OVERLAY)} {path.stat().st_mode:o} ".encode() + path.read_bytes())
     return recipe.hexdigest()[:16]
@@ -105,13 +105,13 @@ def _path() -> str:
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
-def _build(folder: Path) -> None:
-    print("lab: building the image, once (about a minute and a half) ...", flush=True)
+def _build(folder: Path, kernel: str) -> None:
+    print(f"lab: building the image with {kernel}, once (about a minute and a half) ...", flush=True)
     with tempfile.TemporaryDirectory(prefix="build-", dir=folder.parent) as name:
         draft, tree = Path(name) / "image", Path(name) / "tree"
         draft.mkdir()
         tree.mkdir(mode=0o755)
-        _run("mmdebstrap", *_options(), _SUITE, str(tree))
+        _run("mmdebstrap", *_options(kernel), _SUITE, str(tree))
         shutil.copy(next(tree.glob("boot/vmlinuz-*")), draft / "vmlinuz")
         shutil.copy(next(tree.glob("boot/initrd.img-*")), draft / "initrd.img")
         make_disk(tree, draft / "root.ext4", _SIZE_MIB)
@@ -124,8 +124,8 @@ def make_disk(tree: Path, disk: Path, size_mib: int) -> None:
     _run("mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-m", "0", "-d", str(tree), str(disk), f"{size_mib}M")
 
 
-def _options() -> Iterator[str]:
-    yield from ("--quiet", "--variant=minbase", f"--include={_PACKAGES}")
+def _options(kernel: str) -> Iterator[str]:
+    yield from ("--quiet", "--variant=minbase", f"--include={_PACKAGES},{kernel}")
     yield from (f"--dpkgopt=path-exclude={pattern}" for pattern in _EXCLUDED)
     yield from (f"--customize-hook={hook}" for hook in _HOOKS)
 

@@ -22,6 +22,12 @@ _KERNEL = (
 """The kernel detects its devices with one CPU, and starts the other CPUs before all other programs: in QEMU 7.2
 emulated CPUs lose their devices, or QEMU ends, when one CPU moves a device's memory while others run (fixed in 8.1)."""
 
+_BUSES = 32
+"""The numbers of PCI buses for each node; node 0 begins with this number, and the buses of no node with 0."""
+_DISK_BYTES = 64 << 20
+_MAC = "52:54:00:19:01:"
+"""The first five bytes of the MAC addresses of a node's cards."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -50,6 +56,10 @@ class Machine:
         """The machine's UUID, unique in its network."""
         return uuid.UUID(int=0x9144E2 << 96 | 4 << 76 | 8 << 60 | self.number)
 
+    def tap(self, number: int) -> str:
+        """The interface of this machine behind the card that is this device of the topology."""
+        return f"lab{self.port}.{self.number}.{number}"
+
     @property
     def kernel_arguments(self) -> str:
         """The whole kernel command line."""
@@ -61,7 +71,8 @@ class Machine:
 
 def command(machine: Machine) -> list[str]:
     """QEMU's command line for this machine."""
-    return ["qemu-system-x86_64", *_host(machine), *_cpus(machine.topology), *_nodes(machine.topology)]
+    topology = machine.topology
+    return ["qemu-system-x86_64", *_host(machine), *_cpus(topology), *_nodes(topology), *_devices(machine)]
 
 
 def _host(machine: Machine) -> Iterator[str]:
@@ -112,6 +123,32 @@ def _nodes(topology: LabTopology) -> Iterator[str]:
     for here, row in enumerate(topology.distances):
         for there, distance in enumerate(row):
             yield from ("-numa", f"dist,src={here},dst={there},val={distance}")
+
+
+def _devices(machine: Machine) -> Iterator[str]:
+    """The devices, each behind a port of its node's host bridge (QEMU's docs/pci_expander_bridge.txt)."""
+    devices = machine.topology.devices
+    for node in sorted({device.node for device in devices}):
+        yield from ("-device", f"pxb-pcie,id=node{node},bus=pcie.0,bus_nr={_BUSES * (node + 1)},numa_node={node}")
+    for number, device in enumerate(devices):
+        yield from (
+            "-device",
+            f"pcie-root-port,id=port{number},bus=node{device.node},chassis={number + 1},slot={number}",
+        )
+        place = f"bus=port{number}"
+        if device.model == "pcnet":
+            yield from ("-device", f"pcie-pci-bridge,id=bridge{number},{place}")
+            place = f"bus=bridge{number},addr=1"
+        if device.model == "nvme":
+            yield from ("-blockdev", f"driver=null-co,node-name=disk{number},size={_DISK_BYTES},read-zeroes=on")
+            yield from ("-device", f"nvme,drive=disk{number},serial=lab{number},{place}")
+            continue
+        # Of QEMU's networks only a tap has several queues; the kernel deletes it when QEMU ends.
+        queues = f",queues={device.queues}" if device.queues > 1 else ""
+        tap = f"ifname={machine.tap(number)},script=no,downscript=no,vhost=off"
+        yield from ("-netdev", f"tap,id=card{number},{tap}{queues}")
+        several = f",mq=on,vectors={2 * device.queues + 2}" if device.queues > 1 else ""
+        yield from ("-device", f"{device.model},netdev=card{number},mac={_MAC}{number:02x}{several},{place}")
 
 
 def _address(socket: int, core: int, thread: int) -> str:

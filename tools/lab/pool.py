@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -40,7 +41,7 @@ class Pool:
         With ``reboots`` it can be rebooted. Raises LabError, and Hung if the host does not boot.
         """
         shape = topology.load(name)
-        key = (shape.nodes, shape.distances, shape.positions, f"{shape.kernel} {kernel}".strip(), number, reboots)
+        key = (replace(shape, name="", kernel=f"{shape.kernel} {kernel}".strip()), number, reboots)
         if key not in self._hosts:
             self._make_room()
             self._hosts[key] = self._boot(shape, kernel, number, reboots=reboots)

@@ -26,7 +26,15 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="pinner-lab-", dir="/tmp") as name:
             folder = Path(name)
             chosen = Machine(
-                shape, arguments.kernel, 1, 19000, folder, image(), software(folder), usable(), interactive=True
+                shape,
+                arguments.kernel,
+                1,
+                19000,
+                folder,
+                image(shape.package),
+                software(folder),
+                usable(),
+                interactive=True,
             )
             prepare(chosen)
             print(

@@ -4,10 +4,15 @@ threads = 2                      hardware threads of a core
 step = 16                        the distance of their numbers: CPU 3 and CPU 19 are one core
 distances = [[10, 21], [21, 10]] a row for each node
 kernel = "isolcpus=4-7"          arguments for the kernel; optional
+package = "linux-image-amd64"    Debian's package of the kernel; optional: that of clouds boots faster, with few drivers
 [[node]]                         the first is node 0, and so on; nodes without CPUs come last
 socket = 0                       omitted for a node without CPUs
 cpus = "0-7"                     the kernel's numbers of the CPUs
 memory_mib = 1024                0: a node without memory
+[[device]]                       a PCI device of a node; optional
+model = "virtio-net-pci"         or e1000e, nvme, pcnet
+node = 1
+queues = 4                       of a virtio-net-pci; omitted for others
 """
 
 import tomllib
@@ -21,8 +26,11 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 
 FOLDER = Path(__file__).parent / "topologies"
-_KEYS = {"threads", "step", "distances", "kernel", "node"}
+_KEYS = {"threads", "step", "distances", "kernel", "package", "node", "device"}
 _NODE_KEYS = {"socket", "cpus", "memory_mib"}
+_DEVICE_KEYS = {"model", "node", "queues"}
+_MODELS = ("e1000e", "nvme", "pcnet", "virtio-net-pci")
+_CLOUD = "linux-image-cloud-amd64"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,17 @@ class LabNode:
 
 
 @dataclass(frozen=True, slots=True)
+class LabDevice:
+    """A PCI device of a node."""
+
+    model: str
+    """The name that QEMU gives to it."""
+    node: int
+    queues: int
+    """The pairs of queues of a network card; 0 for a device whose driver chooses them."""
+
+
+@dataclass(frozen=True, slots=True)
 class LabTopology:
     """A lab host's topology. ``positions`` are in the order of the kernel's CPU numbers: positions[3] is CPU 3."""
 
@@ -54,6 +73,8 @@ class LabTopology:
     positions: tuple[Position, ...]
     threads: int
     kernel: str = ""
+    package: str = _CLOUD
+    devices: tuple[LabDevice, ...] = ()
 
     @property
     def sockets(self) -> int:
@@ -95,9 +116,15 @@ def parse(text: str, name: str) -> LabTopology:
         nodes = tuple(_node(number, table) for number, table in enumerate(_typed(data, "node", list, [])))
         threads, step = _typed(data, "threads", int, 1), _typed(data, "step", int, 1)
         _check_nodes(nodes)
-        distances = _distances(_typed(data, "distances", list, []), len(nodes))
         return LabTopology(
-            name, nodes, distances, _positions(nodes, threads, step), threads, _typed(data, "kernel", str, "")
+            name,
+            nodes,
+            _distances(_typed(data, "distances", list, []), len(nodes)),
+            _positions(nodes, threads, step),
+            threads,
+            _typed(data, "kernel", str, ""),
+            _typed(data, "package", str, _CLOUD),
+            tuple(_device(table, len(nodes)) for table in _typed(data, "device", list, [])),
         )
     except (tomllib.TOMLDecodeError, Invalid, _Contradiction) as error:
         raise LabError(f"topology {name}: {error}") from None
@@ -127,6 +154,17 @@ def _node(number: int, table: Any) -> LabNode:
     _require(memory >= 0 and (socket or 0) >= 0, f"node {number}: memory_mib and socket are not negative")
     _require(bool(cpus) or memory > 0, f"node {number}: neither CPUs nor memory")
     return LabNode(socket, cpus, memory)
+
+
+def _device(table: Any, nodes: int) -> LabDevice:
+    _require(isinstance(table, dict), "device: write [[device]] before each of them")
+    _require(table.keys() <= _DEVICE_KEYS, f"device: unknown keys: {', '.join(sorted(table.keys() - _DEVICE_KEYS))}")
+    device = LabDevice(_typed(table, "model", str, ""), _typed(table, "node", int, -1), _typed(table, "queues", int, 0))
+    _require(device.model in _MODELS, f"device model = {device.model!r}: not one of {', '.join(_MODELS)}")
+    _require(0 <= device.node < nodes, f"device {device.model}: node = {device.node} is no node of this host")
+    fitting = device.queues > 0 if device.model == "virtio-net-pci" else device.queues == 0
+    _require(fitting, f"device {device.model}: queues = {device.queues}: a virtio-net-pci has some, others none")
+    return device
 
 
 def _check_nodes(nodes: tuple[LabNode, ...]) -> None:

@@ -33,7 +33,7 @@ def test_the_error_names_a_cache_that_cannot_be_created(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PINNER_LAB_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(LabError) as caught:
-        image.image()
+        image.image(SHAPE.package)
     assert "cannot be written" in one_line(caught)
 
 
@@ -42,7 +42,7 @@ def test_the_error_names_too_little_disk_space(monkeypatch, tmp_path):
     monkeypatch.setattr(image, "_NEEDED_MIB", 1 << 40)
     monkeypatch.setattr(image, "check_tools", lambda: None)  # so that the tools need not be installed
     with pytest.raises(LabError) as caught:
-        image.image()
+        image.image(SHAPE.package)
     assert "MiB free" in one_line(caught)
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 

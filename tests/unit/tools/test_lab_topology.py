@@ -21,6 +21,7 @@ TWO = f'distances = [[10, 20], [20, 10]]\n{NODE}[[node]]\nsocket = 1\ncpus = "4-
         ("isolated-boot", 2, 16, (2, 4, 2)),
         ("interleaved", 4, 32, (2, 8, 2)),
         ("lopsided", 4, 14, (3, 4, 2)),
+        ("devices", 2, 8, (2, 4, 1)),
         ("big", 8, 64, (8, 4, 2)),
     ],
 )
@@ -68,6 +69,12 @@ def test_isolated_boot_is_two_socket_with_arguments():
         (f"threads = 3\n{ONE}", "CPU 4, a sibling of 3, is not on its node 0"),
         (f"threads = 2\nstep = 4\n{TWO}", "CPU 4, a sibling of 0, is not on its node 0"),
         (f"threads = 0\n{ONE}", "at least 1"),
+        (f'{ONE}[[device]]\nmodel = "ne2k_pci"\nnode = 0\n', "device model = 'ne2k_pci': not one of e1000e, nvme"),
+        (f'{ONE}[[device]]\nmodel = "nvme"\n', "device nvme: node = -1 is no node of this host"),
+        (f'{ONE}[[device]]\nmodel = "nvme"\nnode = 0\nqueues = 2\n', "device nvme: queues = 2"),
+        (f'{ONE}[[device]]\nmodel = "virtio-net-pci"\nnode = 0\n', "device virtio-net-pci: queues = 0"),
+        (f'{ONE}[[device]]\nmodel = "nvme"\nbus = 3\n', "device: unknown keys: bus"),
+        (f"device = [1]\n{ONE}", "write [[device]]"),
         (f"distances = [[10]]\n[[node]]\n{NODE}", "node 0: neither CPUs nor memory"),
     ],
 )
@@ -80,7 +87,7 @@ def test_a_contradiction_is_an_error_in_one_line(text, why):
 
 
 def test_the_error_for_an_unknown_name_lists_the_known_names():
-    with pytest.raises(LabError, match="topology nowhere: not found; known: big, interleaved"):
+    with pytest.raises(LabError, match="topology nowhere: not found; known: big, devices, interleaved"):
         topology.load("nowhere")
 
 
