@@ -128,7 +128,7 @@ def test_an_interrupt_that_gets_the_number_of_another_has_not_its_rate():
 @pytest.mark.parametrize(("next_on", "last_on", "found"), [("4", "0", True), ("0", "4", False)])
 def test_an_interrupt_that_follows_its_affinity_when_it_next_fires_is_judged_by_the_next_one(next_on, last_on, found):
     """As on x86 without interrupt remapping."""
-    late = replace(irq(24, next_on, {}), effective=cpus(last_on))
+    late = replace(irq(24, next_on, {0: 10}), effective=cpus(last_on))
     assert ("irq-on-guest-cpus" in codes(reading(HostSample(irqs=(late,)), guests=[placed()]))) == found
 
 
