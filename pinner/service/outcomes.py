@@ -120,6 +120,9 @@ class OutcomeKeeper:
                     except PinnerError as error:  # the other runs do not depend on it
                         self._failures.warn(message, run.id, error)
                         has_failed = True
+                    except Exception:  # nor on an error in this program
+                        LOG.exception(message, run.id, "an unforeseen error")
+                        has_failed = True
         if not has_failed:
             self._failures.over("the outcomes of runs are stored again")
 

@@ -160,6 +160,22 @@ def test_an_outcome_is_stored_once_although_the_watch_goes_on(parts, plan, clock
     assert len(stored) == 1
 
 
+def test_an_unforeseen_error_in_one_outcome_leaves_the_others_alone(parts, plan, clock, store, monkeypatch):
+    first, second = applied(parts, plan), applied(parts, plan)
+    put = type(store.outcomes).put_observed.__get__(store.outcomes)
+
+    def fail(found):
+        if found.run == bad:
+            raise ValueError("a mistake in this program")
+        put(found)
+
+    bad = next(iter(store.outcomes.due("h1", NOON - timedelta(days=1), ""))).id
+    monkeypatch.setattr(store.outcomes, "put_observed", fail)
+    passes(parts, clock, 330)
+    stored = {run.id for run in (first, second) if store.outcomes.observed(run.id)}
+    assert stored == {first.id, second.id} - {bad}
+
+
 def test_another_run_ends_the_measures_of_the_first_one(parts, plan, clock):
     run = applied(parts, plan)
     passes(parts, clock, 60)
