@@ -162,8 +162,10 @@ class LocalAgent:
             return executor.rollback(run, self._host, self._journal, self._now, progress)
 
     def _admit(self, plan: Plan, run: Run) -> Admission:
-        # A host may have thousands of interrupts and rings: they are read only for a plan that changes some.
-        taken = self._take_inventory({change.target.kind for change in plan.changes})
+        # A host may have thousands of interrupts and rings, and guests with much memory: these are read only for a run
+        # that changes some.
+        kinds = {change.target.kind for change in plan.changes}
+        taken = self._take_inventory(kinds | {"memory"} if run.migrate_memory else kinds)
         return admission.admit(plan, run, with_pools(taken, self._journal), self._journal)
 
     def _own(self, run: Run) -> Run:

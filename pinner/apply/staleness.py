@@ -27,9 +27,8 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
     bounds = host.bounds() if plan.wanted and plan.purpose == "place" else Bounds()
     require_clear(plan.wanted, bounds.nova, emulators=plan.request.nova_emulators)
     gone: list[str] = []
-    moved: list[str] = []
-    targets: list[Target] = []
-    alive = pending = False
+    inspected: list[tuple[Target, steps.Inspection]] = []
+    pending = False
     for change in _guests_own_last(plan.changes):
         if pending and change.target.kind in INSIDE:
             continue
@@ -39,18 +38,19 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
             # A guest that has ended frees CPUs that the plan does not use.
             gone += [str(error)] if change.target.kind not in ALONE else []
             continue
-        alive = True
+        inspected.append((change.target, found))
         pending = pending or not found.is_made
-        moved += found.stale
-        targets += [change.target] if found.stale else []
-    if plan.purpose == "place":  # a release restores only parts that pinner has placed
-        moved += plugged_in(plan, host)
-    moved += newly_excluded(plan.changes, bounds.excluded)
-    if gone or (moved and (pending or persist)):
-        raise StalePlan(plan.id, (*gone, *moved), tuple(map(asdict, targets)))
+    if gone or pending or persist:
+        stale = [(target, differences) for target, found in inspected if (differences := found.stale())]
+        moved = [text for _, differences in stale for text in differences]
+        if plan.purpose == "place":  # a release restores only parts that pinner has placed
+            moved += plugged_in(plan, host)
+        moved += newly_excluded(plan.changes, bounds.excluded)
+        if gone or moved:
+            raise StalePlan(plan.id, (*gone, *moved), tuple(asdict(target) for target, _ in stale))
     if persist:
         _require_definitions(plan.changes, bounds, host)
-    return () if alive and not pending else plan.changes
+    return () if inspected and not pending else plan.changes
 
 
 def _guests_own_last(changes: Iterable[PlannedChange]) -> list[PlannedChange]:
@@ -67,7 +67,7 @@ def _inspected(change: PlannedChange, host: Host) -> steps.Inspection:
     except PinnerError as error:
         if isinstance(error, Gone) or change.target.kind not in SETTINGS:
             raise
-        return steps.Inspection(is_made=False, stale=())
+        return steps.Inspection(is_made=False, stale=tuple)
 
 
 def plugged_in(plan: Plan, host: Host) -> Iterator[str]:

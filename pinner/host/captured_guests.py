@@ -38,15 +38,16 @@ class CapturedGuests:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def guests(self, root: Path) -> tuple[Guest, ...]:
-        """The guests that were active, with their threads below ``root``. Raises Invalid for a file that is damaged."""
+    def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]:
+        """The guests that were active, with their threads below ``root``; ``memory``: see read_guests. Raises Invalid
+        for a file that is damaged."""
         domains = []
         for description in self.descriptions():
             try:
                 domains.append(description.parsed())
             except (etree.XMLSyntaxError, ValueError, Invalid) as error:
                 raise _damaged(root / _GUESTS / description.uuid, str(error)) from None
-        return read_guests(root, domains, qemu.find(root, {domain.uuid for domain in domains}))
+        return read_guests(root, domains, qemu.find(root, {domain.uuid for domain in domains}), memory=memory)
 
     def descriptions(self) -> tuple[DomainDescription, ...]:
         """The guests that were active. Raises Invalid."""

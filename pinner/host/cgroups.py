@@ -33,16 +33,22 @@ _PARTITION = re.compile(r"(?P<kind>[a-z]+)(?: (?P<invalid>invalid)(?: \((?P<why>
 """The content of cpuset.cpus.partition: ``isolated``, or ``isolated invalid (why)``; older kernels give no reason."""
 
 
-def units_of(root: Path, pid: int) -> tuple[Cgroup, ...]:
-    """The units that contain a process, outermost first; none without the cpuset controller of cgroup v2."""
-    mount, possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
-    if mount.version != "v2":
-        return ()
-    try:
-        units = _units(path_of(root, pid).lstrip("/"))
-        return tuple(Cgroup(unit, _partition(mount, unit, possible)) for unit in units)
-    except (OSError, Gone, Invalid):
-        return ()
+class UnitReader:
+    """Reads the units of many processes. It looks for the controller's mount once: a host has many mounts."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._mount, self._possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
+
+    def units_of(self, pid: int) -> tuple[Cgroup, ...]:
+        """The units that contain a process, outermost first; none without the cpuset controller of cgroup v2."""
+        if self._mount.version != "v2":
+            return ()
+        try:
+            units = _units(path_of(self._root, pid).lstrip("/"))
+            return tuple(Cgroup(unit, _partition(self._mount, unit, self._possible)) for unit in units)
+        except (OSError, Gone, Invalid):
+            return ()
 
 
 def unit_folders(root: Path, pid: int) -> tuple[Path, ...]:

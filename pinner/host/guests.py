@@ -75,23 +75,33 @@ class DomainDescription:
         return replace(self, xml=domain_xml.UNREAD, definition=None, unread=why)
 
 
-def read_guests(root: Path, domains: Iterable[ActiveDomain], processes: qemu.Processes) -> tuple[Guest, ...]:
-    """The guests by name, with their threads below ``root``. A guest whose QEMU has ended is left out."""
-    found = []
+def read_guests(
+    root: Path, domains: Iterable[ActiveDomain], processes: qemu.Processes, *, memory: bool = True
+) -> tuple[Guest, ...]:
+    """The guests by name, with their threads below ``root``. A guest whose QEMU has ended is left out.
+
+    Without ``memory``, memory_per_node is read only of guests with huge pages: the kernel takes milliseconds for it,
+    and longer for a large guest.
+    """
+    found, units = [], cgroups.UnitReader(root)
     for domain in sorted(domains, key=lambda domain: (domain.name, domain.uuid)):
         try:
-            found.append(read_guest(root, domain, processes))
+            found.append(read_guest(root, domain, processes, units, memory=memory))
         except Gone:
             continue
     return tuple(found)
 
 
-def read_guest(root: Path, domain: ActiveDomain, processes: qemu.Processes) -> Guest:
-    """The guest with its threads, memory and taps as found below ``root``. Raises Gone where QEMU has ended."""
+def read_guest(
+    root: Path, domain: ActiveDomain, processes: qemu.Processes, units: cgroups.UnitReader, *, memory: bool = True
+) -> Guest:
+    """The guest with its threads, memory and taps as found below ``root``; ``memory``: see read_guests. Raises Gone
+    where QEMU has ended."""
     pid = processes.qemus.get(domain.uuid)
     if pid is None:
         raise Gone(f"guest {domain.name}")
-    xml, memory = domain.xml, qemu.resident(root, pid)
+    xml = domain.xml
+    resident = qemu.resident(root, pid) if memory or xml.huge_pages or domain.unread else qemu.Resident({}, {})
     roles = qemu.roles(procfs.threads_of(root, pid))
     unpinned = _unpinned(root, xml)
     vcpus = sorted(roles.vcpus) if domain.unread else xml.vcpus
@@ -107,19 +117,19 @@ def read_guest(root: Path, domain: ActiveDomain, processes: qemu.Processes) -> G
             for id_ in sorted({*xml.iothreads, *roles.iothreads})
         ),
         vhost_threads=processes.vhost_threads.get(pid, ()),
-        memory_kib=sum(memory.per_node.values()) if domain.unread else xml.memory_kib,
-        memory_per_node=memory.per_node,
+        memory_kib=sum(resident.per_node.values()) if domain.unread else xml.memory_kib,
+        memory_per_node=resident.per_node,
         taps=tuple(_tap(root, name, mac) for name, mac in xml.taps),
         pci=xml.pci,
         persistent=domain.definition is not None,
         nova=xml.nova,
         dedicated=_dedicated(domain),
         excluded=xml.excluded,
-        cgroups=cgroups.units_of(root, pid),
+        cgroups=units.units_of(pid),
         own_pins=tuple(PartPin(kind, part, cpus) for (kind, part), cpus in xml.own_pins.items()),
         operator_pins=tuple(_foreign_pins(root, domain, pid)),
         unread=domain.unread,
-        numa=GuestNuma(xml.cells, xml.memory, memory.huge if xml.huge_pages else {}, cell_pins(domain)),
+        numa=GuestNuma(xml.cells, xml.memory, resident.huge if xml.huge_pages else {}, cell_pins(domain)),
         shared_vcpus=shared_vcpus(xml.nova, len(xml.vcpus)),
     )
 

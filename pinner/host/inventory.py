@@ -42,8 +42,8 @@ LIVE = Path("/")
 class Guests(Protocol):
     """The part of Libvirt that a snapshot needs."""
 
-    def guests(self, root: Path) -> tuple[Guest, ...]:
-        """The active guests, their threads read below ``root``."""
+    def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]:
+        """The active guests, their threads read below ``root``; ``memory``: see read_guests."""
 
     def inactive(self) -> tuple[InactiveGuest, ...]:
         """The guests that are defined and do not run."""
@@ -81,14 +81,16 @@ def take_snapshot(
     from pinner's configuration; a set that is not configured there is read from ``nova``, and stays unknown where that
     is unreadable. ``owners``, ``minimum_cores`` and ``weights`` are configured, too; ``ovs_masks`` reads Open vSwitch's
     database; ``scanner`` knows what an earlier snapshot of ``root`` has read; ``guest_rps`` asks the agents of guests.
-    With ``only``, the snapshot lacks the warnings and the SETTINGS of other kinds. Raises Invalid for a root without
-    CPUs, and HostUnreachable or NotPermitted where libvirt does not answer.
+    With ``only``, the snapshot lacks the warnings, and the SETTINGS and the memory of guests where their kinds are not
+    among these. Raises Invalid for a root without CPUs, and HostUnreachable or NotPermitted where libvirt does not
+    answer.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
     packets, began = received(root) if sample_seconds else {}, clock()
     processes = (scanner or Scanner(root)).sample(sample_seconds, sleep, clock)
     topology = read_topology(root)
-    guests = _without_recorded_pins(libvirt.guests(root), pins) if libvirt else ()
+    memory = only is None or "memory" in only
+    guests = _without_recorded_pins(libvirt.guests(root, memory=memory), pins) if libvirt else ()
     baseline = baseline_of(root, topology, placed)
     known = {guest.pid for guest in guests}
     classified = classify(processes, guests=known, own=own, baseline=baseline, placed=placed, online=topology.online)

@@ -58,10 +58,12 @@ class Libvirt:
         """The host's capabilities as XML (virConnectGetCapabilities)."""
         return str(self._daemon.ask("the capabilities", lambda connection: connection.getCapabilities()))
 
-    def guests(self, root: Path) -> tuple[Guest, ...]:
-        """The active guests by name, with their threads below ``root``. A guest that ends meanwhile is left out."""
+    def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]:
+        """The active guests by name, with their threads below ``root``. A guest that ends meanwhile is left out.
+        ``memory``: see read_guests."""
         domains = self.active()
-        return read_guests(root, domains, qemu.find(root, {domain.uuid for domain in domains}, self.users))
+        processes = qemu.find(root, {domain.uuid for domain in domains}, self.users)
+        return read_guests(root, domains, processes, memory=memory)
 
     def inactive(self) -> tuple[InactiveGuest, ...]:
         """The guests by name that are defined and do not run; those of the last answer while a guest blocks libvirt."""

@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from pinner.host import affinity, cpusets, files, immovable, procfs
@@ -64,8 +64,7 @@ class Relative:
 
 def read(pid: int | None) -> Lineage:
     """The present facts; with a process id, those of that process too. Raises Gone."""
-    boot = (files.text(_BOOT_ID) or "").strip()
-    since = ticks()
+    boot, since = _boot(), ticks()
     if pid is None:
         return Lineage(boot, since)
     try:
@@ -73,6 +72,12 @@ def read(pid: int | None) -> Lineage:
         return Lineage(boot, since, _service(pid), found.layout if _is_randomized(pid) else "", found.session)
     except (OSError, ValueError, IndexError):
         raise Gone(f"process {pid}") from None
+
+
+@cache
+def _boot() -> str:
+    """The id of the boot, which stays the same as long as this process lives."""
+    return files.text(_BOOT_ID) or ""
 
 
 def heirs(
@@ -88,7 +93,7 @@ def heirs(
     ``relatives`` are the processes of a scan. ``others`` are processes that have a change of their own, with the moment
     before it: only their descendants count. QEMU is left out, because its threads belong to its guest.
     """
-    if lineage.boot != (files.text(_BOOT_ID) or "").strip():
+    if lineage.boot != _boot():
         return Descendants()
     found = descendants(pid, started, lineage, relatives, others, _main_mask, _service)
     return Descendants(_threads(found.sure, masks), _threads(found.unsure, masks))

@@ -73,6 +73,8 @@ class LiveHost:
         """See Host."""
         try:
             match target.kind, target.part:
+                case ("emulator", None) | ("vcpu" | "iothread", int()):
+                    return self._known.masks(target, self._qemus.get(target.owner), lambda: self._of_qemu(target))
                 case "process", int(started):
                     return self._process(target, started)
                 case "workqueue" | "sysctl" | "ring" | "coalescing" | "queues" | "weight", None:
@@ -84,8 +86,6 @@ class LiveHost:
                     return tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
                 case "vhost", int(tid):
                     return (affinity.mask(tid),)
-                case ("emulator", None) | (_, int()):
-                    return self._known.masks(target, self._qemus.get(target.owner), lambda: self._of_qemu(target))
         except Gone:
             raise Gone(str(target)) from None
         raise Invalid("target", str(target), "a part unless it is an emulator")
@@ -149,9 +149,9 @@ class LiveHost:
 
     def parts(self, guest: str) -> frozenset[tuple[TargetKind, int]]:
         """See Host."""
-        named = qemu.roles(procfs.threads_of(ROOT, self._qemu(guest)))
-        kinds: Mapping[TargetKind, Mapping[int, Thread]] = {"vcpu": named.vcpus, "iothread": named.iothreads}
-        return frozenset((kind, number) for kind, threads in kinds.items() for number in threads)
+        stats = procfs.stats_of(ROOT, self._qemu(guest))
+        roles = (qemu.role(stat.name) for stat in stats if not stat.flags & procfs.PF_NO_SETAFFINITY)
+        return frozenset((kind, number) for kind, number in roles if number is not None)
 
     def persistent(self, guest: str) -> bool:
         """See Host."""

@@ -9,6 +9,7 @@ A compute host often has ten thousand threads. For speed, paths are strings here
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -81,6 +82,19 @@ def threads_of(root: Path, pid: int) -> tuple[Thread, ...]:
     if not threads:
         raise Gone(f"process {pid}")
     return threads
+
+
+def stats_of(root: Path, pid: int) -> list[Stat]:
+    """What the stat files of the process's threads say, by ascending id: a third of the files of ``threads_of``. Raises
+    Gone."""
+    found = []
+    with suppress(*VANISHED), Folder(f"{root}/proc/{pid}") as folder:
+        for tid in numbers(f"{root}/proc/{pid}/task"):
+            with suppress(*VANISHED):
+                found.append(parse_stat(read(f"task/{tid}/stat", folder)))
+    if not found:
+        raise Gone(f"process {pid}")
+    return found
 
 
 def _files_in(root: Path, pid: int, folder: int) -> Iterator[ThreadFiles]:

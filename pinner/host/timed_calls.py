@@ -10,7 +10,8 @@ AssertionError or a RuntimeError if two threads wait for the same thread, or one
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -76,7 +77,8 @@ class TimedCalls:
                 raise TimeoutError
             self._start(lambda: _work(work, answer, earlier))
             self._last[key] = answer
-        wait([answer], self.seconds if timeouts < _MAX_TIMEOUTS else 0)
+        with suppress(TimeoutError):
+            answer.exception(self.seconds if timeouts < _MAX_TIMEOUTS else 0)
         with self._lock:
             if not answer.done():
                 self._timeouts[key] = timeouts + 1
@@ -118,7 +120,7 @@ class TimedCalls:
 
 def _work(work: Callable[[], T], answer: "Future[T]", earlier: "Future[Any] | None") -> Callable[[], None]:
     if earlier is not None:
-        wait([earlier])
+        earlier.exception()
     try:
         result = work()
     except BaseException as error:  # the caller's thread raises it again

@@ -18,6 +18,8 @@ inside of it ``("guest_rps", UUID, None)``."""
 def group_of(target: Target) -> Group:
     """The group that a target belongs to."""
     match target.kind:
+        case "emulator" | "vcpu" | "iothread" | "vhost" | "memory" | "guest" | "metadata":
+            return TargetKey("guest", target.owner, None)
         case (
             "process"
             | "workqueue"
@@ -36,8 +38,6 @@ def group_of(target: Target) -> Group:
         case "guest_rps":
             # A guest that does not answer is asked once, whatever number of queues it has.
             return TargetKey("guest_rps", target.owner.partition(" ")[0], None)
-        case "emulator" | "vcpu" | "iothread" | "vhost" | "memory" | "guest" | "metadata":
-            return TargetKey("guest", target.owner, None)
     assert_never(target.kind)
 
 

@@ -18,15 +18,18 @@ def excluded(guest: Guest) -> bool:
 def strategy(guest: Guest, known: Collection[str]) -> str:
     """The strategy that the flavor requests, if ``known`` has it; else empty."""
     asked = _specs(guest).get(STRATEGY, "")
-    return asked if asked in known else ""
+    return asked if asked and asked in known else ""
 
 
 def warnings(guest: Guest, known: Collection[str]) -> Iterator[str]:
     """Warnings about settings for pinner that have no effect. Each warning names the valid settings."""
+    settings = {spec: value for spec, value in sorted(_specs(guest).items()) if spec.startswith(_PREFIX)}
+    if not settings:
+        return
     expected = {EXCLUDED: "true or false", STRATEGY: " or ".join(sorted(known))}
-    for spec, value in sorted(_specs(guest).items()):
+    for spec, value in settings.items():
         whose = f"guest {guest.name}: its flavor has {spec}"
-        if spec.startswith(_PREFIX) and spec not in expected:
+        if spec not in expected:
             yield f"{whose}, which pinner does not know; valid are {' and '.join(expected)}"
         elif (spec == STRATEGY and value not in known) or (spec == EXCLUDED and _boolean(value) is None):
             yield f"{whose} = {value!r}, which has no effect; valid is {expected[spec]}"

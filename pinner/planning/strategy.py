@@ -1,12 +1,13 @@
 """The interface of a strategy, and the installed strategies.
 
-A strategy is a class without arguments, named by an entry point of the group ``pinner.strategies``. pinner's own
-strategies and plug-ins are found the same way.
+A strategy is a class without arguments, named by an entry point of the group ``pinner.strategies``. pinner knows its
+own ones without a search for entry points.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
+from importlib import import_module
 from typing import ClassVar, Protocol
 
 from pinner.model.errors import PinnerError
@@ -15,6 +16,13 @@ from pinner.model.plan import Isolation, LeftOut, Roles, Wanted
 from pinner.planning.context import Context
 
 GROUP = "pinner.strategies"
+OWN = {
+    "isolated": "pinner.planning.strategies.isolated:Isolated",
+    "numa-local": "pinner.planning.strategies.numa_local:NumaLocal",
+    "optimal": "pinner.planning.strategies.optimal:Optimal",
+    "shared-pool": "pinner.planning.strategies.shared_pool:SharedPool",
+}
+"""pinner's own strategies, as in the entry points of the group."""
 COMMON = ("housekeeping", "emulator", "busy_threshold", "guests", "processes")
 """The fields of a request that all of pinner's own strategies read."""
 
@@ -53,14 +61,52 @@ class Strategy(Protocol):
         """The wanted placement; pure. Raises Invalid for a parameter that this host cannot have, NoFit."""
 
 
+class _Installed(Mapping[str, Strategy]):
+    """The installed strategies by name, each imported at its first use.
+
+    The search for plug-ins reads the metadata of every installed package, which takes as long as a plan. So it is made
+    only where a name is none of pinner's own, or where all names are wanted.
+    """
+
+    def __getitem__(self, name: str) -> Strategy:
+        return _own(name) if name in OWN else _plug_ins()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted((*OWN, *_plug_ins())))
+
+    def __len__(self) -> int:
+        return len(OWN) + len(_plug_ins())
+
+
+_INSTALLED = _Installed()
+
+
+def installed() -> Mapping[str, Strategy]:
+    """Every installed strategy by name. A look-up of a plug-in raises PinnerError, with the plug-in's name, where one
+    does not load."""
+    return _INSTALLED
+
+
 @cache
-def installed() -> dict[str, Strategy]:
-    """Every installed strategy by name. Raises PinnerError, with the plug-in's name, where one does not load."""
+def _own(name: str) -> Strategy:
+    module, kind = OWN[name].split(":")
+    made: Strategy = getattr(import_module(module), kind)()
+    return made
+
+
+@cache
+def _plug_ins() -> dict[str, Strategy]:
+    """The strategies of other packages. None replaces one of pinner's own."""
+    from importlib.metadata import entry_points  # imports the parsers of mail and of zip files
+
     found = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        if point.name in OWN:
+            continue
         try:
             strategy: Strategy = point.load()()
         except Exception as error:
             raise PinnerError(f"strategy plug-in {point.name} ({point.value}) does not load: {error!r}") from error
-        found[strategy.name] = strategy
+        if strategy.name not in OWN:
+            found[strategy.name] = strategy
     return found

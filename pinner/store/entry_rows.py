@@ -16,18 +16,26 @@ OWNER_LENGTH = 64
 
 REPEATED = ("kind", "owner", "name", "mask")
 """The columns that repeat parts of an entry's change."""
+_STATE = ("run", "seq", "state", "at", "error", "definition")
 
 
 def entry_row(entry: Entry) -> dict[str, Any]:
     """The row of an entry."""
-    row = {name: getattr(entry, name) for name in Entry.__dataclass_fields__}
-    row["change"] = codec.dump(entry.change).decode()
+    fixed = {
+        "change": codec.dump(entry.change).decode(),
+        "lineage": _LINEAGE.dump_json(entry.lineage).decode(),
+        "former": _FORMER.dump_json(entry.former).decode(),
+    }
+    return state_row(entry) | fixed | dict(zip(REPEATED, _repeated(entry.change), strict=True))
+
+
+def state_row(entry: Entry) -> dict[str, Any]:
+    """The columns of an entry that name it, and those that a later state of it changes; see also correct_entries."""
+    row = {name: getattr(entry, name) for name in _STATE}
     row["found"] = _FOUND.dump_json(entry.found).decode()
     row["memory"] = _MEMORY.dump_json(entry.memory).decode()
-    row["lineage"] = _LINEAGE.dump_json(entry.lineage).decode()
     row["heirs"] = _FOUND.dump_json(entry.heirs).decode()
-    row["former"] = _FORMER.dump_json(entry.former).decode()
-    return row | dict(zip(REPEATED, _repeated(entry.change), strict=True))
+    return row
 
 
 def _repeated(change: Change) -> tuple[str, str, str, str]:

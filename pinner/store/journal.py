@@ -27,8 +27,9 @@ from pinner.store.recorded_pins import recorded_pins
 from pinner.store.retention import Needed, purge_runs
 from pinner.store.runs import Runs
 
-MAX_NOTES = 64
-"""How many notes may wait for the next durable write."""
+MAX_NOTES = 256
+"""How many notes may wait for the next durable write. No change waits for it: each has its prior masks in the journal
+already, and a recovery looks at the host itself."""
 
 _LOCK_SECONDS = 0.1
 """How long ``begin`` waits for the lock, because ``interrupted`` also takes it for a moment."""

@@ -7,13 +7,11 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from pinner.model.journal import Entry
 from pinner.store import tables
-from pinner.store.entry_rows import NO_HEIRS, REPEATED, entry_of, entry_row
+from pinner.store.entry_rows import NO_HEIRS, entry_of, entry_row, state_row
 
 COLUMNS = [tables.entries.c[name] for name in Entry.__dataclass_fields__]
 SOME = 500
 """The largest number of entries that are searched one by one."""
-_FIXED = ("run", "seq", "change", "lineage", "former", *REPEATED)
-"""The columns that no later state of an entry changes; see also correct_entries."""
 
 
 def read_entries(connection: Connection, run: str) -> tuple[Entry, ...]:
@@ -24,23 +22,21 @@ def read_entries(connection: Connection, run: str) -> tuple[Entry, ...]:
 
 def write_entries(connection: Connection, entries: Iterable[Entry]) -> None:
     """Insert new entries and update stored ones."""
-    rows = [entry_row(entry) for entry in entries]
-    if not rows:
+    entries = tuple(entries)
+    if not entries:
         return
     table = tables.entries
-    runs = {row["run"] for row in rows}
-    known = select(table.c.run, table.c.seq).where(table.c.run.in_(runs))
-    if len(rows) <= SOME:
+    known = select(table.c.run, table.c.seq).where(table.c.run.in_({entry.run for entry in entries}))
+    if len(entries) <= SOME:
         # A rollback of all runs can have many thousands of entries, and notes a few of them at a time.
-        known = known.where(table.c.seq.in_({row["seq"] for row in rows}))
+        known = known.where(table.c.seq.in_({entry.seq for entry in entries}))
     stored = {tuple(row) for row in connection.execute(known)}
-    new = [row for row in rows if (row["run"], row["seq"]) not in stored]
+    new = [entry_row(entry) for entry in entries if (entry.run, entry.seq) not in stored]
     if new:
         connection.execute(insert(table), new)
+    changed = [state_row(entry) for entry in entries if (entry.run, entry.seq) in stored]
     # In an UPDATE, SQLAlchemy does not allow a bound parameter with the name of a column.
-    prefixed = [{f"_{name}": value for name, value in row.items()} for row in rows]
-    changed = [row for row in prefixed if (row["_run"], row["_seq"]) in stored]
-    _update(connection, changed)
+    _update(connection, [{f"_{name}": value for name, value in row.items()} for row in changed])
 
 
 def correct_entries(connection: Connection, entries: Iterable[Entry]) -> None:
@@ -59,7 +55,7 @@ def _update(connection: Connection, changed: list[dict[str, Any]]) -> None:
     # The heirs are written while the change is undone, and its final state does not repeat them.
     for has_heirs in (False, True):
         due = [row for row in changed if (row["_heirs"] != NO_HEIRS) == has_heirs]
-        fixed = _FIXED if has_heirs else (*_FIXED, "heirs")
+        same = ("_run", "_seq") if has_heirs else ("_run", "_seq", "_heirs")
         if due:
-            values: dict[str, Any] = {name[1:]: bindparam(name) for name in due[0] if name[1:] not in fixed}
+            values: dict[str, Any] = {name[1:]: bindparam(name) for name in due[0] if name not in same}
             connection.execute(update(table).where(same_entry).values(values), due)

@@ -4,7 +4,9 @@ finds the module of a change.
 A new kind of change gets its own module, and a case in every function here.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
 from pinner.apply.ports import Host, Journal
@@ -27,8 +29,9 @@ class Inspection:
     """A planned change, compared with the host as it is now."""
 
     is_made: bool
-    stale: tuple[str, ...]
-    """The differences between the host and the plan's ``before``, in words."""
+    stale: Callable[[], tuple[str, ...]]
+    """The differences between the host and the plan's ``before``, in words. They matter only where a change of the plan
+    is still to be made."""
 
 
 def inspect(change: PlannedChange, host: Host) -> Inspection:
@@ -36,10 +39,10 @@ def inspect(change: PlannedChange, host: Host) -> Inspection:
     match change:
         case AffinityChange():
             threads = host.masks(change.target)
-            return Inspection(affinity.is_made(change, threads), affinity.is_stale(change, threads))
+            return Inspection(affinity.is_made(change, threads), partial(affinity.is_stale, change, threads))
         case StateChange():
             now = host.state(change.target)
-            return Inspection(state.is_made(change, now), state.is_stale(change, now))
+            return Inspection(state.is_made(change, now), partial(state.is_stale, change, now))
     assert_never(change)
 
 

@@ -20,7 +20,7 @@ from pinner.host.live import LiveHost
 from pinner.model.audit import Caller
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import RunConflict, StalePlan
+from pinner.model.errors import Invalid, RunConflict, StalePlan
 from pinner.model.journal import ApplyOptions, Entry
 from pinner.model.page import PageRequest
 from pinner.model.plan import Basis, Roles
@@ -123,6 +123,9 @@ def test_an_apply_reads_only_the_settings_that_its_plan_changes(host, journal, b
     assert agent.apply(plan, make_run(), lambda *_: None).state == "applied"
     assert asked == [{"process"}]
     assert set(masks(busy).values()) == {str(CPUS[0])}
+    with pytest.raises(Invalid, match="migrate_memory"):
+        agent.apply(plan, make_run("run-2", migrate_memory=True), lambda *_: None)
+    assert asked[1:] == [{"process", "memory"}]
 
 
 def test_a_second_apply_changes_nothing(service, plan, busy):

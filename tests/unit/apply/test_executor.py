@@ -76,6 +76,14 @@ def test_all_intents_are_in_the_journal_before_the_first_write(host, journal):
     assert seen[0] == ["intent"] * 5
 
 
+def test_an_apply_with_nothing_to_change_does_not_look_for_parts_that_were_plugged_in(host, journal, monkeypatch):
+    plan = wanted(the_plan(host))
+    assert apply(plan, host, journal).state == "applied"
+    monkeypatch.setattr(host, "parts", lambda guest: pytest.fail(f"the threads of {guest} are read"))
+    assert apply(plan, host, journal, make_run("run-2")).state == "applied"
+    assert states(journal, "run-2") == []
+
+
 def test_a_second_apply_changes_nothing(host, journal):
     plan = the_plan(host)
     apply(plan, host, journal)

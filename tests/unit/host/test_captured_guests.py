@@ -49,7 +49,7 @@ def test_taps_memory_and_units_are_captured(root, tmp_path):
         ("machine.slice", "0-3"),
         (UNIT, "0-3"),
     ]
-    assert guest.cgroups == cgroups.units_of(root, 20)
+    assert guest.cgroups == cgroups.UnitReader(root).units_of(20)
 
 
 def test_a_scrubbed_guest_has_no_name_and_no_tap(root, tmp_path):

@@ -43,15 +43,15 @@ def allow(root):
 
 
 def test_the_units_of_a_process_end_at_its_innermost_unit(root):
-    assert cgroups.units_of(root, 7) == (Cgroup("machine.slice", MEMBER), Cgroup(SCOPE, MEMBER))
+    assert cgroups.UnitReader(root).units_of(7) == (Cgroup("machine.slice", MEMBER), Cgroup(SCOPE, MEMBER))
 
 
 def test_a_unit_becomes_isolated_and_a_member_again(root):
     folder = root / "sys/fs/cgroup" / SCOPE
     cgroups.set_partition(root, SCOPE, isolated("4-7"), allow(root))
-    assert cgroups.units_of(root, 7)[1].state == isolated("4-7")
+    assert cgroups.UnitReader(root).units_of(7)[1].state == isolated("4-7")
     cgroups.set_partition(root, SCOPE, MEMBER, allow(root))
-    assert cgroups.units_of(root, 7)[1].state == MEMBER
+    assert cgroups.UnitReader(root).units_of(7)[1].state == MEMBER
     # The kernel refuses an empty list for a cgroup with threads; all possible CPUs are no restriction either.
     assert (folder / "cpuset.cpus").read_text() == "0-39"
 
@@ -91,7 +91,7 @@ def test_a_kind_of_partition_that_is_not_known(root):
     (root / "sys/fs/cgroup" / SCOPE / "cpuset.cpus.partition").write_text("remote\n")
     with pytest.raises(Invalid, match="member, root or isolated"):
         cgroups.set_partition(root, SCOPE, MEMBER, allow(root))
-    assert cgroups.units_of(root, 7) == ()
+    assert cgroups.UnitReader(root).units_of(7) == ()
 
 
 def test_a_cgroup_that_does_not_exist(root):

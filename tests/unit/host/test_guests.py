@@ -1,10 +1,12 @@
 """The guests that Nova pinned, found in its XML (nova/virt/libvirt/driver.py), with or without metadata."""
 
 import pytest
-from support.roots import process, two_nodes
+from support.roots import process, two_nodes, write
 
-from pinner.host import domain_xml, qemu
-from pinner.host.guests import ActiveDomain, pinned_by_nova, read_guest
+from pinner.host import cgroups, domain_xml, qemu
+from pinner.host.cgroups import UnitReader
+from pinner.host.guests import ActiveDomain, pinned_by_nova, read_guest, read_guests
+from pinner.host.kernel import cpuset_mount
 from pinner.model.cpuset import CpuSet
 from pinner.model.dedicated import nova_cpus
 
@@ -72,6 +74,40 @@ def test_a_snapshot_and_an_agent_agree_on_the_cpus_of_a_mixed_guest_on_a_single_
     process(root, 100, command=b"qemu-system-x86_64\0-uuid\0" + UUID.encode() + b"\0")
     xml = domain(("4", "0", "0"), "0,4", MIXED if metadata else None)
     active = ActiveDomain(UUID, "web", "running", xml, xml)
-    guest = read_guest(root, active, qemu.find(root, {UUID}))
+    guest = read_guest(root, active, qemu.find(root, {UUID}), UnitReader(root))
     (owned,) = pinned_by_nova(root, [active])
     assert str(owned.cpus) == str(nova_cpus(guest, CpuSet.parse("0-6"))) == cpus
+
+
+def active(number: int, xml: str = "<domain><vcpu>1</vcpu>{}</domain>", **parts: str) -> ActiveDomain:
+    found = domain_xml.parse(xml.format(parts.get("rest", "")))
+    return ActiveDomain(f"{UUID[:-1]}{number}", f"g{number}", "running", found, found)
+
+
+@pytest.fixture
+def two_guests(tmp_path):
+    root = two_nodes(tmp_path)
+    for number in (1, 2):
+        uuid = active(number).uuid.encode()
+        process(root, 100 * number, command=b"qemu-system-x86_64\0-uuid\0" + uuid + b"\0")
+        maps = "7f00 default huge N0=1 kernelpagesize_kB=2048\n7f80 default anon=1 N1=1 kernelpagesize_kB=4\n"
+        write(root, {f"proc/{100 * number}/numa_maps": maps})
+    return root
+
+
+def test_without_memory_only_guests_with_huge_pages_are_asked_for_their_nodes(two_guests):
+    huge = active(2, rest="<memoryBacking><hugepages/></memoryBacking>")
+    processes = qemu.find(two_guests, {active(1).uuid, huge.uuid})
+    with_memory, without = (
+        read_guests(two_guests, [active(1), huge], processes, memory=memory) for memory in (True, False)
+    )
+    assert [guest.memory_per_node for guest in with_memory] == [{0: 2048, 1: 4}] * 2
+    assert [guest.memory_per_node for guest in without] == [{}, {0: 2048, 1: 4}]
+    assert without[1] == with_memory[1]
+
+
+def test_the_mounts_are_read_once_for_all_guests(two_guests, monkeypatch):
+    looked = []
+    monkeypatch.setattr(cgroups, "cpuset_mount", lambda root: looked.append(root) or cpuset_mount(root))
+    assert len(read_guests(two_guests, [active(1), active(2)], qemu.find(two_guests, {UUID, active(2).uuid}))) == 2
+    assert looked == [two_guests]

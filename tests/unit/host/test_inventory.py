@@ -25,7 +25,7 @@ class FakeLibvirt:
     def __init__(self, capabilities="<capabilities/>"):
         self.xml = capabilities
 
-    def guests(self, root):
+    def guests(self, root, *, memory=True):
         return (QEMU,)
 
     def inactive(self):

@@ -4,6 +4,7 @@ import pytest
 from support.roots import process, two_nodes
 
 from pinner.host import domain_xml, qemu
+from pinner.host.cgroups import UnitReader
 from pinner.host.guests import ActiveDomain, read_guest, without_recorded_pins
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import RecordedPins
@@ -35,7 +36,8 @@ def xml(*pins: str, cpuset: str = "", rest: str = "") -> domain_xml.Domain:
 def pins_of(tmp_path, live, definition, recorded=NONE, command=QEMU) -> list[str]:
     root = two_nodes(tmp_path)  # CPUs 0-6 are online
     process(root, 100, command=command)
-    found = read_guest(root, ActiveDomain(UUID, "vm", "running", live, definition), qemu.find(root, {UUID}))
+    domain = ActiveDomain(UUID, "vm", "running", live, definition)
+    found = read_guest(root, domain, qemu.find(root, {UUID}), UnitReader(root))
     pins = without_recorded_pins(found, recorded).operator_pins
     return [" ".join(f"{pin.written} {pin.kind} {pin.part} {pin.cpus}".split()) for pin in pins]
 

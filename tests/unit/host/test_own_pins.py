@@ -4,6 +4,7 @@ import pytest
 from support.roots import process, two_nodes
 
 from pinner.host import domain_xml, qemu
+from pinner.host.cgroups import UnitReader
 from pinner.host.guests import ActiveDomain, pinned_by_nova, read_guest
 from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet
@@ -45,7 +46,7 @@ def read(tmp_path, live, definition):
     root = two_nodes(tmp_path)  # CPUs 0-6 are online
     process(root, 100, command=QEMU)
     domain = ActiveDomain(UUID, "vm", "running", live, definition)
-    return root, domain, read_guest(root, domain, qemu.find(root, {UUID}))
+    return root, domain, read_guest(root, domain, qemu.find(root, {UUID}), UnitReader(root))
 
 
 ONE = ("vcpu 0 4", "vcpu 1 5", "emulator 4-5")

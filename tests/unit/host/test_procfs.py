@@ -241,6 +241,14 @@ def test_a_process_with_a_command_line_of_megabytes_does_not_swell_the_snapshot(
     assert len(codec.dump(found)) < 7 * procfs.MAX_COMMAND
 
 
+def test_the_stat_files_of_the_threads_that_are_left(tmp_path):
+    process(tmp_path, 10, name=b"CPU 1/KVM", threads=(11, 12))
+    (tmp_path / "proc/10/task/11/stat").unlink()
+    assert [stat.name for stat in procfs.stats_of(tmp_path, 10)] == ["CPU 1/KVM"] * 2
+    with pytest.raises(Gone, match="process 9"):
+        procfs.stats_of(tmp_path, 9)
+
+
 def test_the_threads_of_a_real_process():
     release = threading.Event()
     threads = [threading.Thread(target=release.wait) for _ in range(3)]

@@ -1,7 +1,8 @@
 """Properties of every plan, whatever the strategy."""
 
 from dataclasses import replace
-from importlib.metadata import EntryPoint
+from importlib import metadata
+from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 from support.hosts import NOON, cpus, guest, plain, process, snapshot
@@ -18,19 +19,38 @@ def host():
     return snapshot(plain(32), guests, [process(300, 9.0, "0-31")], warnings=("irqbalance runs",))
 
 
-def test_the_strategies_are_found_by_their_entry_points() -> None:
+def test_the_entry_points_name_the_strategies_too() -> None:
     found = strategy.installed()
     assert list(found) == ["isolated", "numa-local", "optimal", "shared-pool"]
+    assert {each.name for each in found.values()} == set(found)
+    points = {point.name: point.value for point in entry_points(group=strategy.GROUP)}
+    assert points.items() >= strategy.OWN.items()
     fields = set(Request.__dataclass_fields__)
     assert all(set(one.parameters) < fields and one.summary.endswith(".") for one in found.values())
 
 
+def _plug_in(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
+    # Installing a distribution for one test would take longer than all the others together.
+    monkeypatch.setattr(metadata, "entry_points", lambda group: points)
+    monkeypatch.setattr(strategy, "_plug_ins", strategy._plug_ins.__wrapped__)
+
+
 def test_a_plug_in_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Installing a broken distribution for one test would take longer than all the others together.
-    broken = EntryPoint("magic", "no_such_module:Magic", strategy.GROUP)
-    monkeypatch.setattr(strategy, "entry_points", lambda group: [broken])
+    _plug_in(monkeypatch, EntryPoint("magic", "no_such_module:Magic", strategy.GROUP))
     with pytest.raises(PinnerError, match=r"plug-in magic \(no_such_module:Magic\) does not load: ModuleNotFound"):
-        strategy.installed.__wrapped__()
+        list(strategy.installed())
+
+
+def test_a_broken_plug_in_does_not_keep_pinners_own_strategies_from_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    _plug_in(monkeypatch, EntryPoint("magic", "no_such_module:Magic", strategy.GROUP))
+    assert plan(host(), "s", Request("numa-local")).request.strategy == "numa-local"
+
+
+def test_a_plug_in_does_not_replace_a_strategy_of_pinner(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = strategy.OWN["numa-local"]
+    _plug_in(monkeypatch, *(EntryPoint(name, own, strategy.GROUP) for name in ("mine", "shared-pool")))
+    assert list(strategy.installed()) == sorted(strategy.OWN)
+    assert strategy.installed()["shared-pool"].name == "shared-pool"
 
 
 def test_a_plan_names_its_host_snapshot_and_topology() -> None:
