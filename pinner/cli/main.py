@@ -11,7 +11,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from importlib import import_module
-from types import ModuleType
 
 import pinner
 from pinner.cli.context import make_context
@@ -92,7 +91,8 @@ def make_parser(argv: Sequence[str] = ()) -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Execute one command, and return the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    _use_no_plugin_of_pydantic()
+    # pinner uses no plug-in of pydantic, and a search for them reads the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # The process is about to end: Python must not look through all its objects for unused ones once more.
     atexit.register(gc.freeze)
     return guarded("pinner", lambda: _run(argv), debug="--debug" in argv, as_json=wants_json(argv))
@@ -107,15 +107,6 @@ def _run(argv: list[str]) -> int:
     _log(shared)
     status: int = arguments.run(make_context(shared), arguments)
     return status
-
-
-def _use_no_plugin_of_pydantic() -> None:
-    """A search for plug-ins reads the metadata of every installed package. The import of pydantic's search alone, which
-    takes the parsers of mail and zip files, takes a tenth of pydantic's own."""
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    search = ModuleType("pydantic.plugin._loader")
-    vars(search)["get_plugins"] = tuple
-    sys.modules.setdefault(search.__name__, search)
 
 
 def _log(shared: Namespace) -> None:
