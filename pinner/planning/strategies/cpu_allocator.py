@@ -55,9 +55,11 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     waiting = [guest for guest in together if guest.uuid not in places]
     if waiting:
         packed = free_cpus.pack(waiting)
-        places |= free_cpus.take_packed(waiting, packed)
+        found = free_cpus.places(waiting, packed)
+        places |= found
         if len(waiting) == len(together) and len(places) == len(context.guests):
             return Allocation(places, (), guest_packing.optimality_of(packed.packing, packed.packing.score))
+        free_cpus.take_packed(waiting, found)
     free_cpus, places = _with_room_made(context, free_cpus, places, staying)
     trial, anew = _packed_anew(context, free_cpus, places, staying)
     moves = sum(1 for uuid, place in staying.items() if anew.get(uuid) != place)
@@ -136,6 +138,6 @@ def _packed_anew(
         return free_cpus, places
     others = {guest.uuid for guest in together}
     anew = {uuid: place for uuid, place in places.items() if uuid not in others}
-    anew |= trial.take_packed(together, trial.pack(together))
+    anew |= trial.pack_and_take(together)
     better = len(anew) > len(places) and staying.keys() <= anew.keys()
     return (trial, anew) if better else (free_cpus, places)

@@ -117,25 +117,37 @@ class FreeCpus:
         """Pack as many of these guests as fit, without taking their CPUs."""
         return guest_packing.packed(self.context, self.cores, guests)
 
-    def take_packed(self, guests: Sequence[Guest], packed: guest_packing.Packed) -> dict[str, GuestAllocation]:
-        """Take the CPUs of these guests that ``pack`` has found; their places by UUID."""
-        found = packed.cpus
-        return {guest.uuid: self._take_cpus(guest, found[guest.uuid]) for guest in guests if guest.uuid in found}
+    def places(self, guests: Sequence[Guest], packed: guest_packing.Packed) -> dict[str, GuestAllocation]:
+        """The places of these guests that ``pack`` has found, by UUID, without taking their CPUs."""
+        found: dict[str, GuestAllocation] = {}
+        for guest in guests:
+            if cpus := packed.cpus.get(guest.uuid):
+                (group,) = self.context.groups(guest)
+                found[guest.uuid] = GuestAllocation(
+                    (packed.nodes[guest.uuid],), dict(zip(group.vcpus, cpus, strict=True))
+                )
+        return found
 
-    def _take_cpus(self, guest: Guest, cpus: Sequence[int]) -> GuestAllocation:
-        """Take these free CPUs of one node, one for each vCPU."""
-        node = next(node for node, free in self._free.items() if cpus[0] in free)
-        (group,) = self.context.groups(guest)
-        self._free[node] -= union(map(self._uses, cpus))
-        self._slots.pop(node, None)
-        self._memory = self._memory.booked(guest, group, node)
-        return GuestAllocation((node,), dict(zip(group.vcpus, cpus, strict=True)))
+    def take_packed(self, guests: Sequence[Guest], places: Mapping[str, GuestAllocation]) -> None:
+        """Take the ``places`` of these guests."""
+        for guest in guests:
+            if place := places.get(guest.uuid):
+                (group,), (node,) = self.context.groups(guest), place.nodes
+                self._free[node] -= union(map(self._uses, place.cpus.values()))
+                self._slots.pop(node, None)
+                self._memory = self._memory.booked(guest, group, node)
+
+    def pack_and_take(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
+        """Take CPUs for as many of these guests as fit; their places by UUID."""
+        found = self.places(guests, self.pack(guests))
+        self.take_packed(guests, found)
+        return found
 
     def take_all(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
         """Take CPUs for all these guests. Raises NoFit where one of them does not fit."""
         places = {guest.uuid: self.take_best(guest) for guest in guests if not self.is_packed(guest)}
         left = [guest for guest in guests if guest.uuid not in places]
-        places |= self.take_packed(left, self.pack(left)) if left else {}
+        places |= self.pack_and_take(left) if left else {}
         for guest in guests:
             if guest.uuid not in places:
                 raise NoFit(needs(guest), max(self.free.values(), default=0), "no node has room for it")

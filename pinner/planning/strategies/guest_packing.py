@@ -53,9 +53,12 @@ class _Kind(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """The CPUs of each guest that fits, one for each vCPU, by UUID, and their packing."""
+    """The guests that fit."""
 
     cpus: Mapping[str, tuple[int, ...]]
+    """The CPUs of each of them by UUID, one for each vCPU."""
+    nodes: Mapping[str, NodeId]
+    """The node of each of them by UUID."""
     packing: Packing
 
 
@@ -112,7 +115,8 @@ def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> Packed
     """The guests on the free cores."""
     nodes, asked = free.nodes(context), free.guests(context, guests)
     found = _best(context, nodes, asked)
-    return Packed(allocate(nodes, sorted(asked, key=_order), found.layout), found)
+    homes = {name: nodes[pieces[0].node].id for name, pieces in found.layout.items()}
+    return Packed(allocate(nodes, sorted(asked, key=_order), found.layout), homes, found)
 
 
 def least_unplaced(context: Context, free: FreeCores, guests: Iterable[Guest]) -> int:
