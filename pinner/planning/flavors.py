@@ -23,8 +23,10 @@ def strategy(guest: Guest, known: Collection[str]) -> str:
 
 def warnings(guest: Guest, known: Collection[str]) -> Iterator[str]:
     """Warnings about settings for pinner that have no effect. Each warning names the valid settings."""
+    if not (specs := _specs(guest)):
+        return
     expected = {EXCLUDED: "true or false", STRATEGY: " or ".join(sorted(known))}
-    for spec, value in sorted(_specs(guest).items()):
+    for spec, value in sorted(specs.items()):
         whose = f"guest {guest.name}: its flavor has {spec}"
         if spec.startswith(_PREFIX) and spec not in expected:
             yield f"{whose}, which pinner does not know; valid are {' and '.join(expected)}"
