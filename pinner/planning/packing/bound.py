@@ -69,11 +69,13 @@ class Cores(NamedTuple):
 
 def cores(nodes: Sequence[Node]) -> Cores:
     """The cores of these nodes."""
-    every = [core for node in nodes for domain in node.domains for core in domain.cores if core.free]
+    every = [domain for node in nodes for domain in node.domains]
+    begun = max([free.bit_count() for domain in every for free in domain.begun], default=0)
+    others = max([domain.width for domain in every if domain.whole], default=0)
     return Cores(
-        width=max((core.free.bit_count() for core in every), default=1),
-        whole=sum(1 for core in every if not core.begun),
-        most=max((core.free.bit_count() - (not core.begun) for core in every), default=1) or 1,
+        width=max(begun, others) or 1,
+        whole=sum([len(domain.whole) + len(domain.loose) for domain in every]),
+        most=max(begun, others - 1) or 1,
     )
 
 

@@ -56,15 +56,14 @@ def divided(context: Context, roles: Roles) -> tuple[Context, tuple[LeftOut, ...
 
 def beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iterable[NodeId]) -> CpuSet:
     """The emulator set of these nodes, where the guest's vCPUs are; of all nodes where these have none."""
-    emulator = resolved.roles.emulator
-    near = union(resolved.emulator_on.get(node, CpuSet()) for node in nodes)
-    return context.near(guest, near) or context.near(guest, emulator)
+    near = union([resolved.emulator_on[node] for node in nodes if node in resolved.emulator_on])
+    return context.near(guest, near) or context.near(guest, resolved.roles.emulator)
 
 
 def why_here(context: Context, guest: Guest, nodes: Iterable[NodeId]) -> str:
     """Why the guest's vCPUs are on these nodes, for people."""
-    bound = "; ".join(group.why for group in context.groups(guest) if group.why)
-    return bound or "; ".join(node_choice.reason(context.snapshot, guest, node) for node in nodes)
+    bound = "; ".join([group.why for group in context.groups(guest) if group.why])
+    return bound or "; ".join([node_choice.reason(context.snapshot, guest, node) for node in nodes])
 
 
 def _lacking(context: Context, guest: Guest, roles: Roles) -> str:
@@ -81,8 +80,9 @@ def _lacking(context: Context, guest: Guest, roles: Roles) -> str:
 
 def pin(guest: Guest, cpus: Mapping[int, int], reason: str) -> Iterator[Wanted]:
     """Each vCPU, onto one CPU; ``cpus`` has the CPU by the vCPU's number."""
+    targets = guest.vcpu_targets
     for vcpu, cpu in cpus.items():
-        yield Wanted(vcpu_target(guest, vcpu), CpuSet.one(cpu), reason)
+        yield Wanted(targets[vcpu], CpuSet.one(cpu), reason)
 
 
 def floating_warnings(context: Context, roles: Roles) -> Iterable[str]:

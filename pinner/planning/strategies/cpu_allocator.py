@@ -47,11 +47,13 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     free_cpus = FreeCpus(context, pool)
     staying = _staying(context, free_cpus)
     places = dict(staying)
+    together = []
     for guest in context.guests:
-        if guest.uuid not in places and not free_cpus.is_packed(guest):
+        if free_cpus.is_packed(guest):
+            together.append(guest)
+        elif guest.uuid not in places:
             with suppress(NoFit):
                 places[guest.uuid] = free_cpus.take_best(guest)
-    together = [guest for guest in context.guests if free_cpus.is_packed(guest)]
     waiting = [guest for guest in together if guest.uuid not in places]
     if waiting:
         packed = free_cpus.pack(waiting)

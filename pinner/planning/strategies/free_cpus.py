@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
@@ -15,8 +16,7 @@ from pinner.planning.numa_bounds import VcpuGroup
 from pinner.planning.strategies import guest_packing, node_choice, wide_guests
 
 
-@dataclass(frozen=True, slots=True)
-class GuestAllocation:
+class GuestAllocation(NamedTuple):
     """The node of each group of a guest's vCPUs, and the CPU of each vCPU by number."""
 
     nodes: tuple[NodeId, ...]
