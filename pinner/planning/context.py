@@ -213,11 +213,11 @@ class Context:
         found = {vcpu: self.places.get(vcpu_target(guest, vcpu).key) for vcpu in plugged(guest)}
         return {vcpu: cpus for vcpu, cpus in found.items() if cpus is not None}
 
-    def current(self, guest: Guest) -> dict[int, CpuSet]:
+    def current(self, guest: Guest) -> Mapping[int, CpuSet]:
         """The current affinity of each of the guest's vCPUs; empty for a rebalance, and a guest that is placed anew."""
         if self.request.rebalance or guest.uuid in self.replaced:
             return {}
-        return {vcpu.id: vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread}
+        return guest.vcpu_affinities
 
 
 def target_threads(

@@ -60,7 +60,7 @@ def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
     if not isolated:
         return isolated
     now: dict[tuple[str, int | None], CpuSet] = {
-        (guest.uuid, vcpu.id): vcpu.thread.affinity for guest in snapshot.guests for vcpu in guest.vcpus if vcpu.thread
+        (guest.uuid, vcpu): cpus for guest in snapshot.guests for vcpu, cpus in guest.vcpu_affinities.items()
     }
     cpus = isolated & union(
         change.after
@@ -76,8 +76,7 @@ def _in_use(plan: Plan, snapshot: Snapshot) -> Iterator[_Use]:
     """The uses of CPUs that the plan does not end."""
     moved = {(change.target.owner, change.target.part) for change in _of_vcpus(plan)}
     for guest in snapshot.guests:
-        masks = ((vcpu.id, vcpu.thread.affinity) for vcpu in guest.vcpus if vcpu.thread)
-        ones = [(vcpu, cpus) for vcpu, cpus in masks if cpus.bits.bit_count() == 1]
+        ones = [(vcpu, cpus) for vcpu, cpus in guest.vcpu_affinities.items() if cpus.bits.bit_count() == 1]
         if staying := [cpus for vcpu, cpus in ones if (guest.uuid, vcpu) not in moved]:
             yield _Use(guest.uuid, guest.name, union(staying))
 

@@ -1,5 +1,6 @@
 """The arithmetic bound of a packing: no layout of these guests on these nodes has a lower score. Pure."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
@@ -21,7 +22,7 @@ def bound(nodes: Sequence[Node], guests: Sequence[Guest]) -> Score:
     needs = ((size, needed_domains(nodes, size, ranks), count) for (size, ranks), count in alike.items())
     fitting = sorted(need for size, domains, count in needs if domains for need in [(size, domains)] * count)
     room = sum(node.free for node in nodes)
-    placed = sum(1 for total in accumulate(size for size, _ in fitting) if total <= room)
+    placed = bisect_right(list(accumulate([size for size, _ in fitting])), room)
     sizes = [size for size, _ in fitting[:placed]]
     alone = [size for size, domains in fitting[:placed] if domains == 1]
     rank = least_rank(nodes, guests) if placed == len(guests) else 0
@@ -81,7 +82,7 @@ def cores(nodes: Sequence[Node]) -> Cores:
 
 def _shared(nodes: Sequence[Node], sizes: Sequence[int]) -> int:
     width, whole, most = cores(nodes)
-    lacking = sum(-(-size // width) for size in sizes) - whole
+    lacking = sum([-(-size // width) for size in sizes]) - whole
     return max(0, -(-lacking // most))
 
 

@@ -7,7 +7,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut, Roles, Wanted
 from pinner.model.topology import NodeId
-from pinner.planning.context import Context, guest_target, guest_targets, vcpu_target
+from pinner.planning.context import Context, guest_target, vcpu_target
 from pinner.planning.numa_bounds import VcpuGroup
 from pinner.planning.roles import Resolved
 from pinner.planning.strategies import node_choice
@@ -29,9 +29,10 @@ def place_host_processes(context: Context, roles: Roles) -> Iterator[Wanted]:
 
 def place_emulator(guest: Guest, cpus: CpuSet) -> Iterator[Wanted]:
     """A guest's emulator, vhost and kvm threads and iothreads, onto ``cpus``."""
-    for target, _ in guest_targets(guest):
-        if target.kind in _BESIDE:
-            yield Wanted(target, cpus, _BESIDE[target.kind])
+    for target in guest.threads_by_target:
+        if target.kind == "vcpu":
+            break
+        yield Wanted(target, cpus, _BESIDE[target.kind])
 
 
 def float_over(guest: Guest, group: VcpuGroup, cpus: CpuSet, reason: str) -> Iterator[Wanted]:

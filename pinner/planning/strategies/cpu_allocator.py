@@ -79,7 +79,7 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
 def _staying(context: Context, free_cpus: FreeCpus) -> dict[str, GuestAllocation]:
     """The places of the guests that keep their CPUs."""
     places: dict[str, GuestAllocation] = {}
-    for masks_of in (context.recorded, context.current):
+    for masks_of in (context.recorded, context.current) if context.places else (context.current,):
         for guest in context.guests:
             if guest.uuid not in places and is_pinned(guest, masks := masks_of(guest)):
                 with suppress(NoFit):

@@ -52,6 +52,10 @@ class FreeCpus:
         self.context = context
         self._isolate = context.request.smt == "isolate"
         self._cores = {node: tuple(_cores(context, pool & cpus)) for node, cpus in context.allocatable.nodes.items()}
+        l3 = context.snapshot.topology.l3_by_cpu
+        self._by_cache = {
+            node: tuple([(core.bits, l3[core.lowest]) for core in cores]) for node, cores in self._cores.items()
+        }
         self._allowed = {node: union(cores) for node, cores in self._cores.items()}
         free = pool - _occupied(context)
         self._free = {node: free & cpus for node, cpus in context.allocatable.nodes.items()}
@@ -73,7 +77,7 @@ class FreeCpus:
     @property
     def cores(self) -> guest_packing.FreeCores:
         """The cores of the pool, and their free CPUs."""
-        return guest_packing.FreeCores(self._cores, dict(self._free), self._memory, self._known)
+        return guest_packing.FreeCores(self._by_cache, dict(self._free), self._memory, self._known)
 
     @property
     def memory(self) -> MemoryBalance:
@@ -111,7 +115,10 @@ class FreeCpus:
     def is_packed(self, guest: Guest) -> bool:
         """Whether the guest may have any CPUs of one node."""
         groups = self.context.groups(guest)
-        return len(groups) == 1 and groups[0].cpus is None and bool(groups[0].vcpus) and not self.is_wide(guest)
+        if len(groups) != 1 or groups[0].cpus is not None:
+            return False
+        vcpus = len(groups[0].vcpus)
+        return vcpus > 0 and not self._widest < vcpus <= self._total
 
     def pack(self, guests: Sequence[Guest]) -> guest_packing.Packed:
         """Pack as many of these guests as fit, without taking their CPUs."""
