@@ -45,7 +45,7 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     """
     context = core_classes.kept_apart(context, pool, lambda cpus: free_slots(context, cpus, CpuSet()), crowd=False)
     free_cpus = FreeCpus(context, pool)
-    staying = _staying(context, free_cpus)
+    empty, staying = free_cpus.cores, _staying(context, free_cpus)
     places = dict(staying)
     together = []
     for guest in context.guests:
@@ -73,7 +73,7 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
         for guest in context.guests
         if guest.uuid not in places
     )
-    return Allocation(places, unplaced, _optimality(context, free_cpus, together, places, staying))
+    return Allocation(places, unplaced, _optimality(context, free_cpus, empty, together, places, staying))
 
 
 def _staying(context: Context, free_cpus: FreeCpus) -> dict[str, GuestAllocation]:
@@ -93,12 +93,20 @@ def _beside(free_cpus: FreeCpus, together: Sequence[Guest], places: _Places) -> 
 
 
 def _optimality(
-    context: Context, free_cpus: FreeCpus, together: Sequence[Guest], places: _Places, staying: _Places
+    context: Context,
+    free_cpus: FreeCpus,
+    empty: guest_packing.FreeCores,
+    together: Sequence[Guest],
+    places: _Places,
+    staying: _Places,
 ) -> Optimality | None:
+    """``empty`` has the cores before any guest has taken CPUs."""
     if not together:
         return None
     taken = {uuid: tuple(place.cpus.values()) for uuid, place in places.items()}
-    empty, some_stay = _beside(free_cpus, together, places).cores, any(guest.uuid in staying for guest in together)
+    if len(together) < len(context.guests):
+        empty = _beside(free_cpus, together, places).cores
+    some_stay = any(guest.uuid in staying for guest in together)
     return guest_packing.optimality(context, empty, together, taken, some_stay=some_stay)
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
 from pinner.model.guest_numa import GuestNuma
 from pinner.model.objective import Optimality
@@ -69,7 +68,8 @@ class FreeCores:
     """The cores of a pool by node, which of their CPUs are free, and the free memory."""
 
     cores: Mapping[NodeId, tuple[CoreOfCache, ...]]
-    free: Mapping[NodeId, CpuSet]
+    free: Mapping[NodeId, int]
+    """As bits."""
     memory: MemoryBalance
     known: Known
 
@@ -77,8 +77,7 @@ class FreeCores:
         """The nodes of a packing."""
         isolate = context.request.smt == "isolate"
         return tuple(
-            _node(node, cores, self.free[node].bits, self.memory.room(node), isolate)
-            for node, cores in self.cores.items()
+            _node(node, cores, self.free[node], self.memory.room(node), isolate) for node, cores in self.cores.items()
         )
 
     def guests(self, context: Context, guests: Iterable[Guest]) -> list[values.Guest]:
