@@ -160,13 +160,18 @@ class FreeCpus:
         return places
 
     def _pinned(self, group: VcpuGroup, masks: Mapping[int, CpuSet]) -> _OnNode:
+        """The slots of the CPUs to which the vCPUs are pinned: two vCPUs on one CPU, or on one core with smt
+        ``isolate``, would use the same CPUs twice. A vCPU may be on any CPU of the core that it uses up."""
         found = [masks[vcpu].bits if vcpu in masks else 0 for vcpu in group.vcpus]
-        cpus, one_to_one = _union(found), all(mask.bit_count() == 1 for mask in found)
+        cpus, bound = _union(found), -1 if group.cpus is None else group.cpus.bits
         # A guest that is not pinned one to one is the usual case: no slot is searched for it.
-        for node in [node for node, free in self._free.items() if cpus & free == cpus] if one_to_one else ():
-            slots = self._slots_with(node, [mask.bit_length() - 1 for mask in found])
-            if _is_satisfied(group, slots):
-                return node, slots
+        for node, free in self._free.items() if all(mask.bit_count() == 1 for mask in found) else ():
+            if cpus & free & self._allowed[node] & bound == cpus:
+                ids = [mask.bit_length() - 1 for mask in found]
+                uses = list(map(self._uses, ids)) if self._isolate else found
+                used = _union(uses)
+                if used & free == used and sum(map(int.bit_count, uses)) == used.bit_count():
+                    return node, list(map(_Slot, ids, uses))
         raise NoFit(len(found), 0, "its vCPUs are not pinned to free CPUs of one node, one for each")
 
     def _best(self, guest: Guest, group: VcpuGroup) -> _OnNode:
@@ -212,12 +217,6 @@ class FreeCpus:
         """The vCPUs of a guest that spans nodes by their node; nothing for another guest."""
         return wide_guests.parts_pinned(guest, masks, self.context.allocatable.nodes) if self.is_wide(guest) else ()
 
-    def _slots_with(self, node: NodeId, cpus: list[int]) -> list[_Slot]:
-        """The node's free slots of these CPUs. A vCPU may be on any CPU of the core that it uses up."""
-        free, allowed = self._free[node], self._allowed[node]
-        found = [_Slot(cpu, self._uses(cpu)) for cpu in cpus if allowed >> cpu & 1]
-        return [slot for slot in found if slot.uses & free == slot.uses]
-
     def _uses(self, cpu: int) -> int:
         """The CPUs that a vCPU on this CPU uses up. With smt ``isolate`` a pool has whole cores only."""
         return self.context.allocatable.cores[cpu].bits if self._isolate else 1 << cpu
@@ -244,16 +243,6 @@ class FreeCpus:
             elif not self._isolate:
                 begun += _each(core & free)
         return unused + begun
-
-
-def _is_satisfied(group: VcpuGroup, slots: list[_Slot]) -> bool:
-    """Whether each vCPU of the group has a slot that it may use and shares with no other: two vCPUs on one CPU, or on
-    one core with smt ``isolate``, use the same CPUs twice."""
-    if len(slots) != len(group.vcpus):
-        return False
-    uses = [slot.uses for slot in slots]
-    disjoint = sum(map(int.bit_count, uses)) == _union(uses).bit_count()
-    return disjoint and (group.cpus is None or all(slot.cpu in group.cpus for slot in slots))
 
 
 def _within(group: VcpuGroup, slots: list[_Slot]) -> list[_Slot]:
