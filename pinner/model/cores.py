@@ -47,9 +47,11 @@ def cores_of(siblings: Iterable[tuple[int, CpuSet]], online: CpuSet) -> dict[int
         if cpu not in cores:
             bits = threads.bits & free | 1 << cpu
             core = threads if bits == threads.bits else CpuSet(bits)
-            free &= ~core.bits
-            for each in core:
-                cores[each] = core
+            free &= ~bits
+            while bits:
+                lowest = bits & -bits
+                cores[lowest.bit_length() - 1] = core
+                bits ^= lowest
     return cores
 
 
@@ -58,8 +60,8 @@ def shapes_of(cores: Mapping[int, CpuSet]) -> tuple[CoreShape, ...]:
     lowest: dict[int, int] = {}
     every: dict[int, int] = {}
     for cpu, core in cores.items():
-        if cpu == core.lowest:
-            shape = core.bits >> cpu
+        shape = core.bits >> cpu
+        if shape << cpu == core.bits and shape & 1:  # the lowest CPU of the core
             lowest[shape] = lowest.get(shape, 0) | 1 << cpu
             every[shape] = every.get(shape, 0) | core.bits
     return tuple(CoreShape(tuple(CpuSet(shape)), CpuSet(lowest[shape]), CpuSet(every[shape])) for shape in lowest)

@@ -219,7 +219,12 @@ class Guest:
     @cached_property
     def plugged(self) -> tuple[int, ...]:
         """The numbers of the vCPUs that have a thread."""
-        return tuple(vcpu.id for vcpu in self.vcpus if vcpu.thread is not None)
+        return tuple(self.vcpu_affinities)
+
+    @cached_property
+    def vcpu_affinities(self) -> Mapping[int, CpuSet]:
+        """The affinity of each vCPU that has a thread, by its number."""
+        return {vcpu.id: vcpu.thread.affinity for vcpu in self.vcpus if vcpu.thread}
 
     @cached_property
     def vcpu_targets(self) -> Mapping[int, Target]:
@@ -228,7 +233,8 @@ class Guest:
 
     @cached_property
     def threads_by_target(self) -> Mapping[Target, tuple[Thread, ...]]:
-        """The threads of every part of the guest that has an affinity; parts without a thread are left out."""
+        """The threads of every part of the guest that has an affinity, vCPUs last; parts without a thread are left
+        out."""
         found: dict[Target, tuple[Thread, ...]] = {}
         if self.emulator.threads:
             found[Target("emulator", self.uuid, None, self.name)] = self.emulator.threads

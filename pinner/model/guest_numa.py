@@ -55,6 +55,8 @@ class GuestNuma:
 
     def bindings(self) -> tuple[MemoryBinding, ...]:
         """The strict bindings of all the guest's memory."""
+        if not self.cells and self.memory is None:
+            return ()
         cells = (cell.memory or self.memory for cell in self.cells)
         every = tuple(cells) if self.cells else (self.memory,)
         return tuple(each for each in every if each is not None and each.mode == STRICT)

@@ -181,6 +181,15 @@ class Context:
         """The groups of the guests that were asked for, by UUID."""
         return {}
 
+    @cached_property
+    def _recorded(self) -> Mapping[str, Mapping[int, CpuSet]]:
+        """The recorded CPUs of each vCPU by its number, by the guest's UUID."""
+        found: dict[str, dict[int, CpuSet]] = {}
+        for (kind, owner, part), cpus in self.places.items():
+            if kind == "vcpu" and part is not None:
+                found.setdefault(owner, {})[part] = cpus
+        return found
+
     def _groups_of(self, guest: Guest) -> tuple[VcpuGroup, ...]:
         here, cores = guest.plugged, self.cores.get(guest.uuid)
         if (bound := self.bounds.get(guest.uuid)) is None:
@@ -210,14 +219,14 @@ class Context:
         placed anew."""
         if not self.places or guest.uuid in self.replaced:
             return {}
-        found = {vcpu: self.places.get(vcpu_target(guest, vcpu).key) for vcpu in plugged(guest)}
-        return {vcpu: cpus for vcpu, cpus in found.items() if cpus is not None}
+        known = self._recorded.get(guest.uuid, {})
+        return {vcpu: known[vcpu] for vcpu in guest.plugged if vcpu in known}
 
-    def current(self, guest: Guest) -> dict[int, CpuSet]:
+    def current(self, guest: Guest) -> Mapping[int, CpuSet]:
         """The current affinity of each of the guest's vCPUs; empty for a rebalance, and a guest that is placed anew."""
         if self.request.rebalance or guest.uuid in self.replaced:
             return {}
-        return {vcpu.id: vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread}
+        return guest.vcpu_affinities
 
 
 def target_threads(

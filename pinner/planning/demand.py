@@ -1,6 +1,6 @@
 """The measured load that the sets of CPUs have to carry."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet
@@ -26,20 +26,20 @@ class Demand:
 NO_DEMAND = Demand()
 
 
-def qemus_own_threads(guest: Guest) -> Iterator[Thread]:
+def qemus_own_threads(guest: Guest) -> list[Thread]:
     """The guest's emulator threads, iothreads, and vhost and kvm threads."""
-    yield from guest.emulator.threads
-    yield from (iothread.thread for iothread in guest.iothreads if iothread.thread)
-    yield from guest.vhost_threads
+    iothreads = [iothread.thread for iothread in guest.iothreads if iothread.thread]
+    return [*guest.emulator.threads, *iothreads, *guest.vhost_threads]
 
 
 def qemus_own_load(snapshot: Snapshot, guests: Iterable[Guest]) -> dict[int, float]:
     """The load of these threads of the guests, in CPUs, by thread id. A snapshot has it with the processes."""
-    own = {thread.tid for guest in guests for thread in qemus_own_threads(guest)}
-    return {
+    loads = {
         thread.tid: thread.load / 100
         for process in snapshot.processes
         if process.load and process.immovable_reason == "guest"
         for thread in process.threads
-        if thread.tid in own and thread.load
+        if thread.load
     }
+    own = {thread.tid for guest in guests for thread in qemus_own_threads(guest)} if loads else ()
+    return {tid: load for tid, load in loads.items() if tid in own}

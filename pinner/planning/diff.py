@@ -41,9 +41,9 @@ def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange
             if before != want.state:
                 found.append(StateChange(want.target, before, want.state, want.reason))
             continue
-        threads = context.threads[want.target]
-        if not threads or any(thread.affinity.bits != want.cpus.bits for thread in threads):
-            masks = tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
+        threads, bits = context.threads[want.target], want.cpus.bits
+        if not threads or [thread for thread in threads if thread.affinity.bits != bits]:
+            masks = tuple([ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads])
             found.append(AffinityChange(want.target, masks, want.cpus, want.reason))
     rank = ranks(found)
     return tuple(sorted(found, key=lambda each: (_ORDER[each.target.kind], rank.get(each.target.owner, 0))))

@@ -59,7 +59,7 @@ def pinned_cpus(guest: Guest) -> CpuSet:
 
 
 def _pinned(guest: Guest, leaving_out: Mapping[int, CpuSet]) -> CpuSet:
-    masks = ((vcpu.id, vcpu.thread.affinity) for vcpu in guest.vcpus if vcpu.thread)
+    masks = guest.vcpu_affinities.items()
     return union(mask for vcpu, mask in masks if len(mask) == 1 and mask != leaving_out.get(vcpu)) - guest.pooled
 
 

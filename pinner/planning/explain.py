@@ -108,7 +108,7 @@ class _Question:
         planned_terms = terms.planned(self.plan)
         unplaced = planned_terms[terms.UNPLACED]
         found = terms.of_masks(self.context.snapshot, self.context.request, masks, unplaced)
-        cpus = union(vcpu.thread.affinity for vcpu in self.guest.vcpus if vcpu.thread)
+        cpus = union(self.guest.vcpu_affinities.values())
         return Alternative("now", None, cpus, terms.difference(found, planned_terms))
 
 

@@ -35,7 +35,7 @@ def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isola
         if slices.union_of(larger) == slices.union_of(found):
             break
         steps, found = grown, larger
-    for other in _others(allocatable, steps) if _may_be_larger(allocatable) else ():
+    for other in _others(allocatable, steps) if _may_be_larger(allocatable, request, free) else ():
         candidate = found if other == steps else made(other)
         if _is_now(allocatable, candidate, exactly=other.emulator > steps.emulator):
             return candidate
@@ -59,11 +59,19 @@ def _larger(allocatable: AllocatableCpus, request: Request, steps: Steps, sets: 
     return max(full, key=lambda each: each[0])[1] if full else None
 
 
-def _may_be_larger(allocatable: AllocatableCpus) -> bool:
+def _may_be_larger(allocatable: AllocatableCpus, request: Request, free: CpuSet) -> bool:
     """Whether an earlier plan or an administrator may have made the sets larger: then a thread has an affinity as small
-    as a set. Before the first plan usually none has."""
+    as a set. Before the first plan usually none has.
+
+    A set has free CPUs only, and where both sets are automatic, not all of them, except on nodes with one free core:
+    there all sizes are equal.
+    """
     demand, most = allocatable.demand, len(allocatable.online) // slices.MOST
-    small = any(len(mask) <= most for mask in demand.housekeeping_now | demand.emulator_now)
+    both = request.housekeeping == request.emulator == AUTO
+    small = any(
+        len(mask) <= most and (mask < free if both else mask <= free)
+        for mask in demand.housekeeping_now | demand.emulator_now
+    )
     return small or bool(allocatable.by_hand)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from pinner.model.guest import Guest
@@ -10,6 +11,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 
 T = TypeVar("T")
+_ID, _TID = attrgetter("id"), attrgetter("tid")
 
 
 def in_order(snapshot: Snapshot) -> Snapshot:
@@ -18,25 +20,25 @@ def in_order(snapshot: Snapshot) -> Snapshot:
     return replace(
         snapshot,
         topology=_topology(snapshot.topology),
-        guests=_by_key(map(_guest, snapshot.guests), lambda guest: guest.uuid),
-        processes=_by_key(map(_process, snapshot.processes), lambda process: (process.pid, process.started)),
+        guests=_by_key(map(_guest, snapshot.guests), attrgetter("uuid")),
+        processes=_by_key(map(_process, snapshot.processes), attrgetter("pid", "started")),
     )
 
 
 def _topology(topology: Topology) -> Topology:
-    cpus = _by_key(topology.cpus, lambda cpu: cpu.id)
-    nodes = _by_key(topology.nodes, lambda node: node.id)
-    devices = _by_key(topology.devices, lambda device: (device.kind, device.name))
+    cpus = _by_key(topology.cpus, _ID)
+    nodes = _by_key(topology.nodes, _ID)
+    devices = _by_key(topology.devices, attrgetter("kind", "name"))
     if (cpus, nodes, devices) == (topology.cpus, topology.nodes, topology.devices):
         return topology
     return replace(topology, cpus=cpus, nodes=nodes, devices=devices)
 
 
 def _guest(guest: Guest) -> Guest:
-    vcpus = _by_key(guest.vcpus, lambda vcpu: vcpu.id)
-    emulators = _by_key(guest.emulator.threads, lambda thread: thread.tid)
-    iothreads = _by_key(guest.iothreads, lambda iothread: iothread.id)
-    vhosts = _by_key(guest.vhost_threads, lambda thread: thread.tid)
+    vcpus = _by_key(guest.vcpus, _ID)
+    emulators = _by_key(guest.emulator.threads, _TID)
+    iothreads = _by_key(guest.iothreads, _ID)
+    vhosts = _by_key(guest.vhost_threads, _TID)
     memory, pci = tuple(sorted(guest.memory_per_node.items())), tuple(sorted(guest.pci))
     now = guest.vcpus, guest.emulator.threads, guest.iothreads, guest.vhost_threads
     if (vcpus, emulators, iothreads, vhosts) == now and (memory, pci) == (
@@ -56,7 +58,7 @@ def _guest(guest: Guest) -> Guest:
 
 
 def _process(process: Process) -> Process:
-    threads = _by_key(process.threads, lambda thread: thread.tid)
+    threads = _by_key(process.threads, _TID)
     return process if threads == process.threads else replace(process, threads=threads)
 
 

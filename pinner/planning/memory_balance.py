@@ -128,5 +128,5 @@ def _pools_kib(node: Node) -> int:
 
 def _only_node(guest: Guest, topology: Topology) -> Iterator[int]:
     """The node of all vCPUs of the guest, if it is one."""
-    cpus = union(vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread) & topology.online
+    cpus = union(guest.vcpu_affinities.values()) & topology.online
     yield from (node.id for node in topology.nodes if cpus and cpus <= node.cpus)

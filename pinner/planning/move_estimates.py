@@ -76,7 +76,7 @@ class MoveEstimates:
         if len(found) < len(guests) or self._exchanging(found):
             return None
         moved = {
-            guest.uuid: self.measure.places.spread(guest, list(map(CpuSet.one, found[guest.uuid]))) for guest in guests
+            guest.uuid: self.measure.places.spread(guest, [1 << cpu for cpu in found[guest.uuid]]) for guest in guests
         }
         return self._value({**self.spreads, **moved})
 

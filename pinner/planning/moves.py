@@ -183,12 +183,12 @@ def _move(guest: Guest, objective: Objective) -> Move:
     return Move(guest_target(guest), tuple(term for term in objective.decisive() if term.before != term.after))
 
 
-def _current(context: Context, guest: Guest) -> dict[int, CpuSet]:
+def _current(context: Context, guest: Guest) -> Mapping[int, CpuSet]:
     """The present place of a guest: the recorded CPUs, or without a record one CPU for each vCPU; else empty."""
     if context.placement is not None:
         return context.recorded(guest)
     current = context.current(guest)
-    return current if all(len(cpus) == 1 for cpus in current.values()) else {}
+    return current if all(cpus.bits.bit_count() == 1 for cpus in current.values()) else {}
 
 
 def _are_beside(one: GuestSpread, other: GuestSpread) -> bool:

@@ -56,17 +56,19 @@ def valid_order(waits: Mapping[str, Collection[str]]) -> tuple[list[str], list[s
     return ordered, list(left)
 
 
-def _waits(vcpus: Sequence[AffinityChange]) -> dict[str, set[str]]:
+def _waits(vcpus: Sequence[AffinityChange]) -> Mapping[str, Collection[str]]:
     """For each guest the guests that have to leave a CPU first, by UUID."""
-    leaving: dict[int, str] = {}
-    waits: dict[str, set[str]] = {}
+    owners = dict.fromkeys([change.target.owner for change in vcpus])
+    leaving = {
+        bits: change.target.owner
+        for change in vcpus
+        for mask in change.before
+        if (bits := mask.cpus.bits).bit_count() == 1 and bits != change.after.bits
+    }
+    if not leaving:
+        return dict.fromkeys(owners, ())
+    waits: dict[str, set[str]] = {owner: set() for owner in owners}
     for change in vcpus:
-        waits.setdefault(change.target.owner, set())
-        for mask in change.before:
-            bits = mask.cpus.bits
-            if bits.bit_count() == 1 and bits != change.after.bits:
-                leaving[bits] = change.target.owner
-    for change in vcpus if leaving else ():
         other = leaving.get(change.after.bits, change.target.owner)
         if other != change.target.owner:
             waits[change.target.owner].add(other)

@@ -4,12 +4,11 @@ since. Pure."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pinner.model.change import AffinityChange, PartitionState, StateChange, TargetKey
+from pinner.model.change import AffinityChange, PartitionState, StateChange
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import StalePlan
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
-from pinner.planning.context import guest_targets
 
 
 def require_free(plan: Plan, snapshot: Snapshot) -> None:
@@ -33,8 +32,9 @@ def require_free(plan: Plan, snapshot: Snapshot) -> None:
 def contested(plan: Plan, snapshot: Snapshot) -> CpuSet:
     """The isolated CPUs that a plan of this snapshot hands out although a vCPU that it does not move is pinned there:
     one of a guest that is unplaced, or in backoff."""
-    handed_out = _handed_out(plan, snapshot)
-    return handed_out & union(use.cpus for use in _in_use(plan, snapshot)) if handed_out else handed_out
+    used = union(use.cpus for use in _in_use(plan, snapshot))
+    # Before its first plan a host has no pinned vCPU, and after it a plan hands out nothing.
+    return used & _handed_out(plan, snapshot) if used else used
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,13 @@ def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
     )
     if not isolated:
         return isolated
-    now = _affinities(snapshot)
+    now: dict[tuple[str, int | None], CpuSet] = {
+        (guest.uuid, vcpu): cpus for guest in snapshot.guests for vcpu, cpus in guest.vcpu_affinities.items()
+    }
     cpus = isolated & union(
         change.after
-        for change in plan.changes
-        if isinstance(change, AffinityChange)
-        and change.target.kind == "vcpu"
-        and len(change.after) == 1
-        and now.get(change.target.key) != change.after
+        for change in _of_vcpus(plan)
+        if len(change.after) == 1 and now.get((change.target.owner, change.target.part)) != change.after
     )
     if plan.request.smt == "isolate":
         return cpus | union(cpu.siblings for cpu in snapshot.topology.cpus if cpu.id in cpus)
@@ -75,23 +74,13 @@ def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
 
 def _in_use(plan: Plan, snapshot: Snapshot) -> Iterator[_Use]:
     """The uses of CPUs that the plan does not end."""
-    moved = {change.target.key for change in plan.changes}
-    now = _affinities(snapshot)
+    moved = {(change.target.owner, change.target.part) for change in _of_vcpus(plan)}
     for guest in snapshot.guests:
-        pinned = [
-            now[target.key]
-            for target, _ in guest_targets(guest)
-            if target.kind == "vcpu" and target.key not in moved and len(now[target.key]) == 1
-        ]
-        yield _Use(guest.uuid, guest.name, union(pinned))
+        ones = [(vcpu, cpus) for vcpu, cpus in guest.vcpu_affinities.items() if cpus.bits.bit_count() == 1]
+        if staying := [cpus for vcpu, cpus in ones if (guest.uuid, vcpu) not in moved]:
+            yield _Use(guest.uuid, guest.name, union(staying))
 
 
-def _affinities(snapshot: Snapshot) -> dict[TargetKey, CpuSet]:
-    """The affinity of each vCPU."""
-    return {
-        target.key: thread.affinity
-        for guest in snapshot.guests
-        for target, threads in guest_targets(guest)
-        if target.kind == "vcpu"
-        for thread in threads
-    }
+def _of_vcpus(plan: Plan) -> Iterator[AffinityChange]:
+    """The changes of vCPUs."""
+    return (change for change in plan.changes if isinstance(change, AffinityChange) and change.target.kind == "vcpu")

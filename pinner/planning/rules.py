@@ -7,12 +7,14 @@ unplaced, once. Otherwise a plug-in that forgets a guest would pass as "nothing 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import reduce
 from itertools import combinations
+from operator import or_
 from types import NoneType
 from typing import TypeVar, get_args
 
 from pinner.model.change import PartitionKind, PartitionState, State, Target, TargetKind, cpus_of
-from pinner.model.cpuset import CpuSet, union
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.nova import QEMUS_OWN, require_clear
 from pinner.model.plan import Isolation, LeftOut, Roles, Wanted
@@ -82,13 +84,24 @@ def _mistyped(answer: Answer) -> Iterator[str]:
         if not isinstance(getattr(answer, field), expected):
             yield f"{field} is {_short(getattr(answer, field))}"
     for want in answer.wanted:
-        yield from _mistyped_wanted(want)
+        if not _is_wanted(want):
+            yield from _mistyped_wanted(want)
     for left in answer.unplaced:
         if not (isinstance(left, LeftOut) and _is_target(left.target) and isinstance(left.why, str)):
             yield f"unplaced has {_short(left)}"
     for warning in answer.warnings:
         if not isinstance(warning, str):
             yield f"warnings has {_short(warning)}"
+
+
+def _is_wanted(want: object) -> bool:
+    return (
+        isinstance(want, Wanted)
+        and _is_target(want.target)
+        and isinstance(want.cpus, CpuSet)
+        and isinstance(want.reason, str)
+        and (want.state is None or isinstance(want.state, _STATES))
+    )
 
 
 def _mistyped_wanted(want: object) -> Iterator[str]:
@@ -116,7 +129,8 @@ def _incomplete(answer: Answer, context: Context) -> Iterator[str]:
     unplaced = {left.target for left in answer.unplaced}
     for guest in context.guests:
         parts = guest.threads_by_target
-        missing = [] if wanted.issuperset(parts) else [target for target in parts if target not in wanted]
+        # A set of the keys of a dict keeps their hashes.
+        missing = [] if set(parts) <= wanted else [target for target in parts if target not in wanted]
         if guest_target(guest) in unplaced:
             if len(missing) < len(parts):
                 yield f"{guest_target(guest)} is both placed and listed as unplaced"
@@ -222,11 +236,13 @@ def _cpus(answer: Answer, context: Context) -> Iterator[str]:
     for want in answer.wanted:
         if want.state is None:
             kind, bits = want.target.kind, want.cpus.bits
-            one_to_one = kind == "vcpu" and bits.bit_count() == 1
-            sets.setdefault((kind, one_to_one), {}).setdefault(bits, want)
+            alike = kind, kind == "vcpu" and bits.bit_count() == 1
+            if (wanted := sets.get(alike)) is None:
+                wanted = sets[alike] = {}
+            wanted.setdefault(bits, want)
     for (kind, one_to_one), wanted in sets.items():
         allowed = _role(kind, answer.roles)
-        every, floating = union(want.cpus for want in wanted.values()), not one_to_one
+        every, floating = CpuSet(reduce(or_, wanted)), not one_to_one
         if not (all(wanted) and every <= allowed) or context.allocatable.objections(every, floating=floating):
             for want in wanted.values():
                 yield from _wrong_cpus(want, allowed, context, floating=floating)

@@ -2,9 +2,10 @@
 
 Run ``python tests/benchmarks/comparison.py``. Every contender gets the guests largest first, which suits all of them,
 and the same CPUs. pinner's time is that of a whole plan with the strategy ``isolated``, from a snapshot that is read
-anew each time, so that nothing computed for an earlier plan helps it; ``place`` is the strategy's part alone. Nova fits
-and books each guest. The rules of cpumanager and titus-isolate are ports to Python: compare their quality; their time
-is only that of these ports.
+anew each time, so that nothing computed for an earlier plan helps it; ``place`` is the strategy's part alone, and
+``pack`` the choice of a CPU for each vCPU alone, from the free cores of the pool. Nova fits and books each guest: that
+is the choice of ``pack``, one guest after the other. The rules of cpumanager and titus-isolate are ports to Python:
+compare their quality; their time is only that of these ports.
 """
 
 import contextlib
@@ -30,6 +31,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.planning.context import Context
 from pinner.planning.planner import plan
+from pinner.planning.strategies.free_cpus import FreeCpus
 from pinner.planning.strategy import installed
 
 HOSTS = (
@@ -106,6 +108,18 @@ def place_alone(case: Case) -> Contender:
     return Contender(call)
 
 
+def pack_alone(case: Case) -> Contender:
+    """The choice of a CPU for each vCPU: from the guests and the free cores, which Nova gets as values, too."""
+
+    def call() -> tuple[Time, Places]:
+        context = Context.of(case.snapshot(), REQUEST)
+        free = FreeCpus(context, context.allocatable.exclusive)
+        took, packed = timed(free.pack, context.guests)
+        return took, {guest.name: packed.cpus.get(guest.uuid) for guest in case.guests}
+
+    return Contender(call)
+
+
 def novas(case: Case, nova: Nova) -> Contender:
     """Nova's fitting and booking."""
 
@@ -122,8 +136,8 @@ def port(case: Case, place: Callable[..., Places], **options: Any) -> Contender:
 
 
 def contenders(case: Case, nova: Nova | None) -> dict[str, Contender]:
-    """The plan, the placement alone, and each peer."""
-    methods = {"plan": ours(case), "place": place_alone(case)}
+    """The plan, the placement alone, the choice of CPUs alone, and each peer."""
+    methods = {"plan": ours(case), "place": place_alone(case), "pack": pack_alone(case)}
     if nova is not None:
         methods[f"Nova {nova.version}"] = novas(case, nova)
     methods["cpumanager's rules"] = port(case, cpumanager.place)
@@ -133,7 +147,7 @@ def contenders(case: Case, nova: Nova | None) -> dict[str, Contender]:
 
 
 def measured(cases: Sequence[Case], nova: Nova | None) -> Iterator[Row]:
-    """The rows of one host: pinner's plan beside each peer, then the placement alone beside Nova. The times are of the
+    """The rows of one host: the plan beside each peer, then ``place`` and ``pack`` beside Nova. The times are of the
     first case, the qualities the sums of all."""
     first, *others = cases
     methods = contenders(first, nova)
@@ -144,7 +158,7 @@ def measured(cases: Sequence[Case], nova: Nova | None) -> Iterator[Row]:
         for method in again.values():
             method()
         qualities = {name: qualities[name] + found for name, found in _qualities(case, again).items()}
-    for name in list(methods)[2:]:
+    for name in list(methods)[3:]:
         yield line(
             f"plan, {first.name}",
             times["plan"],
@@ -154,7 +168,8 @@ def measured(cases: Sequence[Case], nova: Nova | None) -> Iterator[Row]:
             its_quality=qualities[name],
         )
     beside = next((name for name in methods if name.startswith("Nova")), "")
-    yield line(f"place, {first.name}", times["place"], peer=beside or nova_peer.HOW, theirs=times.get(beside))
+    for part in ("place", "pack"):
+        yield line(f"{part}, {first.name}", times[part], peer=beside or nova_peer.HOW, theirs=times.get(beside))
 
 
 def _qualities(case: Case, methods: Mapping[str, Contender]) -> dict[str, Quality]:

@@ -9,7 +9,8 @@ A thread of weight w that may use m CPUs puts w/m on each of them. This gives de
 and the demands d(c) of the three roles: the measured load, larger where the threads had to wait for a CPU.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet
@@ -29,7 +30,6 @@ class Crowd:
     """The threads of a host that can disturb each other."""
 
     online: CpuSet
-    vcpus: Weighted
     emulators: Weighted
     host: Weighted
     demands: Mapping[str, Weighted]
@@ -39,12 +39,13 @@ class Crowd:
     def of(cls, snapshot: Snapshot, busy_threshold: float) -> "Crowd":
         """Read a snapshot; ``busy_threshold`` is in per cent of one CPU."""
         guests, busy, measured = snapshot.guests, tuple(_busy(snapshot, busy_threshold)), _demands(snapshot)
-        vcpus = tuple(vcpu.thread for guest in guests for vcpu in guest.vcpus if vcpu.thread)
-        qemu = tuple(thread for guest in guests for thread in qemus_own_threads(guest))
+        # Most of the threads of guests are listed only to find those that have load.
+        of_guests = guests if measured else ()
+        vcpus = (vcpu.thread for guest in of_guests for vcpu in guest.vcpus if vcpu.thread)
+        qemu = (thread for guest in of_guests for thread in qemus_own_threads(guest))
         return cls(
             online=snapshot.topology.online,
-            vcpus=tuple((thread, 1.0) for thread in vcpus),
-            emulators=tuple(each for guest in guests for each in _beside(guest)),
+            emulators=tuple([each for guest in guests for each in _beside(guest)]),
             host=tuple((thread, thread.load / 100) for thread in busy),
             demands={
                 "host_overload": tuple((thread, demand(thread)) for thread in busy),
@@ -53,32 +54,40 @@ class Crowd:
             },
         )
 
-    def terms(self, planned: Mapping[int, CpuSet]) -> dict[str, float]:
-        """The terms with the affinities of ``planned`` (thread id to CPUs), and current ones for other threads."""
-        vcpus, beside, host = (self._density(each, planned) for each in (self.vcpus, self.emulators, self.host))
-        demands = {name: self._density(threads, planned) for name, threads in self.demands.items()}
+    def terms(self, planned: Mapping[int, CpuSet], vcpus: Iterable[int]) -> dict[str, float]:
+        """The terms with the affinities of ``planned`` (thread id to CPUs), and current ones for other threads.
+        ``vcpus`` has the bits of these affinities for every vCPU."""
+        on_vcpus = self._density(Counter(vcpus))
+        beside, host = (self._density(_by_mask(each, planned)) for each in (self.emulators, self.host))
+        demands = {name: self._density(_by_mask(threads, planned)) for name, threads in self.demands.items()}
         return {
             **_overloads(demands),
-            "vcpu_vs_host": _clash(vcpus, host),
-            "vcpu_vs_emulator": _clash(vcpus, beside),
+            "vcpu_vs_host": _clash(on_vcpus, host),
+            "vcpu_vs_emulator": _clash(on_vcpus, beside),
             "emulator_vs_host": _clash(beside, host),
-            "overcommit": sum(count - 1.0 for count in vcpus.values() if count > 1.0),
+            "overcommit": sum(count - 1.0 for count in on_vcpus.values() if count > 1.0),
         }
 
-    def _density(self, threads: Weighted, planned: Mapping[int, CpuSet]) -> dict[int, float]:
-        """The weight on each CPU. The threads share few distinct affinities: each of these is spread once."""
-        by_mask: dict[int, float] = {}
-        for thread, weight in threads:
-            mask = planned.get(thread.tid, thread.affinity).bits
-            by_mask[mask] = by_mask.get(mask, 0.0) + weight
+    def _density(self, by_mask: Mapping[int, float]) -> dict[int, float]:
+        """The weight on each CPU, from the weight of each distinct affinity by its bits."""
         density: dict[int, float] = {}
+        online = self.online.bits
         for mask, weight in by_mask.items():
-            possible = mask & self.online.bits
+            possible = mask & online
             count = possible.bit_count()
             # Most vCPUs have one CPU each, and need no list of CPUs.
             for cpu in CpuSet(possible) if count != 1 else (possible.bit_length() - 1,):
                 density[cpu] = density.get(cpu, 0.0) + weight / count
         return density
+
+
+def _by_mask(threads: Weighted, planned: Mapping[int, CpuSet]) -> dict[int, float]:
+    """The weight of each affinity by its bits: threads share few affinities, and each of these is spread once."""
+    found: dict[int, float] = {}
+    for thread, weight in threads:
+        mask = planned.get(thread.tid, thread.affinity).bits
+        found[mask] = found.get(mask, 0.0) + weight
+    return found
 
 
 def demand(thread: Thread) -> float:
@@ -104,11 +113,11 @@ def _demands(snapshot: Snapshot) -> dict[int, float]:
     }
 
 
-def _beside(guest: Guest) -> Iterator[tuple[Thread, float]]:
+def _beside(guest: Guest) -> list[tuple[Thread, float]]:
     emulators = guest.emulator.threads
-    yield from ((thread, 1.0 / len(emulators)) for thread in emulators)
-    yield from ((iothread.thread, 1.0) for iothread in guest.iothreads if iothread.thread)
-    yield from ((vhost, 1.0) for vhost in guest.vhost_threads)
+    found = [(thread, 1.0 / len(emulators)) for thread in emulators]
+    found += [(iothread.thread, 1.0) for iothread in guest.iothreads if iothread.thread]
+    return found + [(vhost, 1.0) for vhost in guest.vhost_threads]
 
 
 def _busy(snapshot: Snapshot, threshold: float) -> Iterator[Thread]:

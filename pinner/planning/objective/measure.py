@@ -1,6 +1,6 @@
 """The terms of the objective for one host, with any affinities of its threads. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet
@@ -25,7 +25,7 @@ class Measured:
 class Measure:
     """A host, read once, so that several placements of its threads can be measured."""
 
-    guests: tuple[tuple[Guest, tuple[Thread, ...]], ...]
+    guests: Sequence[tuple[Guest, Sequence[Thread]]]
     """The guests, each with the threads of its vCPUs."""
     places: Places
     needs: Mapping[str, Need]
@@ -37,7 +37,7 @@ class Measure:
         """Read a snapshot; ``busy_threshold`` is in per cent of one CPU."""
         places = Places.of(snapshot.topology)
         needs = {guest.uuid: places.need(guest) for guest in snapshot.guests}
-        guests = tuple((guest, tuple(vcpu.thread for vcpu in guest.vcpus if vcpu.thread)) for guest in snapshot.guests)
+        guests = [(guest, [vcpu.thread for vcpu in guest.vcpus if vcpu.thread]) for guest in snapshot.guests]
         return cls(guests, places, needs, Crowd.of(snapshot, busy_threshold))
 
     def measured(self, planned: Mapping[int, CpuSet]) -> Measured:
@@ -45,11 +45,13 @@ class Measure:
 
         The time grows with the number of threads, and with the CPUs of each distinct affinity.
         """
-        spreads = {
-            guest.uuid: self.places.spread(guest, [planned.get(each.tid, each.affinity) for each in vcpus])
-            for guest, vcpus in self.guests
-        }
-        return Measured(spreads, guests_terms(self.needs, spreads) | self.crowd.terms(planned))
+        spreads: dict[str, GuestSpread] = {}
+        every: list[int] = []
+        for guest, vcpus in self.guests:
+            masks = [planned.get(each.tid, each.affinity).bits for each in vcpus]
+            spreads[guest.uuid] = self.places.spread(guest, masks)
+            every += masks
+        return Measured(spreads, guests_terms(self.needs, spreads) | self.crowd.terms(planned, every))
 
     def values(self, planned: Mapping[int, CpuSet]) -> dict[str, float]:
         """The value of each term of tiers 2 to 7 of this placement."""

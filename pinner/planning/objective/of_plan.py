@@ -91,8 +91,8 @@ def _unplaced_before(context: Context, staying: Answer) -> int:
 
 
 def _moved_threads(changes: Iterable[PlannedChange]) -> int:
-    affinities = (change for change in changes if isinstance(change, AffinityChange))
-    return sum(1 for change in affinities for mask in change.before if mask.cpus.bits != change.after.bits)
+    affinities = [change for change in changes if isinstance(change, AffinityChange)]
+    return sum([mask.cpus.bits != change.after.bits for change in affinities for mask in change.before])
 
 
 def _moved_mib(changes: Iterable[PlannedChange], memory: Iterable[GuestMemory]) -> float:

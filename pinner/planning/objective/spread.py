@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
@@ -11,20 +12,20 @@ from pinner.planning.memory_balance import LOCAL, distance
 from pinner.planning.numa_bounds import bound_of
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """What one affinity covers of the online CPUs."""
 
     shares: Mapping[NodeId, float]
     """The share of its CPUs on each node."""
+    nodes: frozenset[NodeId]
+    """These nodes."""
     l3: frozenset[int]
     """The level-3 caches, by their index in the topology."""
     cores: CpuSet
     """The cores, by their lowest CPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class GuestSpread:
+class GuestSpread(NamedTuple):
     """Where the vCPUs of one guest may run, and how far its memory and its devices are from there."""
 
     nodes: frozenset[NodeId] = frozenset()
@@ -53,8 +54,8 @@ class Places:
     _device_nodes: Mapping[str, int]
     _sizes: tuple[tuple[int, ...], tuple[int, ...]]
     """The number of online CPUs of each node and of each level-3 cache, descending."""
-    _caches: Mapping[NodeId, list[tuple[int, int]]]
-    """The level-3 caches of each node: the index in the topology, and the online CPUs as bits."""
+    _nodes: Sequence[tuple[NodeId, int, Sequence[tuple[int, int]]]]
+    """Each node with its online CPUs as bits, and its level-3 caches: the index in the topology, and the same CPUs."""
     _spans: dict[int, Span] = field(default_factory=dict)
     """By the bits of the affinity."""
     _needs: dict[int, Need] = field(default_factory=dict)
@@ -68,10 +69,11 @@ class Places:
         sets = topology.online_by_node.values(), topology.online_by_l3.values()
         nodes, caches = (tuple(sorted(map(len, each), reverse=True)) for each in sets)
         devices = {each.name: each.node for each in topology.devices if each.kind == "pci" and each.node is not None}
-        near = {
-            node: [(number, cpus.bits) for number, cpus in topology.online_by_l3.items() if cpus & here]
+        by_cache = [(number, cpus.bits) for number, cpus in topology.online_by_l3.items()]
+        near = [
+            (node, here.bits, [(number, cpus) for number, cpus in by_cache if cpus & here.bits])
             for node, here in topology.online_by_node.items()
-        }
+        ]
         return cls(topology, devices, (nodes, caches), near)
 
     def need(self, guest: Guest) -> Need:
@@ -80,7 +82,7 @@ class Places:
         if bound is None:
             return self._unbound(len(vcpus))
         here = [group.cpus for group in bound.groups if group.cpus and not set(vcpus).isdisjoint(group.vcpus)]
-        nodes = max(_fewest(self._sizes[0], len(vcpus)), _hitting(frozenset(self.span(cpus).shares) for cpus in here))
+        nodes = max(_fewest(self._sizes[0], len(vcpus)), _hitting(self.span(cpus.bits).nodes for cpus in here))
         return Need(nodes, max(_fewest(self._sizes[1], len(vcpus)), nodes))
 
     def _unbound(self, vcpus: int) -> Need:
@@ -90,40 +92,47 @@ class Places:
             found = self._needs[vcpus] = Need(nodes, max(_fewest(self._sizes[1], vcpus), nodes))
         return found
 
-    def span(self, mask: CpuSet) -> Span:
-        """What the affinity covers."""
-        if (found := self._spans.get(mask.bits)) is None:
-            found = self._spans[mask.bits] = self._span(mask)
+    def span(self, mask: int) -> Span:
+        """What the affinity with these bits covers."""
+        if (found := self._spans.get(mask)) is None:
+            found = self._spans[mask] = self._span(mask)
         return found
 
-    def spread(self, guest: Guest, masks: Sequence[CpuSet]) -> GuestSpread:
-        """Where the vCPUs of the guest may run with these affinities, one for each vCPU."""
-        bits = [mask.bits for mask in masks]
-        distinct = set(bits)
+    def spread(self, guest: Guest, masks: Sequence[int]) -> GuestSpread:
+        """Where the vCPUs of the guest may run with these affinities: the bits of one for each vCPU."""
+        distinct = set(masks)
         # vCPUs with the same CPUs, or with one CPU each, cover what these CPUs cover together.
-        alone = len(distinct) == len(bits) and all(each.bit_count() == 1 for each in bits)
-        span = self.span(union(masks)) if alone or len(distinct) == 1 else self._joint(Counter(bits))
+        if len(distinct) == 1:
+            span = self.span(masks[0])
+        elif len(distinct) == len(masks) == sum(map(int.bit_count, masks)) and 0 not in distinct:
+            span = self.span(sum(masks))
+        else:
+            span = self._joint(Counter(masks))
         memory = sum([kib / 1024 * self._distance(span, node) for node, kib in guest.memory_per_node.items() if kib])
         devices = self._remote_devices(guest, span.shares) if guest.pci else 0.0
-        return GuestSpread(frozenset(span.shares), span.l3, span.cores, memory, devices)
+        return GuestSpread(span.nodes, span.l3, span.cores, memory, devices)
 
     def _joint(self, masks: Mapping[int, int]) -> Span:
         """What affinities cover together, by their bits, each with its number of vCPUs. Those without an online CPU do
         not count."""
-        spans = [(span, vcpus) for bits, vcpus in masks.items() if (span := self.span(CpuSet(bits))).shares]
+        spans = [(span, vcpus) for bits, vcpus in masks.items() if (span := self.span(bits)).shares]
         count, shares = sum(vcpus for _, vcpus in spans), dict[NodeId, float]()
         for span, vcpus in spans:
             for node, share in span.shares.items():
                 shares[node] = shares.get(node, 0.0) + share * vcpus / count
-        return Span(shares, frozenset[int]().union(*[span.l3 for span, _ in spans]), union(s.cores for s, _ in spans))
+        l3 = frozenset[int]().union(*[span.l3 for span, _ in spans])
+        return Span(shares, frozenset(shares), l3, union(s.cores for s, _ in spans))
 
-    def _span(self, mask: CpuSet) -> Span:
-        top = self.topology
-        here = mask & top.online
-        on_nodes = {node: here.bits & cpus.bits for node, cpus in top.online_by_node.items()}
-        shares = {node: bits.bit_count() / len(here) for node, bits in on_nodes.items() if bits}
-        l3 = frozenset([number for node in shares for number, bits in self._caches[node] if here.bits & bits])
-        return Span(shares, l3, union(shape.touched(here) for shape in top.core_shapes))
+    def _span(self, mask: int) -> Span:
+        here = mask & self.topology.online.bits
+        shares: dict[NodeId, float] = {}
+        l3: list[int] = []
+        for node, cpus, caches in self._nodes:
+            if on_node := here & cpus:
+                shares[node] = on_node.bit_count() / here.bit_count()
+                l3 += [number for number, bits in caches if on_node & bits]
+        cores = union([shape.touched(CpuSet(here)) for shape in self.topology.core_shapes])
+        return Span(shares, frozenset(shares), frozenset(l3), cores)
 
     def _distance(self, span: Span, memory: int) -> float:
         """The mean distance of a node's memory beyond the local one, in units of that; 0 for a span without CPUs."""

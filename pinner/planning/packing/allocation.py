@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 
 from pinner.planning.packing.values import Domain, Guest, Layout, Node, Score, needed_domains
 
@@ -90,11 +91,12 @@ def _parts(domain: Domain, counts: tuple[int, ...]) -> tuple[_Parts, ...]:
     return tuple(map(tuple, found))
 
 
-def _shared(domain: Domain, taken: Iterable[_Parts]) -> int:
+def _shared(domain: Domain, taken: Sequence[_Parts]) -> int:
     """How many cores have parts of several guests, or a part beside a guest that stays."""
-    users = Counter(
-        core for parts in taken for core in {domain.core_of(part) for part in parts if part not in domain.whole}
-    )
+    whole = frozenset(domain.whole)
+    if whole.issuperset(chain.from_iterable(taken)):
+        return 0
+    users = Counter(core for parts in taken for core in {domain.core_of(part) for part in parts if part not in whole})
     return sum(1 for core, count in users.items() if count > 1 or domain.cores[core].begun)
 
 

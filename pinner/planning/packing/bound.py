@@ -1,5 +1,6 @@
 """The arithmetic bound of a packing: no layout of these guests on these nodes has a lower score. Pure."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
@@ -21,7 +22,7 @@ def bound(nodes: Sequence[Node], guests: Sequence[Guest]) -> Score:
     needs = ((size, needed_domains(nodes, size, ranks), count) for (size, ranks), count in alike.items())
     fitting = sorted(need for size, domains, count in needs if domains for need in [(size, domains)] * count)
     room = sum(node.free for node in nodes)
-    placed = sum(1 for total in accumulate(size for size, _ in fitting) if total <= room)
+    placed = bisect_right(list(accumulate([size for size, _ in fitting])), room)
     sizes = [size for size, _ in fitting[:placed]]
     alone = [size for size, domains in fitting[:placed] if domains == 1]
     rank = least_rank(nodes, guests) if placed == len(guests) else 0
@@ -69,17 +70,19 @@ class Cores(NamedTuple):
 
 def cores(nodes: Sequence[Node]) -> Cores:
     """The cores of these nodes."""
-    every = [core for node in nodes for domain in node.domains for core in domain.cores if core.free]
+    every = [domain for node in nodes for domain in node.domains]
+    begun = max([free.bit_count() for domain in every for free in domain.begun], default=0)
+    others = max([domain.width for domain in every if domain.whole], default=0)
     return Cores(
-        width=max((core.free.bit_count() for core in every), default=1),
-        whole=sum(1 for core in every if not core.begun),
-        most=max((core.free.bit_count() - (not core.begun) for core in every), default=1) or 1,
+        width=max(begun, others) or 1,
+        whole=sum([len(domain.whole) + len(domain.loose) for domain in every]),
+        most=max(begun, others - 1) or 1,
     )
 
 
 def _shared(nodes: Sequence[Node], sizes: Sequence[int]) -> int:
     width, whole, most = cores(nodes)
-    lacking = sum(-(-size // width) for size in sizes) - whole
+    lacking = sum([-(-size // width) for size in sizes]) - whole
     return max(0, -(-lacking // most))
 
 

@@ -48,6 +48,9 @@ class Room:
         holds the rest.
         """
         frees, rest, pieces = self.free[node], guest.size, []
+        if frees[first := self._best(frees, rest, footprint)] >= rest:
+            self.place_in(guest, node, first, footprint)
+            return
         while rest:
             domain = self._best(frees, rest, footprint)
             piece = min(rest, frees[domain])
@@ -88,7 +91,6 @@ class Room:
     @staticmethod
     def _best(frees: list[int], rest: int, footprint: int) -> int:
         for wanted in (footprint, rest):
-            large = [domain for domain, free in enumerate(frees) if free >= wanted]
-            if large:
-                return min(large, key=lambda domain: (frees[domain], domain))
-        return max(range(len(frees)), key=lambda domain: (frees[domain], -domain))
+            if large := [(free, domain) for domain, free in enumerate(frees) if free >= wanted]:
+                return min(large)[1]
+        return frees.index(max(frees))

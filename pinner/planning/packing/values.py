@@ -6,7 +6,7 @@ CPUs in, and a core is shared if two guests have CPUs of it.
 
 from bisect import bisect_left
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
@@ -15,8 +15,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.topology import NodeId
 
 
-@dataclass(frozen=True)
-class Core:
+class Core(NamedTuple):
     """The free CPUs of one core."""
 
     free: int
@@ -30,6 +29,29 @@ class Domain:
     """The cores that share a level-3 cache; without such a cache, the cores of a node."""
 
     cores: tuple[Core, ...]
+    free: int = field(init=False, repr=False, compare=False)
+    """How many CPUs are free."""
+    width: int = field(init=False, repr=False, compare=False)
+    """How many CPUs a whole core has: the most that are free in a core that no guest has begun."""
+    whole: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The cores of which every CPU is free, as bits."""
+    loose: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The free CPUs of each narrower core, as bits."""
+    begun: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The free CPUs of each core where a guest that stays has others, as bits."""
+
+    def __post_init__(self) -> None:
+        """Every packing needs these tables of every domain, so that they are made together."""
+        begun = tuple([core.free for core in self.cores if core.begun and core.free])
+        others = [core.free for core in self.cores if not core.begun and core.free]
+        width = max(map(int.bit_count, others), default=1)
+        vars(self).update(
+            free=sum(map(int.bit_count, begun)) + sum(map(int.bit_count, others)),
+            width=width,
+            whole=tuple([free for free in others if free.bit_count() == width]),
+            loose=tuple([free for free in others if free.bit_count() < width]),
+            begun=begun,
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -38,32 +60,6 @@ class Domain:
     def _hash(self) -> int:
         """Domains are keys of allocations: the hash is computed once."""
         return hash(self.cores)
-
-    @cached_property
-    def free(self) -> int:
-        """How many CPUs are free."""
-        return sum(core.free.bit_count() for core in self.cores)
-
-    @cached_property
-    def whole(self) -> tuple[int, ...]:
-        """The cores of which every CPU is free, as bits."""
-        return tuple(core.free for core in self.cores if not core.begun and core.free.bit_count() == self.width)
-
-    @cached_property
-    def loose(self) -> tuple[int, ...]:
-        """The free CPUs of each narrower core, as bits."""
-        narrower = (core.free for core in self.cores if not core.begun and core.free)
-        return tuple(free for free in narrower if free.bit_count() < self.width)
-
-    @cached_property
-    def begun(self) -> tuple[int, ...]:
-        """The free CPUs of each core where a guest that stays has others, as bits."""
-        return tuple(core.free for core in self.cores if core.begun and core.free)
-
-    @cached_property
-    def width(self) -> int:
-        """How many CPUs a whole core has: the most that are free in a core that no guest has begun."""
-        return max((core.free.bit_count() for core in self.cores if not core.begun), default=1) or 1
 
     def core_of(self, part: int) -> int:
         """The position of the core that has these free CPUs."""

@@ -17,7 +17,9 @@ Identity = tuple[str, str, str]
 def without_own_masks(snapshot: Snapshot, placement: Placement) -> Snapshot:
     """The snapshot, but threads that pinner placed do not count as restricted by their owners: pinner set their
     masks."""
-    placements = {placed.target.key: frozenset(placed.threads) for placed in placement.placed}
+    placements = {
+        placed.target.key: frozenset(placed.threads) for placed in placement.placed if placed.target.kind == "process"
+    }
 
     def ours(process: Process, thread: Thread) -> bool:
         known = placements.get(instance(process))

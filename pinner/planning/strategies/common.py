@@ -7,7 +7,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut, Roles, Wanted
 from pinner.model.topology import NodeId
-from pinner.planning.context import Context, guest_target, guest_targets, vcpu_target
+from pinner.planning.context import Context, guest_target, vcpu_target
 from pinner.planning.numa_bounds import VcpuGroup
 from pinner.planning.roles import Resolved
 from pinner.planning.strategies import node_choice
@@ -29,9 +29,10 @@ def place_host_processes(context: Context, roles: Roles) -> Iterator[Wanted]:
 
 def place_emulator(guest: Guest, cpus: CpuSet) -> Iterator[Wanted]:
     """A guest's emulator, vhost and kvm threads and iothreads, onto ``cpus``."""
-    for target, _ in guest_targets(guest):
-        if target.kind in _BESIDE:
-            yield Wanted(target, cpus, _BESIDE[target.kind])
+    for target in guest.threads_by_target:
+        if target.kind == "vcpu":
+            break
+        yield Wanted(target, cpus, _BESIDE[target.kind])
 
 
 def float_over(guest: Guest, group: VcpuGroup, cpus: CpuSet, reason: str) -> Iterator[Wanted]:
@@ -56,15 +57,14 @@ def divided(context: Context, roles: Roles) -> tuple[Context, tuple[LeftOut, ...
 
 def beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iterable[NodeId]) -> CpuSet:
     """The emulator set of these nodes, where the guest's vCPUs are; of all nodes where these have none."""
-    emulator = resolved.roles.emulator
-    near = union(resolved.emulator_on.get(node, CpuSet()) for node in nodes)
-    return context.near(guest, near) or context.near(guest, emulator)
+    near = union([resolved.emulator_on[node] for node in nodes if node in resolved.emulator_on])
+    return context.near(guest, near) or context.near(guest, resolved.roles.emulator)
 
 
 def why_here(context: Context, guest: Guest, nodes: Iterable[NodeId]) -> str:
     """Why the guest's vCPUs are on these nodes, for people."""
-    bound = "; ".join(group.why for group in context.groups(guest) if group.why)
-    return bound or "; ".join(node_choice.reason(context.snapshot, guest, node) for node in nodes)
+    bound = "; ".join([group.why for group in context.groups(guest) if group.why])
+    return bound or "; ".join([node_choice.reason(context.snapshot, guest, node) for node in nodes])
 
 
 def _lacking(context: Context, guest: Guest, roles: Roles) -> str:
@@ -81,8 +81,9 @@ def _lacking(context: Context, guest: Guest, roles: Roles) -> str:
 
 def pin(guest: Guest, cpus: Mapping[int, int], reason: str) -> Iterator[Wanted]:
     """Each vCPU, onto one CPU; ``cpus`` has the CPU by the vCPU's number."""
+    targets = guest.vcpu_targets
     for vcpu, cpu in cpus.items():
-        yield Wanted(vcpu_target(guest, vcpu), CpuSet.one(cpu), reason)
+        yield Wanted(targets[vcpu], CpuSet.one(cpu), reason)
 
 
 def floating_warnings(context: Context, roles: Roles) -> Iterable[str]:

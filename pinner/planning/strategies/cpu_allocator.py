@@ -45,19 +45,23 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     """
     context = core_classes.kept_apart(context, pool, lambda cpus: free_slots(context, cpus, CpuSet()), crowd=False)
     free_cpus = FreeCpus(context, pool)
-    staying = _staying(context, free_cpus)
+    empty, staying = free_cpus.cores, _staying(context, free_cpus)
     places = dict(staying)
+    together = []
     for guest in context.guests:
-        if guest.uuid not in places and not free_cpus.is_packed(guest):
+        if free_cpus.is_packed(guest):
+            together.append(guest)
+        elif guest.uuid not in places:
             with suppress(NoFit):
                 places[guest.uuid] = free_cpus.take_best(guest)
-    together = [guest for guest in context.guests if free_cpus.is_packed(guest)]
     waiting = [guest for guest in together if guest.uuid not in places]
     if waiting:
         packed = free_cpus.pack(waiting)
-        places |= free_cpus.take_packed(waiting, packed)
+        found = free_cpus.places(waiting, packed)
+        places |= found
         if len(waiting) == len(together) and len(places) == len(context.guests):
             return Allocation(places, (), guest_packing.optimality_of(packed.packing, packed.packing.score))
+        free_cpus.take_packed(waiting, found)
     free_cpus, places = _with_room_made(context, free_cpus, places, staying)
     trial, anew = _packed_anew(context, free_cpus, places, staying)
     moves = sum(1 for uuid, place in staying.items() if anew.get(uuid) != place)
@@ -69,13 +73,13 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
         for guest in context.guests
         if guest.uuid not in places
     )
-    return Allocation(places, unplaced, _optimality(context, free_cpus, together, places, staying))
+    return Allocation(places, unplaced, _optimality(context, free_cpus, empty, together, places, staying))
 
 
 def _staying(context: Context, free_cpus: FreeCpus) -> dict[str, GuestAllocation]:
     """The places of the guests that keep their CPUs."""
     places: dict[str, GuestAllocation] = {}
-    for masks_of in (context.recorded, context.current):
+    for masks_of in (context.recorded, context.current) if context.places else (context.current,):
         for guest in context.guests:
             if guest.uuid not in places and is_pinned(guest, masks := masks_of(guest)):
                 with suppress(NoFit):
@@ -89,12 +93,20 @@ def _beside(free_cpus: FreeCpus, together: Sequence[Guest], places: _Places) -> 
 
 
 def _optimality(
-    context: Context, free_cpus: FreeCpus, together: Sequence[Guest], places: _Places, staying: _Places
+    context: Context,
+    free_cpus: FreeCpus,
+    empty: guest_packing.FreeCores,
+    together: Sequence[Guest],
+    places: _Places,
+    staying: _Places,
 ) -> Optimality | None:
+    """``empty`` has the cores before any guest has taken CPUs."""
     if not together:
         return None
     taken = {uuid: tuple(place.cpus.values()) for uuid, place in places.items()}
-    empty, some_stay = _beside(free_cpus, together, places).cores, any(guest.uuid in staying for guest in together)
+    if len(together) < len(context.guests):
+        empty = _beside(free_cpus, together, places).cores
+    some_stay = any(guest.uuid in staying for guest in together)
     return guest_packing.optimality(context, empty, together, taken, some_stay=some_stay)
 
 
@@ -136,6 +148,6 @@ def _packed_anew(
         return free_cpus, places
     others = {guest.uuid for guest in together}
     anew = {uuid: place for uuid, place in places.items() if uuid not in others}
-    anew |= trial.take_packed(together, trial.pack(together))
+    anew |= trial.pack_and_take(together)
     better = len(anew) > len(places) and staying.keys() <= anew.keys()
     return (trial, anew) if better else (free_cpus, places)

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
@@ -15,20 +17,18 @@ from pinner.planning.numa_bounds import VcpuGroup
 from pinner.planning.strategies import guest_packing, node_choice, wide_guests
 
 
-@dataclass(frozen=True, slots=True)
-class GuestAllocation:
+class GuestAllocation(NamedTuple):
     """The node of each group of a guest's vCPUs, and the CPU of each vCPU by number."""
 
     nodes: tuple[NodeId, ...]
     cpus: dict[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """A CPU for one vCPU, and the CPUs that it uses up: with smt ``isolate`` its whole core."""
+class _Slot(NamedTuple):
+    """A CPU for one vCPU, and the CPUs that it uses up, as bits: with smt ``isolate`` its whole core."""
 
     cpu: int
-    uses: CpuSet
+    uses: int
 
 
 _OnNode = tuple[NodeId, list[_Slot]]
@@ -46,15 +46,18 @@ def is_pinned(guest: Guest, masks: Mapping[int, CpuSet]) -> bool:
 
 
 class FreeCpus:
-    """The free CPUs of a pool by node, as slots for one vCPU each."""
+    """The free CPUs of a pool by node, as slots for one vCPU each. Sets of CPUs are bits of integers."""
 
     def __init__(self, context: Context, pool: CpuSet) -> None:
         self.context = context
         self._isolate = context.request.smt == "isolate"
-        self._cores = {node: tuple(_cores(context, pool & cpus)) for node, cpus in context.allocatable.nodes.items()}
-        self._allowed = {node: union(cores) for node, cores in self._cores.items()}
-        free = pool - _occupied(context)
-        self._free = {node: free & cpus for node, cpus in context.allocatable.nodes.items()}
+        nodes, l3 = context.allocatable.nodes.items(), context.snapshot.topology.l3_by_cpu
+        self._cores = {
+            node: tuple([(core.bits, l3[core.lowest]) for core in _cores(context, pool & cpus)]) for node, cpus in nodes
+        }
+        self._allowed = {node: _union([core for core, _ in cores]) for node, cores in self._cores.items()}
+        free = (pool - _occupied(context)).bits
+        self._free = {node: free & cpus.bits for node, cpus in nodes}
         self._slots: dict[NodeId, list[_Slot]] = {}
         """The slots of the nodes that were asked for since their free CPUs changed; see _slots_of."""
         self._memory = context.memory_balance()
@@ -111,45 +114,64 @@ class FreeCpus:
     def is_packed(self, guest: Guest) -> bool:
         """Whether the guest may have any CPUs of one node."""
         groups = self.context.groups(guest)
-        return len(groups) == 1 and groups[0].cpus is None and bool(groups[0].vcpus) and not self.is_wide(guest)
+        if len(groups) != 1 or groups[0].cpus is not None:
+            return False
+        vcpus = len(groups[0].vcpus)
+        return vcpus > 0 and not self._widest < vcpus <= self._total
 
     def pack(self, guests: Sequence[Guest]) -> guest_packing.Packed:
         """Pack as many of these guests as fit, without taking their CPUs."""
         return guest_packing.packed(self.context, self.cores, guests)
 
-    def take_packed(self, guests: Sequence[Guest], packed: guest_packing.Packed) -> dict[str, GuestAllocation]:
-        """Take the CPUs of these guests that ``pack`` has found; their places by UUID."""
-        found = packed.cpus
-        return {guest.uuid: self._take_cpus(guest, found[guest.uuid]) for guest in guests if guest.uuid in found}
+    def places(self, guests: Sequence[Guest], packed: guest_packing.Packed) -> dict[str, GuestAllocation]:
+        """The places of these guests that ``pack`` has found, by UUID, without taking their CPUs."""
+        found: dict[str, GuestAllocation] = {}
+        for guest in guests:
+            if cpus := packed.cpus.get(guest.uuid):
+                (group,) = self.context.groups(guest)
+                found[guest.uuid] = GuestAllocation(
+                    (packed.nodes[guest.uuid],), dict(zip(group.vcpus, cpus, strict=True))
+                )
+        return found
 
-    def _take_cpus(self, guest: Guest, cpus: Sequence[int]) -> GuestAllocation:
-        """Take these free CPUs of one node, one for each vCPU."""
-        node = next(node for node, free in self._free.items() if cpus[0] in free)
-        (group,) = self.context.groups(guest)
-        self._free[node] -= union(map(self._uses, cpus))
-        self._slots.pop(node, None)
-        self._memory = self._memory.booked(guest, group, node)
-        return GuestAllocation((node,), dict(zip(group.vcpus, cpus, strict=True)))
+    def take_packed(self, guests: Sequence[Guest], places: Mapping[str, GuestAllocation]) -> None:
+        """Take the ``places`` of these guests."""
+        for guest in guests:
+            if place := places.get(guest.uuid):
+                (group,), (node,) = self.context.groups(guest), place.nodes
+                self._free[node] &= ~_union(map(self._uses, place.cpus.values()))
+                self._slots.pop(node, None)
+                self._memory = self._memory.booked(guest, group, node)
+
+    def pack_and_take(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
+        """Take CPUs for as many of these guests as fit; their places by UUID."""
+        found = self.places(guests, self.pack(guests))
+        self.take_packed(guests, found)
+        return found
 
     def take_all(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
         """Take CPUs for all these guests. Raises NoFit where one of them does not fit."""
         places = {guest.uuid: self.take_best(guest) for guest in guests if not self.is_packed(guest)}
         left = [guest for guest in guests if guest.uuid not in places]
-        places |= self.take_packed(left, self.pack(left)) if left else {}
+        places |= self.pack_and_take(left) if left else {}
         for guest in guests:
             if guest.uuid not in places:
                 raise NoFit(needs(guest), max(self.free.values(), default=0), "no node has room for it")
         return places
 
     def _pinned(self, group: VcpuGroup, masks: Mapping[int, CpuSet]) -> _OnNode:
-        found = [masks.get(vcpu, CpuSet()) for vcpu in group.vcpus]
-        cpus = union(found)
+        """The slots of the CPUs to which the vCPUs are pinned: two vCPUs on one CPU, or on one core with smt
+        ``isolate``, would use the same CPUs twice. A vCPU may be on any CPU of the core that it uses up."""
+        found = [masks[vcpu].bits if vcpu in masks else 0 for vcpu in group.vcpus]
+        cpus, bound = _union(found), -1 if group.cpus is None else group.cpus.bits
         # A guest that is not pinned one to one is the usual case: no slot is searched for it.
-        homes = [node for node, free in self._free.items() if cpus <= free] if all(map(_is_one, found)) else []
-        for node in homes:
-            slots = self._slots_with(node, [mask.lowest for mask in found])
-            if _is_satisfied(group, slots):
-                return node, slots
+        for node, free in self._free.items() if all(mask.bit_count() == 1 for mask in found) else ():
+            if cpus & free & self._allowed[node] & bound == cpus:
+                ids = [mask.bit_length() - 1 for mask in found]
+                uses = list(map(self._uses, ids)) if self._isolate else found
+                used = _union(uses)
+                if used & free == used and sum(map(int.bit_count, uses)) == used.bit_count():
+                    return node, list(map(_Slot, ids, uses))
         raise NoFit(len(found), 0, "its vCPUs are not pinned to free CPUs of one node, one for each")
 
     def _best(self, guest: Guest, group: VcpuGroup) -> _OnNode:
@@ -163,11 +185,12 @@ class FreeCpus:
     ) -> GuestAllocation:
         """Take slots for every group of the guest (none: its own groups), or for none: then NoFit is raised."""
         before = dict(self._free), dict(self._slots), self._memory
-        nodes, cpus = [], dict[int, int]()
+        nodes: list[NodeId] = []
+        cpus: dict[int, int] = {}
         try:
             for group in groups or self.context.groups(guest):
                 node, slots = find(group)
-                self._free[node] -= union(slot.uses for slot in slots)
+                self._free[node] &= ~_union([slot.uses for slot in slots])
                 self._slots.pop(node, None)
                 self._memory = self._memory.booked(guest, group, node)
                 nodes.append(node)
@@ -180,7 +203,7 @@ class FreeCpus:
     def _leave(self, guest: Guest, place: GuestAllocation) -> None:
         """Give back what ``_take`` has taken for this place."""
         for group, node in zip(self._groups(guest, place), place.nodes, strict=True):
-            self._free[node] |= union(self._uses(place.cpus[vcpu]) for vcpu in group.vcpus)
+            self._free[node] |= _union([self._uses(place.cpus[vcpu]) for vcpu in group.vcpus])
             self._slots.pop(node, None)
             self._memory = self._memory.booked(guest, group, node, back=True)
 
@@ -188,28 +211,22 @@ class FreeCpus:
         """The groups of the guest's vCPUs, one for each node of the place."""
         if not self.is_wide(guest):
             return self.context.groups(guest)
-        return self._parts(guest, {vcpu: CpuSet(1 << cpu) for vcpu, cpu in place.cpus.items()})
+        return self._parts(guest, {vcpu: CpuSet.one(cpu) for vcpu, cpu in place.cpus.items()})
 
     def _parts(self, guest: Guest, masks: Mapping[int, CpuSet]) -> Sequence[VcpuGroup]:
         """The vCPUs of a guest that spans nodes by their node; nothing for another guest."""
         return wide_guests.parts_pinned(guest, masks, self.context.allocatable.nodes) if self.is_wide(guest) else ()
 
-    def _slots_with(self, node: NodeId, cpus: list[int]) -> list[_Slot]:
-        """The node's free slots of these CPUs. A vCPU may be on any CPU of the core that it uses up."""
-        free, allowed = self._free[node], self._allowed[node]
-        found = [_Slot(cpu, self._uses(cpu)) for cpu in cpus if cpu in allowed]
-        return [slot for slot in found if slot.uses <= free]
-
-    def _uses(self, cpu: int) -> CpuSet:
+    def _uses(self, cpu: int) -> int:
         """The CPUs that a vCPU on this CPU uses up. With smt ``isolate`` a pool has whole cores only."""
-        return self.context.allocatable.cores[cpu] if self._isolate else CpuSet.one(cpu)
+        return self.context.allocatable.cores[cpu].bits if self._isolate else 1 << cpu
 
     def _count(self, node: NodeId) -> int:
         """How many slots of the node are free."""
         free = self._free[node]
         if self._isolate:
-            return sum(core <= free for core in self._cores[node])
-        return len(self._allowed[node] & free)
+            return sum([core & free == core for core, _ in self._cores[node]])
+        return (self._allowed[node] & free).bit_count()
 
     def _slots_of(self, node: NodeId) -> list[_Slot]:
         """The node's free slots, core by core; unused cores first, so that guests share few cores."""
@@ -220,28 +237,19 @@ class FreeCpus:
     def _found_slots(self, node: NodeId) -> list[_Slot]:
         free = self._free[node]
         unused, begun = [], []
-        for core in self._cores[node]:
-            if core <= free:
-                unused += [_Slot(core.lowest, core)] if self._isolate else _each(core)
+        for core, _ in self._cores[node]:
+            if core & free == core:
+                unused += [_Slot(_lowest(core), core)] if self._isolate else _each(core)
             elif not self._isolate:
                 begun += _each(core & free)
         return unused + begun
-
-
-def _is_satisfied(group: VcpuGroup, slots: list[_Slot]) -> bool:
-    """Whether each vCPU of the group has a slot that it may use and shares with no other: two vCPUs on one CPU, or on
-    one core with smt ``isolate``, use the same CPUs twice."""
-    if len(slots) != len(group.vcpus):
-        return False
-    disjoint = sum(len(slot.uses) for slot in slots) == len(union(slot.uses for slot in slots))
-    return disjoint and (group.cpus is None or all(slot.cpu in group.cpus for slot in slots))
 
 
 def _within(group: VcpuGroup, slots: list[_Slot]) -> list[_Slot]:
     """The slots that the group may use, each with a CPU to which the group is bound."""
     if group.cpus is None:
         return slots
-    return [_Slot(min(cpus), slot.uses) for slot in slots if (cpus := group.within(slot.uses))]
+    return [_Slot(_lowest(cpus), slot.uses) for slot in slots if (cpus := slot.uses & group.cpus.bits)]
 
 
 def _cores(context: Context, pool: CpuSet) -> list[CpuSet]:
@@ -258,8 +266,16 @@ def _cores(context: Context, pool: CpuSet) -> list[CpuSet]:
             return cores
 
 
-def _each(cpus: CpuSet) -> list[_Slot]:
-    return [_Slot(cpu, CpuSet(1 << cpu)) for cpu in cpus]
+def _each(cpus: int) -> list[_Slot]:
+    return [_Slot(cpu, 1 << cpu) for cpu in CpuSet(cpus)]
+
+
+def _lowest(cpus: int) -> int:
+    return (cpus & -cpus).bit_length() - 1
+
+
+def _union(sets: Iterable[int]) -> int:
+    return reduce(or_, sets, 0)
 
 
 def _is_one(cpus: CpuSet) -> bool:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
 from pinner.model.guest_numa import GuestNuma
 from pinner.model.objective import Optimality
@@ -25,6 +24,8 @@ if TYPE_CHECKING:  # the model of the solver is imported only where rules have n
 
 _ONE_CELL = GuestNuma()
 """What most guests have: no cells, no bindings and no huge pages."""
+CoreOfCache = tuple[int, int | None]
+"""The CPUs of a core as bits, and its level-3 cache."""
 NOT_ASKED = "the bound is arithmetic where guests stay: strategy 'optimal' asks the solver"
 _QUICK_BUDGET = 100
 """The budget of the strategies for which a proof is a help, and no promise."""
@@ -36,8 +37,8 @@ class Known:
 
     preferences: dict[tuple[object, ...], Mapping[NodeId, Preference]] = field(default_factory=dict)
     """How good each node is for guests with the same shares of memory and the same devices, however full it is."""
-    kinds: dict[tuple[object, ...], "_Kind"] = field(default_factory=dict)
-    """The nodes for guests that are equal, beside some free memory."""
+    kinds: dict[tuple[object, ...], dict[tuple[object, ...], "_Kind"]] = field(default_factory=dict)
+    """The nodes for guests that are equal, by the free memory."""
 
 
 class _Kind(NamedTuple):
@@ -53,9 +54,12 @@ class _Kind(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """The CPUs of each guest that fits, one for each vCPU, by UUID, and their packing."""
+    """The guests that fit."""
 
     cpus: Mapping[str, tuple[int, ...]]
+    """The CPUs of each of them by UUID, one for each vCPU."""
+    nodes: Mapping[str, NodeId]
+    """The node of each of them by UUID."""
     packing: Packing
 
 
@@ -63,27 +67,25 @@ class Packed(NamedTuple):
 class FreeCores:
     """The cores of a pool by node, which of their CPUs are free, and the free memory."""
 
-    cores: Mapping[NodeId, tuple[CpuSet, ...]]
-    free: Mapping[NodeId, CpuSet]
+    cores: Mapping[NodeId, tuple[CoreOfCache, ...]]
+    free: Mapping[NodeId, int]
+    """As bits."""
     memory: MemoryBalance
     known: Known
 
     def nodes(self, context: Context) -> tuple[values.Node, ...]:
         """The nodes of a packing."""
-        l3, isolate = context.snapshot.topology.l3_by_cpu, context.request.smt == "isolate"
+        isolate = context.request.smt == "isolate"
         return tuple(
-            _node(
-                node, cores, tuple(l3[core.lowest] for core in cores), self.free[node], self.memory.room(node), isolate
-            )
-            for node, cores in self.cores.items()
+            _node(node, cores, self.free[node], self.memory.room(node), isolate) for node, cores in self.cores.items()
         )
 
     def guests(self, context: Context, guests: Iterable[Guest]) -> list[values.Guest]:
         """The guests of a packing."""
-        memory, kinds, found = tuple(self.memory.free.items()), self.known.kinds, []
+        kinds, found = self.known.kinds.setdefault(tuple(self.memory.free.items()), {}), []
         for guest in guests:
             resident, special = tuple(guest.memory_per_node.items()), "" if guest.numa == _ONE_CELL else guest.uuid
-            key = memory, guest.memory_kib, guest.plugged, guest.pci, resident, special
+            key = guest.memory_kib, guest.plugged, guest.pci, resident, special
             if (kind := kinds.get(key)) is None:
                 kind = kinds[key] = self._kind(context, guest)
             found.append(kind.named(guest.uuid))
@@ -112,7 +114,8 @@ def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> Packed
     """The guests on the free cores."""
     nodes, asked = free.nodes(context), free.guests(context, guests)
     found = _best(context, nodes, asked)
-    return Packed(allocate(nodes, sorted(asked, key=_order), found.layout), found)
+    homes = {name: nodes[pieces[0].node].id for name, pieces in found.layout.items()}
+    return Packed(allocate(nodes, sorted(asked, key=_order), found.layout), homes, found)
 
 
 def least_unplaced(context: Context, free: FreeCores, guests: Iterable[Guest]) -> int:
@@ -159,20 +162,13 @@ def _is_trial(context: Context) -> bool:
 
 
 @lru_cache(maxsize=128)
-def _node(
-    node: NodeId,
-    cores: tuple[CpuSet, ...],
-    caches: tuple[int | None, ...],
-    free: CpuSet,
-    memory: int | None,
-    isolate: bool,
-) -> values.Node:
-    """A node of a packing; ``caches`` has the L3 domain of each core. With smt ``isolate``, a core counts as its lowest
-    CPU, if all its CPUs are free. The answers that a plan compares have many nodes in common."""
+def _node(node: NodeId, cores: tuple[CoreOfCache, ...], free: int, memory: int | None, isolate: bool) -> values.Node:
+    """A node of a packing; ``free`` are its free CPUs as bits. With smt ``isolate``, a core counts as its lowest CPU,
+    if all its CPUs are free. The answers that a plan compares have many nodes in common."""
     domains: dict[int | None, list[values.Core]] = {}
-    for core, cache in zip(cores, caches, strict=True):
-        here = core.bits & free.bits
-        begun = here != core.bits
+    for core, cache in cores:
+        here = core & free
+        begun = here != core
         if here and not (isolate and begun):
             domains.setdefault(cache, []).append(values.Core(here & -here if isolate else here, begun))
     return values.Node(node, tuple(values.Domain(tuple(each)) for each in domains.values()), memory)

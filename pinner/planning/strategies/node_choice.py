@@ -11,6 +11,7 @@ from pinner.planning.numa_bounds import VcpuGroup
 
 Preference = tuple[float, float, bool]
 """The distance to the memory and the devices, the distance to the devices, and whether the node has no memory."""
+_ROOM = "node {} has room for the guest"
 _DIGITS = 6
 """Enough digits to compare distances, and so few that the order of additions makes no difference."""
 
@@ -123,17 +124,15 @@ def reason(snapshot: Snapshot, guest: Guest, node: NodeId) -> str:
     """Why the guest gets this node, for people."""
     if node is None:
         return "the host reports no NUMA nodes"
+    if not (guest.memory_per_node or guest.pci):
+        return _ROOM.format(node)
     shares = memory_shares(guest)
     parts = (
         (shares.get(node, 0.0), "the guest's memory"),
         (_device_shares(snapshot, guest).get(node, 0.0), "its PCI devices"),
     )
     near = " and ".join(f"{part:.0%} of {resource}" for part, resource in parts if part)
-    return (
-        f"node {node} has {near}"
-        if near
-        else _near_memory(snapshot, shares, node) or f"node {node} has room for the guest"
-    )
+    return f"node {node} has {near}" if near else _near_memory(snapshot, shares, node) or _ROOM.format(node)
 
 
 def _near_memory(snapshot: Snapshot, shares: Mapping[NodeId, float], node: int) -> str:

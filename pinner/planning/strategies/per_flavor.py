@@ -136,6 +136,8 @@ def _merged(answer: Answer, part: _Part, host: str) -> Answer:
 
 def _with_nova_pinned(answer: Answer, context: Context) -> Answer:
     """The answer, with QEMU's own threads of context.nova_pinned placed near their vCPUs."""
+    if not context.nova_pinned:
+        return answer
     partitions = union(want.cpus for want in answer.wanted if _is_isolated(want))
     free, allocatable = answer.roles.emulator - partitions, context.allocatable
     wanted, warnings = list(answer.wanted), list(answer.warnings)

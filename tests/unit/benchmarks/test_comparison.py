@@ -13,22 +13,32 @@ SMALL = Shape(64, 2, 4)
 
 @pytest.mark.parametrize("mix", ["friendly", "any"])
 def test_every_contender_places_the_same_guests_and_its_quality_is_counted(mix):
-    rows = list(comparison.measured([Case.of(SMALL, 10, mix)], None))
-    assert [row["peer"] for row in rows[:-1]] == [
+    *rows, _place, _pack = comparison.measured([Case.of(SMALL, 10, mix)], None)
+    assert [row["peer"] for row in rows] == [
         "cpumanager's rules",
         "cpumanager's rules, caches aligned",
         "titus-isolate's greedy rules",
     ]
-    for row in rows[:-1]:
+    for row in rows:
         assert row["quality"].endswith("unplaced 0")
         assert row["their quality"].endswith("unplaced 0")
         assert float(row["theirs / ours"]) > 0
 
 
 def test_a_row_without_nova_says_how_to_get_it():
-    *_, last = comparison.measured([Case.of(SMALL, 10, "friendly")], None)
-    assert "tox run -e nova" in last["peer"]
-    assert "theirs" not in last
+    *_, place, pack = comparison.measured([Case.of(SMALL, 10, "friendly")], None)
+    assert place["what"].startswith("place, ")
+    assert pack["what"].startswith("pack, ")
+    for row in (place, pack):
+        assert "tox run -e nova" in row["peer"]
+        assert "theirs" not in row
+
+
+def test_the_choice_of_cpus_alone_is_that_of_the_placement():
+    case = Case.of(SMALL, 10, "any")
+    place, pack = comparison.place_alone(case), comparison.pack_alone(case)
+    place(), pack()
+    assert pack.places == {name: tuple(cpus) for name, cpus in place.places.items()}
 
 
 def test_the_quality_is_the_sum_over_all_draws_of_guests():
