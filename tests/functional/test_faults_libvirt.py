@@ -60,7 +60,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Waits]:
     """Counts the waits for calls of libvirt. Seconds would depend on the machine's load. The calls themselves are
     real."""
     waits = Waits()
-    monkeypatch.setattr(timed_calls, "wait", waits.wait)
+    monkeypatch.setattr(timed_calls, "Future", waits.future)
     yield waits
     waits.together = None
 

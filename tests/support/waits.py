@@ -1,8 +1,7 @@
 """Counts waits, because their seconds would depend on the machine's load."""
 
 import threading
-from collections.abc import Collection
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any
 
 
@@ -14,11 +13,25 @@ class Waits:
         self.together: threading.Barrier | None = None
         """Where it is set, so many waits must end at the same time."""
 
-    def wait(self, futures: Collection[Future[Any]], timeout: float | None = None) -> Any:
-        """concurrent.futures.wait."""
-        done = wait(futures, timeout)
-        if timeout and done.not_done:
-            self.timeouts.append(timeout)
-            if self.together:
-                self.together.wait(60)
-        return done
+    def future(self) -> "Future[Any]":
+        """In place of concurrent.futures.Future in the module that makes the calls."""
+        return _Counted(self)
+
+    def ended(self, seconds: float) -> None:
+        self.timeouts.append(seconds)
+        if self.together:
+            self.together.wait(60)
+
+
+class _Counted(Future[Any]):
+    def __init__(self, waits: Waits) -> None:
+        super().__init__()
+        self._waits = waits
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        try:
+            return super().exception(timeout)
+        except TimeoutError:
+            if timeout:
+                self._waits.ended(timeout)
+            raise
