@@ -27,7 +27,7 @@ def blame(
     roles = _roles(guest)
     if not roles:
         raise Gone(f"guest {guest.name}")
-    cpus = union(thread.affinity for _, threads in guest.threads_by_target.items() for thread in threads)
+    cpus = union(thread.affinity for threads in guest.threads_by_target.values() for thread in threads)
     trace = tracefs.record(root, cpus, seconds, sleep)
     found = waits(trace.events, roles.keys(), trace.end)
     by_role: defaultdict[TargetKind, float] = defaultdict(float)

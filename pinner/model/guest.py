@@ -221,6 +221,11 @@ class Guest:
         """The numbers of the vCPUs that have a thread."""
         return tuple(self.vcpu_affinities)
 
+    @property
+    def unplugged(self) -> tuple[int, ...]:
+        """The numbers of the vCPUs that have no thread yet."""
+        return tuple(vcpu.id for vcpu in self.vcpus if vcpu.thread is None)
+
     @cached_property
     def vcpu_affinities(self) -> Mapping[int, CpuSet]:
         """The affinity of each vCPU that has a thread, by its number."""

@@ -34,7 +34,7 @@ from pinner.model.plan import LeftOut, Plan, Wanted
 from pinner.model.process import Process, Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning import fixes, release, remedies, rules
-from pinner.planning.context import Context, guest_targets
+from pinner.planning.context import Context
 from pinner.planning.guest_past import Placed
 from pinner.planning.memory import guests_memory
 from pinner.planning.numa_bounds import VcpuGroup, bounds_of
@@ -112,7 +112,7 @@ def _require_release(plan: Plan, changes: list[PlannedChange], snapshot: Snapsho
     were CPUs that the threads had."""
     allocatable = allocatable_cpus(snapshot, plan.request, only_firm=True)
     theirs = release.of_others(allocatable)
-    threads = {target.key: found for guest in snapshot.guests for target, found in guest_targets(guest)}
+    threads = {target.key: found for guest in snapshot.guests for target, found in guest.threads_by_target.items()}
     bounds = bounds_of(snapshot.guests, snapshot.topology)
     for change in changes:
         if not isinstance(change, AffinityChange) or change.target.key not in threads:
@@ -138,7 +138,7 @@ def _require_homes(plan: Plan, snapshot: Snapshot) -> None:
     places = tuple(
         Wanted(target, after.get(target.key, thread.affinity), "")
         for guest in snapshot.guests
-        for target, threads in guest_targets(guest)
+        for target, threads in guest.threads_by_target.items()
         if target.kind == "vcpu"
         for thread in threads
     )

@@ -72,7 +72,8 @@ class _Scope:
         for guest in self.guests:
             found |= guest.threads_by_target
         for guest in self.nova_pinned:
-            found |= {target: threads for target, threads in guest_targets(guest) if target.kind in QEMUS_OWN}
+            parts = guest.threads_by_target.items()
+            found |= {target: threads for target, threads in parts if target.kind in QEMUS_OWN}
         return found | {move.target: move.threads for move in self.moving}
 
 
@@ -135,15 +136,15 @@ class Context:
             snapshot=snapshot,
             request=request,
             allocatable=allocatable,
-            guests=tuple(sorted(scope.guests, key=lambda guest: (-len(plugged(guest)), guest.uuid))),
+            guests=tuple(sorted(scope.guests, key=lambda guest: (-len(guest.plugged), guest.uuid))),
             others=tuple(guest for guest in snapshot.guests if guest.uuid not in chosen),
             nova_pinned=scope.nova_pinned,
             moving=scope.moving,
             threads=scope.threads(),
             settings=settings(snapshot),
             skipped=(
-                *(LeftOut(guest_target(guest), why_skipped(guest, allocatable, request)) for guest in scope.skipped),
-                *(LeftOut(vcpu_target(guest, vcpu), DEFERRED) for guest in scope.guests for vcpu in unplugged(guest)),
+                *(LeftOut(guest.target, why_skipped(guest, allocatable, request)) for guest in scope.skipped),
+                *(LeftOut(guest.vcpu_targets[vcpu], DEFERRED) for guest in scope.guests for vcpu in guest.unplugged),
                 *staying(snapshot, request),
             ),
             placement=placement,
@@ -238,26 +239,6 @@ def target_threads(
     return _Scope.of(snapshot, request, placement).threads()
 
 
-def plugged(guest: Guest) -> list[int]:
-    """The numbers of the vCPUs that have a thread."""
-    return list(guest.plugged)
-
-
-def unplugged(guest: Guest) -> list[int]:
-    """The numbers of the vCPUs that have no thread yet."""
-    return [vcpu.id for vcpu in guest.vcpus if vcpu.thread is None]
-
-
-def guest_target(guest: Guest) -> Target:
-    """The guest as a whole, for a plan that leaves it out."""
-    return guest.target
-
-
-def vcpu_target(guest: Guest, vcpu: int) -> Target:
-    """The guest's vCPU of this number."""
-    return guest.vcpu_targets[vcpu]
-
-
 def vcpu_masks(snapshot: Snapshot, wanted: Iterable[Wanted]) -> dict[Target, CpuSet]:
     """The CPUs of each vCPU of the host after a plan; a vCPU that the plan does not place keeps its own."""
     placed = {want.target: want.cpus for want in wanted if want.target.kind == "vcpu"}
@@ -265,14 +246,9 @@ def vcpu_masks(snapshot: Snapshot, wanted: Iterable[Wanted]) -> dict[Target, Cpu
         target: placed.get(target, vcpu.thread.affinity)
         for guest in snapshot.guests
         for vcpu in guest.vcpus
-        for target in [vcpu_target(guest, vcpu.id)]
+        for target in [guest.vcpu_targets[vcpu.id]]
         if vcpu.thread
     }
-
-
-def guest_targets(guest: Guest) -> Iterable[tuple[Target, tuple[Thread, ...]]]:
-    """Every part of a guest that has an affinity, with its threads; parts without a thread are left out."""
-    return guest.threads_by_target.items()
 
 
 def _in_use(placement: Placement | None) -> CpuSet:

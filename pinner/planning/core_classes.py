@@ -10,7 +10,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.plan import Wanted
 from pinner.model.topology import Topology
-from pinner.planning.context import Context, plugged
+from pinner.planning.context import Context
 
 _NAMED = 3
 """How many guests a warning names."""
@@ -83,7 +83,7 @@ def _assigned(
 
     def give(guest: Guest, position: int) -> None:
         chosen[guest.uuid] = classes[position].cpus & context.cores.get(guest.uuid, classes[position].cpus)
-        left[position] -= len(plugged(guest))
+        left[position] -= len(guest.plugged)
 
     for guest in context.guests:
         for position in _present(context, guest, classes):
@@ -92,7 +92,7 @@ def _assigned(
         if guest.uuid in chosen:
             continue
         able = [position for position, each in enumerate(classes) if each.can_have(context, guest)]
-        with_room = [position for position in able if left[position] >= len(plugged(guest))]
+        with_room = [position for position in able if left[position] >= len(guest.plugged)]
         if with_room:
             give(guest, min(with_room, key=lambda position: left[position]) if best_fit else with_room[0])
         else:

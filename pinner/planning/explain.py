@@ -15,7 +15,7 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.whatif import Alternative, AlternativeKind, Explanation
 from pinner.planning import planner
-from pinner.planning.context import Context, guest_target, guest_targets
+from pinner.planning.context import Context
 from pinner.planning.objective import terms
 from pinner.planning.strategy import Strategy, installed
 from pinner.planning.whatif import moved_guests
@@ -35,10 +35,10 @@ def explain(
     context = Context.of(snapshot, request)
     asked = _Question(found, context, planner.build(known, context, "", ""), known)
     if not (cpus := _vcpus(asked.plan, found)):
-        return Explanation(guest_target(found), cpus, (), tuple(asked.reasons()), terms.planned(asked.plan))
+        return Explanation(found.target, cpus, (), tuple(asked.reasons()), terms.planned(asked.plan))
     nodes = tuple(node.id for node in snapshot.topology.nodes if node.cpus & cpus)
     others = (*asked.elsewhere(cpus), asked.as_now())
-    return Explanation(guest_target(found), cpus, nodes, tuple(asked.reasons()), terms.planned(asked.plan), others)
+    return Explanation(found.target, cpus, nodes, tuple(asked.reasons()), terms.planned(asked.plan), others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class _Question:
 
     def reasons(self) -> Iterator[str]:
         """The reasons of the guest's vCPUs, each once, or why the plan does not place it."""
-        target = guest_target(self.guest)
+        target = self.guest.target
         left = [each.why for each in (*self.plan.unplaced, *self.plan.skipped) if each.target == target]
         wanted = [want.reason for want in self.plan.wanted if _is_vcpu(want.target, self.guest)]
         outside = [] if wanted or left else ["the request does not name the guest"]
@@ -74,7 +74,7 @@ class _Question:
     def _at(self, kind: AlternativeKind, node: int | None, here: CpuSet) -> Alternative:
         """The guest only on these CPUs."""
         context = replace(self.context, cores={**self.context.cores, self.guest.uuid: here})
-        target = guest_target(self.guest)
+        target = self.guest.target
         if not here & self.plan.roles.vcpu:
             return Alternative(kind, node, here, impossible=f"the vCPU set ({self.plan.roles.vcpu}) has no CPU there")
         try:
@@ -103,7 +103,7 @@ class _Question:
             if want.target.owner != self.guest.uuid
             for thread in self.context.threads.get(want.target, ())
         }
-        staying = {thread.tid for _, threads in guest_targets(self.guest) for thread in threads}
+        staying = {thread.tid for threads in self.guest.threads_by_target.values() for thread in threads}
         masks = {tid: cpus for tid, cpus in planned.items() if tid not in staying}
         planned_terms = terms.planned(self.plan)
         unplaced = planned_terms[terms.UNPLACED]

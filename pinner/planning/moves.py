@@ -17,7 +17,7 @@ from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest import Guest
 from pinner.model.objective import Objective
 from pinner.model.plan import CpusByGuest, Move, vcpus_by_guest
-from pinner.planning.context import Context, guest_target, plugged
+from pinner.planning.context import Context
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, between
 from pinner.planning.objective.spread import GuestSpread, shared_cores
@@ -54,7 +54,7 @@ class Improver:
         if not vcpus_by_guest(found.answer.wanted).keys() - current.keys():
             return found, ()
         moved = self._moved(current, found.answer)
-        moves = {uuid: Move(guest_target(self._guest(uuid))) for uuid in moved}
+        moves = {uuid: Move(self._guest(uuid).target) for uuid in moved}
         if not self.asked & SPREAD:
             return found, tuple(moves.values())
         while (most := self.context.request.moves - len(moves)) > 0:
@@ -138,7 +138,7 @@ class Improver:
         excess = self._excess(spreads)
         bad = [spreads[uuid] for uuid, far in excess.items() if far]
         ranked = [
-            (-excess[uuid], len(plugged(self._guest(uuid))), uuid)
+            (-excess[uuid], len(self._guest(uuid).plugged), uuid)
             for uuid in movable
             if uuid in spreads and any(_are_beside(spreads[uuid], each) for each in bad)
         ]
@@ -180,7 +180,7 @@ class Improver:
 
 
 def _move(guest: Guest, objective: Objective) -> Move:
-    return Move(guest_target(guest), tuple(term for term in objective.decisive() if term.before != term.after))
+    return Move(guest.target, tuple(term for term in objective.decisive() if term.before != term.after))
 
 
 def _current(context: Context, guest: Guest) -> Mapping[int, CpuSet]:

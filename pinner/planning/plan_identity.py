@@ -21,7 +21,6 @@ from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 from pinner.model.state_types import type_of_state
 from pinner.model.sysctls import SYSCTLS
-from pinner.planning.context import guest_targets
 from pinner.planning.partitions import settings
 from pinner.planning.processes import process_target
 
@@ -73,7 +72,7 @@ def inventory_of(snapshot: Snapshot) -> dict[TargetKey, Target]:
 
     def found() -> Iterator[Target]:
         for guest in snapshot.guests:
-            yield from (target for target, _ in guest_targets(guest))
+            yield from guest.threads_by_target
         yield from map(process_target, snapshot.processes)
         yield from settings(snapshot)
 

@@ -15,7 +15,6 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.planning.allocatable_cpus import AllocatableCpus
-from pinner.planning.context import guest_targets
 from pinner.planning.guest_past import Placed, past_of
 from pinner.planning.list_order import in_order
 from pinner.planning.numa_bounds import VcpuGroup, bound_of
@@ -70,7 +69,7 @@ def _changes(
     guest: Guest, past: Placed, topology: Topology, restored: Callable[[CpuSet, VcpuGroup], CpuSet], reason: str
 ) -> Iterator[AffinityChange]:
     bound = bound_of(guest, topology)
-    for target, threads in guest_targets(guest):
+    for target, threads in guest.threads_by_target.items():
         placed = past.last.get(target.key)
         if placed is None or all(thread.affinity != placed for thread in threads):
             continue

@@ -19,7 +19,7 @@ from pinner.model.errors import Invalid
 from pinner.model.nova import QEMUS_OWN, require_clear
 from pinner.model.plan import Isolation, LeftOut, Roles, Wanted
 from pinner.model.state_types import type_of_state
-from pinner.planning.context import Context, guest_target
+from pinner.planning.context import Context
 from pinner.planning.strategy import Answer
 
 T = TypeVar("T")
@@ -131,20 +131,20 @@ def _incomplete(answer: Answer, context: Context) -> Iterator[str]:
         parts = guest.threads_by_target
         # A set of the keys of a dict keeps their hashes.
         missing = [] if set(parts) <= wanted else [target for target in parts if target not in wanted]
-        if guest_target(guest) in unplaced:
+        if guest.target in unplaced:
             if len(missing) < len(parts):
-                yield f"{guest_target(guest)} is both placed and listed as unplaced"
+                yield f"{guest.target} is both placed and listed as unplaced"
         elif parts and len(missing) == len(parts):
-            yield f"{guest_target(guest)} is neither placed nor listed as unplaced"
+            yield f"{guest.target} is neither placed nor listed as unplaced"
         elif missing:
             more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-            yield f"{guest_target(guest)} is placed only in part: {missing[0]}{more} has no place"
+            yield f"{guest.target} is placed only in part: {missing[0]}{more} has no place"
 
 
 def _unplaced(answer: Answer, context: Context) -> Iterator[str]:
     if not answer.unplaced:
         return
-    guests = {guest_target(guest) for guest in context.guests}
+    guests = {guest.target for guest in context.guests}
     for target, times in Counter(left.target for left in answer.unplaced).items():
         if target not in guests:
             yield f"{target} is listed as unplaced, but is not among the guests to place"

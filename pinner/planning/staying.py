@@ -6,7 +6,6 @@ from pinner.model.change import TargetKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.snapshot import Snapshot
 from pinner.model.used_cpus import restricted
-from pinner.planning.context import vcpu_target
 
 
 def staying(snapshot: Snapshot, moved: Container[TargetKey]) -> CpuSet:
@@ -15,6 +14,6 @@ def staying(snapshot: Snapshot, moved: Container[TargetKey]) -> CpuSet:
         vcpu.thread
         for guest in snapshot.guests
         for vcpu in guest.vcpus
-        if vcpu.thread is not None and vcpu_target(guest, vcpu.id).key not in moved
+        if vcpu.thread is not None and guest.vcpu_targets[vcpu.id].key not in moved
     )
     return restricted(threads, snapshot)

@@ -7,7 +7,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut, Roles, Wanted
 from pinner.model.topology import NodeId
-from pinner.planning.context import Context, guest_target, vcpu_target
+from pinner.planning.context import Context
 from pinner.planning.numa_bounds import VcpuGroup
 from pinner.planning.roles import Resolved
 from pinner.planning.strategies import node_choice
@@ -38,7 +38,7 @@ def place_emulator(guest: Guest, cpus: CpuSet) -> Iterator[Wanted]:
 def float_over(guest: Guest, group: VcpuGroup, cpus: CpuSet, reason: str) -> Iterator[Wanted]:
     """Each vCPU of the group, onto all of ``cpus`` that the group may use."""
     for vcpu in group.vcpus:
-        yield Wanted(vcpu_target(guest, vcpu), group.within(cpus), group.why or reason)
+        yield Wanted(guest.vcpu_targets[vcpu], group.within(cpus), group.why or reason)
 
 
 def divided(context: Context, roles: Roles) -> tuple[Context, tuple[LeftOut, ...]]:
@@ -47,7 +47,7 @@ def divided(context: Context, roles: Roles) -> tuple[Context, tuple[LeftOut, ...
     Only guests that are bound to nodes or cores can be left out.
     """
     left = tuple(
-        LeftOut(guest_target(guest), why)
+        LeftOut(guest.target, why)
         for guest in context.guests
         if (guest.uuid in context.bounds or guest.uuid in context.cores) and (why := _lacking(context, guest, roles))
     )

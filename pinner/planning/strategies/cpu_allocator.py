@@ -11,7 +11,7 @@ from pinner.model.objective import Optimality
 from pinner.model.plan import LeftOut
 from pinner.model.text import counted
 from pinner.planning import core_classes
-from pinner.planning.context import Context, guest_target
+from pinner.planning.context import Context
 from pinner.planning.strategies import guest_packing
 from pinner.planning.strategies.displacement import displaced
 from pinner.planning.strategies.free_cpus import FreeCpus, GuestAllocation, free_slots, is_pinned
@@ -69,7 +69,7 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
         free_cpus, places = _with_room_made(context, trial, anew, staying)
     hint = f"; it has a place after moves of {counted(moves, 'guest')} (moves, or rebalance)"
     unplaced = tuple(
-        LeftOut(guest_target(guest), why_unplaced(context, free_cpus, guest, places) + hint * (guest.uuid in anew))
+        LeftOut(guest.target, why_unplaced(context, free_cpus, guest, places) + hint * (guest.uuid in anew))
         for guest in context.guests
         if guest.uuid not in places
     )

@@ -15,7 +15,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut, Wanted
 from pinner.planning import isolation
-from pinner.planning.context import Context, guest_target
+from pinner.planning.context import Context
 from pinner.planning.partitions import WORK, cgroup_target
 from pinner.planning.roles import Resolved
 from pinner.planning.strategies import emulator_need
@@ -45,7 +45,7 @@ def place(context: Context, resolved: Resolved) -> Answer:
     if kernel.partitions:
         unplaced += _without_rest(fit, scopes, whole)
     left_out = {left.target for left in unplaced}
-    guests = [guest for guest in fit.guests if guest_target(guest) not in left_out]
+    guests = [guest for guest in fit.guests if guest.target not in left_out]
     scopes = {guest.uuid: scopes[guest.uuid] for guest in guests}
     wanted = list(place_host_processes(context, roles))
     for guest in guests:
@@ -82,13 +82,13 @@ def _divided(context: Context, slice_: str) -> tuple[Context, list[LeftOut]]:
     for guest in context.guests:
         if len(guest.cgroups) != _UNIT_DEPTH:
             why = "it is not in a systemd scope of a slice with the cpuset controller of cgroup v2"
-            unplaced.append(LeftOut(guest_target(guest), why))
+            unplaced.append(LeftOut(guest.target, why))
         elif guest.cgroups[0].path != slice_:
             here = guest.cgroups[0].path
             why = f"it is in {here}, the other guests' partitions are in {slice_}: two slices cannot share CPUs"
-            unplaced.append(LeftOut(guest_target(guest), why))
+            unplaced.append(LeftOut(guest.target, why))
     others = {left.target for left in unplaced}
-    return replace(context, guests=tuple(g for g in context.guests if guest_target(g) not in others)), unplaced
+    return replace(context, guests=tuple(g for g in context.guests if g.target not in others)), unplaced
 
 
 def _without_rest(context: Context, scopes: Mapping[str, CpuSet], whole: CpuSet) -> list[LeftOut]:
@@ -104,7 +104,7 @@ def _without_rest(context: Context, scopes: Mapping[str, CpuSet], whole: CpuSet)
         f"its partition would take CPUs {scopes[last.uuid]}, the last ones outside the guests' partitions: no other "
         "guest could start"
     )
-    return [LeftOut(guest_target(last), why)]
+    return [LeftOut(last.target, why)]
 
 
 def _without_emulator_cpu(
@@ -116,7 +116,7 @@ def _without_emulator_cpu(
                 f"its emulator threads need a CPU of the emulator set for themselves, and all {len(emulators)} are in "
                 "use; 1 more CPU would make room: ask for a larger emulator set"
             )
-            yield LeftOut(guest_target(guest), why)
+            yield LeftOut(guest.target, why)
 
 
 def _partitions(context: Context, guests: list[Guest], scopes: Mapping[str, CpuSet], whole: CpuSet) -> Iterator[Wanted]:

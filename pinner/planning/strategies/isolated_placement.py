@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pinner.model.plan import LeftOut
 from pinner.planning import isolation
-from pinner.planning.context import Context, guest_target, plugged
+from pinner.planning.context import Context
 from pinner.planning.roles import Resolved
 from pinner.planning.strategies import isolated_live
 from pinner.planning.strategies.common import beside, pin, place_emulator, place_host_processes, why_here
@@ -55,10 +55,10 @@ def _not_isolated(context: Context, resolved: Resolved) -> Answer:
     never_fit = {left.target: left for left in allocate(context, roles.vcpu).unplaced}
     unplaced = (
         never_fit.get(
-            guest_target(guest),
+            guest.target,
             LeftOut(
-                guest_target(guest),
-                f"its {len(plugged(guest))} vCPUs need isolated CPUs on one node; {_remedy(context, resolved)}",
+                guest.target,
+                f"its {len(guest.plugged)} vCPUs need isolated CPUs on one node; {_remedy(context, resolved)}",
             ),
         )
         for guest in context.guests

@@ -10,7 +10,7 @@ from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut
 from pinner.model.topology import NodeId
 from pinner.planning import core_classes
-from pinner.planning.context import Context, guest_target
+from pinner.planning.context import Context
 from pinner.planning.memory_balance import MemoryBalance, everything, outstanding
 from pinner.planning.numa_bounds import VcpuGroup
 from pinner.planning.strategies import node_choice
@@ -118,7 +118,7 @@ def _in_order(context: Context, pools: Mapping[NodeId, CpuSet], guests: Iterable
         try:
             chosen[guest.uuid] = _homes(context, guest, pools, room)
         except NoFit as error:
-            unplaced.append(LeftOut(guest_target(guest), error.message))
+            unplaced.append(LeftOut(guest.target, error.message))
             continue
         room = room.less(guest, chosen[guest.uuid])
     return _Choice(chosen, tuple(unplaced), room)

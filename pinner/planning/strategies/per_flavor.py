@@ -14,7 +14,7 @@ from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest import Guest
 from pinner.model.plan import Wanted
 from pinner.planning import flavors, rules
-from pinner.planning.context import Context, guest_target
+from pinner.planning.context import Context
 from pinner.planning.strategies.common import place_emulator
 from pinner.planning.strategy import Answer, Strategy
 
@@ -112,7 +112,7 @@ def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
     # The host's strategy gives all guests the emulator CPUs. Checked here, a wrong CPU is blamed on this strategy.
     rules.check(strategy.name, replace(answer, roles=replace(host.roles, vcpu=answer.roles.vcpu)), context)
     unplaced = {left.target: left.why for left in answer.unplaced}
-    refused = {guest.uuid: unplaced[target] for guest in context.guests if (target := guest_target(guest)) in unplaced}
+    refused = {guest.uuid: unplaced[target] for guest in context.guests if (target := guest.target) in unplaced}
     return _Part(strategy.name, context.guests, answer, refused)
 
 

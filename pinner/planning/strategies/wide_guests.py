@@ -7,7 +7,6 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.topology import NodeId
-from pinner.planning.context import plugged
 from pinner.planning.numa_bounds import VcpuGroup
 
 
@@ -20,7 +19,7 @@ def fewest(size: int, free: Mapping[NodeId, int]) -> int:
 def parts(guest: Guest, free: Mapping[NodeId, int]) -> dict[VcpuGroup, NodeId]:
     """The guest's plugged-in vCPUs in parts, each with its node: on the fewest nodes with whole cells, else on the
     fewest. Raises NoFit where all nodes together have too few CPUs."""
-    vcpus = plugged(guest)
+    vcpus = guest.plugged
     if (least := fewest(len(vcpus), free)) > len(free):
         total = sum(free.values())
         raise NoFit(len(vcpus), total, f"all NUMA nodes together have {total} of the CPUs that vCPUs may use")
@@ -39,18 +38,18 @@ def parts(guest: Guest, free: Mapping[NodeId, int]) -> dict[VcpuGroup, NodeId]:
 def parts_pinned(guest: Guest, masks: Mapping[int, CpuSet], nodes: Mapping[NodeId, CpuSet]) -> list[VcpuGroup]:
     """The guest's vCPUs in parts by the node of their CPUs. Raises NoFit where a vCPU is not on one node."""
     found: dict[NodeId, list[int]] = {}
-    for vcpu in plugged(guest):
+    for vcpu in guest.plugged:
         mask = masks.get(vcpu, CpuSet())
         homes = [node for node, cpus in nodes.items() if mask and mask <= cpus]
         if not homes:
-            raise NoFit(len(plugged(guest)), 0, f"vCPU {vcpu} is not pinned to CPUs of one node")
+            raise NoFit(len(guest.plugged), 0, f"vCPU {vcpu} is not pinned to CPUs of one node")
         found.setdefault(homes[0], []).append(vcpu)
     return [VcpuGroup(tuple(vcpus)) for vcpus in found.values()]
 
 
 def _by_cells(guest: Guest, free: dict[NodeId, int]) -> dict[VcpuGroup, NodeId]:
     """Whole cells on these nodes, the widest first; empty where they do not fit, or the guest has no cells."""
-    here = set(plugged(guest))
+    here = set(guest.plugged)
     cells = [sorted(here.intersection(cell.vcpus)) for cell in guest.numa.cells]
     if sum(map(len, cells)) != len(here):
         return {}

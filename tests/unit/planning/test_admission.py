@@ -28,7 +28,6 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.admission import Past, require_permitted
-from pinner.planning.context import guest_targets
 from pinner.planning.guest_past import past_of
 from pinner.planning.partitions import settings as settings_of
 from pinner.planning.placement.record import record
@@ -46,7 +45,7 @@ NOBODY = Past()
 
 def inventory() -> list[Target]:
     """The processes and the guests' parts of HOST."""
-    parts = [target for each in HOST.guests for target, _ in guest_targets(each)]
+    parts = [target for each in HOST.guests for target in each.threads_by_target]
     return [*map(process_target, HOST.processes), *settings_of(HOST), *parts]
 
 
@@ -369,7 +368,7 @@ def test_memory_moves_only_to_the_node_of_all_vcpus() -> None:
 
 
 def test_every_part_of_a_guest_is_in_the_inventory() -> None:
-    parts = [target for target, _ in guest_targets(G1)]
+    parts = list(G1.threads_by_target)
     assert {part.kind for part in parts} == {"emulator", "vcpu", "iothread", "vhost"}
     changes = tuple(AffinityChange(part, (), cpus("4"), "so") for part in parts)
     admit(forged(*changes), VIEW)

@@ -19,7 +19,6 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.admission import Past, require_permitted
-from pinner.planning.context import guest_targets
 from pinner.planning.guest_past import past_of
 from pinner.planning.numa_bounds import bound_of
 from pinner.planning.placement.drift import drifts
@@ -73,7 +72,7 @@ def within(here: Snapshot) -> bool:
     """Whether all threads of all bound guests are inside their bounds."""
     for each in here.guests:
         bound = bound_of(each, here.topology)
-        for target, threads in guest_targets(each) if bound else ():
+        for target, threads in each.threads_by_target.items() if bound else ():
             group = bound.of(target)
             if any(thread.affinity != group.within(thread.affinity) for thread in threads):
                 return False

@@ -11,7 +11,6 @@ from pinner.model.guest import Vcpu
 from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.planning import planner
-from pinner.planning.context import guest_targets
 from pinner.planning.release import release
 
 HOST = snapshot(plain(16), [guest(1, 2, cpus("0-15"), pins=["0-7", "8-15"], iothreads=1, vhost_threads=1)])
@@ -43,7 +42,8 @@ def moved(host, masks):
 
 
 def affinities(host):
-    return {str(target): {str(one.affinity) for one in threads} for target, threads in guest_targets(host.guests[0])}
+    parts = host.guests[0].threads_by_target.items()
+    return {str(target): {str(one.affinity) for one in threads} for target, threads in parts}
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_a_destination_that_has_only_cpus_of_others_here_does_not_count():
 
 def test_the_affinities_before_the_first_of_two_placements_are_restored():
     once, first = placed(HOST)
-    elsewhere = moved(once, dict.fromkeys((thread.tid for _, each in guest_targets(once.guests[0]) for thread in each),
-                                          cpus("9")))  # fmt: skip
+    parts = once.guests[0].threads_by_target.values()
+    elsewhere = moved(once, dict.fromkeys((thread.tid for threads in parts for thread in threads), cpus("9")))
     twice, second = placed(elsewhere)
     plan = release(twice, "s2", UUID, recorded((*first, *second)), CpuSet(), "it leaves")
     after = moved(twice, {mask.tid: change.after for change in plan.changes for mask in change.before})

@@ -14,7 +14,7 @@ from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.guest import Cgroup, NovaIdentity
 from pinner.model.plan import LeftOut, Plan, Roles, Wanted
 from pinner.model.request import Request
-from pinner.planning.context import Context, guest_targets
+from pinner.planning.context import Context
 from pinner.planning.partitions import WORK
 from pinner.planning.planner import plan
 from pinner.planning.strategy import Answer
@@ -47,7 +47,7 @@ class Fixed:
         self._unplaced = tuple(LeftOut(target, "no room") for target in unplaced)
 
     def place(self, context: Context) -> Answer:
-        rest = (target for each in context.guests for target, _ in guest_targets(each) if target not in self._forgets)
+        rest = (target for each in context.guests for target in each.threads_by_target if target not in self._forgets)
         pool = self._roles.vcpu & context.allocatable.shared
         placed = (Wanted(target, pool if target.kind == "vcpu" else self._roles.emulator, "rest") for target in rest)
         return Answer(self._roles, (*self._wanted, *placed), self._unplaced)

@@ -18,7 +18,6 @@ from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
-from pinner.planning.context import guest_targets
 from pinner.service.compose import compose
 from pinner.service.hosts import Hosts
 
@@ -81,7 +80,7 @@ def test_a_policy_is_set_read_and_recorded(service):
 
 
 def _vcpus(agent):
-    return [target for each in agent.taken.guests for target, _ in guest_targets(each) if target.kind == "vcpu"]
+    return [target for each in agent.taken.guests for target in each.threads_by_target if target.kind == "vcpu"]
 
 
 def test_a_policy_of_an_unknown_strategy_or_host(service):
