@@ -184,6 +184,17 @@ def test_the_kernel_takes_the_weight_of_the_remedy():
     assert remedy.line.endswith(" cpu_shares=10000")
 
 
+def test_a_guest_that_the_kernel_calls_idle_has_the_weight_of_idle_tasks():
+    """The kernel shows 0 for a cgroup with cpu.idle, and refuses a weight for it."""
+    found = findings(weighed(0))
+    (only,) = [each for each in found if each.code == "guest-weights-differ"]
+    assert (only.severity, only.subject.name) == ("warning", "g2")
+    assert "gets 341 times the CPU time of guest g2" in only.message
+    idle, weight = (remedy.line for remedy in only.remedies)
+    assert idle == "echo 0 > /sys/fs/cgroup/machine.slice/g2/cpu.idle"
+    assert weight.endswith(" cpu_shares=100")
+
+
 def with_setting(code, path, value):
     """The faulty host of the check, with another value of a sysctl; the finding's first line, and whether a plan cures
     it."""
