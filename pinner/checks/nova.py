@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 
-from pinner.checks.common import argument_cpus, host_subject
+from pinner.checks.common import argument_cpus, cpu_argument, host_subject
 from pinner.model.check import Evidence, Found, HostCheck, Remedy
 from pinner.model.cpuset import CpuSet
 from pinner.model.reading import HostReading
@@ -35,7 +35,7 @@ def _mixed(reading: HostReading) -> Iterator[Found]:
             host_subject(reading),
             f"isolcpus frees CPUs {by_kernel} of cpu_dedicated_set, and CPUAffinity frees CPUs {by_systemd}",
             (Evidence("by isolcpus", str(by_kernel)), Evidence("by CPUAffinity", str(by_systemd))),
-            (Remedy(f"isolcpus={snapshot.dedicated}", "the kernel's command line", "reboot"),),
+            (cpu_argument(snapshot.topology, "isolcpus", snapshot.dedicated),),
         )
 
 
