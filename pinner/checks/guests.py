@@ -107,19 +107,25 @@ def _weights(reading: HostReading) -> Iterator[Found]:
 def _more_weight(reading: HostReading, guest: Guest, share: float) -> Iterator[Remedy]:
     """The commands that give each vCPU of the guest this share. The kernel refuses a weight while the cgroup has
     cpu.idle."""
-    for group in guest.cgroups:
-        if reading.now.weights.get(group.path) == 0:
-            yield Remedy(f"echo 0 > {quote(f'/sys/fs/cgroup/{group.path}/cpu.idle')}", ROOT)
+    path, now = _weight(reading, guest) or ("", None)
+    if now == 0:
+        yield Remedy(f"echo 0 > {quote(f'/sys/fs/cgroup/{path}/cpu.idle')}", ROOT)
     weight = min(max(round(share * len(guest.vcpus)), 1), MOST_WEIGHT)
     yield Remedy(f"virsh schedinfo {quote(guest.uuid)} --live cpu_shares={weight}", ROOT)
 
 
 def _share(reading: HostReading, guest: Guest) -> tuple[float, str] | None:
     """The weight for each vCPU; None where the kernel shows no weight, or the guest shares no CPU."""
-    weights = [reading.now.weights[group.path] for group in guest.cgroups if group.path in reading.now.weights]
-    if not weights or not guest.vcpus or not _cpus(guest):
+    found = _weight(reading, guest)
+    if found is None or not guest.vcpus or not _cpus(guest):
         return None
-    return (weights[0] or IDLE_WEIGHT) / len(guest.vcpus), guest.name
+    return (found[1] or IDLE_WEIGHT) / len(guest.vcpus), guest.name
+
+
+def _weight(reading: HostReading, guest: Guest) -> tuple[str, int] | None:
+    """The path and the weight of the guest's own unit, the innermost one: its slices hold other guests, too."""
+    known = ((group.path, reading.now.weights.get(group.path)) for group in guest.cgroups[-1:])
+    return next(((path, weight) for path, weight in known if weight is not None), None)
 
 
 def _cpus(guest: Guest) -> CpuSet:
