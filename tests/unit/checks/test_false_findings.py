@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from support.check_cases_cpus import beside
 from support.check_cases_hosts import CASES as HOSTS
 from support.check_cases_hosts import booted, kernel_thread, pair, realtime, weighed
 from support.check_cases_network import CASES as NETWORK
@@ -12,7 +13,7 @@ from support.readings import DISK, codes, counted, findings, host, irq, nic, pla
 from pinner.host.reading.sampler import read_sample
 from pinner.model.guest_numa import GuestCell, MemoryBinding
 from pinner.model.interrupts import Balancer
-from pinner.model.reading import HostReading, HostSample, Rings, Storage
+from pinner.model.reading import HostReading, HostSample, Rings, Storage, ThreadTimes
 from pinner.model.topology import HugePages
 
 
@@ -193,6 +194,29 @@ def test_a_guest_that_the_kernel_calls_idle_has_the_weight_of_idle_tasks():
     idle, weight = (remedy.line for remedy in only.remedies)
     assert idle == "echo 0 > /sys/fs/cgroup/machine.slice/g2/cpu.idle"
     assert weight.endswith(" cpu_shares=100")
+
+
+@pytest.mark.parametrize("last", [0, 10**9])
+def test_a_new_thread_with_the_id_of_an_ended_one_makes_no_load_of_the_host(last):
+    """The time of the ended thread was taken off a second time, as the load of others."""
+    fine = beside(1950)
+    kernels = (
+        {**each.threads, 77: ThreadTimes(ran, 0)} for each, ran in zip(fine.samples, (10**12, last), strict=True)
+    )
+    samples = (replace(each, threads=threads) for each, threads in zip(fine.samples, kernels, strict=True))
+    assert "host-delays-vcpus" not in codes(replace(fine, samples=tuple(samples)))
+
+
+def test_a_run_delay_that_went_back_is_no_failure_of_a_check():
+    fine = beside(1950)
+    backwards = replace(fine, samples=tuple(map(swapped, fine.samples, reversed(fine.samples))))
+    unknown = {each.code: each.message for each in findings(backwards) if each.severity == "unknown"}
+    assert set(unknown) == {"vcpu-run-delay", "host-delays-vcpus"}
+    assert all(words.startswith("not known, because the counter run delay went back") for words in unknown.values())
+
+
+def swapped(sample, other):
+    return replace(sample, threads=other.threads)
 
 
 def with_setting(code, path, value):
