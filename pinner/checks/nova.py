@@ -46,8 +46,15 @@ def _shared_isolated(reading: HostReading) -> Iterator[Found]:
             host_subject(reading),
             f"CPUs {both} of cpu_shared_set are isolated",
             (Evidence("cpu_shared_set", str(snapshot.shared)), Evidence("isolated", str(both))),
-            (Remedy(f"cpu_shared_set = {snapshot.shared - both}", COMPUTE),),
+            (_shared_without(snapshot, both),),
         )
+
+
+def _shared_without(snapshot: Snapshot, isolated: CpuSet) -> Remedy:
+    """The line that keeps floating guests off isolated CPUs. With both sets empty, Nova gives them all CPUs."""
+    if rest := snapshot.shared - isolated or snapshot.baseline - isolated - snapshot.dedicated:
+        return Remedy(f"cpu_shared_set = {rest}", COMPUTE)
+    return Remedy(f"cpu_dedicated_set = {snapshot.dedicated | isolated}, without cpu_shared_set", COMPUTE)
 
 
 def _sets_overlap(reading: HostReading) -> Iterator[Found]:

@@ -219,6 +219,22 @@ def swapped(sample, other):
     return replace(sample, threads=other.threads)
 
 
+@pytest.mark.parametrize(
+    ("shared", "dedicated", "isolated", "line"),
+    [
+        ("2-5", "", "4-7", "cpu_shared_set = 2-3"),
+        ("4-7", "", "4-7", "cpu_shared_set = 0-3,8-15"),
+        ("4-7", "0-3,8-15", "4-7", "cpu_dedicated_set = 0-15, without cpu_shared_set"),
+    ],
+)
+def test_the_remedy_of_isolated_shared_cpus_is_no_empty_set(shared, dedicated, isolated, line):
+    """With both sets empty, Nova gives all CPUs to floating guests, the isolated ones too."""
+    top = booted(f"isolcpus={isolated}", isolated=isolated)
+    found = findings(reading(top=top, shared=cpus(shared), dedicated=cpus(dedicated)))
+    (only,) = [each for each in found if each.code == "nova-shared-isolated"]
+    assert [remedy.line for remedy in only.remedies] == [line]
+
+
 def with_setting(code, path, value):
     """The faulty host of the check, with another value of a sysctl; the finding's first line, and whether a plan cures
     it."""
