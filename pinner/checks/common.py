@@ -16,6 +16,8 @@ from pinner.model.used_cpus import emulator_cpus, restricted, vcpu_cpus
 
 _LAST = re.compile(r"\bN\b")
 _ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*")+')
+_FLAGS = ("nohz", "managed_irq", "domain")
+"""The flags of isolcpus."""
 T = TypeVar("T")
 ROOT = "as root"
 BOOT = "the kernel's command line"
@@ -131,6 +133,27 @@ def planned_sysctl(key: str, now: int | None, otherwise: int | None = None) -> t
 def kernel_argument(line: str) -> Remedy:
     """An argument of the kernel's command line."""
     return Remedy(line, BOOT, "reboot")
+
+
+def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *flags: str) -> Remedy:
+    """The argument ``name`` (isolcpus, nohz_full, rcu_nocbs) for the CPUs ``wanted``, and for the CPUs of the host and
+    with the flags that it has in this boot: it replaces that one.
+
+    isolcpus without flags means domain (kernel-parameters.txt): it says so beside other flags.
+    """
+    given = isolcpus_flags(topology) if name == "isolcpus" else frozenset()
+    if flags and not given and name in arguments(topology.kernel.command_line):
+        given = frozenset({"domain"})
+    known = topology.online | topology.offline
+    cpus = (argument_cpus(topology, name) & known) | wanted
+    if not cpus:
+        return kernel_argument(f"no {name}")
+    return kernel_argument(f"{name}={','.join((*(each for each in _FLAGS if each in given | {*flags}), str(cpus)))}")
+
+
+def isolcpus_flags(topology: Topology) -> frozenset[str]:
+    """The flags of isolcpus in this boot, as they are written there."""
+    return frozenset(arguments(topology.kernel.command_line).get("isolcpus", "").split(",")) & {*_FLAGS}
 
 
 def host_subject(reading: HostReading) -> Subject:

@@ -19,6 +19,9 @@ UNEQUAL = 4.0
 """The weight for each vCPU of one guest over that of another: four times as much CPU time when both want it."""
 MOST_WEIGHT = 10_000
 """The largest cpu.weight."""
+IDLE_WEIGHT = 3 * 100 / 1024
+"""The weight of a cgroup with cpu.idle, for which the kernel shows 0. WEIGHT_IDLEPRIO (kernel/sched/sched.h) is 3, and
+the weight 100 is 1024 there."""
 MIGRATION = ("live_migration", "multifdsend", "multifdrecv", "mig/")
 """The first letters of the names of QEMU's migration threads."""
 CPUTUNE = "libvirt: formatdomain.html (cputune)"
@@ -97,22 +100,32 @@ def _weights(reading: HostReading) -> Iterator[Found]:
                     Evidence(f"weight per vCPU of {poor}", low),
                     Evidence("CPUs of both", str(both)),
                 ),
-                (
-                    Remedy(
-                        f"virsh schedinfo {quote(guests[poor].uuid)} --live cpu_shares="
-                        f"{min(max(round(high * len(guests[poor].vcpus)), 1), MOST_WEIGHT)}",
-                        ROOT,
-                    ),
-                ),
+                tuple(_more_weight(reading, guests[poor], high)),
             )
+
+
+def _more_weight(reading: HostReading, guest: Guest, share: float) -> Iterator[Remedy]:
+    """The commands that give each vCPU of the guest this share. The kernel refuses a weight while the cgroup has
+    cpu.idle."""
+    path, now = _weight(reading, guest) or ("", None)
+    if now == 0:
+        yield Remedy(f"echo 0 > {quote(f'/sys/fs/cgroup/{path}/cpu.idle')}", ROOT)
+    weight = min(max(round(share * len(guest.vcpus)), 1), MOST_WEIGHT)
+    yield Remedy(f"virsh schedinfo {quote(guest.uuid)} --live cpu_shares={weight}", ROOT)
 
 
 def _share(reading: HostReading, guest: Guest) -> tuple[float, str] | None:
     """The weight for each vCPU; None where the kernel shows no weight, or the guest shares no CPU."""
-    weights = [reading.now.weights[group.path] for group in guest.cgroups if group.path in reading.now.weights]
-    if not weights or not guest.vcpus or not _cpus(guest):
+    found = _weight(reading, guest)
+    if found is None or not guest.vcpus or not _cpus(guest):
         return None
-    return weights[0] / len(guest.vcpus), guest.name
+    return (found[1] or IDLE_WEIGHT) / len(guest.vcpus), guest.name
+
+
+def _weight(reading: HostReading, guest: Guest) -> tuple[str, int] | None:
+    """The path and the weight of the guest's own unit, the innermost one: its slices hold other guests, too."""
+    known = ((group.path, reading.now.weights.get(group.path)) for group in guest.cgroups[-1:])
+    return next(((path, weight) for path, weight in known if weight is not None), None)
 
 
 def _cpus(guest: Guest) -> CpuSet:

@@ -7,11 +7,11 @@ from shlex import quote
 from pinner.checks.common import (
     MANY,
     argument_cpus,
-    arguments,
     command,
+    cpu_argument,
     device_node,
     housekeeping,
-    kernel_argument,
+    isolcpus_flags,
     roles,
 )
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
@@ -109,14 +109,19 @@ def _managed(reading: HostReading) -> Iterator[Found]:
                 subject,
                 f"the kernel alone places {len(wrong)} interrupts of {subject}, on {role} CPUs {both}",
                 (Evidence("interrupts", len(wrong)), Evidence(f"{role} CPUs", str(both)), Evidence("taken", taken)),
-                (_isolate(reading.snapshot),),
+                tuple(_isolate(reading.snapshot, cpus)),
             )
 
 
-def _isolate(snapshot: Snapshot) -> Remedy:
-    cpus = snapshot.topology.isolated | snapshot.dedicated or union(cpus for _, cpus in roles(snapshot))
-    isolates = "isolcpus" in arguments(snapshot.topology.kernel.command_line)
-    return kernel_argument(f"isolcpus=managed_irq,{'domain,' if isolates else ''}{cpus}")
+def _isolate(snapshot: Snapshot, wrong: CpuSet) -> Iterator[Remedy]:
+    """The argument that keeps managed interrupts off the CPUs ``wrong`` of a role. None where this boot has it, or
+    where it would end the load balancing of these CPUs: all flags of isolcpus have the same CPUs."""
+    flags, given = isolcpus_flags(snapshot.topology), argument_cpus(snapshot.topology, "isolcpus")
+    own = snapshot.topology.isolated | snapshot.dedicated
+    balances = "domain" not in flags if flags else not given
+    if (balances or wrong <= own | given) and not ("managed_irq" in flags and wrong <= given):
+        cpus = wrong | (own or union(cpus for _, cpus in roles(snapshot)))
+        yield cpu_argument(snapshot.topology, "isolcpus", cpus, "managed_irq")
 
 
 def _off_node(reading: HostReading) -> Iterator[Found]:

@@ -9,9 +9,10 @@ from pinner.checks.common import (
     argument_cpus,
     arguments,
     command,
+    cpu_argument,
     host_subject,
     housekeeping,
-    kernel_argument,
+    isolcpus_flags,
 )
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
@@ -36,7 +37,7 @@ def _no_nohz(reading: HostReading) -> Iterator[Found]:
             Subject("cpu", str(without)),
             f"isolated CPUs {without} keep their timer tick",
             (Evidence("isolated", str(topology.isolated)), Evidence("nohz_full", str(topology.nohz_full))),
-            (kernel_argument(f"nohz_full={topology.isolated}"),),
+            (cpu_argument(topology, "nohz_full", topology.isolated | topology.nohz_full),),
         )
 
 
@@ -49,7 +50,7 @@ def _no_nocbs(reading: HostReading) -> Iterator[Found]:
             Subject("cpu", str(without)),
             f"isolated CPUs {without} run the kernel's RCU callbacks",
             (Evidence("isolated", str(topology.isolated)), Evidence("rcu_nocbs", str(offloaded))),
-            (kernel_argument(f"rcu_nocbs={topology.isolated}"),),
+            (cpu_argument(topology, "rcu_nocbs", topology.isolated),),
         )
 
 
@@ -60,19 +61,19 @@ def _not_isolated(reading: HostReading) -> Iterator[Found]:
             Subject("cpu", str(without)),
             f"CPUs {without} have nohz_full, and the scheduler balances load onto them",
             (Evidence("nohz_full", str(topology.nohz_full)), Evidence("isolated", str(topology.isolated))),
-            (kernel_argument(f"isolcpus=managed_irq,domain,{topology.nohz_full}"),),
+            (cpu_argument(topology, "isolcpus", topology.nohz_full, "managed_irq", "domain"),),
         )
 
 
 def _unbound(reading: HostReading) -> Iterator[Found]:
     topology = reading.snapshot.topology
     if both := topology.kernel.unbound & topology.isolated:
-        mask = (topology.kernel.unbound - topology.isolated).mask()
+        rest = topology.kernel.unbound - topology.isolated or housekeeping(reading.snapshot)
         yield Found(
             Subject("cpu", str(both)),
             f"unbound work queues of the kernel may use isolated CPUs {both}",
             (Evidence("work queues", str(topology.kernel.unbound)), Evidence("isolated", str(topology.isolated))),
-            (command(f"echo {mask} > /sys/devices/virtual/workqueue/cpumask"),),
+            (command(f"echo {rest.mask()} > /sys/devices/virtual/workqueue/cpumask"),) if rest else (),
         )
 
 
@@ -147,8 +148,7 @@ def _ignored(reading: HostReading) -> Iterator[Found]:
         return
     for name, active in (("nohz_full", topology.nohz_full), ("isolcpus", topology.isolated)):
         asked = argument_cpus(topology, name) & known
-        flags = arguments(line).get(name, "").split(",")
-        if name == "isolcpus" and "domain" not in flags and {"nohz", "managed_irq"} & set(flags):
+        if name == "isolcpus" and (flags := isolcpus_flags(topology)) and "domain" not in flags:
             continue  # it does not ask for isolation from the load balancing
         if asked and not active:
             yield Found(
@@ -163,7 +163,7 @@ def _ignored(reading: HostReading) -> Iterator[Found]:
                 host_subject(reading),
                 f"the argument {name} has CPUs {absent}, which the host does not have",
                 (Evidence(name, str(absent)), Evidence("CPUs of the host", str(known))),
-                (kernel_argument(f"{name}={argument_cpus(topology, name) & known}"),),
+                (cpu_argument(topology, name, CpuSet()),),
             )
 
 

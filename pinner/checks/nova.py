@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 
-from pinner.checks.common import argument_cpus, host_subject
+from pinner.checks.common import argument_cpus, cpu_argument, host_subject
 from pinner.model.check import Evidence, Found, HostCheck, Remedy
 from pinner.model.cpuset import CpuSet
 from pinner.model.reading import HostReading
@@ -35,7 +35,7 @@ def _mixed(reading: HostReading) -> Iterator[Found]:
             host_subject(reading),
             f"isolcpus frees CPUs {by_kernel} of cpu_dedicated_set, and CPUAffinity frees CPUs {by_systemd}",
             (Evidence("by isolcpus", str(by_kernel)), Evidence("by CPUAffinity", str(by_systemd))),
-            (Remedy(f"isolcpus={snapshot.dedicated}", "the kernel's command line", "reboot"),),
+            (cpu_argument(snapshot.topology, "isolcpus", snapshot.dedicated),),
         )
 
 
@@ -46,8 +46,15 @@ def _shared_isolated(reading: HostReading) -> Iterator[Found]:
             host_subject(reading),
             f"CPUs {both} of cpu_shared_set are isolated",
             (Evidence("cpu_shared_set", str(snapshot.shared)), Evidence("isolated", str(both))),
-            (Remedy(f"cpu_shared_set = {snapshot.shared - both}", COMPUTE),),
+            (_shared_without(snapshot, both),),
         )
+
+
+def _shared_without(snapshot: Snapshot, isolated: CpuSet) -> Remedy:
+    """The line that keeps floating guests off isolated CPUs. With both sets empty, Nova gives them all CPUs."""
+    if rest := snapshot.shared - isolated or snapshot.baseline - isolated - snapshot.dedicated:
+        return Remedy(f"cpu_shared_set = {rest}", COMPUTE)
+    return Remedy(f"cpu_dedicated_set = {snapshot.dedicated | isolated}, without cpu_shared_set", COMPUTE)
 
 
 def _sets_overlap(reading: HostReading) -> Iterator[Found]:

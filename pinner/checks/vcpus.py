@@ -54,20 +54,24 @@ def _run_delay(reading: HostReading) -> Iterator[Found]:
 
 
 def _host_load(reading: HostReading) -> Iterator[Found]:
-    """Processes of the host on the CPUs that waiting vCPUs share with them."""
+    yield from each([reading], host_subject, _beside_vcpus)
+
+
+def _beside_vcpus(reading: HostReading) -> Iterator[Found]:
+    """Processes of the host on the CPUs that waiting vCPUs share with them. Raises NotKnown."""
     before, now = reading.before, reading.now
     if before is None:
         return
     isolated, vcpus = reading.snapshot.topology.isolated, list(vcpu_threads(reading.snapshot))
-    if not all(each.tid in before.threads and each.tid in now.threads for each in vcpus):
+    if not all(vcpu.tid in before.threads and vcpu.tid in now.threads for vcpu in vcpus):
         return  # the check of the run delay says so
-    slow = [each for each in vcpus if waiting(before, now, each.tid, reading.seconds) >= WARN_PERCENT]
-    shared = union(each.affinity for each in slow) - isolated
+    slow = [vcpu for vcpu in vcpus if waiting(before, now, vcpu.tid, reading.seconds) >= WARN_PERCENT]
+    shared = union(vcpu.affinity for vcpu in slow) - isolated
     cpus = CpuSet.of(cpu for cpu in shared if cpu in before.spare_ms and cpu in now.spare_ms)
     if not cpus or (used := _used_by_host(reading, before, cpus)) < HOST_PERCENT * len(cpus):
         return
     weight = (reading.snapshot.cpu_weights or {}).get(SLICE)
-    why = why_not(weight, union(each.affinity for each in vcpus), isolated, reading.snapshot)
+    why = why_not(weight, union(vcpu.affinity for vcpu in vcpus), isolated, reading.snapshot)
     yield Found(
         host_subject(reading),
         f"processes of the host take {used:.3g} % of a CPU on CPUs {cpus}, where {counted(len(slow), 'vCPU')} wait",
@@ -91,7 +95,8 @@ def _used_by_host(reading: HostReading, before: HostSample, cpus: CpuSet) -> flo
     now, snapshot = reading.now, reading.snapshot
     elsewhere = {t.tid for p in snapshot.processes for t in p.threads if t.affinity and not t.affinity & cpus}
     ran = sum(
-        now.threads[tid].run_ns - old.run_ns
+        # A shorter time is that of a new thread with the id of one that has ended.
+        now.threads[tid].run_ns - (old.run_ns if old.run_ns <= now.threads[tid].run_ns else 0)
         for tid, old in before.threads.items()
         if tid in now.threads and tid not in elsewhere
     )

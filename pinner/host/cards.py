@@ -47,13 +47,20 @@ def is_up(name: str) -> bool:
 
 def ask(name: str, command: int, values: tuple[int, ...]) -> tuple[int, ...]:
     """The values, 32 bits each, of the request's structure after its command, once the driver has answered. Raises
-    OSError."""
+    OSError with the driver's error, which may be that it lacks memory; Busy where this process lacks descriptors."""
     layout = struct.Struct(f"={1 + len(values)}I")
     data = array.array("B", layout.pack(command, *values))
     # The kernel takes the request on any socket; the agent's unit allows this family.
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as asked:
+    with closing(_socket()) as asked:
         fcntl.ioctl(asked, _REQUEST, _IFREQ.pack(os.fsencode(name), data.buffer_info()[0]))
     return layout.unpack(data.tobytes())[1:]
+
+
+def _socket() -> socket.socket:
+    try:
+        return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    except OSError as error:
+        raise files.known(error) from None
 
 
 def name_of(target: Target) -> str:
@@ -67,7 +74,7 @@ def failure(target: Target, what: str, error: OSError) -> PinnerError:
     """The error for a request that failed: Gone where the card has ended. The kernel says that there is no such device
     also while the driver restarts the card, which keeps its settings then."""
     restarts = ""
-    if files.known(error).errno in _ENDED:
+    if error.errno in _ENDED:
         try:
             name_of(target)
         except Gone as gone:

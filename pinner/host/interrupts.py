@@ -123,8 +123,9 @@ def _require_same(root: Path, target: Target) -> None:
 
 def _refused(root: Path, target: Target, cpus: CpuSet, error: OSError) -> PinnerError:
     """The error of a write that the kernel refused. It answers EIO for a managed, a per-CPU and a freed interrupt, and
-    newer kernels EPERM for the first two. Without CAP_DAC_OVERRIDE, a file that nobody may write cannot be opened."""
-    files.known(error)
+    newer kernels EPERM for the first two. Without CAP_DAC_OVERRIDE, a file that nobody may write cannot be opened.
+
+    That no file can be opened is Busy already; ENOMEM here is the kernel's answer to the write."""
     try:
         _require_same(root, target)
     except Gone as gone:
@@ -141,5 +142,6 @@ _HINTS = {
     errno.EIO: _ALONE,
     errno.EPERM: _ALONE,
     errno.EACCES: _ALONE,
+    errno.ENOSPC: "; these CPUs have no free interrupt vector",
     errno.EROFS: "; the unit of the agent lacks ReadWritePaths=/proc/irq: renew it with pinner-manage setup-host",
 }

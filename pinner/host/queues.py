@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from pinner.host import cards, files
+from pinner.host import cards
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.queues import CardQueues
@@ -33,8 +33,7 @@ def read_queues(root: Path) -> tuple[CardQueues, ...] | None:
     for name, index in cards.each_card():
         try:
             now = _get(name)
-        except OSError as error:
-            files.known(error)
+        except OSError:
             continue  # the driver tells nothing about its queues
         found.append(CardQueues(name, index, now.combined, now.combined_max, cards.is_up(name)))
     return tuple(found)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from pinner.host import cards, files
+from pinner.host import cards
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.rings import NO_ROOM, RxRing
@@ -33,8 +33,7 @@ def read_rings(root: Path) -> tuple[RxRing, ...] | None:
     for name, index in cards.each_card():
         try:
             rings = _get(name)
-        except OSError as error:
-            files.known(error)
+        except OSError:
             continue  # the driver tells nothing about its rings
         lost = any(cards.counter(name, each) for each in NO_ROOM)
         found.append(RxRing(name, index, rings.rx, rings.rx_max, lost))

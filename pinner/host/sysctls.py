@@ -73,7 +73,8 @@ def _path(target: Target) -> tuple[str, str]:
 
 
 def _refused(target: Target, value: Number, error: OSError) -> PinnerError:
-    if files.known(error).errno == errno.ENOENT:
+    # That no file can be opened is Busy already; ENOMEM here is the kernel's answer to the write.
+    if error.errno == errno.ENOENT:
         return Gone(str(target))
     return ApplyFailed(str(target), f"the kernel refuses {value}: {error.strerror}{_HINTS.get(error.errno or 0, '')}")
 

@@ -47,8 +47,9 @@ class HostChecker:
     def __init__(self, checks: Callable[[], tuple[HostCheck, ...]] | None = None, seconds: float = SECONDS) -> None:
         self._checks = checks or installed
         self._seconds = seconds
-        self._running: dict[HostCheck, tuple[float, _Answer]] = {}
-        """The start and the answer of a check that did not end in time: it is not begun again before it ends."""
+        self._running: dict[tuple[str, int], tuple[HostCheck, float, _Answer]] = {}
+        """A check that did not end in time, with its start and its answer: it is not begun again before it ends. The
+        function of a plug-in may have no hash, so the key has its identity."""
         self._lock = threading.Lock()
 
     def check(self, reading: HostReading) -> CheckReport:
@@ -62,12 +63,12 @@ class HostChecker:
     def _begin(self, check: HostCheck, reading: HostReading) -> _Answer:
         answer = _Answer()
         with self._lock:
-            if (hung := self._running.get(check)) is not None and not hung[1].done():
+            if (hung := self._running.get(_key(check))) is not None and not hung[2].done():
                 # Its findings, when it ends, are those of another reading, perhaps of another host.
-                seconds = time.monotonic() - hung[0] + self._seconds
+                seconds = time.monotonic() - hung[1] + self._seconds
                 answer.set_result((_failed(check, f"an earlier call of the check has not ended for {seconds:.0f} s"),))
                 return answer
-            self._running.pop(check, None)
+            self._running.pop(_key(check), None)
         thread = threading.Thread(target=_make, args=(answer, check, reading), name=f"check-{check.code}", daemon=True)
         try:
             thread.start()
@@ -78,12 +79,16 @@ class HostChecker:
     def _answer(self, check: HostCheck, answer: _Answer) -> tuple[CheckFinding, ...]:
         if not answer.done():
             with self._lock:
-                self._running.setdefault(check, (time.monotonic(), answer))
+                self._running.setdefault(_key(check), (check, time.monotonic(), answer))
             LOG.warning("check %s has not ended for %g s", check.code, self._seconds)
             return (_failed(check, f"the check did not end within {self._seconds:g} s"),)
         if (error := answer.exception()) is not None:
             return (_failed(check, f"the check failed: {_words(error)}"),)
         return answer.result()
+
+
+def _key(check: HostCheck) -> tuple[str, int]:
+    return check.code, id(check.find)
 
 
 def _make(answer: _Answer, check: HostCheck, reading: HostReading) -> None:

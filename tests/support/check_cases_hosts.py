@@ -93,8 +93,13 @@ def cells(count: int, memory: int = 0) -> GuestNuma:
 
 def weighed(weight: int) -> HostReading:
     state = PartitionState("member", CpuSet())
-    guests = [guest(number, 2, cpus("0-15"), cgroups=(Cgroup(f"machine.slice/g{number}", state),)) for number in (1, 2)]
-    return reading(HostSample(weights={"machine.slice/g1": 100, "machine.slice/g2": weight}), guests=guests)
+    paths = [("machine.slice", f"machine.slice/g{number}") for number in (1, 2)]
+    guests = [
+        guest(number, 2, cpus("0-15"), cgroups=tuple(Cgroup(path, state) for path in units))
+        for number, units in enumerate(paths, start=1)
+    ]
+    weights = {"machine.slice": 100, "machine.slice/g1": 100, "machine.slice/g2": weight}
+    return reading(HostSample(weights=weights), guests=guests)
 
 
 def migrating(mask: str) -> HostReading:

@@ -132,7 +132,25 @@ def test_a_check_that_exits_hides_no_other():
     assert len(HostChecker(lambda: (made(leaves),)).check(reading()).findings) == 1
 
 
-def test_a_check_that_hangs_is_not_waited_for_and_not_begun_again():
+class Unhashable:
+    """A plug-in may name an object that can be called, such as a dataclass, which has no hash."""
+
+    __hash__ = None
+
+    def __init__(self, act):
+        self.act = act
+
+    def __call__(self, of):
+        return self.act(of)
+
+
+def test_a_check_without_a_hash_is_made():
+    checker = HostChecker(lambda: (made(Unhashable(lambda _: ()), "unhashable"), *installed()))
+    assert "tap-drops" in {each.code for each in checker.check(CASES["tap-drops"][0]).findings}
+
+
+@pytest.mark.parametrize("kind", [Unhashable, lambda act: act], ids=["without a hash", "with a hash"])
+def test_a_check_that_hangs_is_not_waited_for_and_not_begun_again(kind):
     end, begun = threading.Event(), []
 
     def hangs(_):
@@ -140,7 +158,8 @@ def test_a_check_that_hangs_is_not_waited_for_and_not_begun_again():
         end.wait(60)
         return ()
 
-    checker = HostChecker(lambda: (made(hangs, "hangs"), *installed()), seconds=0.2)
+    check = made(kind(hangs), "hangs")
+    checker = HostChecker(lambda: (check, *installed()), seconds=0.2)
     for _ in range(3):
         report = checker.check(CASES["tap-drops"][0])
         assert {"hangs", "tap-drops"} <= {each.code for each in report.findings}

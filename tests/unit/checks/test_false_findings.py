@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from support.check_cases_cpus import beside
 from support.check_cases_hosts import CASES as HOSTS
 from support.check_cases_hosts import booted, kernel_thread, pair, realtime, weighed
 from support.check_cases_network import CASES as NETWORK
@@ -12,7 +13,7 @@ from support.readings import DISK, codes, counted, findings, host, irq, nic, pla
 from pinner.host.reading.sampler import read_sample
 from pinner.model.guest_numa import GuestCell, MemoryBinding
 from pinner.model.interrupts import Balancer
-from pinner.model.reading import HostReading, HostSample, Rings, Storage
+from pinner.model.reading import HostReading, HostSample, Rings, Storage, ThreadTimes
 from pinner.model.topology import HugePages
 
 
@@ -182,6 +183,56 @@ def test_the_kernel_takes_the_weight_of_the_remedy():
     found = findings(replace(faulty, snapshot=replace(faulty.snapshot, guests=guests)))
     (remedy,) = next(each.remedies for each in found if each.code == "guest-weights-differ")
     assert remedy.line.endswith(" cpu_shares=10000")
+
+
+def test_a_guest_that_the_kernel_calls_idle_has_the_weight_of_idle_tasks():
+    """The kernel shows 0 for a cgroup with cpu.idle, and refuses a weight for it."""
+    found = findings(weighed(0))
+    (only,) = [each for each in found if each.code == "guest-weights-differ"]
+    assert (only.severity, only.subject.name) == ("warning", "g2")
+    assert "gets 341 times the CPU time of guest g2" in only.message
+    idle, weight = (remedy.line for remedy in only.remedies)
+    assert idle == "echo 0 > /sys/fs/cgroup/machine.slice/g2/cpu.idle"
+    assert weight.endswith(" cpu_shares=100")
+
+
+@pytest.mark.parametrize("last", [0, 10**9])
+def test_a_new_thread_with_the_id_of_an_ended_one_makes_no_load_of_the_host(last):
+    """The time of the ended thread was taken off a second time, as the load of others."""
+    fine = beside(1950)
+    kernels = (
+        {**each.threads, 77: ThreadTimes(ran, 0)} for each, ran in zip(fine.samples, (10**12, last), strict=True)
+    )
+    samples = (replace(each, threads=threads) for each, threads in zip(fine.samples, kernels, strict=True))
+    assert "host-delays-vcpus" not in codes(replace(fine, samples=tuple(samples)))
+
+
+def test_a_run_delay_that_went_back_is_no_failure_of_a_check():
+    fine = beside(1950)
+    backwards = replace(fine, samples=tuple(map(swapped, fine.samples, reversed(fine.samples))))
+    unknown = {each.code: each.message for each in findings(backwards) if each.severity == "unknown"}
+    assert set(unknown) == {"vcpu-run-delay", "host-delays-vcpus"}
+    assert all(words.startswith("not known, because the counter run delay went back") for words in unknown.values())
+
+
+def swapped(sample, other):
+    return replace(sample, threads=other.threads)
+
+
+@pytest.mark.parametrize(
+    ("shared", "dedicated", "isolated", "line"),
+    [
+        ("2-5", "", "4-7", "cpu_shared_set = 2-3"),
+        ("4-7", "", "4-7", "cpu_shared_set = 0-3,8-15"),
+        ("4-7", "0-3,8-15", "4-7", "cpu_dedicated_set = 0-15, without cpu_shared_set"),
+    ],
+)
+def test_the_remedy_of_isolated_shared_cpus_is_no_empty_set(shared, dedicated, isolated, line):
+    """With both sets empty, Nova gives all CPUs to floating guests, the isolated ones too."""
+    top = booted(f"isolcpus={isolated}", isolated=isolated)
+    found = findings(reading(top=top, shared=cpus(shared), dedicated=cpus(dedicated)))
+    (only,) = [each for each in found if each.code == "nova-shared-isolated"]
+    assert [remedy.line for remedy in only.remedies] == [line]
 
 
 def with_setting(code, path, value):

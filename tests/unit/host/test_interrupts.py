@@ -121,6 +121,8 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(root, tmp_path):
         (errno.EIO, "; the kernel alone places managed and per-CPU"),
         (errno.EPERM, "; the kernel alone places managed and per-CPU"),
         (errno.EINVAL, "$"),
+        (errno.ENOMEM, "$"),
+        (errno.ENOSPC, "; these CPUs have no free interrupt vector$"),
         (errno.EROFS, "; the unit of the agent lacks ReadWritePaths=/proc/irq"),
     ],
 )

@@ -5,13 +5,14 @@ import errno
 import fcntl
 import os
 import shutil
+import socket
 import struct
 
 import pytest
 
 from pinner.host import cards, rings, states
 from pinner.model.change import Number, Target
-from pinner.model.errors import ApplyFailed, Gone, Invalid
+from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid
 from pinner.model.rings import RxRing
 
 SIZE = 36
@@ -93,7 +94,14 @@ def test_a_size_beyond_the_maximum_is_refused_before_the_driver_is_asked(driver,
     assert driver.values == before
 
 
-@pytest.mark.parametrize(("code", "words"), [(errno.EBUSY, "Device or resource busy"), (errno.EPERM, "not permitted")])
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (errno.EBUSY, "Device or resource busy"),
+        (errno.EPERM, "not permitted"),
+        (errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
 def test_the_drivers_words_say_why_it_refuses(driver, code, words):
     driver.refusal = code
     with pytest.raises(ApplyFailed, match=f"ring ens1: the driver refuses 1024: .*{words}"):
@@ -106,6 +114,21 @@ def test_a_card_whose_driver_does_not_answer_now_is_not_gone(driver, code):
     driver.silence = code
     with pytest.raises(ApplyFailed, match=f"ring ens1: the driver does not tell its size: {os.strerror(code)}"):
         rings.size_of(target())
+
+
+def test_a_driver_without_memory_hides_no_other_card(driver):
+    driver.silence = errno.ENOMEM
+    assert rings.read_rings(cards.LIVE) == ()
+
+
+def test_a_process_without_descriptors_knows_nothing_about_a_card(driver, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    for act in (lambda: rings.read_rings(cards.LIVE), lambda: rings.size_of(target())):
+        with pytest.raises(Busy, match="no file can be opened"):
+            act()
 
 
 def test_a_size_that_the_driver_rounds_is_a_failure(driver):

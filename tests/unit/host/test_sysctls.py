@@ -92,6 +92,7 @@ def test_a_link_in_the_place_of_the_file_or_folder_is_not_followed(root, tmp_pat
     [
         (errno.EINVAL, "the kernel refuses 9: Invalid argument$"),
         (errno.EBUSY, "the kernel refuses 9: Device or resource busy$"),
+        (errno.ENOMEM, "the kernel refuses 9: Cannot allocate memory$"),
         (errno.EROFS, "the kernel refuses 9: Read-only file system; the unit of the agent lacks this file"),
         (errno.EPERM, "the kernel refuses 9: Operation not permitted; the agent may need CAP_SYS_ADMIN"),
         (errno.EACCES, "the kernel refuses 9: Permission denied; the file may be written by root only, or by nobody"),

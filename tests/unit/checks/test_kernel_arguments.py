@@ -1,0 +1,63 @@
+"""The kernel's arguments that remedies name: each replaces the one of this boot, so it keeps what that one asks for."""
+
+from dataclasses import replace
+
+import pytest
+from support.check_cases_hosts import booted
+from support.hosts import cpus
+from support.readings import findings, irq, placed, reading
+
+from pinner.model.reading import HostSample
+
+
+def lines(made, code):
+    return [remedy.line for found in findings(made) if found.code == code for remedy in found.remedies]
+
+
+@pytest.mark.parametrize(
+    ("boot", "line"),
+    [
+        ("isolcpus=managed_irq,4-99", "isolcpus=managed_irq,4-15"),
+        ("isolcpus=nohz,domain,managed_irq,4-99", "isolcpus=nohz,managed_irq,domain,4-15"),
+        ("isolcpus=4-99", "isolcpus=4-15"),
+        ("nohz_full=4-99", "nohz_full=4-15"),
+        ("isolcpus=nohz,20-99", "no isolcpus"),
+        ("rcu_nocbs=20-99", "no rcu_nocbs"),
+    ],
+)
+def test_an_argument_without_its_absent_cpus_means_what_it_meant(boot, line):
+    """isolcpus without flags means domain: it would take CPUs out of load balancing that this boot does not."""
+    assert line in lines(reading(top=booted(boot)), "kernel-arguments-ignored")
+
+
+def test_the_remedies_of_arguments_that_miss_each_other_do_not_swap_the_cpus():
+    made = reading(top=booted("isolcpus=4-11 nohz_full=2-7 rcu_nocbs=1-7", isolated="4-11", nohz_full="2-7"))
+    assert lines(made, "isolation-without-nohz") == ["nohz_full=2-11"]
+    assert lines(made, "nohz-without-isolation") == ["isolcpus=managed_irq,domain,2-11"]
+    assert lines(made, "isolation-without-nocbs") == ["rcu_nocbs=1-11"]
+
+
+@pytest.mark.parametrize(
+    ("boot", "isolated", "on", "expected"),
+    [
+        ("isolcpus=managed_irq,4-7", "", "5", []),
+        ("isolcpus=managed_irq,4-5", "", "5", ["isolcpus=managed_irq,2-7"]),
+        ("isolcpus=nohz,8-9", "", "5", ["isolcpus=nohz,managed_irq,2-9"]),
+        ("isolcpus=8-9", "8-9", "5", []),
+        ("isolcpus=managed_irq,domain,4-7", "4-7", "5", []),
+        ("isolcpus=nohz,domain,4-5", "4-5", "5", ["isolcpus=nohz,managed_irq,domain,4-5"]),
+        ("ro", "", "5", ["isolcpus=managed_irq,2-7"]),
+    ],
+)
+def test_the_argument_for_managed_interrupts_helps_and_isolates_no_more_cpus(boot, isolated, on, expected):
+    """The kernel has one list of CPUs for all flags of isolcpus."""
+    sample = HostSample(irqs=(irq(40, on, {int(on): 10}, managed=True),))
+    assert lines(reading(sample, guests=[placed()], top=booted(boot, isolated=isolated)), "irq-managed") == expected
+
+
+def test_work_queues_that_have_only_isolated_cpus_get_others():
+    """The kernel refuses a mask without CPUs."""
+    top = booted("isolcpus=4-7", isolated="4-7")
+    top = replace(top, kernel=replace(top.kernel, unbound=cpus("4-7")))
+    (line,) = lines(reading(top=top), "workqueue-on-isolated")
+    assert line == "echo 0000ff0f > /sys/devices/virtual/workqueue/cpumask"
