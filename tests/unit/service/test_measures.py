@@ -18,5 +18,5 @@ class NoHost:
 def test_an_end_before_all_measures_is_refused(year):
     """An hour before the year 1 there is no time at all."""
     reader = MeasureReader(NoHost(), lambda: NOON)
-    with pytest.raises(Invalid, match="to: .*1980-01-01"):
+    with pytest.raises(Invalid, match=r"to: .*1980-01-01"):
         reader.measures("h1", Span(end=datetime(year, 1, 1, tzinfo=UTC)))
