@@ -19,7 +19,7 @@ class HostEventQueue:
         self._events: deque[HostEvent] = deque(maxlen=CAPACITY)
         # Milliseconds of the clock are greater than every number of an earlier agent, which published less than one
         # event in a millisecond. If the clock was set back since, ``since`` says that events were lost.
-        self._last = int(now().timestamp() * 1000)
+        self._first = self._last = int(now().timestamp() * 1000)
         self._changed = threading.Condition()
         self._open = True
         self._watched: frozenset[str] = frozenset()
@@ -49,6 +49,8 @@ class HostEventQueue:
         with self._changed:
             if after > self._last:
                 return (HostEvent(self._last, self._now(), "lost", ""),)
+            if 0 < after < self._first:  # a number of an earlier agent: nobody listened until this one began
+                return (HostEvent(self._first, self._now(), "lost", ""), *self._events)
             self._changed.wait_for(lambda: self._has_newer(after) or not self._open, timeout)
             found = tuple(event for event in self._events if event.seq > after)
             if after and found and found[0].seq > after + 1:

@@ -37,8 +37,8 @@ class Kept(Protocol):
     def read(self, subject: str, begin: datetime, end: datetime, step: int, name: str = "") -> History:
         """The values of a subject."""
 
-    def subjects(self) -> tuple[str, ...]:
-        """The subjects that have values."""
+    def subjects(self, since: datetime) -> tuple[str, ...]:
+        """The subjects that have a value of this time or later."""
 
     def purge(self, at: datetime) -> None:
         """Delete what is too old."""
@@ -74,7 +74,8 @@ class Recorder(Worker):
     def measures(self, begin: datetime, end: datetime, step: int, subject: str = "") -> tuple[History, ...]:
         """The values of a subject, by default of all, between two times in steps of ``step`` seconds.
 
-        Of all subjects, one is left out whose values were deleted just now or cannot be read. Raises NotFound for a
+        Of all subjects, one is left out that has no value since ``begin``, or whose values were deleted just now or
+        cannot be read. Raises NotFound for a
         subject without values, Invalid, StoreUnavailable.
         """
 
@@ -84,7 +85,7 @@ class Recorder(Worker):
         if subject:
             return (read(subject),)
         found = []
-        for each in self._kept.subjects():
+        for each in self._kept.subjects(begin):
             try:
                 found.append(read(each))
             except (NotFound, StoreUnavailable) as error:

@@ -48,7 +48,8 @@ def register(commands: Commands) -> None:
         about="DELAY is the time in milliseconds in each second that threads waited for a CPU:\n"
         "all threads of the guest, and those of each role. CPU is the use of all of them\n"
         "in per cent of one CPU. The line shows the delay of the vCPUs within the last\n"
-        "hour. `pinner serve` measures every 5 seconds.\n\n"
+        "hour. `pinner serve` measures every 5 seconds. - is a value that is not known\n"
+        "now.\n\n"
         "Ctrl-C ends the command. In a pipe, it prints one table and ends.",
         examples=["pinner top", "pinner top --sort drops", "pinner top --rounds 1"],
     )
@@ -121,10 +122,15 @@ def _table(measures: "Measures", sort: SortKey, width: int) -> Table:
 
 def _texts(row: "Row") -> dict[str, str]:
     """The text of each column. A guest that is not pinged, or does not answer, has no pings."""
-    numbers = (f"{delay:.1f}" for delay in (row.delay, *row.delays))
-    ping = "-" if row.ping is None else f"{row.ping:.1f} ms"
-    loss = "-" if row.ping_loss is None else f"{row.ping_loss:.0f} %"
-    return dict(zip(_COLUMNS, (*numbers, f"{row.use:.0f} %", f"{row.drops:.1f}", ping, loss), strict=True))
+    numbers = (_text(delay, ".1f") for delay in (row.delay, *row.delays))
+    others = (_text(row.use, ".0f", " %"), _text(row.drops, ".1f"))
+    pings = (_text(row.ping, ".1f", " ms"), _text(row.ping_loss, ".0f", " %"))
+    return dict(zip(_COLUMNS, (*numbers, *others, *pings), strict=True))
+
+
+def _text(value: float | None, digits: str, unit: str = "") -> str:
+    """A value that is not known must not look like a good one."""
+    return "-" if value is None else f"{value:{digits}}{unit}"
 
 
 def _width(columns: list[str], texts: list[dict[str, str]]) -> int:

@@ -2,12 +2,12 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pinner.host import files, procfs, tracefs
 from pinner.host.waiting import Waits, waits
-from pinner.model.blame import Blame, Culprit, Switch, Waited
+from pinner.model.blame import Blame, Culprit, SchedEvent, Switch, Waited
 from pinner.model.change import TargetKind
 from pinner.model.cpuset import union
 from pinner.model.errors import Gone
@@ -28,14 +28,22 @@ def blame(
     if not roles:
         raise Gone(f"guest {guest.name}")
     cpus = union(thread.affinity for threads in guest.threads_by_target.values() for thread in threads)
-    trace = tracefs.record(root, cpus, seconds, sleep)
-    found = waits(trace.events, roles.keys(), trace.end)
+    names: dict[int, str] = {}
+    with tracefs.record(root, cpus, seconds, sleep) as trace:
+        found = waits(_named(trace.events, names), roles.keys(), trace.end)
     by_role: defaultdict[TargetKind, float] = defaultdict(float)
     for (thread, _), each in found.items():
         by_role[roles[thread]] += each * 1000
     waited = tuple(Waited(role, round(by_role.get(role, 0.0), 3)) for role in dict.fromkeys(roles.values()))
-    names = {each.after: each.name for each in trace.events if isinstance(each, Switch)}
     return Blame(guest.name, round(trace.seconds, 3), waited, _culprits(root, found, guests, names), trace.lost)
+
+
+def _named(events: Iterable[SchedEvent], names: dict[int, str]) -> Iterator[SchedEvent]:
+    """The same events. Puts the names of the threads that ran into ``names``."""
+    for event in events:
+        if isinstance(event, Switch):
+            names[event.after] = event.name
+        yield event
 
 
 def _roles(guest: Guest) -> dict[int, TargetKind]:

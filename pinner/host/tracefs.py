@@ -8,7 +8,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,9 @@ from pinner.model.errors import Busy, NotPermitted
 MOUNTS = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
 EVENTS = ("sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_migrate_task")
 BUFFER_KIB = 4096
-"""The buffer of each CPU that is traced: about 50,000 events. The oldest are replaced."""
+"""The largest buffer of each CPU that is traced: about 50,000 events. The oldest are replaced."""
+BUFFERS_KIB = 32 * BUFFER_KIB
+"""The largest buffers of all CPUs: the kernel cannot swap them out, and each event takes 4 us to read."""
 _PREFIX = "pinner-"
 
 _LINE = re.compile(r" \[(\d+)\] .{4,6}\s+(\d+\.\d+): (\w+): (.*)", re.DOTALL)
@@ -39,8 +41,8 @@ _MIGRATION = re.compile(r"comm=.{0,15} pid=(\d+) prio=-?\d+ orig_cpu=\d+ dest_cp
 class Trace:
     """What was recorded."""
 
-    events: tuple[SchedEvent, ...]
-    """The events in the order of their times."""
+    events: Iterator[SchedEvent]
+    """The events in the order of their times. They are read one by one: a busy host has millions."""
     end: float
     """The end of the trace, by the clock of the events."""
     seconds: float
@@ -49,8 +51,9 @@ class Trace:
     """The number of events that the buffers did not keep."""
 
 
-def record(root: Path, cpus: CpuSet, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Trace:
-    """The scheduler's events on these CPUs in the next ``seconds``.
+@contextmanager
+def record(root: Path, cpus: CpuSet, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Iterator[Trace]:
+    """The scheduler's events on these CPUs in the next ``seconds``. They can be read until the context ends.
 
     Raises NotPermitted where this kernel or this user cannot trace, and Busy where the kernel makes no further trace.
     """
@@ -58,7 +61,7 @@ def record(root: Path, cpus: CpuSet, seconds: float, sleep: Callable[[float], No
         _write(folder / "tracing_cpumask", _mask(cpus))
         for cpu in cpus:
             with suppress(NotPermitted):  # a CPU that is offline has no buffer, and no events
-                _write(folder / f"per_cpu/cpu{cpu}/buffer_size_kb", str(BUFFER_KIB))
+                _write(folder / f"per_cpu/cpu{cpu}/buffer_size_kb", str(min(BUFFER_KIB, BUFFERS_KIB // len(cpus))))
         _write(folder / "trace_clock", "mono")
         for event in EVENTS:
             _write(folder / "events/sched" / event / "enable", "1")
@@ -66,16 +69,27 @@ def record(root: Path, cpus: CpuSet, seconds: float, sleep: Callable[[float], No
         sleep(seconds)
         _write(folder / "tracing_on", "0")
         end = time.monotonic()
-        text = files.decode(files.read(str(folder / "trace"), records=True))
         lost = sum(_overrun(folder, cpu) for cpu in cpus)
-    return Trace(tuple(parse(text)), end, end - begin, lost)
+        with open(files.open_file(folder / "trace", os.O_RDONLY), "rb") as lines:  # noqa: PTH123 - Busy without a descriptor
+            yield Trace(parse(map(files.decode, lines)), end, end - begin, lost)
 
 
-def parse(text: str) -> Iterator[SchedEvent]:
-    """The events in the text of a trace. A line that is none is left out."""
-    for line in text.splitlines():
-        if (found := _LINE.search(line)) and (event := _event(int(found[1]), float(found[2]), found[3], found[4])):
+def parse(lines: Iterable[str]) -> Iterator[SchedEvent]:
+    """The events in the lines of a trace. A line that is none is left out.
+
+    The name of a thread may contain the end of a line: then the next line has the rest of the event.
+    """
+    begun = ""
+    for line in lines:
+        text = line
+        if (found := _LINE.search(line)) is None and begun:
+            text = begun + line
+            found = _LINE.search(text)
+        if found is None:
+            continue
+        if event := _event(int(found[1]), float(found[2]), found[3], found[4]):
             yield event
+        begun = "" if event else text
 
 
 def _event(cpu: int, at: float, name: str, fields: str) -> SchedEvent | None:

@@ -19,6 +19,10 @@ from pinner.outcome.verdict import judge
 SHIFT_PERCENT, SHIFT_FACTOR = 50.0, 2.0
 """The load of the control shifted where its halves of a window differ by so much of one CPU, and by this factor."""
 
+_EVENTS = ("guest-reset", "guest-paused", "guest-started", "guest-stopped")
+"""The kinds of events of a guest after which a window does not count. The snapshots of a window do not show a restart
+during the switch before it, while the guest boots in the window."""
+
 JUMP_SECONDS = 1.0
 """The most by which the clock of the host may differ from the time that passed."""
 
@@ -51,7 +55,7 @@ def reported(events: Iterable[HostEvent], guests: Mapping[str, str], begin: date
     for event in events:
         if event.kind == "lost":
             return f"events of the host were lost: {event.detail}" if event.detail else "events of the host were lost"
-        if event.kind in ("guest-reset", "guest-paused") and begin <= event.at <= end:
+        if event.kind in _EVENTS and begin <= event.at <= end:
             return f"guest {guests.get(event.subject, event.subject)} was {event.kind.removeprefix('guest-')}"
     return ""
 

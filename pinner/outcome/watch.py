@@ -70,9 +70,11 @@ def is_blind(before: Sequence[Sample]) -> bool:
     return all(len(_known(before, each)) < LEAST_STEPS for each in MEASURES)
 
 
-def known_steps(after: Sequence[Sample]) -> int:
-    """So many steps are known of the measure that is known most often; fewer than IN_A_ROW have no level."""
-    return max(len(_known(after, each)) for each in MEASURES)
+def known_steps(before: Sequence[Sample], after: Sequence[Sample]) -> int:
+    """So many steps after the run are known of the watched measure that is known most often; fewer than IN_A_ROW have
+    no level. A measure that is known too seldom before the run is not watched."""
+    watched = [each for each in MEASURES if len(_known(before, each)) >= LEAST_STEPS]
+    return max((len(_known(after, each)) for each in watched), default=0)
 
 
 def _levels(values: Sequence[float]) -> list[float]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, PING, PING_LOSS, History, Measures
@@ -19,16 +20,16 @@ _LATEST = 3
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One guest at the end of the measures."""
+    """One guest at the end of the measures. A value that is not known now is None."""
 
     name: str
     """The guest's name."""
-    delays: tuple[float, ...]
+    delays: tuple[float | None, ...]
     """Run delay in ms/s by role: vcpu, emulator, iothread, vhost."""
-    use: float
+    use: float | None
     """CPU use of all threads in per cent of one CPU."""
-    drops: float
-    """Packets per second that the taps dropped."""
+    drops: float | None
+    """Packets per second that the taps dropped; None also where the guest has no tap."""
     trend: tuple[float | None, ...]
     """The run delay of the vCPUs at each step."""
     ping: float | None = None
@@ -37,14 +38,14 @@ class Row:
     """The pings without an answer in per cent; None as above."""
 
     @property
-    def delay(self) -> float:
+    def delay(self) -> float | None:
         """Run delay of all threads in ms/s."""
-        return sum(self.delays)
+        return _sum(self.delays)
 
     @property
     def is_late(self) -> bool:
         """Whether the vCPUs wait so long that the guest suffers."""
-        return self.delays[0] >= HIGH_DELAY
+        return (self.delays[0] or 0.0) >= HIGH_DELAY
 
 
 def rows(measures: Measures) -> tuple[Row, ...]:
@@ -54,14 +55,14 @@ def rows(measures: Measures) -> tuple[Row, ...]:
 
 
 def sorted_rows(found: Iterable[Row], by: SortKey) -> tuple[Row, ...]:
-    """The rows, the highest value first; by name in ascending order."""
+    """The rows, the highest value first, and those whose value is not known last; by name in ascending order."""
     match by:
         case "delay":
-            return tuple(sorted(found, key=lambda row: -row.delay))
+            return tuple(sorted(found, key=lambda row: _descending(row.delay)))
         case "cpu":
-            return tuple(sorted(found, key=lambda row: -row.use))
+            return tuple(sorted(found, key=lambda row: _descending(row.use)))
         case "drops":
-            return tuple(sorted(found, key=lambda row: -row.drops))
+            return tuple(sorted(found, key=lambda row: _descending(row.drops)))
         case "name":
             return tuple(sorted(found, key=lambda row: row.name))
 
@@ -77,10 +78,22 @@ def host_line(measures: Measures) -> str:
 
 
 def _row(history: History) -> Row:
-    delays = tuple(_latest(history, name) or 0.0 for name in _DELAYS)
-    use = sum(_latest(history, name) or 0.0 for name in _USES)
-    drops, trend = _latest(history, "drops") or 0.0, history.values["delay_vcpu"]
+    delays = tuple(_latest(history, name) for name in _DELAYS)
+    use = _sum(_latest(history, name) for name in _USES)
+    drops, trend = _latest(history, "drops"), history.values.get("delay_vcpu", ())
     return Row(history.name, delays, use, drops, trend, _latest(history, PING), _latest(history, PING_LOSS))
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """The sum of the values; None where one of them is not known: the sum would be too small."""
+    found = tuple(values)
+    known = [value for value in found if value is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
+def _descending(value: float | None) -> float:
+    """A key that puts high values first, and unknown ones last."""
+    return inf if value is None else -value
 
 
 def _latest(history: History, name: str) -> float | None:

@@ -1,7 +1,7 @@
 """MeasureReader: the kept measures of hosts, and who delays a guest now."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from pinner.model.blame import MAX_SECONDS, Blame
 from pinner.model.errors import Invalid, NotFound
@@ -10,6 +10,9 @@ from pinner.service.hosts import Hosts
 
 DEFAULT = timedelta(hours=1)
 """The length of a span without a beginning."""
+
+EARLIEST = datetime(1980, 1, 1, tzinfo=UTC)
+"""No host has measures of an earlier time."""
 
 
 class MeasureReader:
@@ -30,6 +33,8 @@ class MeasureReader:
         """See Service.measures."""
         now = self._now()
         end = min(span.end or now, now)
+        if end < EARLIEST:
+            raise Invalid("to", end.isoformat(), f"a time since {EARLIEST.isoformat()}")
         begin = span.begin or end - DEFAULT
         if begin >= end:
             raise Invalid("from", begin.isoformat(), f"a time before {end.isoformat()}")

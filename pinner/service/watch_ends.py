@@ -54,7 +54,9 @@ def undecided(sides: Sides, now: datetime) -> Watch:
     """The end of a watch whose time is over, or whose measures were disturbed."""
     if not (sides.before and sides.after):
         return Watch("stopped", now, sides.why or "nothing was measured before the run, or after it")
-    if not sides.why and (count := known_steps(sides.after)) < IN_A_ROW:
+    if not sides.why and is_blind(sides.before):
+        return Watch("stopped", now, f"{blind_spots(sides.before)}; nothing was undone")
+    if not sides.why and (count := known_steps(sides.before, sides.after)) < IN_A_ROW:
         return Watch("stopped", now, f"only {count} of {IN_A_ROW} steps after the run are known; nothing was undone")
     steps = f"in {len(sides.after)} steps"
     if spots := blind_spots(sides.before):

@@ -29,6 +29,8 @@ _OPTIONAL = (PING, PING_LOSS)
 """The series that a file has from their first value on: most guests are not pinged."""
 _SMALL_STEP_SECONDS = 60
 """If the clock was set back by less, nothing is kept until it has caught up: the values of a month are worth more."""
+_EARLIEST = datetime(1980, 1, 1, tzinfo=UTC)
+"""RRDtool takes an earlier time for a distance from now, or refuses it."""
 _KNOWN = 0.5
 """The share of a coarse step that must be known for its mean to be known."""
 
@@ -40,6 +42,8 @@ class HistoryFiles:
         """``folder`` is made if it is missing; only its owner may read it."""
         self._folder = folder
         self._failures = Repeated(LOG)
+        self._checked: set[str] = set()
+        """The subjects whose files are known to be of this version."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write(self, measured: Iterable[Measured], at: datetime) -> None:
@@ -62,9 +66,10 @@ class HistoryFiles:
         file = self._file(subject)
         if not file.exists():
             raise NotFound("measures", subject, self.subjects())
-        first, last = (int(at.timestamp()) for at in (begin, end))
-        if first >= last:
+        if int(begin.timestamp()) >= int(end.timestamp()):
             raise Invalid("from", begin.isoformat(), f"a time before {end.isoformat()}")
+        first = int(max(begin, _EARLIEST).timestamp())
+        last = max(int(end.timestamp()), first + 1)
         bounds = ("--start", str(first), "--end", str(last - 1), "--resolution", str(step))
         try:
             (start, _, found_step), names, rows = rrdtool.fetch(str(file), "AVERAGE", *bounds)
@@ -74,14 +79,17 @@ class HistoryFiles:
         values = dict(zip(names, columns, strict=True))
         return History(subject, name, datetime.fromtimestamp(start + found_step, UTC), found_step, values)
 
-    def subjects(self) -> tuple[str, ...]:
-        """The subjects that have a history, HOST first."""
-        names = sorted(file.stem for file in self._folder.glob("*.rrd"))
+    def subjects(self, since: datetime = _EARLIEST) -> tuple[str, ...]:
+        """The subjects that have a value of this time or later, HOST first. Guests that ended keep their files for a
+        month: to read all of them costs more than to read those of the guests that run."""
+        first = since.timestamp()
+        names = sorted(file.stem for file in self._folder.glob("*.rrd") if _modified(file) >= first)
         return tuple(sorted(names, key=lambda name: name != "host"))
 
     def purge(self, at: datetime) -> None:
         """Delete the files whose newest value is older than the history, also those that were put aside, and the parts
         of files that a killed process left."""
+        self._checked.clear()
         for file in self._folder.glob("*.rrd*"):
             with suppress(OSError):
                 if at.timestamp() - file.stat().st_mtime > _KEPT_SECONDS:
@@ -90,6 +98,11 @@ class HistoryFiles:
     def _write(self, measured: Measured, second: int) -> None:
         file = self._file(measured.subject)
         newest = _newest(file, second)
+        if newest is not None and measured.subject not in self._checked:
+            if other := _other(file, measured.subject):
+                _put_aside(file, other)
+                newest = None
+            self._checked.add(measured.subject)
         if newest is None:
             _create(file, measured.subject, second)
         elif newest >= second:
@@ -103,10 +116,10 @@ class HistoryFiles:
     def _added(self, file: Path, names: list[str]) -> list[str]:
         """The series of ``names`` that the file has, after those that it lacked were added. RRDtool writes a larger
         copy for that, and does not say that the disk is full."""
-        if lacking := _lacking(file, names):
+        if lacking := _lacking(rrdtool.info(str(file)), names):
             rrdtool.tune(str(file), *map(_source, lacking))
             file.chmod(0o600)
-        if lost := _lacking(file, names):
+        if lost := _lacking(rrdtool.info(str(file)), names):
             self._failures.warn("%s: no room for %s; the disk may be full", file, ", ".join(lost))
         return [name for name in names if name not in lost]
 
@@ -135,12 +148,34 @@ def _newest(file: Path, second: int) -> int | None:
         wrong = str(error)
     if not wrong:
         return newest
+    _put_aside(file, wrong)
+    return None
+
+
+def _other(file: Path, subject: str) -> str:
+    """What another version of pinner wrote in another way, in words; empty: nothing."""
+    info = rrdtool.info(str(file))
+    if lacking := _lacking(info, _always(subject)):
+        return f"it has no {', '.join(lacking)}"
+    archives = [(info.get(f"rra[{at}].pdp_per_row"), info.get(f"rra[{at}].rows")) for at in range(len(ROWS))]
+    is_equal = info["step"] == _FINEST and archives == [(step // _FINEST, rows) for step, rows in ROWS.items()]
+    return "" if is_equal else "it has other steps"
+
+
+def _put_aside(file: Path, why: str) -> None:
     aside = file.with_name(f"{file.name}.old")
     if aside.exists():  # the first one has most values; of the later ones the last is kept, so that the disk lasts
         aside = file.with_name(f"{file.name}.old2")
-    LOG.warning("the history %s is put aside as %s: %s", file, aside.name, wrong)
+    LOG.warning("the history %s is put aside as %s: %s", file, aside.name, why)
     file.replace(aside)
-    return None
+
+
+def _modified(file: Path) -> float:
+    """The time of the last change; 0 where the file was deleted just now."""
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _always(subject: str) -> list[str]:
@@ -152,9 +187,9 @@ def _source(name: str) -> str:
     return f"DS:{name}:GAUGE:{3 * _FINEST}:0:U"
 
 
-def _lacking(file: Path, names: Iterable[str]) -> list[str]:
-    has = rrdtool.info(str(file))
-    return [name for name in names if f"ds[{name}].type" not in has]
+def _lacking(info: Mapping[str, object], names: Iterable[str]) -> list[str]:
+    """The series that a file with this ``info`` lacks."""
+    return [name for name in names if f"ds[{name}].type" not in info]
 
 
 def _create(file: Path, subject: str, second: int) -> None:

@@ -68,6 +68,17 @@ def test_a_new_agent_continues_with_higher_numbers():
     assert (lost.kind, first.kind) == ("lost", "guest-stopped")
 
 
+def test_a_new_agent_reports_at_once_that_events_may_be_lost():
+    """Also while no event has happened since: nobody knows what happened while no agent ran."""
+    old = make_queue()
+    old.publish("guest-started", "a")
+    (last,) = old.since(0, 0.0, ())
+    new = HostEventQueue(lambda: NOON + timedelta(seconds=1))
+    (lost,) = new.since(last.seq, 0.0, ())
+    assert lost.kind == "lost"
+    assert new.since(lost.seq, 0.0, ()) == ()
+
+
 def test_the_source_is_called_when_the_watched_names_change():
     queue = make_queue()
     watched: list[frozenset[str]] = []

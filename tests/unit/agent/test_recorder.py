@@ -1,13 +1,14 @@
 """The recorder of measures."""
 
-from datetime import timedelta
+import os
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.values import NOON
 
 from pinner.agent.recorder import Recorder
 from pinner.model.errors import HostUnreachable, NotFound, StoreUnavailable
-from pinner.model.measures import HOST, Counts
+from pinner.model.measures import HOST, Counts, Measured
 from pinner.store.history import HistoryFiles
 
 GUEST = "6f1f5d6e-0000-4000-8000-000000000001"
@@ -50,6 +51,19 @@ def test_a_guest_that_ended_keeps_its_history_and_loses_its_name(tmp_path):
     for _ in range(3):
         recorder.record()
     assert [each.name for each in recorder.measures(NOON, clock.now, 5, GUEST)] == [""]
+
+
+def test_guests_that_ended_before_the_span_are_not_read(tmp_path):
+    """Their files stay for a month: a host with many short guests would read thousands every few seconds."""
+    now = datetime.now(UTC)
+    files, guests = HistoryFiles(tmp_path), [f"{number:08x}-0000-4000-8000-000000000001" for number in range(30)]
+    files.write([Measured(each, "", {}) for each in (HOST, *guests)], now)
+    for guest in guests[2:]:
+        os.utime(tmp_path / f"{guest}.rrd", (now.timestamp() - 7200,) * 2)
+    recorder = Recorder(tuple, files, lambda: now)
+    found = recorder.measures(now - timedelta(hours=1), now, 5)
+    assert [each.subject for each in found] == [HOST, *guests[:2]]
+    assert recorder.measures(now - timedelta(hours=1), now, 5, guests[-1])[0].subject == guests[-1]
 
 
 def test_a_host_that_cannot_be_measured_is_named_and_tried_again(tmp_path, caplog):

@@ -22,7 +22,7 @@ prev_state=R+ ==> next_comm=a b) [000] x next_pid=20 next_prio=120
 
 
 def test_the_kernel_s_text_is_read():
-    assert tuple(parse(TEXT)) == (
+    assert tuple(parse(TEXT.splitlines())) == (
         Switch(100.000001, 1, 0, True, 10, "CPU 0/KVM"),
         Switch(100.5, 1, 10, True, 20, "a b) [000] x"),
         Wakeup(100.6, 44, 2),
@@ -30,12 +30,23 @@ def test_the_kernel_s_text_is_read():
     )
 
 
+@pytest.mark.parametrize("name", ["a\nb", "\n", "a\n\nb", "x [001] d..2.\n", "a\r\x0b\x85b"])
+def test_a_thread_cannot_hide_behind_an_end_of_a_line_in_its_name(name):
+    text = (
+        f"{name}-7 [001] d..2. 1.0: sched_switch: prev_comm={name} prev_pid=7 prev_prio=120 prev_state=R ==> "
+        f"next_comm={name} next_pid=8 next_prio=120\n"
+        f"{name}-8 [001] d..2. 2.0: sched_wakeup: comm={name} pid=7 prio=120 target_cpu=002\n"
+    )
+    lines = [f"{line}\n" for line in text.split("\n")]
+    assert tuple(parse(lines)) == (Switch(1.0, 1, 7, True, 8, name), Wakeup(2.0, 7, 2))
+
+
 def test_a_thread_cannot_fake_another_ones_id_by_its_name():
     line = (
         " x-20 [001] d..2. 1.0: sched_switch: prev_comm=a prev_pid=1 b prev_pid=20 prev_prio=120 prev_state=S "
         "==> next_comm=swapper/1 next_pid=0 next_prio=120"
     )
-    assert tuple(parse(line)) == (Switch(1.0, 1, 20, False, 0, "swapper/1"),)
+    assert tuple(parse([line])) == (Switch(1.0, 1, 20, False, 0, "swapper/1"),)
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,8 @@ def test_a_change_of_the_cpus_is_named(after, why):
         ("guest-reset", 10, "guest web1 was reset"),
         ("guest-reset", 30, "guest web1 was reset"),
         ("guest-paused", 20, "guest web1 was paused"),
+        ("guest-started", 10, "guest web1 was started"),
+        ("guest-stopped", 10, "guest web1 was stopped"),
         ("guest-reset", 9, ""),
         ("guest-paused", 31, ""),
         ("lost", 31, "events of the host were lost: so"),

@@ -50,7 +50,16 @@ def test_the_latest_values_of_each_guest_are_in_its_row():
 
 def test_a_value_that_is_long_unknown_is_no_latest_one():
     (row,) = rows(measures(history("web", delay_vcpu=(60.0, None, None, None))))
-    assert row.delay == 0.0
+    assert (row.delays, row.delay, row.is_late) == ((None, 0.0, 0.0, 0.0), None, False)
+
+
+def test_a_guest_of_which_nothing_is_known_now_is_no_good_one():
+    """As while the agent's measuring hangs: 0 ms/s would look as if the guest waited no more."""
+    unknown = {series.name: (60.0, None, None, None) for series in GUEST_SERIES}
+    found = rows(measures(history("a", **unknown), history("b", delay_vcpu=(5.0,), drops=(None,))))
+    assert [(row.delay, row.use, row.drops) for row in found] == [(None, None, None), (5.0, 0.0, None)]
+    for key in ("delay", "cpu"):
+        assert [row.name for row in sorted_rows(found, key)] == ["b", "a"]
 
 
 def test_guests_that_do_not_run_have_no_row():

@@ -357,7 +357,7 @@ def test_a_watch_that_undoes_a_run_begins_with_the_least_number_of_steps(parts, 
     assert parts.service.outcome(run.id).watch.why == "the guests are watched for 30 s"
 
 
-def test_a_watch_says_at_once_which_measures_it_does_not_see(parts, plan, clock, load):
+def test_a_watch_that_sees_no_measure_says_so_at_once_and_does_not_say_not_worse(parts, plan, clock, load):
     """Without undo_if_worse it is accepted, because the measures may be shown all the same."""
     load.missing = lambda at: at <= NOON - timedelta(seconds=5 * 6)
     run = applied(parts, plan, watch_seconds=30)
@@ -366,7 +366,22 @@ def test_a_watch_says_at_once_which_measures_it_does_not_see(parts, plan, clock,
     assert parts.service.outcome(run.id).watch.why == f"the guests are watched for 30 s; {why}"
     passes(parts, clock, 120)
     watch = parts.service.outcome(run.id).watch
-    assert (watch.state, watch.why) == ("not_worse", f"no measure became worse for certain, in 8 steps; {why}")
+    assert (watch.state, watch.why) == ("stopped", f"{why}; nothing was undone")
+
+
+def test_a_watch_does_not_say_not_worse_where_no_watched_measure_is_known_later(parts, plan, clock, agent, load):
+    """The drops and the delay have no steps before the run, and the host has none after it."""
+
+    def value(subject, series, at):
+        of_host = series in ("pressure", "softnet_drops")
+        is_unknown = at > NOON if of_host else at <= NOON - timedelta(seconds=30)
+        return None if is_unknown else load(subject, series, at)
+
+    agent.histories = Ring({WEB: "web1", DB: "db1"}, value)
+    run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
+    passes(parts, clock, 120)
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, watch.why) == ("stopped", "only 0 of 4 steps after the run are known; nothing was undone")
 
 
 def test_a_new_guest_is_named_and_the_host_is_watched(parts, plan, agent, load):

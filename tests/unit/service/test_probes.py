@@ -159,7 +159,15 @@ def test_a_window_in_which_the_guests_change_is_void(parts, host, plan, why):
     assert found.windows[0].void == ""
 
 
-@pytest.mark.parametrize(("kind", "why"), [("guest-reset", "guest db1 was reset"), ("guest-paused", "was paused")])
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("guest-reset", "guest db1 was reset"),
+        ("guest-paused", "was paused"),
+        ("guest-started", "guest db1 was started"),
+        ("guest-stopped", "guest db1 was stopped"),
+    ],
+)
 @pytest.mark.parametrize(("wait", "void"), [(3, [1]), (4, [1, 2])])
 def test_a_window_in_which_a_guest_is_reset_or_was_paused_is_void(parts, host, plan, kind, why, wait, void):
     """Also in its wash-out, and at the very moment between two windows. QEMU's process stays the same."""
@@ -167,6 +175,24 @@ def test_a_window_in_which_a_guest_is_reset_or_was_paused_is_void(parts, host, p
     found = probed(parts, plan)
     assert [index for index, window in enumerate(found.windows) if why in window.void] == void
     assert found.outcome.windows == 12 - len(void)
+
+
+def test_a_guest_that_is_restarted_during_a_switch_makes_the_next_window_void(parts, host, plan):
+    """It boots in that window. The first snapshot of the window is taken after the switch, and shows the new guest."""
+
+    def restart():
+        host.agent.refusal = None
+        host.agent.taken = replace(host.agent.taken, guests=GUESTS["guest db1 was restarted"])
+        for kind in ("guest-stopped", "guest-started"):
+            host.agent.event_queue.publish(kind, DB)
+
+    host.at_wait = {
+        BEFORE_A_SWITCH: lambda: setattr(host.agent, "refusal", HostBusy("h1", "run-9")),
+        BEFORE_A_SWITCH + 2: restart,
+    }
+    found = probed(parts, plan)
+    void = [index for index, window in enumerate(found.windows) if window.void]
+    assert (void, found.outcome.void) == ([BEFORE_A_SWITCH // 2], ("guest db1 was stopped",))
 
 
 def test_the_events_before_a_probe_do_not_matter(parts, host, plan):

@@ -1,5 +1,6 @@
 """The history of measures on disk."""
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 import rrdtool
 
 from pinner.model.errors import Invalid, NotFound, StoreUnavailable
-from pinner.model.measures import HOST, ROWS, Measured
+from pinner.model.measures import HOST, HOST_SERIES, ROWS, Measured
 from pinner.store.history import HistoryFiles
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -122,6 +123,80 @@ def test_the_first_and_the_last_file_that_were_put_aside_are_kept(tmp_path):
         fill(history, 60, begin=BEGIN + timedelta(days=2) - timedelta(hours=step))
     assert {file.name for file in tmp_path.iterdir()} == {"host.rrd", "host.rrd.old", "host.rrd.old2"}
     assert (tmp_path / "host.rrd.old").read_bytes() == first
+
+
+def other_file(file: Path, names: list[str], step: int = 5, rows: int = 720) -> None:
+    """A file as another version of pinner could have written it."""
+    sources = [f"DS:{name}:GAUGE:15:0:U" for name in names]
+    start = int(BEGIN.timestamp()) - 60
+    rrdtool.create(str(file), "--step", str(step), "--start", str(start), *sources, f"RRA:AVERAGE:0.5:1:{rows}")
+
+
+HOST_NAMES = [series.name for series in HOST_SERIES]
+
+
+@pytest.mark.parametrize(
+    ("names", "step", "why"),
+    [
+        (["pressure"], 5, "it has no use_host, softnet_drops, squeezed, nic_drops, throttled"),
+        (HOST_NAMES, 5, "it has other steps"),
+        (HOST_NAMES, 10, "it has other steps"),
+    ],
+)
+def test_a_file_of_another_version_is_put_aside(tmp_path, caplog, names, step, why):
+    """Else nothing could be written to it, for ever."""
+    other_file(tmp_path / "host.rrd", names, step)
+    history = HistoryFiles(tmp_path)
+    end = fill(history, 60)
+    assert history.read(HOST, BEGIN, end, 5).values["pressure"][-1] == 7.0
+    assert history.read(HOST, BEGIN, end, 60).step == 60
+    assert (tmp_path / "host.rrd.old").exists()
+    assert f"put aside as host.rrd.old: {why}" in caplog.text
+
+
+def test_a_file_of_this_version_is_checked_once_and_stays(tmp_path, monkeypatch):
+    end = fill(HistoryFiles(tmp_path), 60)
+    checked, info = [], rrdtool.info
+    monkeypatch.setattr(rrdtool, "info", lambda file: (checked.append(file), info(file))[1])
+    fill(HistoryFiles(tmp_path), 60, begin=end)
+    assert len(checked) == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["host.rrd"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "step"),
+    [
+        (datetime(1969, 12, 31, 23, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC), 5),
+        (datetime(1969, 12, 1, tzinfo=UTC), datetime(1969, 12, 15, tzinfo=UTC), 900),
+        (datetime(1975, 1, 1, tzinfo=UTC), datetime(1975, 1, 2, tzinfo=UTC), 60),
+        (datetime(1, 1, 1, tzinfo=UTC), datetime(1, 1, 2, tzinfo=UTC), 60),
+    ],
+)
+def test_of_a_time_before_all_measures_nothing_is_known(tmp_path, begin, end, step):
+    """RRDtool takes such a number for a distance from now, and returned the values of the last hour."""
+    history = HistoryFiles(tmp_path)
+    now = datetime.now(UTC)
+    fill(history, 3600, begin=now - timedelta(hours=1))
+    found = history.read(HOST, begin, end, step)
+    assert found.begin < BEGIN
+    assert {value for values in found.values.values() for value in values} == {None}
+
+
+def test_subjects_without_a_later_value_are_not_named(tmp_path):
+    history, now = HistoryFiles(tmp_path), datetime.now(UTC)
+    history.write([Measured(HOST, "", {}), Measured(GUEST, "", {})], now)
+    os.utime(tmp_path / f"{GUEST}.rrd", (now.timestamp() - 60,) * 2)
+    assert history.subjects(now - timedelta(seconds=60)) == (HOST, GUEST)
+    assert history.subjects(now - timedelta(seconds=30)) == (HOST,)
+    assert history.subjects() == (HOST, GUEST)
+
+
+def test_a_value_changes_the_time_of_its_file(tmp_path):
+    history, now = HistoryFiles(tmp_path), datetime.now(UTC)
+    history.write([Measured(HOST, "", {})], now - timedelta(seconds=60))
+    os.utime(tmp_path / "host.rrd", (now.timestamp() - 60,) * 2)
+    history.write([Measured(HOST, "", {})], now)
+    assert history.subjects(now - timedelta(seconds=30)) == (HOST,)
 
 
 def test_a_file_whose_names_are_no_text_is_damaged(tmp_path):
