@@ -23,16 +23,15 @@ def strategy(guest: Guest, known: Collection[str]) -> str:
 
 def warnings(guest: Guest, known: Collection[str]) -> Iterator[str]:
     """Warnings about settings for pinner that have no effect. Each warning names the valid settings."""
-    settings = {spec: value for spec, value in sorted(_specs(guest).items()) if spec.startswith(_PREFIX)}
-    if not settings:
-        return
-    expected = {EXCLUDED: "true or false", STRATEGY: " or ".join(sorted(known))}
-    for spec, value in settings.items():
+    for spec, value in sorted(_specs(guest).items()):
         whose = f"guest {guest.name}: its flavor has {spec}"
-        if spec not in expected:
-            yield f"{whose}, which pinner does not know; valid are {' and '.join(expected)}"
-        elif (spec == STRATEGY and value not in known) or (spec == EXCLUDED and _boolean(value) is None):
-            yield f"{whose} = {value!r}, which has no effect; valid is {expected[spec]}"
+        if spec == EXCLUDED and _boolean(value) is None:
+            yield f"{whose} = {value!r}, which has no effect; valid is true or false"
+        # All names are asked for only here: that loads the plug-ins, and fails where one of them does not load.
+        elif spec == STRATEGY and value not in known:
+            yield f"{whose} = {value!r}, which has no effect; valid is {' or '.join(sorted(known))}"
+        elif spec.startswith(_PREFIX) and spec not in (EXCLUDED, STRATEGY):
+            yield f"{whose}, which pinner does not know; valid are {EXCLUDED} and {STRATEGY}"
 
 
 def _boolean(value: str) -> bool | None:

@@ -8,7 +8,7 @@ import pytest
 from support.hosts import NOON, cpus, guest, plain, process, snapshot
 
 from pinner.model.errors import PinnerError
-from pinner.model.guest import InactiveGuest
+from pinner.model.guest import InactiveGuest, NovaIdentity
 from pinner.model.request import Request
 from pinner.planning import strategy
 from pinner.planning.planner import plan
@@ -44,6 +44,19 @@ def test_a_plug_in_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_a_broken_plug_in_does_not_keep_pinners_own_strategies_from_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     _plug_in(monkeypatch, EntryPoint("magic", "no_such_module:Magic", strategy.GROUP))
     assert plan(host(), "s", Request("numa-local")).request.strategy == "numa-local"
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [{"pinner:strategy": "numa-local"}, {"pinner:excluded": "true"}, {"pinner:excluded": "maybe"}, {"pinner:x": "1"}],
+)
+def test_a_broken_plug_in_does_not_keep_guests_whose_flavors_have_other_settings_from_a_plan(
+    specs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _plug_in(monkeypatch, EntryPoint("magic", "no_such_module:Magic", strategy.GROUP))
+    with_settings = guest(1, 2, cpus("0-7"), nova=NovaIdentity("i", "p", "u", "f", specs))
+    made = plan(snapshot(plain(8), [with_settings, guest(2, 1, cpus("0-7"))]), "s", Request())
+    assert {want.target.name for want in made.wanted} >= {"g2"}
 
 
 def test_a_plug_in_does_not_replace_a_strategy_of_pinner(monkeypatch: pytest.MonkeyPatch) -> None:
