@@ -12,7 +12,6 @@ both changes: the prior mask or state of the later one is that of the first one 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import assert_never
 
 from pinner.apply.ports import Host, Journal
@@ -171,7 +170,7 @@ class _Correction:
         """``definitions``: of each target whose definition the run changed, the definition from before. ``states``: of
         each target whose state the run changed, the prior one."""
         self._givers = givers
-        self._by_target = {giver.target.key: (giver,) for giver in givers}
+        self._by_target = {giver.target.key: giver for giver in givers}
         self._names = {change.target.key: change for change in names}
         self._definitions = {target.key: definition for target, definition in definitions.items()}
         self._states = states
@@ -230,8 +229,9 @@ class _Correction:
             return own.prior[thread.key]
         if thread.key in self._own or thread.key in self._placed:
             return self._own_prior(thread)
-        # A new thread of the run's own target has the mask from there, whichever others the run gave the same mask.
-        givers = chain(self._by_target.get(target.key, ()), self._givers)
+        # A new thread of the run's own target has its mask from there, whichever others the run gave the same mask.
+        own_target = self._by_target.get(target.key)
+        givers = [own_target] if own_target and thread.cpus in own_target.masks else self._givers
         found = (giver.usual for giver in givers if giver.handed_down(thread, target, seen))
         return next(found, thread.cpus)
 

@@ -159,6 +159,22 @@ def test_a_new_thread_has_the_mask_from_its_own_target(host, journal, target, ot
     assert ({str(thread.cpus) for thread in host.threads[target]}, mask(host, other)) == ({"0-7"}, "5")
 
 
+@pytest.mark.parametrize(("target", "other"), [(emulator(), vcpu(0)), (daemon(300), daemon(400))])
+def test_a_new_thread_keeps_the_mask_that_an_earlier_run_gave_to_its_own_target(host, journal, target, other):
+    """r2 found that mask, and gave it to another target, which had other CPUs before."""
+    host.add(other, "5")
+    host.add(target, "0-7", "0-7", "0-7")
+    apply(host, journal, "r1", host.change(target, "1"))
+    host.move(host.threads[target][1].tid, "6")
+    apply(host, journal, "r2", host.change(target, "1"), host.change(other, "1"))
+    host.threads[target][-1] = ThreadMask(host.bear(target, "1"), host.clock + 1, cpus("1"))
+    host.move(host.threads[target][1].tid, "6")
+    apply(host, journal, "r3", host.change(target, "1"))
+    rollback(host, journal, "r2")
+    rollback(host, journal, "r3")
+    assert (str(host.threads[target][-1].cpus), mask(host, other)) == ("1", "5")
+
+
 @pytest.mark.parametrize("target", [emulator(), daemon(300)])
 @pytest.mark.parametrize("then", ["r2", ""])
 def test_a_run_that_mended_the_placement_gives_back_no_mask_of_the_run_before(host, journal, target, then):
