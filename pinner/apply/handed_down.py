@@ -108,11 +108,17 @@ def _without_ended(entry: Entry, older: Sequence[tuple["_Giver", bool]]) -> Entr
 
 
 def _defined(
-    thread: ThreadMask, target: Target, seen: Lineage | None, older: Iterable[tuple["_Giver", bool]]
+    thread: ThreadMask, target: Target, seen: Lineage | None, older: Sequence[tuple["_Giver", bool]]
 ) -> ThreadMask:
-    """The thread with the mask that its target has in the definition."""
-    for giver, persist in older:
-        if thread.cpus in giver.masks and (giver.target.key == target.key or giver.handed_down(thread, target, seen)):
+    """The thread with the mask that its target has in the definition.
+
+    A mask that an older run gave to the target itself was not handed down by another target.
+    """
+    for position, (giver, persist) in enumerate(older):
+        if thread.cpus not in giver.masks:
+            continue
+        has_own = any(each.target.key == target.key and thread.cpus in each.masks for each, _ in older[position:])
+        if giver.target.key == target.key if has_own else giver.handed_down(thread, target, seen):
             if persist:
                 return thread
             thread = replace(thread, cpus=giver.usual)
@@ -164,6 +170,7 @@ class _Correction:
         """``definitions``: of each target whose definition the run changed, the definition from before. ``states``: of
         each target whose state the run changed, the prior one."""
         self._givers = givers
+        self._by_target = {giver.target.key: giver for giver in givers}
         self._names = {change.target.key: change for change in names}
         self._definitions = {target.key: definition for target, definition in definitions.items()}
         self._states = states
@@ -222,7 +229,10 @@ class _Correction:
             return own.prior[thread.key]
         if thread.key in self._own or thread.key in self._placed:
             return self._own_prior(thread)
-        found = (giver.usual for giver in self._givers if giver.handed_down(thread, target, seen))
+        # A new thread of the run's own target has its mask from there, whichever others the run gave the same mask.
+        own_target = self._by_target.get(target.key)
+        givers = [own_target] if own_target and thread.cpus in own_target.masks else self._givers
+        found = (giver.usual for giver in givers if giver.handed_down(thread, target, seen))
         return next(found, thread.cpus)
 
     def _own_prior(self, thread: ThreadMask) -> CpuSet:

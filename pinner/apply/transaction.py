@@ -91,8 +91,7 @@ class Transaction:
         try:
             return self._notes.close(*self._outcome())
         except StoreUnavailable:
-            for entry in undoable(self._run, list(self._in_place.values())):
-                self._undo(entry)
+            self._undo_on_host(list(self._in_place.values()))
             raise
 
     def _resume(self) -> None:
@@ -198,16 +197,7 @@ class Transaction:
         host comes first, and the journal has every prior mask already."""
         # Copies: other guests may be changed at the same time.
         touched = sorted(self._in_groups(groups, tuple(self._in_place.values())), key=lambda entry: entry.seq)
-        outcomes: dict[int, tuple[EntryState, str]] = {}
-
-        def undo(entry: Entry) -> None:
-            try:
-                outcomes[entry.seq] = self._undo(entry, force=entry.seq in self._forced)
-            except Exception as error:
-                LOG.exception("run %s: the undo of %s", self._run.id, entry.change.target)
-                outcomes[entry.seq] = "stuck", words(error)
-
-        with_busy_last(undoable(self._run, touched), undo, tuple(self._busy), self._at_once)
+        outcomes = self._undo_on_host(touched)
         for entry in touched:
             del self._in_place[entry.seq]
         latest = {entry.seq: entry for entry in (*self._entries, *touched)}
@@ -219,6 +209,20 @@ class Transaction:
         for seq, (state, problem) in outcomes.items():
             self._note(latest[seq], state, problem)
         self._note_unmade(groups)
+
+    def _undo_on_host(self, touched: Sequence[Entry]) -> dict[int, tuple[EntryState, str]]:
+        """Undo these changes, and return the outcomes by ``seq``. An unforeseen error of one undo ends no other one."""
+        outcomes: dict[int, tuple[EntryState, str]] = {}
+
+        def undo(entry: Entry) -> None:
+            try:
+                outcomes[entry.seq] = self._undo(entry, force=entry.seq in self._forced)
+            except Exception as error:
+                LOG.exception("run %s: the undo of %s", self._run.id, entry.change.target)
+                outcomes[entry.seq] = "stuck", words(error)
+
+        with_busy_last(undoable(self._run, touched), undo, tuple(self._busy), self._at_once)
+        return outcomes
 
     def _note_unmade(self, groups: Collection[Group]) -> None:
         for entry in () if self._resumed else self._in_groups(groups, self._entries):

@@ -1,5 +1,6 @@
 """Independent guests and processes: a run places each one that can be placed, and leaves the others as they were."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -252,6 +253,41 @@ def test_a_journal_that_cannot_be_written_undoes_all(host, journal, monkeypatch)
 
     monkeypatch.setattr(journal, "intend", full)
     assert apply(plan, host, journal).state == "undone"
+    assert host.kernel() == host.before
+
+
+def no_end(*_: object) -> None:
+    raise StoreUnavailable("journal", "the disk is full")
+
+
+def test_without_a_stored_end_a_mistake_in_one_undo_leaves_the_others_alone(host, journal, monkeypatch):
+    plan = the_plan(host)
+
+    def before_write(write: Write) -> None:
+        if write == ("guest g2 vcpu 0", "0-7"):
+            raise ValueError("a mistake in this program")
+
+    host.before_write = before_write
+    monkeypatch.setattr(journal, "end", no_end)
+    with pytest.raises(StoreUnavailable, match="the disk is full"):
+        apply(plan, host, journal)
+    left = {tid for tid, mask in host.kernel().items() if mask != host.before[tid]}
+    assert left == {thread.tid for thread in host.threads[vcpu(0, "g2")]}
+
+
+def test_without_a_stored_end_a_guest_that_does_not_answer_delays_no_other_one(host, journal, monkeypatch):
+    plan = the_plan(host)
+    host.guests_at_once = 3
+    others = threading.Barrier(3)
+
+    def before_write(write: Write) -> None:
+        if write[1] == "0-7" and "vcpu" in write[0]:
+            others.wait(10)
+
+    host.before_write = before_write
+    monkeypatch.setattr(journal, "end", no_end)
+    with pytest.raises(StoreUnavailable):
+        apply(plan, host, journal)
     assert host.kernel() == host.before
 
 

@@ -7,7 +7,7 @@ from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
 from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor, recover
-from pinner.model.change import StateChange, Target
+from pinner.model.change import StateChange, Target, ThreadMask
 from pinner.model.interrupts import DeviceIrq
 
 pytestmark = pytest.mark.fault(50)
@@ -143,6 +143,36 @@ def test_a_rollback_that_died_corrects_the_later_run_once(host, journal, monkeyp
     assert recover.recover(host, journal, "back", lambda: NOON).state == "rolled_back"
     rollback(host, journal, "r2")
     assert (mask(host, parent), mask(host, child)) == ("0", "0")
+
+
+@pytest.mark.parametrize("then", ["r2", ""])
+@pytest.mark.parametrize(("target", "other"), [(emulator(), vcpu(0)), (daemon(300), daemon(400))])
+def test_a_new_thread_has_the_mask_from_its_own_target(host, journal, target, other, then):
+    """The run gave the same mask to another target, which had other CPUs before."""
+    host.add(other, "5")
+    apply(host, journal, "r1", host.change(target, "1"), host.change(other, "1"))
+    host.threads[target][-1] = ThreadMask(host.bear(target, "1"), host.clock + 1, cpus("1"))
+    host.move(host.threads[target][0].tid, "6")
+    apply(host, journal, "r2", host.change(target, "1"))
+    rollback(host, journal, "r1")
+    rollback(host, journal, then)
+    assert ({str(thread.cpus) for thread in host.threads[target]}, mask(host, other)) == ({"0-7"}, "5")
+
+
+@pytest.mark.parametrize(("target", "other"), [(emulator(), vcpu(0)), (daemon(300), daemon(400))])
+def test_a_new_thread_keeps_the_mask_that_an_earlier_run_gave_to_its_own_target(host, journal, target, other):
+    """r2 found that mask, and gave it to another target, which had other CPUs before."""
+    host.add(other, "5")
+    host.add(target, "0-7", "0-7", "0-7")
+    apply(host, journal, "r1", host.change(target, "1"))
+    host.move(host.threads[target][1].tid, "6")
+    apply(host, journal, "r2", host.change(target, "1"), host.change(other, "1"))
+    host.threads[target][-1] = ThreadMask(host.bear(target, "1"), host.clock + 1, cpus("1"))
+    host.move(host.threads[target][1].tid, "6")
+    apply(host, journal, "r3", host.change(target, "1"))
+    rollback(host, journal, "r2")
+    rollback(host, journal, "r3")
+    assert (str(host.threads[target][-1].cpus), mask(host, other)) == ("1", "5")
 
 
 @pytest.mark.parametrize("target", [emulator(), daemon(300)])

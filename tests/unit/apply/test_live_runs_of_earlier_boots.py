@@ -96,6 +96,21 @@ def test_the_mask_that_the_definition_has_comes_back(host, journal, between):
     assert (host.names, host.defined_names) == ({}, {})
 
 
+def test_a_pin_of_the_definition_comes_back_although_a_live_run_gave_another_part_the_same_mask(host, journal):
+    host.definitions[GUEST] = "<cputune/>[vcpu 0: 5]"
+    host.move(host.threads[vcpu(0)][0].tid, "5")
+    apply(host, journal, "r1", emulator(), "2-3", persist=True)
+    apply(host, journal, "live", vcpu(0), "2-3")
+    restart(host, journal, **{"0": "5", "emulator": "2-3"})
+    apply(host, journal, "r2", emulator(), "4", persist=True)
+    restart(host, journal, **{"0": "5", "emulator": "4"})
+    assert roll_back(host, journal, "r2").state == "rolled_back"
+    assert (mask(host, emulator()), mask(host, vcpu(0))) == ("2-3", "5")
+    assert host.definitions[GUEST] == "<cputune/>[vcpu 0: 5][emulator 2-3]"
+    assert roll_back(host, journal, "r1").state == "rolled_back"
+    assert (mask(host, emulator()), host.definitions[GUEST]) == ("0-7", "<cputune/>[vcpu 0: 5]")
+
+
 def test_an_apply_that_died_with_the_host_leaves_no_mask_of_it(host, journal):
     apply(host, journal, "r1", vcpu(0), "4")
 
