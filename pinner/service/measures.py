@@ -11,8 +11,8 @@ from pinner.service.hosts import Hosts
 DEFAULT = timedelta(hours=1)
 """The length of a span without a beginning."""
 
-EARLIEST = datetime(1980, 1, 1, tzinfo=UTC)
-"""No host has measures of an earlier time."""
+_EARLIEST = datetime.min.replace(tzinfo=UTC) + DEFAULT
+"""No time can be DEFAULT before an earlier one."""
 
 
 class MeasureReader:
@@ -33,9 +33,7 @@ class MeasureReader:
         """See Service.measures."""
         now = self._now()
         end = min(span.end or now, now)
-        if end < EARLIEST:
-            raise Invalid("to", end.isoformat(), f"a time since {EARLIEST.isoformat()}")
-        begin = span.begin or end - DEFAULT
+        begin = span.begin or max(end, _EARLIEST) - DEFAULT
         if begin >= end:
             raise Invalid("from", begin.isoformat(), f"a time before {end.isoformat()}")
         step = span.step or finest(begin, now)

@@ -7,6 +7,7 @@ import pwd
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -192,7 +193,8 @@ def test_a_client_that_is_accepted_while_the_server_stops_is_disconnected(pinner
         held.set()
         stopping.join(10)
         client.settimeout(2)
-        assert client.recv(1) == b""
+        with suppress(ConnectionResetError):  # the listening socket was closed before the loop accepted the client
+            assert client.recv(1) == b""
     gc.collect()  # a transport that was never closed warns here
 
 

@@ -336,7 +336,8 @@ def test_a_probe_waits_until_the_watch_of_a_run_is_over(parts, host):
     assert (waiting.probe, run.watch_seconds) == ("", 30)
     host.at += timedelta(seconds=60)
     parts.outcomes.make_pass()
-    assert parts.service.outcome(run.id).watch.state == "not_worse"
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, "steps before the run are missing" in watch.why) == ("stopped", True)
     report = reconciled(parts)
     parts.probes.wait(report.waiting.probe)
     assert parts.service.probe_by_id(report.waiting.probe).state == "ended"
