@@ -57,20 +57,20 @@ def _rate_on(reading: HostReading, irqs: list[Irq], cpus: CpuSet) -> float | Non
         return None
     before = {irq.number: irq for irq in reading.before.irqs}
     # A CPU that came online during the sample shows what it took since boot.
-    cpus -= _came_online(reading.now, reading.before)
+    new = _came_online(reading.now, reading.before)
     total = 0
     for irq in irqs:
         earlier = before.get(irq.number)
         # The kernel gives the number of a freed interrupt to another device, with its own counts.
         if earlier and (earlier.device, earlier.name) == (irq.device, irq.name):
-            for cpu in cpus:
+            for cpu in cpus.ids - new:
                 total += max(irq.counts.get(cpu, 0) - earlier.counts.get(cpu, 0), 0)
     return total / reading.seconds
 
 
-def _came_online(sample: HostSample, earlier: HostSample) -> CpuSet:
+def _came_online(sample: HostSample, earlier: HostSample) -> frozenset[int]:
     """The CPUs that came online between two samples: the kernel lists times and interrupts of online CPUs only."""
-    return CpuSet.of(sample.spare_ms.keys() - earlier.spare_ms.keys()) if earlier.spare_ms else CpuSet()
+    return frozenset(sample.spare_ms.keys() - earlier.spare_ms.keys() if earlier.spare_ms else ())
 
 
 def _taking(reading: HostReading, irq: Irq) -> CpuSet:
@@ -233,7 +233,7 @@ def _counts_reset(reading: HostReading) -> Iterator[Found]:
         if irq.total < then:
             why = f"its count went back from {then} to {irq.total}: it was set up anew, or the count wrapped"
             yield Found(Subject("irq", str(irq.number)), f"not known, because {why}", (Evidence("reason", why),))
-    for cpu in gone:
+    for cpu in sorted(gone):
         if taken := sum(cpu in irq.counts for irq in before.values()):
             why = f"CPU {cpu} went offline during the sample: its counts are not listed now (interrupts: {taken})"
             yield Found(Subject("cpu", str(cpu)), f"not known, because {why}", (Evidence("reason", why),))

@@ -314,3 +314,11 @@ def test_no_interrupt_goes_to_a_cpu_that_is_offline(managed):
     queue = irq(24, "5", {5: 10}, managed=managed)
     offline = reading(HostSample(irqs=(queue,)), guests=[placed("4-7")], top=host(offline="5"))
     assert not {"irq-on-guest-cpus", "irq-managed", "irq-off-node"} & codes(offline)
+
+
+@pytest.mark.parametrize("number", [-1, 9000, 10**10, 2**64])
+def test_a_number_in_a_capture_that_no_cpu_has_fails_no_check_of_interrupts(number):
+    sample = HostSample(irqs=(irq(24, "5", {5: 10}),), spare_ms={5: 1})
+    edited = replace(sample, spare_ms={5: 1, number: 1})
+    for of in (reading(sample, edited, [placed()]), reading(edited, sample, [placed()])):
+        assert not [each for each in findings(of) if "the check failed" in each.message]
