@@ -17,7 +17,7 @@ from pinner.checks.common import (
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.interrupts import is_managed, is_passed_through
-from pinner.model.reading import HostReading, Irq
+from pinner.model.reading import HostReading, HostSample, Irq
 from pinner.model.snapshot import Snapshot
 
 BUSY_RATE = 1000.0
@@ -56,23 +56,35 @@ def _rate_on(reading: HostReading, irqs: list[Irq], cpus: CpuSet) -> float | Non
     if reading.before is None:
         return None
     before = {irq.number: irq for irq in reading.before.irqs}
+    # A CPU that came online during the sample shows what it took since boot.
+    new = _came_online(reading.now, reading.before)
     total = 0
     for irq in irqs:
         earlier = before.get(irq.number)
         # The kernel gives the number of a freed interrupt to another device, with its own counts.
         if earlier and (earlier.device, earlier.name) == (irq.device, irq.name):
-            for cpu in cpus:
+            for cpu in cpus.ids - new:
                 total += max(irq.counts.get(cpu, 0) - earlier.counts.get(cpu, 0), 0)
     return total / reading.seconds
+
+
+def _came_online(sample: HostSample, earlier: HostSample) -> frozenset[int]:
+    """The CPUs that came online between two samples: the kernel lists times and interrupts of online CPUs only."""
+    return frozenset(sample.spare_ms.keys() - earlier.spare_ms.keys() if earlier.spare_ms else ())
+
+
+def _taking(reading: HostReading, irq: Irq) -> CpuSet:
+    """The CPUs that take the interrupt. The kernel uses no offline CPU."""
+    return irq.target & reading.snapshot.topology.online
 
 
 def _on_guests(reading: HostReading) -> Iterator[Found]:
     for device, irqs in _devices(reading):
         for role, cpus in roles(reading.snapshot):
-            wrong = [irq for irq in irqs if irq.target & cpus and not _is_managed(irq)]
+            wrong = [irq for irq in irqs if _taking(reading, irq) & cpus and not _is_managed(irq)]
             if not wrong:
                 continue
-            both = union(irq.target & cpus for irq in wrong)
+            both = union(_taking(reading, irq) & cpus for irq in wrong)
             seen = _rate_on(reading, wrong, cpus)
             evidence = [Evidence("interrupts", len(wrong)), Evidence(f"{role} CPUs", str(both))]
             if seen is not None:
@@ -99,11 +111,11 @@ def _managed(reading: HostReading) -> Iterator[Found]:
     for device, irqs in _devices(reading):
         for role, cpus in roles(reading.snapshot):
             # A managed interrupt on an isolated CPU fires only if work on that CPU uses its queue.
-            wrong = [irq for irq in irqs if _is_managed(irq) and irq.target & cpus]
+            wrong = [irq for irq in irqs if _is_managed(irq) and _taking(reading, irq) & cpus]
             taken = sum(count for irq in wrong for cpu, count in irq.counts.items() if cpu in cpus)
             if not wrong or not taken:
                 continue
-            both = union(irq.target & cpus for irq in wrong)
+            both = union(_taking(reading, irq) & cpus for irq in wrong)
             subject = _label(reading, device)
             yield Found(
                 subject,
@@ -135,7 +147,8 @@ def _off_node(reading: HostReading) -> Iterator[Found]:
         # Where guests have all CPUs of the node, its interrupts belong to another one.
         if node is None or not here & snapshot.topology.online - union(cpus for _, cpus in roles(snapshot)):
             continue
-        wrong = [irq for irq in irqs if irq.target and not irq.target & here and not _is_managed(irq)]
+        taking = ((irq, _taking(reading, irq)) for irq in irqs if not _is_managed(irq))
+        wrong = [irq for irq, its in taking if its and not its & here]
         if wrong:
             subject = _label(reading, device)
             yield Found(
@@ -144,7 +157,7 @@ def _off_node(reading: HostReading) -> Iterator[Found]:
                 (
                     Evidence("node of the device", node),
                     Evidence("interrupts", len(wrong)),
-                    Evidence("their CPUs", str(union(irq.target for irq in wrong))),
+                    Evidence("their CPUs", str(union(_taking(reading, irq) for irq in wrong))),
                 ),
                 tuple(_moves(snapshot, wrong, node)),
                 is_fixable=_are_ours(wrong),
@@ -210,12 +223,20 @@ def _rfs(reading: HostReading) -> Iterator[Found]:
 def _counts_reset(reading: HostReading) -> Iterator[Found]:
     if reading.before is None:
         return
+    gone = _came_online(reading.before, reading.now)
     before = {irq.number: irq for irq in reading.before.irqs}
     for irq in reading.now.irqs:
         earlier = before.get(irq.number)
-        if earlier is not None and earlier.name == irq.name and irq.total < earlier.total:
-            why = f"its count went back from {earlier.total} to {irq.total}: it was set up anew, or the count wrapped"
+        if earlier is None or earlier.name != irq.name:
+            continue
+        then = sum(count for cpu, count in earlier.counts.items() if cpu not in gone)
+        if irq.total < then:
+            why = f"its count went back from {then} to {irq.total}: it was set up anew, or the count wrapped"
             yield Found(Subject("irq", str(irq.number)), f"not known, because {why}", (Evidence("reason", why),))
+    for cpu in sorted(gone):
+        if taken := sum(cpu in irq.counts for irq in before.values()):
+            why = f"CPU {cpu} went offline during the sample: its counts are not listed now (interrupts: {taken})"
+            yield Found(Subject("cpu", str(cpu)), f"not known, because {why}", (Evidence("reason", why),))
 
 
 CHECKS = (
@@ -271,8 +292,8 @@ CHECKS = (
     HostCheck(
         code="irq-count-reset",
         severity="unknown",
-        summary="the count of an interrupt went back",
-        why="no rate is known for an interrupt whose count was reset during the sample",
+        summary="the count of an interrupt went back, or is not listed any more",
+        why="no rate is known of an interrupt whose count was reset, or of a CPU that went offline, during the sample",
         source="pinner",
         find=_counts_reset,
     ),

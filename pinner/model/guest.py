@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Literal, get_args
 
 from pinner.model.change import PartitionState, PartPin, Target, TargetKind
@@ -154,7 +155,7 @@ class Guest:
     """An active libvirt domain.
 
     A plan names each target of a guest many times, so the targets are made once. Only a class without slots can keep
-    them.
+    them. Strategies of plug-ins get the mappings of vCPUs, so these are read-only.
     """
 
     uuid: str
@@ -229,12 +230,12 @@ class Guest:
     @cached_property
     def vcpu_affinities(self) -> Mapping[int, CpuSet]:
         """The affinity of each vCPU that has a thread, by its number."""
-        return {vcpu.id: vcpu.thread.affinity for vcpu in self.vcpus if vcpu.thread}
+        return MappingProxyType({vcpu.id: vcpu.thread.affinity for vcpu in self.vcpus if vcpu.thread})
 
     @cached_property
     def vcpu_targets(self) -> Mapping[int, Target]:
         """The target of each vCPU by its number, also of an unplugged one."""
-        return {vcpu.id: Target("vcpu", self.uuid, vcpu.id, self.name) for vcpu in self.vcpus}
+        return MappingProxyType({vcpu.id: Target("vcpu", self.uuid, vcpu.id, self.name) for vcpu in self.vcpus})
 
     @cached_property
     def threads_by_target(self) -> Mapping[Target, tuple[Thread, ...]]:

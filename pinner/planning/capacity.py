@@ -24,7 +24,7 @@ from pinner.planning.strategies.free_cpus import free_slots
 from pinner.planning.strategies.isolated import Isolated
 from pinner.planning.strategies.numa_local import NumaLocal
 from pinner.planning.strategies.shared_pool import SharedPool
-from pinner.planning.strategy import Strategy, installed
+from pinner.planning.strategy import Strategy, Unavailable, installed, require_known
 
 _ROUNDING = 1e-6
 """The sum of many shares of a vCPU may be so much too large."""
@@ -58,7 +58,7 @@ def capacity(
     left out: see ``with_sizes``.
     """
     known = installed() if strategies is None else strategies
-    planner.require_known(request, known)
+    require_known(request.strategy, known)
     return Capacity(snapshot.host, snapshot.taken_at, mode, request.strategy, _all(snapshot, request, placement, known))
 
 
@@ -91,6 +91,8 @@ def _of(strategy: Strategy, placed: _Placed) -> StrategyCapacity:
                 return _floating(strategy, context, placed)
             case Isolated():
                 return _isolated(strategy, context, placed)
+            case Unavailable():
+                return _none(strategy, strategy.summary)
     except NoFit as error:
         return _none(strategy, str(error.details.get("why", error.message)))
     return _none(strategy, _PLUG_IN)

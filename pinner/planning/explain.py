@@ -17,7 +17,7 @@ from pinner.model.whatif import Alternative, AlternativeKind, Explanation
 from pinner.planning import planner
 from pinner.planning.context import Context
 from pinner.planning.objective import terms
-from pinner.planning.strategy import Strategy, installed
+from pinner.planning.strategy import Strategy, installed, require_known
 from pinner.planning.whatif import moved_guests
 
 MOST = 64
@@ -31,7 +31,7 @@ def explain(
     Snapshot.running_guest and planner.plan."""
     known = installed() if strategies is None else strategies
     found = snapshot.running_guest(guest)
-    planner.require_known(request, known)
+    require_known(request.strategy, known)
     context = Context.of(snapshot, request)
     asked = _Question(found, context, planner.build(known, context, "", ""), known)
     if not (cpus := _vcpus(asked.plan, found)):

@@ -7,7 +7,7 @@ from functools import partial
 
 from pinner import codec
 from pinner.model.change import PlannedChange
-from pinner.model.errors import Invalid, NoFit, NotFound
+from pinner.model.errors import Invalid, NoFit
 from pinner.model.nova import NovaSets, configured
 from pinner.model.objective import Objective
 from pinner.model.placement import Placement
@@ -27,7 +27,7 @@ from pinner.planning.objective.of_plan import MeasuredAnswer, asked_terms, betwe
 from pinner.planning.processes import moves_processes, moving, require_threshold
 from pinner.planning.reservations import contested
 from pinner.planning.strategies import per_flavor
-from pinner.planning.strategy import Answer, Strategy, installed
+from pinner.planning.strategy import Answer, Strategy, installed, require_known
 
 EVERYWHERE = (
     "strategy",
@@ -57,7 +57,7 @@ def plan(
     installed ones). If nothing is to be done, the plan has no changes. Raises NotFound for an unknown strategy, guest
     or process; Invalid for a parameter that this host cannot have; NoFit where no CPU is left for vCPUs.
     """
-    require_known(request, known := installed() if strategies is None else strategies)
+    require_known(request.strategy, known := installed() if strategies is None else strategies)
     return build(known, Context.of(snapshot, request), snapshot_id, id_of(snapshot_id, request))
 
 
@@ -76,7 +76,7 @@ def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, 
     """
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
-    require_known(request, strategies)
+    require_known(request.strategy, strategies)
     return build(strategies, context, snapshot_id, id_from_placement(snapshot_id, request, placement, ()))
 
 
@@ -85,7 +85,7 @@ def repack(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Pl
     that lowers the objective. Raises like ``plan_from_placement``."""
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
-    require_known(request, strategies)
+    require_known(request.strategy, strategies)
     name = id_from_placement(snapshot_id, request, placement, ("repack",))
     return build(strategies, context, snapshot_id, name, repacks=True)
 
@@ -102,12 +102,6 @@ def require_possible(snapshot: Snapshot, request: Request) -> None:
     require_threshold(snapshot, request)
     with suppress(NoFit):
         plan_from_placement(snapshot, "", request, None)
-
-
-def require_known(request: Request, strategies: Mapping[str, Strategy]) -> None:
-    """Raises NotFound if ``strategies`` does not have the request's strategy."""
-    if request.strategy not in strategies:
-        raise NotFound("strategy", request.strategy, tuple(sorted(strategies)))
 
 
 def build(

@@ -23,7 +23,7 @@ from pinner.planning.memory_balance import MemoryBalance, everything, outstandin
 from pinner.planning.placement.record import record
 from pinner.planning.scenario import is_hypothetical, with_guests
 from pinner.planning.strategies.per_flavor import refusals
-from pinner.planning.strategy import Strategy, installed
+from pinner.planning.strategy import Strategy, installed, require_known
 
 _ROUNDING = 1e-6
 """The sum of many shares of a vCPU may be so much too large."""
@@ -43,7 +43,7 @@ def shape_rooms(
     started: none of their memory is resident. Raises NotFound for an unknown strategy of the request.
     """
     known = installed() if strategies is None else strategies
-    planner.require_known(request, known)
+    require_known(request.strategy, known)
     try:
         before = _Planned.of(snapshot, request, placement, known)
     except (Invalid, NoFit, NovaConflict) as error:

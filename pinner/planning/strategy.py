@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, cast
 
-from pinner.model.errors import PinnerError
+from pinner.model.errors import Invalid, NotFound
 from pinner.model.objective import Optimality
 from pinner.model.plan import Isolation, LeftOut, Roles, Wanted
 from pinner.planning.context import Context
@@ -61,6 +61,25 @@ class Strategy(Protocol):
         """The wanted placement; pure. Raises Invalid for a parameter that this host cannot have, NoFit."""
 
 
+class Unavailable:
+    """A plug-in that does not load, in place of its strategy. Lists name it; nothing is placed with it."""
+
+    parameters: ClassVar[tuple[str, ...]] = ()
+    pursues: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        self.summary = f"not available, because {why}"
+
+    def place(self, _context: Context) -> Answer:
+        """Raises Invalid."""
+        raise self.refusal()
+
+    def refusal(self) -> Invalid:
+        """The error for a request of this strategy."""
+        return Invalid("strategy", self.name, f"a strategy that is available; this one is {self.summary}")
+
+
 class _Installed(Mapping[str, Strategy]):
     """The installed strategies by name, each imported at its first use.
 
@@ -82,9 +101,16 @@ _INSTALLED = _Installed()
 
 
 def installed() -> Mapping[str, Strategy]:
-    """Every installed strategy by name. A look-up of a plug-in raises PinnerError, with the plug-in's name, where one
-    does not load."""
+    """Every installed strategy by name. A plug-in that does not load is Unavailable."""
     return _INSTALLED
+
+
+def require_known(name: str, strategies: Mapping[str, Strategy]) -> None:
+    """Raises NotFound if ``strategies`` does not have the strategy, and Invalid if its plug-in does not load."""
+    if name not in strategies:
+        raise NotFound("strategy", name, tuple(sorted(strategies)))
+    if isinstance(found := strategies[name], Unavailable):
+        raise found.refusal()
 
 
 @cache
@@ -99,14 +125,21 @@ def _plug_ins() -> dict[str, Strategy]:
     """The strategies of other packages. None replaces one of pinner's own."""
     from importlib.metadata import entry_points  # imports the parsers of mail and of zip files
 
-    found = {}
+    found: dict[str, Strategy] = {}
+    broken: dict[str, Strategy] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         if point.name in OWN:
             continue
         try:
             strategy: Strategy = point.load()()
-        except Exception as error:
-            raise PinnerError(f"strategy plug-in {point.name} ({point.value}) does not load: {error!r}") from error
-        if strategy.name not in OWN:
+            # What lists read: a strategy without it would fail there.
+            described = strategy.name, strategy.summary, *strategy.parameters
+            if not all(isinstance(each, str) for each in described):
+                raise TypeError("its name, its summary and its parameters must be texts")
+        except Exception as error:  # the other strategies do not depend on it
+            why = f"plug-in {point.name} ({point.value}) does not load: {error!r}"
+            # Its name differs from object to object, while a strategy's name is its class's.
+            broken[point.name] = cast("Strategy", Unavailable(point.name, why))
+        else:
             found[strategy.name] = strategy
-    return found
+    return {name: each for name, each in (broken | found).items() if name not in OWN}

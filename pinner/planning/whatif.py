@@ -12,7 +12,7 @@ from pinner.planning import planner
 from pinner.planning.context import Context
 from pinner.planning.objective import terms
 from pinner.planning.scenario import changed
-from pinner.planning.strategy import Strategy, installed
+from pinner.planning.strategy import Strategy, installed, require_known
 
 
 def what_if(
@@ -30,7 +30,7 @@ def what_if(
     known = installed() if strategies is None else strategies
     then = scenario.request or request
     for asked in (request, then):
-        planner.require_known(asked, known)
+        require_known(asked.strategy, known)
     before = planner.plan(snapshot, "", request, known)
     other = changed(snapshot, scenario)
     first = _outcome(before)

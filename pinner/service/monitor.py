@@ -11,6 +11,7 @@ from pinner import heartbeat
 from pinner.heartbeat import Heartbeat
 from pinner.model.errors import PinnerError
 from pinner.model.health import AgentHealth, Check, Queue, Readiness, readiness
+from pinner.repeated import Repeated
 from pinner.service.hosts import Hosts
 from pinner.service.metrics import Metrics
 from pinner.service.policies import HostPolicies
@@ -57,6 +58,7 @@ class Monitor(Worker):
         self._began = clock()
         self._without_policy: dict[str, float] = {}
         """By host: when it was last seen without a policy."""
+        self._failures = Repeated(LOG)
         self._latest: tuple[float, tuple[Check, ...]] | None = None
 
     def watch(self, threads: Iterable[Heartbeat], resync_seconds: float) -> None:
@@ -102,7 +104,7 @@ class Monitor(Worker):
             try:
                 self.check()
             except Exception as error:
-                LOG.exception("the health of the server cannot be checked")
+                self._failures.exception("the health of the server cannot be checked")
                 why = f"{type(error).__name__}; the log has the reason"
                 self._latest = (self._clock(), (Check("health", ok=False, why=why),))
             self._stop.wait(CHECK_SECONDS)

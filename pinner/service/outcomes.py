@@ -29,7 +29,7 @@ from pinner.outcome.samples import observed, samples, watched_measures
 from pinner.outcome.watch import worse
 from pinner.repeated import Repeated
 from pinner.service.hosts import Hosts
-from pinner.service.passes import Passes
+from pinner.service.passes import Passes, visit
 from pinner.service.policies import HostPolicies
 from pinner.service.run_sides import SPAN, RunSides
 from pinner.service.runs import RunManager
@@ -63,6 +63,8 @@ class OutcomeKeeper:
         self._store = store
         self._now = now
         self._failures = Repeated(LOG)
+        self._has_failed = False
+        """Whether a run failed in this pass."""
         self._sides = RunSides(hosts, runs, now)
         self.passes = Passes("outcomes of runs", self.make_pass)
         """For a server."""
@@ -106,25 +108,27 @@ class OutcomeKeeper:
 
     def make_pass(self) -> None:
         """Look at each run that is watched, and store each outcome that is complete."""
+        self._has_failed = False
+        visit(self._hosts.names(), self._pass_of)
+        if not self._has_failed:
+            self._failures.over("the outcomes of runs are stored again")
+
+    def _pass_of(self, host: str) -> None:
         steps = (
             (self._look, "the watch of run %s does not go on now: %s"),
             (self._keep_observed, "the outcome of run %s is not stored: %s"),
         )
-        has_failed = False
-        for host in self._hosts.names():
-            setback = self._policies.setback(host)
-            for run in self._store.outcomes.due(host, self._now() - KEPT, setback.run if setback else ""):
-                for step, message in steps:
-                    try:
-                        step(run)
-                    except PinnerError as error:  # the other runs do not depend on it
-                        self._failures.warn(message, run.id, error)
-                        has_failed = True
-                    except Exception:  # nor on an error in this program
-                        LOG.exception(message, run.id, "an unforeseen error")
-                        has_failed = True
-        if not has_failed:
-            self._failures.over("the outcomes of runs are stored again")
+        setback = self._policies.setback(host)
+        for run in self._store.outcomes.due(host, self._now() - KEPT, setback.run if setback else ""):
+            for step, message in steps:
+                try:
+                    step(run)
+                except PinnerError as error:  # the other runs do not depend on it
+                    self._failures.warn(message, run.id, error)
+                    self._has_failed = True
+                except Exception:  # nor on an error in this program
+                    self._failures.exception(message, run.id, "an unforeseen error")
+                    self._has_failed = True
 
     def _keep_observed(self, run: Run) -> None:
         is_old = run.ended_at is not None and self._now() - run.ended_at > KEPT

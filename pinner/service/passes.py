@@ -1,13 +1,16 @@
 """A thread of a server that makes a pass every few seconds."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from pinner.model.errors import PinnerError
 from pinner.repeated import Repeated
 from pinner.worker import Worker
 
 LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PASS_SECONDS = 5.0
 """Seconds between two passes."""
@@ -37,4 +40,16 @@ class Passes(Worker):
             except PinnerError as error:
                 self._failures.warn("%s: a pass failed: %s", self._thread.name, error)
             except Exception:
-                LOG.exception("%s: a pass failed", self._thread.name)
+                self._failures.exception("%s: a pass failed", self._thread.name)
+
+
+def visit(items: Iterable[T], look: Callable[[T], None]) -> None:
+    """Look at each item. An item that fails keeps no later one from its look. Raises the first error at the end."""
+    first: Exception | None = None
+    for item in items:
+        try:
+            look(item)
+        except Exception as error:  # whatever it is: the other items do not depend on it
+            first = first or error
+    if first is not None:
+        raise first

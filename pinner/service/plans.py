@@ -5,14 +5,14 @@ from datetime import datetime
 
 from pinner import codec
 from pinner.model.audit import AuditAction, AuditEvent, Caller, audit_event
-from pinner.model.errors import Invalid, NotFound
+from pinner.model.errors import Invalid
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.model.whatif import Explanation, Scenario, WhatIf
 from pinner.planning import planner
 from pinner.planning.explain import explain
-from pinner.planning.strategy import installed
+from pinner.planning.strategy import installed, require_known
 from pinner.planning.whatif import what_if
 from pinner.service.hosts import Hosts
 from pinner.store.repositories import Store
@@ -86,6 +86,5 @@ class PlanMaker:
 
 
 def require_installed(strategy: str) -> None:
-    """Raises NotFound for a strategy that is not installed."""
-    if strategy not in installed():
-        raise NotFound("strategy", strategy, tuple(installed()))
+    """Raises NotFound for a strategy that is not installed, and Invalid for one whose plug-in does not load."""
+    require_known(strategy, installed())

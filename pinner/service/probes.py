@@ -21,8 +21,9 @@ from pinner.model.probe import (
 )
 from pinner.model.trial import Trial
 from pinner.outcome.schedule import schedule
+from pinner.repeated import Repeated
 from pinner.service.hosts import Hosts
-from pinner.service.passes import Passes
+from pinner.service.passes import Passes, visit
 from pinner.service.policies import HostPolicies, revision
 from pinner.service.probe_execution import ProbeExecution, Stop, Timing, changed_guests, store_end
 from pinner.service.probe_switches import put_back
@@ -56,6 +57,7 @@ class ProbeManager:
         self._new_id = new_id
         self._require_measured = require_measured
         self._timing = timing
+        self._interrupted = Repeated(LOG)
         self._guard = threading.Lock()
         self._stops: dict[str, Stop] = {}
         """By the id of each probe that this process carries out."""
@@ -129,15 +131,19 @@ class ProbeManager:
 
     def make_pass(self) -> None:
         """End each probe of these hosts that nobody carries out: put the placement back, and record it."""
-        for host in self._hosts.names():
-            for probe in self._store.probes.running(host):
-                with self._guard:
-                    if probe.id in self._stops:
-                        continue
-                LOG.warning("probe %s was interrupted; the placement is put back", probe.id)
-                why = probe.why or "the server ended before the probe"
-                undone = put_back(self._runs, probe)
-                store_end(self._store.probes, probe, "interrupted", why, undone, self._timing.now())
+        visit(self._hosts.names(), self._pass_of)
+
+    def _pass_of(self, host: str) -> None:
+        visit(self._store.probes.running(host), self._end_interrupted)
+
+    def _end_interrupted(self, probe: Probe) -> None:
+        with self._guard:
+            if probe.id in self._stops:
+                return
+        self._interrupted.warn("probe %s was interrupted; the placement is put back", probe.id)
+        why = probe.why or "the server ended before the probe"
+        undone = put_back(self._runs, probe)
+        store_end(self._store.probes, probe, "interrupted", why, undone, self._timing.now())
 
     def _require_idle(self, host: str) -> None:
         for probe in self._store.probes.running(host):

@@ -64,3 +64,27 @@ def test_a_failure_that_two_threads_meet_is_logged_once(failing, told):
     LOG.addHandler(MeetsItToo())
     failing.warn("fails")
     assert told() == ["fails"]
+
+
+def failed(failing):
+    try:
+        raise ValueError("a mistake")
+    except ValueError:
+        failing.exception("not foreseen")
+
+
+def test_an_unforeseen_error_is_logged_once_a_minute_with_its_traceback(failing, clock, caplog):
+    for _ in range(3):
+        failed(failing)
+    clock[0] += SECONDS
+    failed(failing)
+    messages = [(each.levelname, each.getMessage(), each.exc_info[0]) for each in caplog.records]
+    more = "not foreseen (2 times more since the last line)"
+    assert messages == [("ERROR", "not foreseen", ValueError), ("ERROR", more, ValueError)]
+
+
+def test_a_foreseen_failure_does_not_hide_an_unforeseen_one(failing, told):
+    failing.warn("fails")
+    failed(failing)
+    failing.over("works")
+    assert told() == ["fails", "not foreseen", "works"]

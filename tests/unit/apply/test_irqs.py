@@ -117,6 +117,7 @@ def test_a_run_that_was_killed_at_any_point_is_undone_or_finished(host, journal,
         steps.undo = undo
         del journal.end
     host.set_state, host.pin = real
+    journal._notes.clear()  # they died with the process
     run = recover(host, journal, policy, lambda: NOON)
     if policy == "back":
         assert (run.state, affinities(host), host.kernel()) == ("undone", ["0-7"] * 3, before)

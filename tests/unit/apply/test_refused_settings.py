@@ -129,6 +129,7 @@ def test_a_run_that_was_killed_after_the_refusal(host, journal, policy, state, p
             apply(host, journal)
     assert next(entry.state for entry in journal.entries("run-1")) == "failed"
     refuse(host, irq)
+    journal._notes.clear()  # they died with the process
     run = recover(host, journal, policy, lambda: NOON)
     assert (run.state, host.states[irq]) == (state, cpus("0-7"))
     assert host.states[SCOPE] == (MEMBER if policy == "back" else isolated("4-7"))
@@ -230,5 +231,6 @@ def test_a_run_that_was_killed_after_the_kernel_rounded_a_value(host, journal, k
         dead.setattr("pinner.apply.notes.Notes.close", lambda *_: None)
         executor.apply(plan, make_run("run-1"), host, journal, lambda: NOON, lambda entry, total: None)
     host.set_state = round_it
+    journal._notes.clear()  # they died with the process
     run = recover(host, journal, policy, lambda: NOON)
     assert (run.state, host.states[target]) == ("undone", before), run.error

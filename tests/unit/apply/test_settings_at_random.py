@@ -171,6 +171,8 @@ class Machine:
             with killed(self.host, self.journal, kill[0], made=kill[1]) if kill else ExitStack():
                 return act()
         except Killed:
+            # The notes that the journal holds back die with the process.
+            self.journal._notes.clear()
             recovered = recover(self.host, self.journal, kill[2] if kill else "back", lambda: NOON)
             assert recovered is not None
             return recovered

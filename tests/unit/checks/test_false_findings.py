@@ -264,3 +264,61 @@ def with_setting(code, path, value):
 )
 def test_the_remedy_makes_no_sysctl_worse(code, path, value, line, is_fixable):
     assert with_setting(code, path, value) == (line, is_fixable)
+
+
+def cpu_change(*, first: str, then: str) -> HostReading:
+    """Two interrupts in two samples, each with the CPUs that are online then; the vCPUs have CPUs 4-7."""
+    counts = [{4: 1_000_000, 0: 10}, {5: 7, 0: 10}]
+    samples = [
+        HostSample(
+            irqs=tuple(
+                irq(24 + n, "0", {cpu: taken for cpu, taken in each.items() if cpu in cpus(online)})
+                for n, each in enumerate(counts)
+            ),
+            spare_ms=dict.fromkeys(cpus(online), 5),
+        )
+        for online in (first, then)
+    ]
+    return reading(*samples, [placed()])
+
+
+def test_an_interrupt_is_not_reset_by_a_cpu_that_goes_offline():
+    gone = [each for each in findings(cpu_change(first="0-15", then="0-3,5-15")) if each.code == "irq-count-reset"]
+    why = "CPU 4 went offline during the sample: its counts are not listed now (interrupts: 1)"
+    assert [(str(each.subject), each.message) for each in gone] == [("cpu 4", f"not known, because {why}")]
+
+
+def test_an_interrupt_that_is_reset_while_a_cpu_goes_offline_is_known_to_be_reset():
+    of = cpu_change(first="0-15", then="0-3,5-15")
+    reset = tuple(replace(each, counts={0: 3}) for each in of.now.irqs)
+    of = replace(of, samples=(of.samples[0], replace(of.now, irqs=reset)))
+    found = [str(each.subject) for each in findings(of) if each.code == "irq-count-reset"]
+    assert sorted(found) == ["cpu 4", "irq 24", "irq 25"]
+
+
+def test_a_cpu_that_comes_online_did_not_take_all_its_interrupts_in_the_sample():
+    of = cpu_change(first="0-3,5-15", then="0-15")
+    wrong = tuple(replace(each, cpus=cpus("4"), effective=cpus("4")) for each in of.now.irqs)
+    (found,) = (
+        each
+        for each in findings(replace(of, samples=(of.samples[0], replace(of.now, irqs=wrong))))
+        if each.code == "irq-on-guest-cpus"
+    )
+    assert found.severity == "warning"
+    assert {each.name: each.value for each in found.evidence}["interrupt rate"] == 0
+
+
+@pytest.mark.parametrize("managed", [False, True])
+def test_no_interrupt_goes_to_a_cpu_that_is_offline(managed):
+    """Nor to another node: the kernel gave it a CPU that it does not report yet."""
+    queue = irq(24, "5", {5: 10}, managed=managed)
+    offline = reading(HostSample(irqs=(queue,)), guests=[placed("4-7")], top=host(offline="5"))
+    assert not {"irq-on-guest-cpus", "irq-managed", "irq-off-node"} & codes(offline)
+
+
+@pytest.mark.parametrize("number", [-1, 9000, 10**10, 2**64])
+def test_a_number_in_a_capture_that_no_cpu_has_fails_no_check_of_interrupts(number):
+    sample = HostSample(irqs=(irq(24, "5", {5: 10}),), spare_ms={5: 1})
+    edited = replace(sample, spare_ms={5: 1, number: 1})
+    for of in (reading(sample, edited, [placed()]), reading(edited, sample, [placed()])):
+        assert not [each for each in findings(of) if "the check failed" in each.message]

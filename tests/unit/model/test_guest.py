@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from pinner import codec
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Emulator, Guest, NovaIdentity, with_nova_identity
+from pinner.model.guest import Emulator, Guest, NovaIdentity, Vcpu, with_nova_identity
+from pinner.model.process import Thread
 
 
 def guest(**known):
@@ -27,3 +30,12 @@ def test_a_notified_flavor_can_make_a_guest_dedicated(before, specs, dedicated):
 def test_an_identity_stored_without_extra_specs_still_loads():
     stored = '{"instance": "web", "project": "shop", "user": "ann", "flavor": "m1.small"}'
     assert codec.load(NovaIdentity, stored) == NovaIdentity("web", "shop", "ann", "m1.small", {})
+
+
+@pytest.mark.parametrize("name", ["vcpu_affinities", "vcpu_targets"])
+def test_a_strategy_cannot_change_a_guest(name):
+    """The context gives plug-ins these mappings, and the guest keeps them for every later question."""
+    vcpu = Vcpu(0, Thread(2, 0, "CPU 0/KVM", CpuSet.of([1])), CpuSet())
+    mapping = getattr(replace(guest(), vcpus=(vcpu,)), name)
+    with pytest.raises(TypeError):
+        mapping[0] = None

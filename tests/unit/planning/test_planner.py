@@ -1,5 +1,6 @@
 """Properties of every plan, whatever the strategy."""
 
+import re
 from dataclasses import replace
 from importlib import metadata
 from importlib.metadata import EntryPoint, entry_points
@@ -7,11 +8,15 @@ from importlib.metadata import EntryPoint, entry_points
 import pytest
 from support.hosts import NOON, cpus, guest, plain, process, snapshot
 
-from pinner.model.errors import PinnerError
+from pinner.model.errors import Invalid
 from pinner.model.guest import InactiveGuest, NovaIdentity
 from pinner.model.request import Request
+from pinner.model.whatif import GuestShape
 from pinner.planning import strategy
+from pinner.planning.capacity import capacity
 from pinner.planning.planner import plan
+from pinner.planning.shape_room import shape_rooms
+from pinner.planning.strategies.shared_pool import SharedPool
 
 
 def host():
@@ -29,20 +34,87 @@ def test_the_entry_points_name_the_strategies_too() -> None:
     assert all(set(one.parameters) < fields and one.summary.endswith(".") for one in found.values())
 
 
+_UNCACHED = strategy._plug_ins.__wrapped__
+
+
 def _plug_in(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
     # Installing a distribution for one test would take longer than all the others together.
     monkeypatch.setattr(metadata, "entry_points", lambda group: points)
-    monkeypatch.setattr(strategy, "_plug_ins", strategy._plug_ins.__wrapped__)
+    monkeypatch.setattr(strategy, "_plug_ins", _UNCACHED)
+
+
+BROKEN = EntryPoint("magic", "no_such_module:Magic", strategy.GROUP)
+LOADS_NOT = r"plug-in magic \(no_such_module:Magic\) does not load: ModuleNotFound"
 
 
 def test_a_plug_in_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    _plug_in(monkeypatch, EntryPoint("magic", "no_such_module:Magic", strategy.GROUP))
-    with pytest.raises(PinnerError, match=r"plug-in magic \(no_such_module:Magic\) does not load: ModuleNotFound"):
-        list(strategy.installed())
+    _plug_in(monkeypatch, BROKEN)
+    assert list(strategy.installed()) == sorted([*strategy.OWN, "magic"])
+    assert re.match(f"not available, because {LOADS_NOT}", strategy.installed()["magic"].summary)
+    with pytest.raises(Invalid, match=f"^strategy: 'magic' is not valid: .*{LOADS_NOT}"):
+        plan(host(), "s", Request("magic"))
+
+
+def test_a_plug_in_that_does_not_load_does_not_hide_another_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    _plug_in(monkeypatch, EntryPoint("good", f"{__name__}:Good", strategy.GROUP), BROKEN)
+    assert isinstance(strategy.installed()["magic"], Good)
+
+
+@pytest.mark.parametrize("kind", ["Nameless", "Numbered", "NotListable"])
+def test_a_plug_in_that_cannot_be_listed_is_not_available(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _plug_in(monkeypatch, EntryPoint("magic", f"{__name__}:{kind}", strategy.GROUP))
+    assert isinstance(strategy.installed()["magic"], strategy.Unavailable)
+
+
+class Nameless:
+    """A plug-in without what a list shows."""
+
+
+class Good(SharedPool):
+    """A plug-in with the name of another entry point."""
+
+    name = "magic"
+
+
+class Numbered(SharedPool):
+    """A plug-in whose name is no text."""
+
+    name = 7  # type: ignore[assignment]
+
+
+class NotListable(SharedPool):
+    """A plug-in whose parameters are no list."""
+
+    name = "magic"
+    parameters = None  # type: ignore[assignment]
+
+
+def test_a_broken_plug_in_costs_the_lists_of_room_only_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    _plug_in(monkeypatch)
+    rooms = capacity(host(), Request()).strategies
+    shapes = shape_rooms(host(), Request(), GuestShape(1))
+    _plug_in(monkeypatch, BROKEN)
+    with_broken = {each.strategy: each for each in capacity(host(), Request()).strategies}
+    shapes_with_broken = {each.strategy: each for each in shape_rooms(host(), Request(), GuestShape(1))}
+    broken, shape = with_broken.pop("magic"), shapes_with_broken.pop("magic")
+    assert (tuple(with_broken.values()), tuple(shapes_with_broken.values())) == (rooms, shapes)
+    assert (broken.free_vcpus, shape.guests) == (0, 0)
+    assert re.match(f"not available, because .*{LOADS_NOT}", broken.why)
+    assert re.search(LOADS_NOT, shape.why)
+
+
+def test_a_guest_whose_flavor_asks_for_a_broken_plug_in_gets_the_strategy_of_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _plug_in(monkeypatch, BROKEN)
+    asking = guest(1, 2, cpus("0-7"), nova=NovaIdentity("i", "p", "u", "f", {"pinner:strategy": "magic"}))
+    made = plan(snapshot(plain(8), [asking, guest(2, 1, cpus("0-7"))]), "s", Request())
+    assert {want.target.name for want in made.wanted} >= {"g1", "g2"}
+    assert re.search(f"guest g1: .* but it gets shared-pool: .*{LOADS_NOT}", "\n".join(made.warnings))
 
 
 def test_a_broken_plug_in_does_not_keep_pinners_own_strategies_from_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    _plug_in(monkeypatch, EntryPoint("magic", "no_such_module:Magic", strategy.GROUP))
+    _plug_in(monkeypatch, BROKEN)
     assert plan(host(), "s", Request("numa-local")).request.strategy == "numa-local"
 
 
@@ -53,7 +125,7 @@ def test_a_broken_plug_in_does_not_keep_pinners_own_strategies_from_a_plan(monke
 def test_a_broken_plug_in_does_not_keep_guests_whose_flavors_have_other_settings_from_a_plan(
     specs: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _plug_in(monkeypatch, EntryPoint("magic", "no_such_module:Magic", strategy.GROUP))
+    _plug_in(monkeypatch, BROKEN)
     with_settings = guest(1, 2, cpus("0-7"), nova=NovaIdentity("i", "p", "u", "f", specs))
     made = plan(snapshot(plain(8), [with_settings, guest(2, 1, cpus("0-7"))]), "s", Request())
     assert {want.target.name for want in made.wanted} >= {"g2"}

@@ -176,6 +176,37 @@ def test_an_unforeseen_error_in_one_outcome_leaves_the_others_alone(parts, plan,
     assert stored == {first.id, second.id} - {bad}
 
 
+def test_an_unforeseen_error_in_each_pass_is_not_logged_in_each(parts, plan, clock, store, monkeypatch, caplog):
+    def fail(_found):
+        raise ValueError("a mistake in this program")
+
+    applied(parts, plan)
+    monkeypatch.setattr(store.outcomes, "put_observed", fail)
+    passes(parts, clock, 330)
+    assert len([each for each in caplog.records if each.exc_info]) == 1
+
+
+@pytest.mark.parametrize("owner", ["policies", "outcomes"])
+def test_a_host_whose_runs_cannot_be_found_does_not_keep_those_of_later_hosts(
+    agent, store, clock, plan, monkeypatch, owner
+):
+    name = {"policies": "setback", "outcomes": "due"}[owner]
+    usual = getattr(getattr(store, owner), name)
+
+    def find(host, *arguments):
+        if host == "h0":
+            raise ValueError("a mistake in this program")
+        return usual(host, *arguments)
+
+    with closing(compose({"h0": agent, "h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0)) as parts:
+        run = applied(parts, plan)
+        clock.forward(330)
+        monkeypatch.setattr(getattr(store, owner), name, find)
+        with pytest.raises(ValueError, match="a mistake"):
+            parts.outcomes.make_pass()
+        assert store.outcomes.observed(run.id)
+
+
 def test_another_run_ends_the_measures_of_the_first_one(parts, plan, clock):
     run = applied(parts, plan)
     passes(parts, clock, 60)

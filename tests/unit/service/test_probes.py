@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,6 +17,9 @@ from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.outcome.schedule import schedule
+from pinner.service import probes
+from pinner.service.compose import compose
+from pinner.service.probe_switches import put_back
 from pinner.store.repositories import open_store
 
 ORDER = schedule(6, 7)
@@ -422,6 +426,31 @@ def test_after_a_kill_the_next_server_puts_the_placement_back(parts, host, store
         runs = again.service.runs("h1", PageRequest()).items
         assert runs[0].kind == "rollback" if placed else True
         assert probed(again, plan).state == "ended"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_probe_that_cannot_be_put_back_does_not_keep_those_of_later_hosts(
+    parts, host, store, plan, monkeypatch, caplog
+):
+    left = killed(parts, host, plan, BEFORE_A_SWITCH + 2)
+    store.probes.add(
+        replace(left, id="probe-0", host="h0"), audit_event(ANN, NOON, AuditAction.PROBE_BEGIN, "h0", "", "")
+    )
+
+    def end(runs, probe):
+        if probe.host == "h0":
+            raise HostUnreachable("h0", "its agent does not answer")
+        return put_back(runs, probe)
+
+    monkeypatch.setattr(probes, "put_back", end)
+    agents = {"h0": host.agent, "h1": host.agent}
+    with closing(compose(agents, store, lambda: host.at, lambda: "new", 0.0)) as again:
+        for _ in range(3):
+            with pytest.raises(HostUnreachable):
+                again.probes.make_pass()
+        assert (again.service.probe_by_id(left.id).state, host.is_placed) == ("interrupted", False)
+    assert [each.id for each in store.probes.running("h0")] == ["probe-0"]
+    assert len([each for each in caplog.records if "was interrupted" in each.getMessage()]) == 1
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
