@@ -9,6 +9,7 @@ from pinner.api.schemas.base import Input
 from pinner.model.journal import DEFAULT_WATCH_SECONDS as DEFAULT_SECONDS
 from pinner.model.journal import MAX_WATCH_SECONDS as MAX_SECONDS
 from pinner.model.journal import MIN_WATCH_SECONDS as MIN_SECONDS
+from pinner.model.journal import WATCH_FOLD as FOLD
 from pinner.model.journal import ApplyOptions
 from pinner.model.probe import DEFAULT_SECONDS as DEFAULT_WINDOW
 from pinner.model.probe import DEFAULT_WINDOWS, MAX_WINDOWS, MIN_WINDOWS
@@ -46,13 +47,16 @@ class NewApply(Input):
     ] = False
     watch_seconds: Annotated[
         Annotated[int, Field(ge=MIN_SECONDS, le=MAX_SECONDS), Whole] | None,
-        Field(description="How long the server watches run delay and drops after the run; null: not at all."),
+        Field(
+            description="How long the server watches run delay and drops after the run; null: not at all. A measure is "
+            f"watched if it is known before the run for {FOLD} times as long."
+        ),
     ] = None
     undo_if_worse: Annotated[
         bool,
         Field(
             description="Roll the run back if a measure becomes worse within `watch_seconds` "
-            f"({DEFAULT_SECONDS} if null)."
+            f"({DEFAULT_SECONDS} if null). Refused while no measure is known for long enough."
         ),
     ] = False
 

@@ -28,9 +28,10 @@ Ctrl-C, it first finishes a run on this host; a run on a server continues
 there.
 
 With --watch, the server of the host compares run delay, drops and pressure
-after the run with the five minutes before it. It goes on if this command ends.
-With --undo-if-worse it rolls the run back when a measure becomes worse; of
-runs that make no difference, it undoes at most one of twenty."""
+after the run with up to an hour before it. It goes on if this command ends.
+It needs measures of a time before the run that is ten times as long as the
+watch. With --undo-if-worse it rolls the run back when a measure becomes worse;
+see docs/measures.md for what it finds, and how often it is wrong."""
 
 
 def register(commands: Commands) -> None:
@@ -71,7 +72,7 @@ def register(commands: Commands) -> None:
         metavar="TIME",
         type=watch_seconds,
         default=0,
-        help="after the run, watch run delay, drops and pressure for a time such as 30s or 2m",
+        help="after the run, watch run delay, drops and pressure for a time such as 30s or 2m, up to 4m",
     )
     parser.add_argument(
         "--undo-if-worse",

@@ -31,8 +31,13 @@ rolled_back_partly like rolled_back, but a change was gone or is stuck
 failed             refused before any change; or, with stuck entries, a change could not be undone"""
 
 
-MIN_WATCH_SECONDS, DEFAULT_WATCH_SECONDS, MAX_WATCH_SECONDS = 15, 30, 600
-"""The shortest and the longest watch of a run."""
+MIN_WATCH_SECONDS, DEFAULT_WATCH_SECONDS, MAX_WATCH_SECONDS = 15, 30, 240
+"""The shortest watch of a run, the default, and the longest one. The history of an hour must have the watch and a time
+before the run that is WATCH_FOLD times as long, also for a look that is late."""
+
+WATCH_FOLD = 10
+"""A measure is known before the run for so many times the length of the watch, or it is not watched: see
+pinner.outcome.watch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,18 @@ If the run changes nothing, the watch is one of n + 1 stretches, and its level i
 1 / (n + 1). A mark at the highest level before the run would stop too many runs, because n is small. So the mark is f
 times as far from the median of the levels: the probability to pass it is at most 1 / ((n + 1) f²), if levels twice as
 far from the median are at most a quarter as frequent. The mark is higher still, because a trend may go on.
+
+That says nothing of a load whose bursts are so rare that the time before the run has none: nobody knows how high one
+is. If bursts come at random times, a watch has one, and a time WATCH_FOLD times as long before it has none, with a
+probability of at most 1 / (e WATCH_FOLD), whatever their rate is. So a measure is watched only if it is known for so
+long.
 """
 
 from collections.abc import Sequence
 from math import inf, sqrt
 from statistics import median
 
+from pinner.model.journal import WATCH_FOLD
 from pinner.model.outcome import MEASURES, Measure, Sample
 
 IN_A_ROW = 4
@@ -31,12 +37,20 @@ _ALWAYS = ("run_delay", "softnet_drops", "pressure")
 """The measures that every guest and host has."""
 
 
-def worse(before: Sequence[Sample], after: Sequence[Sample], steps: float, alpha: float = 0.05) -> tuple[Measure, ...]:
+def least_steps(watched: int) -> int:
+    """The fewest known steps before the run for a watch of ``watched`` steps."""
+    return max(LEAST_STEPS, WATCH_FOLD * watched)
+
+
+def worse(
+    before: Sequence[Sample], after: Sequence[Sample], steps: float, least: int, alpha: float = 0.05
+) -> tuple[Measure, ...]:
     """The measures that became worse; none as long as nothing is certain.
 
-    ``steps`` is the length of the watch. Each measure that is known often enough may make its share of false stops.
+    ``steps`` is the length of the run and its watch. Each measure that is known in the ``least`` number of steps before
+    the run may make its share of false stops.
     """
-    known = {each: values for each in MEASURES if len(values := _known(before, each)) >= LEAST_STEPS}
+    known = {each: values for each in MEASURES if len(values := _known(before, each)) >= least}
     return tuple(
         each
         for each, values in known.items()
@@ -47,7 +61,7 @@ def worse(before: Sequence[Sample], after: Sequence[Sample], steps: float, alpha
 def mark(before: Sequence[float], margin: float, steps: float, alpha: float) -> float:
     """The mark that a level passes in ``steps`` steps with a probability of at most ``alpha``, if nothing changes.
 
-    ``before`` are the LEAST_STEPS or more values from before the run. A distance below the margin matters to nobody.
+    ``before`` are the values from before the run. A distance below the margin matters to nobody.
     """
     levels, stretches = _levels(before), len(before) / steps
     usual = median(levels)
@@ -56,24 +70,24 @@ def mark(before: Sequence[float], margin: float, steps: float, alpha: float) -> 
     return usual + (factor + TREND / stretches) * distance
 
 
-def unwatched(before: Sequence[Sample]) -> dict[Measure, int]:
-    """The measures of which too few steps are known before the run, and how many are known.
+def unwatched(before: Sequence[Sample], least: int) -> dict[Measure, int]:
+    """The measures of which fewer than ``least`` steps are known before the run, and how many are known.
 
     A guest may have no tap, and answer no pings: such measures count only if one step is known.
     """
     known = {each: len(_known(before, each)) for each in MEASURES}
-    return {each: count for each, count in known.items() if count < LEAST_STEPS and (count or each.name in _ALWAYS)}
+    return {each: count for each, count in known.items() if count < least and (count or each.name in _ALWAYS)}
 
 
-def is_blind(before: Sequence[Sample]) -> bool:
+def is_blind(before: Sequence[Sample], least: int) -> bool:
     """Whether no measure can be watched."""
-    return all(len(_known(before, each)) < LEAST_STEPS for each in MEASURES)
+    return all(len(_known(before, each)) < least for each in MEASURES)
 
 
-def known_steps(before: Sequence[Sample], after: Sequence[Sample]) -> int:
+def known_steps(before: Sequence[Sample], after: Sequence[Sample], least: int) -> int:
     """So many steps after the run are known of the watched measure that is known most often; fewer than IN_A_ROW have
     no level. A measure that is known too seldom before the run is not watched."""
-    watched = [each for each in MEASURES if len(_known(before, each)) >= LEAST_STEPS]
+    watched = [each for each in MEASURES if len(_known(before, each)) >= least]
     return max((len(_known(after, each)) for each in watched), default=0)
 
 

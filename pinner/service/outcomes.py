@@ -20,7 +20,6 @@ from pinner.model.errors import (
 )
 from pinner.model.groups import guests_of
 from pinner.model.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS, ApplyOptions, Run
-from pinner.model.measures import ROWS
 from pinner.model.objective import Term
 from pinner.model.outcome import RunOutcome, Watch
 from pinner.model.page import PageRequest
@@ -33,7 +32,8 @@ from pinner.service.passes import Passes, visit
 from pinner.service.policies import HostPolicies
 from pinner.service.run_sides import SPAN, RunSides
 from pinner.service.runs import RunManager
-from pinner.service.watch_ends import LATE, blind_spots, not_undone, out_of_time, require_sight, undecided, watch_end
+from pinner.service.watch_ends import blind_spots, not_undone, out_of_time, require_sight, undecided, watch_end
+from pinner.service.watch_times import LATE, STEP, needed_steps, watched_span
 from pinner.store.repositories import Store
 
 LOG = logging.getLogger(__name__)
@@ -88,13 +88,14 @@ class OutcomeKeeper:
             raise Invalid("watch_seconds", seconds, f"0, or {MIN_WATCH_SECONDS} to {MAX_WATCH_SECONDS}")
         self.require_measured(plan.host)
         if options.undo_if_worse and plan.changes:
-            require_sight(self._sides.before(plan.host, guests_of(each.target for each in plan.changes)))
+            guests = guests_of(each.target for each in plan.changes)
+            require_sight(self._sides.before(plan.host, guests, seconds), seconds)
 
     def require_measured(self, host: str) -> None:
         """Raises NotFound where nothing was measured in the time before now."""
         now = self._now()
-        histories = self._hosts.agent(host).measures(now - SPAN, now, min(ROWS), "")
-        if not samples(histories, (), min(ROWS)):
+        histories = self._hosts.agent(host).measures(now - SPAN, now, STEP, "")
+        if not samples(histories, (), STEP):
             raise NotFound("measures", f"of host {host} in the last {SPAN.seconds // 60} minutes")
 
     def watched(self, host: str) -> str:
@@ -181,7 +182,7 @@ class OutcomeKeeper:
     def _sight(self, run: Run) -> str:
         """What the watch of the run does not see, in words."""
         try:
-            spots = blind_spots(self._sides.watched(run, timedelta(0)).before)
+            spots = blind_spots(self._sides.watched(run, timedelta(0)).before, run.watch_seconds)
         except HostUnreachable as error:
             spots = f"what it sees is not known now: {error}"
         return f"; {spots}" if spots else ""
@@ -199,13 +200,13 @@ class OutcomeKeeper:
         if known:
             self._undo(run, known)
             return
-        sides = self._sides.watched(run, timedelta(seconds=run.watch_seconds) + LATE)
+        sides = self._sides.watched(run, watched_span(run.watch_seconds))
         steps = (watch_end(run) - run.started_at).total_seconds() / sides.step
-        if found := worse(sides.before, sides.after, steps):
+        if found := worse(sides.before, sides.after, steps, needed_steps(run.watch_seconds)):
             names = " and ".join(measure.name for measure in found)
             self._end_worse(run, f"worse than before the run, after {len(sides.after)} steps: {names}")
         elif now >= watch_end(run) or sides.why:
-            self._end_watch(run, undecided(sides, now))
+            self._end_watch(run, undecided(sides, run.watch_seconds, now))
 
     def _setback(self, run: Run) -> str:
         """Why the policy that made the run was set back because of it; empty: it was not."""

@@ -8,23 +8,17 @@ from pinner.model.audit import POLICY_ACTOR
 from pinner.model.errors import NotFound
 from pinner.model.groups import guests_of
 from pinner.model.journal import Run
-from pinner.model.measures import HOST, ROWS, History, finest
+from pinner.model.measures import HOST, History, finest
 from pinner.model.outcome import ObservedMeasure, Sample
 from pinner.model.page import PageRequest
 from pinner.model.probe import PROBE_ORIGIN
 from pinner.outcome.samples import between, samples
-from pinner.outcome.watch import LEAST_STEPS
 from pinner.service.hosts import Hosts
 from pinner.service.runs import RunManager
+from pinner.service.watch_times import known_span, known_span_now, needed_steps
 
 SPAN = timedelta(minutes=5)
 """The length of the measures before a run, and of those after it."""
-
-HISTORY = timedelta(minutes=30)
-"""The length of the measures before a run with which its watch compares those after it."""
-
-ENOUGH_STEPS = LEAST_STEPS
-"""So many steps since the last run of a policy suffice as the measures before the next one."""
 
 _NEIGHBOURS = 50
 """How many of the latest runs of a host are read to find those beside a run."""
@@ -130,11 +124,12 @@ class RunSides:
         """The samples before and after the run, as far as nothing else disturbed them."""
         return self._read(run, SPAN, SPAN, self._guests(run), self.latest(run.host)).sides()
 
-    def before(self, host: str, guests: dict[str, str]) -> tuple[Sample, ...]:
-        """The samples before a run that would begin now and change these guests (UUID to name)."""
+    def before(self, host: str, guests: dict[str, str], watch_seconds: int) -> tuple[Sample, ...]:
+        """The samples that a watch of so many seconds has of the time before a run that would begin now and change
+        these guests (UUID to name)."""
         now = self._now()
         run = Run("", "apply", host, "", "", "", "running", now, ended_at=now)
-        return self._read(run, HISTORY, timedelta(0), guests, self.latest(host)).sides().before
+        return self._read(run, known_span(watch_seconds), timedelta(0), guests, self.latest(host)).sides().before
 
     def watched(self, run: Run, span: timedelta) -> Sides:
         """The samples by which the watch of a run judges it, ``span`` long after it.
@@ -144,11 +139,10 @@ class RunSides:
         end it, either. Before the run, the samples since the last run of the policy count, if they are enough.
         """
         guests, latest = self._guests(run), self.latest(run.host)
-        # The finest steps reach back to an hour ago: after a long run, less time before it is known in such steps.
-        before = HISTORY if finest(run.started_at - HISTORY, self._now()) == min(ROWS) else SPAN
+        before = max(SPAN, known_span_now(run.watch_seconds, self._now() - run.started_at))
         reading, own = self._read(run, before, span, guests, latest), self._runs_through(run, guests, latest)
         near = reading.sides({each.id for each in own if each.started_at >= run.started_at})
-        return near if len(near.before) >= ENOUGH_STEPS else reading.sides({each.id for each in own})
+        return near if len(near.before) >= needed_steps(run.watch_seconds) else reading.sides({each.id for each in own})
 
     def changed_again(self, run: Run) -> Run | None:
         """The latest run of a policy that changed a target of its earlier ``run`` again, or of a run in between which

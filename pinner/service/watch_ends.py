@@ -1,37 +1,35 @@
 """The begin and the ends of the watch of a run, other than its verdict. Pure."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from pinner.model.errors import PinnerError, TooFewMeasures
 from pinner.model.journal import Run
-from pinner.model.measures import ROWS
 from pinner.model.outcome import Sample, Watch
-from pinner.outcome.watch import IN_A_ROW, LEAST_STEPS, is_blind, known_steps, unwatched
+from pinner.outcome.watch import IN_A_ROW, is_blind, known_steps, unwatched
 from pinner.service.run_sides import SPAN, Sides
-
-LATE = timedelta(seconds=3 * min(ROWS))
-"""After this time, the steps up to a moment are complete: the next count completes a step."""
+from pinner.service.watch_times import LATE, STEP, needed_steps, watched_span
 
 
-def require_sight(before: Sequence[Sample]) -> None:
-    """Raises TooFewMeasures where the watch of a run that begins now could not find it worse."""
-    if not is_blind(before):
+def require_sight(before: Sequence[Sample], watch_seconds: int) -> None:
+    """Raises TooFewMeasures where a watch of so many seconds could not find a run worse that begins now."""
+    if not is_blind(before, least := needed_steps(watch_seconds)):
         return
-    missing = LEAST_STEPS - max(unwatched(before).values())
-    raise TooFewMeasures(blind_spots(before), missing * min(ROWS))
+    missing = least - max(unwatched(before, least).values())
+    raise TooFewMeasures(blind_spots(before, watch_seconds), missing * STEP)
 
 
-def blind_spots(before: Sequence[Sample]) -> str:
+def blind_spots(before: Sequence[Sample], watch_seconds: int) -> str:
     """The measures that a watch does not see, in words; empty: there are none."""
-    short = [f"{each.name} ({LEAST_STEPS - count} of {LEAST_STEPS})" for each, count in unwatched(before).items()]
+    least = needed_steps(watch_seconds)
+    short = [f"{each.name} ({least - count} of {least})" for each, count in unwatched(before, least).items()]
     return f"not watched, because steps before the run are missing: {', '.join(short)}" if short else ""
 
 
 def watch_end(run: Run) -> datetime:
     """The time at which the watch of a run that has ended is over."""
     assert run.ended_at is not None
-    return run.ended_at + timedelta(seconds=run.watch_seconds) + LATE
+    return run.ended_at + watched_span(run.watch_seconds)
 
 
 def out_of_time(run: Run, now: datetime) -> Watch | None:
@@ -50,16 +48,17 @@ def out_of_time(run: Run, now: datetime) -> Watch | None:
     return None
 
 
-def undecided(sides: Sides, now: datetime) -> Watch:
+def undecided(sides: Sides, watch_seconds: int, now: datetime) -> Watch:
     """The end of a watch whose time is over, or whose measures were disturbed."""
+    least, spots = needed_steps(watch_seconds), blind_spots(sides.before, watch_seconds)
     if not (sides.before and sides.after):
         return Watch("stopped", now, sides.why or "nothing was measured before the run, or after it")
-    if not sides.why and is_blind(sides.before):
-        return Watch("stopped", now, f"{blind_spots(sides.before)}; nothing was undone")
-    if not sides.why and (count := known_steps(sides.before, sides.after)) < IN_A_ROW:
+    if not sides.why and is_blind(sides.before, least):
+        return Watch("stopped", now, f"{spots}; nothing was undone")
+    if not sides.why and (count := known_steps(sides.before, sides.after, least)) < IN_A_ROW:
         return Watch("stopped", now, f"only {count} of {IN_A_ROW} steps after the run are known; nothing was undone")
     steps = f"in {len(sides.after)} steps"
-    if spots := blind_spots(sides.before):
+    if spots:
         steps += f"; {spots}"
     if sides.why:
         return Watch("stopped", now, f"{sides.why}; not worse until then, {steps}")

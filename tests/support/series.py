@@ -63,6 +63,11 @@ def skewed(memory: float, count: int, source: random.Random) -> Series:
     return tuple(100 * math.exp((value - 100) / 25) for value in remembering(memory, count, source))
 
 
+def skewed_more(count: int, source: random.Random) -> Series:
+    """Noise around 100 whose logarithm has a deviation of 0.7 and remembers 0.95 of its last value."""
+    return tuple(100 * math.exp(0.035 * (value - 100)) for value in remembering(0.95, count, source))
+
+
 def wandering(count: int, source: random.Random) -> Series:
     """A load that never returns to a mean."""
     value, values = 1000.0, []
@@ -79,6 +84,35 @@ def bursts(count: int, source: random.Random) -> Series:
         if source.random() < 1 / 60:
             for index in range(begin, min(begin + source.randint(1, 3), count)):
                 values[index] += 10 * source.paretovariate(1)
+    return tuple(values)
+
+
+def on_and_off(on: float, off: float, count: int, source: random.Random) -> Series:
+    """A load that comes and goes at random times: it lasts ``on`` seconds on average, and ``off`` is between two."""
+    at, is_on, loads = 0.0, source.random() < on / (on + off), []
+    while at < 5 * count:
+        length = source.expovariate(1 / (on if is_on else off))
+        if is_on:
+            loads.append((at, at + length, 300.0))
+        at, is_on = at + length, not is_on
+    return _steps(loads, count, source)
+
+
+def high_bursts(every: float, count: int, source: random.Random) -> Series:
+    """Bursts at random times, one in ``every`` seconds, of 30 s on average. A few are very high (Pareto, 1.5)."""
+    at, loads = -300.0 + source.expovariate(1 / every), []
+    while at < 5 * count:
+        loads.append((at, at + source.expovariate(1 / 30), 50 * source.paretovariate(1.5)))
+        at += source.expovariate(1 / every)
+    return _steps(loads, count, source)
+
+
+def _steps(loads: list[tuple[float, float, float]], count: int, source: random.Random) -> Series:
+    """The means of steps of 5 s under these loads (begin, end, height), above a quiet host."""
+    values = [20 + abs(source.gauss(0, 3)) for _ in range(count)]
+    for begin, end, height in loads:
+        for index in range(max(0, int(begin // 5)), min(count, int(end // 5) + 1)):
+            values[index] += height * max(0.0, min(end, 5 * index + 5) - max(begin, 5 * index)) / 5
     return tuple(values)
 
 

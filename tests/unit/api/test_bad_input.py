@@ -177,6 +177,14 @@ def test_unknown_fields_of_bodies_are_refused(client):
     assert_refused(client.post("/v1/plans/x/apply", json={"persist": "no"}), 400, "invalid", {"field": "persist"})
 
 
+@pytest.mark.parametrize(("seconds", "limit"), [(14, "than or equal to 15"), (241, "than or equal to 240")])
+def test_a_watch_that_is_too_short_or_too_long_is_refused(client, seconds, limit):
+    answer = client.post("/v1/plans/x/apply", json={"watch_seconds": seconds})
+    assert_refused(answer, 400, "invalid", {"field": "watch_seconds"})
+    assert limit in answer.json["error"]["message"]
+    assert str(seconds) in answer.json["error"]["message"]
+
+
 def test_unknown_paths_and_methods(client):
     assert_refused(client.get("/v2/hosts"), 404, "not_found", {"kind": "path", "name": "/v2/hosts"})
     answer = client.delete("/v1/hosts")

@@ -55,6 +55,15 @@ def test_the_errors_of_every_operation():
             assert str(status_of(code)) in answers
 
 
+def test_a_watch_has_its_limits():
+    properties = document()["components"]["schemas"]["NewApply"]["properties"]
+    watch, undo = properties["watch_seconds"], properties["undo_if_worse"]
+    (seconds,) = (each for each in watch["anyOf"] if each["type"] == "integer")
+    assert (seconds["minimum"], seconds["maximum"]) == (15, 240)
+    assert "known before the run for 10 times as long" in watch["description"]
+    assert "Refused while no measure is known for long enough" in undo["description"]
+
+
 def test_every_operation_but_the_public_ones_needs_credentials():
     spec = document()
     schemes = spec["components"]["securitySchemes"]

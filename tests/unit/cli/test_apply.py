@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from support.values import NOON
 
+from pinner.model.errors import TooFewMeasures
 from pinner.model.outcome import Watch
 from pinner.model.policy import Policy
 
@@ -227,7 +228,7 @@ def test_a_watch_that_finds_a_run_worse_ends_with_status_1(pinner, cli):
 
 def test_a_watch_says_at_its_begin_what_it_does_not_see(pinner, cli, monkeypatch):
     blind = (
-        "the guests are watched for 30 s; not watched, because steps before the run are missing: run_delay (9 of 36)"
+        "the guests are watched for 30 s; not watched, because steps before the run are missing: run_delay (9 of 80)"
     )
     ended = pinner.outcome
     states = iter([Watch("watching", NOON, blind)])
@@ -245,7 +246,30 @@ def test_an_undo_needs_no_time_of_the_watch(pinner, cli):
     assert pinner.run_list["run-1"].undo_if_worse
 
 
-@pytest.mark.parametrize("time", ["0s", "14s", "11m", "30", "1h", "\u0663\u0660s"])
+@pytest.mark.parametrize("time", ["0s", "14s", "5m", "241s", "30", "1h", "\u0663\u0660s"])
 def test_a_watch_has_a_time_with_a_unit(pinner, cli, time):
     result = cli("apply", "--yes", "--watch", time)
     assert (result.status, pinner.run_list) == (2, {})
+    assert f"--watch: {time!r} is not a time such as 30s or 2m, from 15s to 4m" in result.err
+
+
+@pytest.mark.parametrize(("time", "seconds"), [("15s", 15), ("4m", 240), ("240s", 240)])
+def test_a_watch_lasts_from_15_seconds_to_4_minutes(pinner, cli, time, seconds):
+    cli("apply", "--yes", "--watch", time)
+    assert pinner.run_list["run-1"].watch_seconds == seconds
+
+
+def test_a_watch_that_could_undo_nothing_says_when_it_can(pinner, cli, monkeypatch):
+    def refuse(*_):
+        raise TooFewMeasures("not watched, because steps before the run are missing: run_delay (9 of 80)", 45)
+
+    monkeypatch.setattr(pinner, "apply", refuse)
+    result = cli("apply", "--yes", "--undo-if-worse")
+    assert result.status != 0
+    assert "run_delay (9 of 80); try again in 45 s" in result.err
+
+
+def test_the_help_names_the_longest_watch_and_what_it_needs(cli):
+    text = " ".join(cli("apply", "--help").out.split())
+    assert "for a time such as 30s or 2m, up to 4m" in text
+    assert "before the run that is ten times as long as the watch" in text

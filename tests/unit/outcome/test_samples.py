@@ -61,17 +61,17 @@ def test_one_side_alone_is_no_comparison():
 
 
 def test_a_clear_rise_is_worse_within_four_steps():
-    found = worse(of_delay(*(10.0 + index % 5 for index in range(60))), of_delay(90.0, 95.0, 91.0, 99.0), 15)
+    found = worse(of_delay(*(10.0 + index % 5 for index in range(60))), of_delay(90.0, 95.0, 91.0, 99.0), 15, 60)
     assert found == (DELAY,)
 
 
 def test_a_rise_below_the_margin_is_not_worse():
     steady = (10.0,) * 60
-    assert worse(of_delay(*steady), of_delay(*(10.0 + DELAY.margin for _ in range(200))), 200) == ()
+    assert worse(of_delay(*steady), of_delay(*(10.0 + DELAY.margin for _ in range(200))), 200, 60) == ()
 
 
 def test_a_measure_that_was_unknown_before_is_not_watched():
-    assert worse([], of_delay(*(90.0,) * 50), 50) == ()
+    assert worse([], of_delay(*(90.0,) * 50), 50, 60) == ()
 
 
 def test_pings_are_the_mean_of_the_guests_that_answer():
@@ -93,4 +93,4 @@ def test_an_outcome_has_pings_only_where_a_guest_answers_them():
 def test_the_guard_of_a_watch_looks_at_pings():
     before = [Sample(NOON, {"ping": 1.0 + index % 3 / 10}, {}) for index in range(60)]
     after = [Sample(NOON, {"ping": 900.0}, {}) for _ in range(6)]
-    assert [each.name for each in worse(before, after, 15)] == ["ping"]
+    assert [each.name for each in worse(before, after, 15, 60)] == ["ping"]

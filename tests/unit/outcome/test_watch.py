@@ -7,11 +7,22 @@ from support.series import rising
 from support.values import NOON
 
 from pinner.model.outcome import MEASURES, Sample
-from pinner.outcome.watch import IN_A_ROW, LEAST_STEPS, TREND, is_blind, mark, unwatched, worse
+from pinner.outcome.watch import (
+    IN_A_ROW,
+    LEAST_STEPS,
+    TREND,
+    is_blind,
+    known_steps,
+    least_steps,
+    mark,
+    unwatched,
+    worse,
+)
 
 DELAY, DROPS, SOFTNET, PRESSURE, *_ = MEASURES
 WATCH = 15
 """The steps of a watch of a minute."""
+LEAST = least_steps(WATCH)
 MARGIN, ALPHA = 5.0, 0.01
 
 
@@ -25,52 +36,75 @@ def calm(count):
 
 
 def test_a_large_harm_is_found_after_few_steps():
-    before, after = samples(calm(LEAST_STEPS)), samples([500.0] * IN_A_ROW)
-    assert worse(before, after, WATCH) == (DELAY,)
-    assert worse(before, after[1:], WATCH) == ()
+    before, after = samples(calm(LEAST)), samples([500.0] * IN_A_ROW)
+    assert worse(before, after, WATCH, LEAST) == (DELAY,)
+    assert worse(before, after[1:], WATCH, LEAST) == ()
 
 
 def test_a_moderate_harm_is_found_after_a_long_time_before_the_run():
-    after = samples([30.0] * WATCH)
-    assert worse(samples(calm(360)), after, WATCH) == (DELAY,)
-    assert worse(samples(calm(LEAST_STEPS)), after, WATCH) == ()
+    after = samples([18.0] * WATCH)
+    assert worse(samples(calm(360)), after, WATCH, LEAST) == (DELAY,)
+    assert worse(samples(calm(LEAST)), after, WATCH, LEAST) == ()
 
 
 def test_a_load_that_only_grows_is_no_harm_and_a_large_harm_is_found_beside_it():
-    values = rising(120, random.Random(4))
-    before = samples(values[:60])
-    assert worse(before, samples(values[60:]), 60) == ()
-    assert worse(before, samples(value + 200 for value in values[60:]), 60) == (DELAY,)
+    values = rising(LEAST + WATCH, random.Random(4))
+    before = samples(values[:LEAST])
+    assert worse(before, samples(values[LEAST:]), WATCH, LEAST) == ()
+    assert worse(before, samples(value + 200 for value in values[LEAST:]), WATCH, LEAST) == (DELAY,)
 
 
 def test_drops_that_nobody_knew_before_are_found_and_a_burst_is_not():
-    before = samples([0.0] * LEAST_STEPS, DROPS)
-    assert worse(before, samples([2000.0] * IN_A_ROW, DROPS), WATCH) == (DROPS,)
+    before = samples([0.0] * LEAST, DROPS)
+    assert worse(before, samples([2000.0] * IN_A_ROW, DROPS), WATCH, LEAST) == (DROPS,)
     bursts = [2000.0] * (IN_A_ROW - 1) + [0.0] + [2000.0] * (IN_A_ROW - 1)
-    assert worse(before, samples(bursts, DROPS), WATCH) == ()
+    assert worse(before, samples(bursts, DROPS), WATCH, LEAST) == ()
 
 
 def test_a_harm_that_ends_within_the_watch_is_found():
-    assert worse(samples(calm(60)), samples([500.0] * IN_A_ROW + calm(8)), WATCH) == (DELAY,)
+    assert worse(samples(calm(LEAST)), samples([500.0] * IN_A_ROW + calm(8)), WATCH, LEAST) == (DELAY,)
 
 
 def test_a_better_placement_and_equal_values_are_never_stopped():
-    assert worse(samples(calm(60)), samples([1.0] * 120), 120) == ()
-    assert worse(samples([0.0] * 60), samples([0.0] * 120), 120) == ()
+    assert worse(samples(calm(LEAST)), samples([1.0] * WATCH), WATCH, LEAST) == ()
+    assert worse(samples([0.0] * LEAST), samples([0.0] * WATCH), WATCH, LEAST) == ()
 
 
 def test_all_measures_that_became_worse_are_named():
-    values = calm(LEAST_STEPS) + [900.0] * 6
+    values = calm(LEAST) + [900.0] * 6
     both = [Sample(NOON, {DELAY.name: value, PRESSURE.name: 2 * value}, {}) for value in values]
-    assert worse(both[:LEAST_STEPS], both[LEAST_STEPS:], WATCH) == (DELAY, PRESSURE)
+    assert worse(both[:LEAST], both[LEAST:], WATCH, LEAST) == (DELAY, PRESSURE)
 
 
 def test_a_measure_that_is_known_in_too_few_steps_is_named():
-    before = samples([None] * 9 + calm(LEAST_STEPS - 9))
-    assert unwatched(before) == {DELAY: LEAST_STEPS - 9, SOFTNET: 0, PRESSURE: 0}
-    assert (is_blind(before), worse(before, samples([500.0] * 60), WATCH)) == (True, ())
-    assert unwatched(samples(calm(LEAST_STEPS))) == {SOFTNET: 0, PRESSURE: 0}
-    assert not is_blind(samples(calm(LEAST_STEPS)))
+    before, after = samples([None] * 9 + calm(LEAST - 1)), samples([500.0] * WATCH)
+    assert unwatched(before, LEAST) == {DELAY: LEAST - 1, SOFTNET: 0, PRESSURE: 0}
+    assert (is_blind(before, LEAST), worse(before, after, WATCH, LEAST)) == (True, ())
+    assert known_steps(before, after, LEAST) == 0
+
+
+def test_a_measure_that_is_known_in_enough_steps_is_watched():
+    before, after = samples([None] * 9 + calm(LEAST)), samples([500.0] * WATCH)
+    assert unwatched(before, LEAST) == {SOFTNET: 0, PRESSURE: 0}
+    assert (is_blind(before, LEAST), worse(before, after, WATCH, LEAST)) == (False, (DELAY,))
+    assert known_steps(before, after, LEAST) == WATCH
+
+
+def test_one_measure_is_watched_where_another_one_is_known_for_too_short_a_time():
+    before = [
+        Sample(NOON, {DELAY.name: value} | ({PRESSURE.name: value} if index else {}), {})
+        for index, value in enumerate(calm(LEAST))
+    ]
+    after = [Sample(NOON, {DELAY.name: 500.0, PRESSURE.name: 900.0}, {})] * WATCH
+    assert unwatched(before, LEAST) == {PRESSURE: LEAST - 1, SOFTNET: 0}
+    assert worse(before, after, WATCH, LEAST) == (DELAY,)
+
+
+@pytest.mark.parametrize(
+    ("watched", "least"), [(1, LEAST_STEPS), (3, LEAST_STEPS), (4, 40), (5, 50), (8, 80), (50, 500)]
+)
+def test_a_watch_needs_ten_times_its_steps_and_never_fewer_than_three_minutes(watched, least):
+    assert least_steps(watched) == least
 
 
 def test_the_mark_lies_above_all_levels_before_the_run():

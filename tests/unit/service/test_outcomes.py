@@ -150,11 +150,18 @@ def test_an_outcome_is_not_final_before_its_time(parts, plan, clock, store):
     assert store.outcomes.observed(run.id) is None
 
 
-def test_an_outcome_is_stored_once_although_the_watch_goes_on(parts, plan, clock, store, monkeypatch):
+def test_an_outcome_is_stored_once_although_the_watch_goes_on(parts, plan, clock, store, load, agent, monkeypatch):
+    """The run is worse, and cannot be undone yet."""
     stored = []
+    load.worse_by, load.since = 200.0, NOON
+
+    def silent(*_):
+        raise HostUnreachable("h1", "its agent does not answer")
+
+    monkeypatch.setattr(agent, "rollback", silent)
     monkeypatch.setattr(store.outcomes, "put_observed", lambda found: (stored.append(found), put(found)))
     put = type(store.outcomes).put_observed.__get__(store.outcomes)
-    run = applied(parts, plan, watch_seconds=600)
+    run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
     passes(parts, clock, 330)
     assert parts.service.outcome(run.id).watch.state == "watching"
     assert len(stored) == 1
@@ -373,26 +380,79 @@ def test_a_watch_without_measures_is_refused_before_the_run(parts, plan, load):
     assert parts.service.runs(None, PageRequest()).items == ()
 
 
-@pytest.mark.parametrize(("known", "seconds"), [(2, 170), (35, 5)])
+@pytest.mark.parametrize(("known", "seconds"), [(2, 390), (79, 5)])
 def test_a_watch_that_could_undo_nothing_is_refused_before_the_run(parts, plan, load, known, seconds):
     """The step beside the run does not count."""
     load.missing = lambda at: at <= NOON - timedelta(seconds=5 * (known + 1))
-    with pytest.raises(TooFewMeasures, match=f"run_delay \\({36 - known} of 36\\).*try again in {seconds} s"):
+    with pytest.raises(TooFewMeasures, match=f"run_delay \\({80 - known} of 80\\).*try again in {seconds} s"):
         parts.service.apply(plan.id, ApplyOptions(undo_if_worse=True), ANN)
     assert parts.service.runs(None, PageRequest()).items == ()
 
 
 def test_a_watch_that_undoes_a_run_begins_with_the_least_number_of_steps(parts, plan, load):
-    load.missing = lambda at: at <= NOON - timedelta(seconds=5 * 37)
+    load.missing = lambda at: at <= NOON - timedelta(seconds=5 * 81)
     run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
     assert parts.service.outcome(run.id).watch.why == "the guests are watched for 30 s"
+
+
+@pytest.mark.parametrize(("seconds", "least"), [(15, 50), (30, 80), (60, 140), (240, 500)])
+def test_a_longer_watch_needs_a_longer_time_before_the_run(parts, plan, load, seconds, least):
+    """Ten times the steps that it compares. An hour suffices for the longest one."""
+    load.missing = lambda at: at <= NOON - timedelta(seconds=5 * least)
+    with pytest.raises(TooFewMeasures, match=f"run_delay \\(1 of {least}\\).*try again in 5 s"):
+        parts.service.apply(plan.id, ApplyOptions(watch_seconds=seconds, undo_if_worse=True), ANN)
+    load.missing = lambda at: at <= NOON - timedelta(seconds=5 * (least + 1))
+    assert applied(parts, plan, watch_seconds=seconds, undo_if_worse=True).state == "applied"
+
+
+def test_the_longest_watch_finds_a_harm_at_its_end_and_after_it(compose_parts, plan, clock, load, agent):
+    """The history must still have the time before the run then."""
+    load.worse_by, load.since = 200.0, NOON + timedelta(seconds=220)
+    load.missing = lambda at: at <= clock.at - timedelta(hours=1)
+    with compose_parts() as parts:
+        run = applied(parts, plan, watch_seconds=240, undo_if_worse=True)
+        passes(parts, clock, 10)
+        assert parts.service.outcome(run.id).watch.why == "the guests are watched for 240 s"
+    clock.forward(530)
+    with compose_parts() as parts:
+        parts.outcomes.make_pass()
+        assert parts.service.outcome(run.id).watch.state == "worse"
+
+
+def test_a_burst_most_of_an_hour_ago_is_no_reason_to_stop_a_run_with_such_a_burst(parts, plan, clock, agent, load):
+    load.worse_by, load.since = 200.0, NOON
+
+    def value(subject, series, at):
+        is_burst = NOON - timedelta(minutes=53) < at <= NOON - timedelta(minutes=52)
+        return 220.0 if is_burst and series == "delay_vcpu" else load(subject, series, at)
+
+    agent.histories = Ring({WEB: "web1", DB: "db1"}, value)
+    run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
+    passes(parts, clock, 60)
+    assert parts.service.outcome(run.id).watch.state == "not_worse"
+
+
+def test_a_run_that_takes_long_leaves_less_time_before_it(parts, plan, clock, agent, load, monkeypatch):
+    """The history has fine steps of an hour."""
+    load.worse_by, load.since = 200.0, NOON
+    load.missing = lambda at: at <= clock.at - timedelta(hours=1)
+    usual = agent.apply
+
+    def apply(*arguments):
+        clock.forward(3000)
+        return usual(*arguments)
+
+    monkeypatch.setattr(agent, "apply", apply)
+    run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
+    passes(parts, clock, 60)
+    assert parts.service.outcome(run.id).watch.state == "worse"
 
 
 def test_a_watch_that_sees_no_measure_says_so_at_once_and_does_not_say_not_worse(parts, plan, clock, load):
     """Without undo_if_worse it is accepted, because the measures may be shown all the same."""
     load.missing = lambda at: at <= NOON - timedelta(seconds=5 * 6)
     run = applied(parts, plan, watch_seconds=30)
-    blind = "run_delay (31 of 36), drops (31 of 36), softnet_drops (31 of 36), pressure (31 of 36)"
+    blind = "run_delay (75 of 80), drops (75 of 80), softnet_drops (75 of 80), pressure (75 of 80)"
     why = f"not watched, because steps before the run are missing: {blind}"
     assert parts.service.outcome(run.id).watch.why == f"the guests are watched for 30 s; {why}"
     passes(parts, clock, 120)
@@ -423,13 +483,15 @@ def test_a_new_guest_is_named_and_the_host_is_watched(parts, plan, agent, load):
         ),
     )
     run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
-    why = "not watched, because steps before the run are missing: run_delay (31 of 36), drops (31 of 36)"
+    why = "not watched, because steps before the run are missing: run_delay (75 of 80), drops (75 of 80)"
     assert parts.service.outcome(run.id).watch.why == f"the guests are watched for 30 s; {why}"
 
 
-def test_a_watch_whose_agent_does_not_answer_says_so(parts, plan, clock, agent, monkeypatch):
-    run = applied(parts, plan, watch_seconds=600)
-    passes(parts, clock, 320)  # the outcome is stored
+def test_a_watch_whose_agent_does_not_answer_says_so(parts, plan, clock, agent, store, monkeypatch):
+    run = applied(parts, plan, watch_seconds=240)
+    passes(parts, clock, 100)
+    # A later run of a policy completes the outcome of an earlier one during its watch.
+    store.outcomes.put_observed(parts.service.outcome(run.id))
 
     def silent(*_):
         raise HostUnreachable("h1", "its agent does not answer")
@@ -498,7 +560,7 @@ def test_measures_that_end_with_the_run_stop_the_watch(parts, plan, clock, load,
     assert agent.masks == {101: cpus("1")}
 
 
-@pytest.mark.parametrize("seconds", [5, 601, -1])
+@pytest.mark.parametrize("seconds", [5, 301, -1])
 def test_an_impossible_watch_is_refused(parts, plan, seconds):
     with pytest.raises(Invalid):
         parts.service.apply(plan.id, ApplyOptions(watch_seconds=seconds), ANN)

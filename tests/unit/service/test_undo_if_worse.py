@@ -32,12 +32,13 @@ class Load:
         self.worse_by = 0.0
         self.since = clock.at
         self.is_known = True
+        self.known_since = clock.at - timedelta(days=1)
         self.others = {}
         """Other guests that become worse, too: UUID to the time since which they are."""
 
     def __call__(self, subject, series, at):
         noise = at.timestamp() // 5 * 7 % 5
-        if not self.is_known:
+        if not self.is_known or at <= self.known_since:
             return None
         if subject == GUEST.uuid and series == "delay_vcpu":
             return 20.0 + noise + (self.worse_by if at > self.since else 0.0)
@@ -172,6 +173,22 @@ def test_a_host_that_measures_nothing_is_placed_and_not_watched(parts, clock, lo
     watch = parts.service.outcome(run.id).watch
     assert (watch.state, watch.why) == ("stopped", "nothing was measured before the run, or after it")
     assert (parts.service.policy(HOST), is_placed(agent)) == (UNDOING, True)
+
+
+@pytest.mark.parametrize(("known", "state"), [(79, "stopped"), (80, "worse")])
+def test_a_policy_places_guests_although_the_server_is_young_and_watches_as_soon_as_it_can(
+    parts, clock, load, agent, known, state
+):
+    """The step beside the run does not count."""
+    load.worse_by, load.known_since = 200.0, clock.at - timedelta(seconds=5 * (known + 1))
+    run = enforced(parts)
+    assert (is_placed(agent), run.state, run.watch_seconds) == (True, "applied", DEFAULT_WATCH_SECONDS)
+    passes(parts, clock, 60)
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, parts.service.policy(HOST) == UNDOING) == (state, state == "stopped")
+    if state == "stopped":
+        short = "run_delay (1 of 80), drops (1 of 80), softnet_drops (1 of 80), pressure (1 of 80)"
+        assert watch.why == f"not watched, because steps before the run are missing: {short}; nothing was undone"
 
 
 def test_a_policy_that_no_longer_undoes_keeps_the_run(parts, clock, load, agent):
@@ -319,7 +336,7 @@ def test_a_release_of_another_guest_does_not_end_the_watch(parts, clock, load, a
     placed = parts.service.plan(HOST, Request(guests=(other.name,)), None, 0.0, ANN)
     parts.service.apply(placed.id, ApplyOptions(), ANN)
     wait_for_runs(parts)
-    clock.at += timedelta(minutes=4)
+    clock.at += timedelta(minutes=8)
     load.since = clock.at
     run = enforced(parts, policy)
     passes(parts, clock, 5)
