@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from datetime import datetime
 from typing import Protocol
 
@@ -40,8 +40,8 @@ class Kept(Protocol):
     def subjects(self, since: datetime) -> tuple[str, ...]:
         """The subjects that have a value of this time or later."""
 
-    def purge(self, at: datetime) -> None:
-        """Delete what is too old."""
+    def purge(self, at: datetime, running: Set[str]) -> None:
+        """Delete what is too old, and what is too much of subjects other than ``running``."""
 
 
 class Recorder(Worker):
@@ -56,6 +56,9 @@ class Recorder(Worker):
         self._now = now
         self._before: dict[str, Counts] = {}
         self._names: dict[str, str] = {}
+        self._counted: set[str] = set()
+        """The subjects that were counted since the last purge. More than those of now: while libvirtd starts, it may
+        list no guests for a moment."""
         self._failures = Repeated(LOG)
 
     def join(self) -> None:
@@ -67,6 +70,7 @@ class Recorder(Worker):
         counts = {each.subject: each for each in self._meter()}
         found = tuple(measured(self._before[each], counts[each]) for each in counts if each in self._before)
         self._before = counts
+        self._counted |= counts.keys()
         self._names = {subject: each.name for subject, each in counts.items()}
         self._kept.write(found, self._now())
         return found
@@ -92,18 +96,24 @@ class Recorder(Worker):
                 LOG.warning("measures are left out: %s", error)
         return tuple(found)
 
+    def purge(self) -> None:
+        """Delete what is too old or too much. Call it after many counts, because the guests of a host that has just
+        booted may not run yet."""
+        self._kept.purge(self._now(), frozenset(self._counted))
+        self._counted = set(self._before)
+
     def _repeat(self) -> None:
         due, count = time.monotonic(), 0
         while not self._stop.wait(max(0.0, due - time.monotonic())):
             self.heartbeat.beat()
             try:
                 self.record()
+                count += 1
                 if count % _PURGE_COUNTS == 0:
-                    self._kept.purge(self._now())
+                    self.purge()
                 self._failures.over("the host is measured again")
             except (PinnerError, OSError) as error:
                 self._failures.warn("the host is not measured: %s", error)
-            count += 1
             due += self._seconds
             if due < time.monotonic():  # late: a count at once would measure an interval of almost no length
                 due = time.monotonic() + self._seconds

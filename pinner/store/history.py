@@ -2,11 +2,14 @@
 
 A file replaces its oldest values by the newest ones. It grows only once, by the series of pings. So a full disk
 prevents new files and these series, and nothing else.
+
+Of the guests that ended, only the newest ENDED_FILES files are kept: hosts of test systems start hundreds of guests a
+day. A guest that starts again goes on with its file if it is there.
 """
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +17,7 @@ from pathlib import Path
 import rrdtool  # type: ignore[import-not-found]
 
 from pinner.model.errors import Invalid, NotFound, StoreUnavailable
-from pinner.model.measures import PING, PING_LOSS, ROWS, History, Measured, series_of
+from pinner.model.measures import HOST, PING, PING_LOSS, ROWS, History, Measured, series_of
 from pinner.repeated import Repeated
 
 LOG = logging.getLogger(__name__)
@@ -27,6 +30,9 @@ _FINEST = min(ROWS)
 _KEPT_SECONDS = max(step * rows for step, rows in ROWS.items())
 _OPTIONAL = (PING, PING_LOSS)
 """The series that a file has from their first value on: most guests are not pinged."""
+ENDED_FILES = 100
+"""So many files of guests that ended are kept, 36 MiB: a month of a host where three guests a day end. What a run needs
+of a guest is read within minutes after the run."""
 _SMALL_STEP_SECONDS = 60
 """If the clock was set back by less, nothing is kept until it has caught up: the values of a month are worth more."""
 _EARLIEST = datetime(1980, 1, 1, tzinfo=UTC)
@@ -86,14 +92,23 @@ class HistoryFiles:
         names = sorted(file.stem for file in self._folder.glob("*.rrd") if _modified(file) >= first)
         return tuple(sorted(names, key=lambda name: name != "host"))
 
-    def purge(self, at: datetime) -> None:
-        """Delete the files whose newest value is older than the history, also those that were put aside, and the parts
-        of files that a killed process left."""
+    def purge(self, at: datetime, running: Set[str]) -> None:
+        """Delete the files whose newest value is older than the history, and of those that are not of the subjects
+        ``running`` all but the newest ENDED_FILES.
+
+        Files that were put aside count, too, and parts of files that a killed process left. Without a guest in
+        ``running`` only the age counts: libvirt may not have answered for long.
+        """
         self._checked.clear()
-        for file in self._folder.glob("*.rrd*"):
+        now, own = at.timestamp(), {HOST, *running}
+        changed = {file: _modified(file) for file in self._folder.glob("*.rrd*")}
+        ended = [file for file in changed if file.name.partition(".")[0] not in own]
+        # A time to come is that of a clock that was wrong: it must not push out what was measured since.
+        ended.sort(key=lambda file: changed[file] if changed[file] <= now else 0.0, reverse=True)
+        old = [file for file, second in changed.items() if now - second > _KEPT_SECONDS]
+        for file in (*old, *(ended[ENDED_FILES:] if running - {HOST} else ())):
             with suppress(OSError):
-                if at.timestamp() - file.stat().st_mtime > _KEPT_SECONDS:
-                    file.unlink()
+                file.unlink()
 
     def _write(self, measured: Measured, second: int) -> None:
         file = self._file(measured.subject)

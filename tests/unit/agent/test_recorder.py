@@ -53,6 +53,28 @@ def test_a_guest_that_ended_keeps_its_history_and_loses_its_name(tmp_path):
     assert [each.name for each in recorder.measures(NOON, clock.now, 5, GUEST)] == [""]
 
 
+class Purged(HistoryFiles):
+    """Notes which subjects run at each purge."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.running = []
+
+    def purge(self, at, running):
+        self.running.append(running)
+        super().purge(at, running)
+
+
+def test_a_guest_runs_for_a_purge_if_it_was_counted_since_the_last_one(tmp_path):
+    meter = iter([counts(0, 0, 0), counts(5, 0), counts(10, 0)])
+    kept = Purged(tmp_path)
+    recorder = Recorder(lambda: next(meter), kept, Clock())
+    for _ in range(3):
+        recorder.record()
+        recorder.purge()
+    assert kept.running == [{HOST, GUEST}, {HOST, GUEST}, {HOST}]
+
+
 def test_guests_that_ended_before_the_span_are_not_read(tmp_path):
     """Their files stay for a month: a host with many short guests would read thousands every few seconds."""
     now = datetime.now(UTC)

@@ -9,7 +9,7 @@ import rrdtool
 
 from pinner.model.errors import Invalid, NotFound, StoreUnavailable
 from pinner.model.measures import HOST, HOST_SERIES, ROWS, Measured
-from pinner.store.history import HistoryFiles
+from pinner.store.history import ENDED_FILES, HistoryFiles
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 GUEST = "6f1f5d6e-0000-4000-8000-000000000001"
@@ -222,9 +222,9 @@ def test_what_was_put_aside_is_deleted_with_its_age(tmp_path):
     left = [tmp_path / f"{GUEST}.rrd{end}" for end in (".old", "X4mGk2")]
     for file in left:
         file.write_bytes(b"")
-    history.purge(datetime.now(UTC))
+    history.purge(datetime.now(UTC), set())
     assert set(tmp_path.iterdir()) == set(left)
-    history.purge(datetime.now(UTC) + timedelta(days=32))
+    history.purge(datetime.now(UTC) + timedelta(days=32), set())
     assert not set(tmp_path.iterdir())
 
 
@@ -247,10 +247,52 @@ def test_guests_that_are_gone_for_a_month_are_deleted(tmp_path):
     history = HistoryFiles(tmp_path)
     history.write([Measured(GUEST, "web-1", {})], BEGIN)
     written = datetime.fromtimestamp((tmp_path / f"{GUEST}.rrd").stat().st_mtime, UTC)
-    history.purge(written + timedelta(days=30))
+    history.purge(written + timedelta(days=30), set())
     assert history.subjects() == (GUEST,)
-    history.purge(written + timedelta(days=32))
+    history.purge(written + timedelta(days=32), set())
     assert history.subjects() == ()
+
+
+def uuid(number: int) -> str:
+    return f"00000000-0000-4000-8000-{number:012d}"
+
+
+def ended_guests(folder: Path, count: int, now: datetime, first: int = 0) -> list[Path]:
+    """Files of guests that ended, the newest first, a minute between two."""
+    files = [folder / f"{uuid(first + number)}.rrd" for number in range(count)]
+    for number, file in enumerate(files):
+        file.write_bytes(b"")
+        os.utime(file, (now.timestamp() - 60 * number,) * 2)
+    return files
+
+
+def test_of_the_guests_that_ended_only_the_newest_files_are_kept(tmp_path):
+    """500 guests of an hour each day would need 5 GiB. A guest that was paused for long has an old file."""
+    history, now = HistoryFiles(tmp_path), datetime.now(UTC)
+    files = ended_guests(tmp_path, ENDED_FILES + 20, now)
+    old = files[-1].rename(files[-1].with_suffix(".rrd.old"))
+    running = {uuid(ENDED_FILES + 10)}
+    history.purge(now, {HOST, *running})
+    assert set(tmp_path.iterdir()) == {*files[:ENDED_FILES], tmp_path / f"{uuid(ENDED_FILES + 10)}.rrd"}
+    assert not old.exists()
+    history.purge(now, {HOST, *running})
+    assert len(set(tmp_path.iterdir())) == ENDED_FILES + 1
+
+
+def test_a_file_of_a_time_to_come_pushes_out_no_other_one(tmp_path):
+    history, now = HistoryFiles(tmp_path), datetime.now(UTC)
+    ended_guests(tmp_path, 50, now + timedelta(days=365), first=1000)
+    files = ended_guests(tmp_path, ENDED_FILES, now)
+    history.purge(now, {HOST, GUEST})
+    assert set(tmp_path.iterdir()) == set(files)
+
+
+def test_without_a_guest_that_runs_no_file_is_too_much(tmp_path):
+    """libvirtd may have been down for an hour."""
+    history, now = HistoryFiles(tmp_path), datetime.now(UTC)
+    files = ended_guests(tmp_path, ENDED_FILES + 20, now)
+    history.purge(now, {HOST})
+    assert set(tmp_path.iterdir()) == set(files)
 
 
 def test_the_steps_reach_an_hour_a_day_and_a_month():
