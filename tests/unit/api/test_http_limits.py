@@ -42,8 +42,9 @@ def memory() -> int:
 
 
 def in_time(url: str) -> bool:
-    """Whether /healthcheck answers within a second; on a machine that is busy with other work, a few times slower."""
-    return slowest_health(url) < max(1.0, 3 * _UNDISTURBED[url])
+    """Whether /healthcheck answers within a second; on a machine that is busy with other work, a few times slower. Of
+    three tries one suffices: other work comes and goes, and an attack that delays others stays."""
+    return any(slowest_health(url) < max(1.0, 3 * _UNDISTURBED[url]) for _ in range(3))
 
 
 _UNDISTURBED: dict[str, float] = {}
