@@ -39,8 +39,12 @@ def allowed(tid: int) -> str:
 
 
 def names(pid: int) -> dict[int, str]:
-    """The name of every thread of a process."""
-    return {int(task.name): (task / "comm").read_text().strip() for task in Path(f"/proc/{pid}/task").iterdir()}
+    """The name of every thread of a process; threads that end meanwhile are left out."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            found[int(task.name)] = (task / "comm").read_text().strip()
+    return found
 
 
 def masks(pid: int) -> dict[int, str]:
