@@ -6,11 +6,18 @@ other work on the machine makes one slow.
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+from support import slow
 
 for name, is_fixed in (("fixed", True), ("random", False)):
     settings.register_profile(name, derandomize=is_fixed, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fixed")
+
+
+def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Register the plugin of slow tests; a conftest below the root folder cannot declare one."""
+    pluginmanager.register(slow)
 
 
 def pytest_configure() -> None:
