@@ -7,6 +7,7 @@ folders are bind-mounted over the system's. The namespace identifies all process
 import contextlib
 import glob
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -154,6 +155,7 @@ def _start(stack: contextlib.ExitStack, folder: Path) -> None:
     stack.callback(_remove_empty, created)
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
     stack.callback(_remove_cgroups, folder, set(_machine_cgroups()))
+    _hold_partitions(stack)
     _write_configuration(folder)
     for path in created:
         path.mkdir(parents=True)
@@ -264,10 +266,35 @@ def _machine_cgroups() -> Iterator[Path]:
         yield from CGROUPS.glob(pattern)
 
 
-def _remove_cgroups(folder: Path, before: set[Path]) -> None:
-    """Remove the cgroups of the daemon's guests, found by name, and their parents that did not exist ``before``.
+def _hold_partitions(stack: contextlib.ExitStack) -> None:
+    """Put an empty cgroup below each cgroup ``machine``, for the time of this daemon.
 
-    The kernel refuses to remove a cgroup that is in use.
+    All daemons of a machine share these parents, and the one that ends last removes them. Without the empty cgroup
+    they could go between libvirt's look at them and its next guest. systemd has its own ``machine.slice``.
+    """
+    if Path("/run/systemd/system").exists():
+        return
+    version_2 = (CGROUPS / "cgroup.controllers").exists()
+    for root in [CGROUPS] if version_2 else CGROUPS.iterdir():
+        held = root / "machine" / f"pinner-{secrets.token_hex(4)}"
+        with contextlib.suppress(OSError):  # no right to make cgroups
+            held.parent.mkdir(exist_ok=True)
+            _inherit_cpuset(held.parent)
+            held.mkdir()
+            stack.callback(held.rmdir)
+
+
+def _inherit_cpuset(cgroup: Path) -> None:
+    """Give a new cpuset of cgroup version 1 its parent's CPUs and memory nodes, as libvirt does where it makes one."""
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        file = cgroup / name
+        if file.exists() and not file.read_text().strip():
+            file.write_text((cgroup.parent / name).read_text())
+
+
+def _remove_cgroups(folder: Path, before: set[Path]) -> None:
+    """Remove the cgroups of the daemon's guests, found by name, and their parents: each ``machine``, which libvirt makes
+    again when it needs it, and others that did not exist ``before``. The kernel refuses to remove one that is in use.
     """
     guests = [glob.escape(log.stem) for log in folder.glob("log/qemu/*.log")]
     for top in list(_machine_cgroups()):
@@ -275,7 +302,7 @@ def _remove_cgroups(folder: Path, before: set[Path]) -> None:
             for path, _, _ in os.walk(cgroup, topdown=False):
                 with contextlib.suppress(OSError):
                     Path(path).rmdir()
-        if top not in before:
+        if top.name == "machine" or top not in before:
             with contextlib.suppress(OSError):
                 top.rmdir()
 
