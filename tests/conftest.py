@@ -8,7 +8,7 @@ import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support import slow
+from support import needs, slow
 
 for name, is_fixed in (("fixed", True), ("random", False)):
     settings.register_profile(name, derandomize=is_fixed, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -16,8 +16,9 @@ settings.load_profile("fixed")
 
 
 def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Register the plugin of slow tests; a conftest below the root folder cannot declare one."""
-    pluginmanager.register(slow)
+    """Register the plugins of slow tests and of rights; a conftest below the root folder cannot declare any."""
+    for plugin in (slow, needs):
+        pluginmanager.register(plugin)
 
 
 def pytest_configure() -> None:
