@@ -1,5 +1,7 @@
 # make demo   watch pinner place three guests and roll back (KEEP=1 leaves the service running)
-# make test   run every test
+# make test   run the fast set of tests, about 8 minutes on two CPUs (ARGS=tests/unit/planning: only these)
+# make test-all  run all tests but those of the targets below
+# make ci-slice  show what CI runs for this commit beside `make test`
 # make setup  install the Debian packages and .venv that all other targets need
 # make bench  measure scan, plan, apply and more beside their peers, as one table (ARGS=plan: only that)
 # make bench-compare REV=main  report what became slower since a revision (ARGS=plan: only that)
@@ -21,7 +23,7 @@ TOPOLOGY ?= two-socket
 SEEDS ?= 20
 MESSAGES ?= 100000
 
-.PHONY: help demo test setup test-kills test-probes test-faults test-hung fuzz-agent faults checks bench bench-compare lab captures test-lab sample lint
+.PHONY: help demo test test-all ci-slice setup test-kills test-probes test-faults test-hung fuzz-agent faults checks bench bench-compare lab captures test-lab sample lint
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -34,16 +36,14 @@ setup: .venv/.ready
 demo: setup
 	@$(SUDO) .venv/bin/python tools/demo.py $(if $(KEEP),--keep) $(ARGS)
 
-#: These tests move no thread of the host, so two of them run at a time. ARGS selects tests, which run in one process.
-parallel := tests/functional/test_listener.py tests/functional/test_private_libvirt.py
-
 test: setup
-ifeq ($(ARGS),)
-	$(SUDO) .venv/bin/python -m pytest $(parallel) tests/unit -n 2 --dist worksteal
-	$(SUDO) .venv/bin/python -m pytest tests/functional $(addprefix --ignore=,$(parallel))
-else
-	$(SUDO) .venv/bin/python -m pytest $(ARGS)
-endif
+	@$(SUDO) .venv/bin/python $(if $(ARGS),-m pytest $(ARGS),tests/run.py)
+
+test-all: setup
+	@$(SUDO) .venv/bin/python tests/run.py --all $(ARGS)
+
+ci-slice:
+	@$(PYTHON) tools/ci_slice.py
 
 test-kills: setup
 	$(SUDO) env PINNER_KILLS=all .venv/bin/python -m pytest tests/functional/test_kills.py $(ARGS)

@@ -1,0 +1,72 @@
+"""Runs the tests in parts: `make test` (the fast set), `make test-all`, a slice of the slow tests.
+
+Each part is one run of pytest. A failure in one part keeps no other part from running; the last lines say which failed.
+The functional tests run in workers with processes, mounts and a network of their own, where the machine allows it.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
+
+import rights  # noqa: E402 - found through the path above
+
+WORKERS = 3
+"""For two CPUs: the tests of a worker wait for libvirt and QEMU while those of the others compute."""
+_NO_TESTS = 5
+"""pytest's status where no test was selected."""
+_ISOLATED = Path(__file__).with_name("isolated_python")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run of pytest."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+def parts(common: Sequence[str], *, is_isolated: bool) -> Iterator[Part]:
+    """The parts of a run; ``common`` are arguments of each, ``is_isolated`` says whether workers can be isolated."""
+    yield Part("unit", ("tests/unit", "-n", str(WORKERS), "--dist", "worksteal", *common))
+    if is_isolated:
+        worker = f"popen//python={_ISOLATED}"
+        yield Part(
+            "functional",
+            ("tests/functional", "-m", "not machine", "--tx", f"{WORKERS}*{worker}", "--dist", "loadscope", *common),
+        )
+        yield Part("functional, in the machine's namespaces", ("tests/functional", "-m", "machine", *common))
+    else:
+        yield Part("functional", ("tests/functional", *common))
+
+
+def run(part: Part) -> bool:
+    """Run a part; whether no test failed."""
+    print(f"== {part.name}", flush=True)
+    status = subprocess.run([sys.executable, "-m", "pytest", *part.arguments], check=False).returncode
+    if status < 0:
+        raise KeyboardInterrupt
+    return status in (0, _NO_TESTS)
+
+
+def main() -> int:
+    """Run all parts; the status is 1 if a part failed."""
+    parser = argparse.ArgumentParser(description=__doc__, usage="%(prog)s [ARGUMENTS OF PYTEST]")
+    _, common = parser.parse_known_args()
+    is_isolated = not rights.lacking("root", "mounts", "pid_namespaces", "network_namespaces")
+    ended = []
+    for part in parts(common, is_isolated=is_isolated):
+        began = time.monotonic()
+        passed = run(part)
+        ended.append((passed, f"{part.name}: {'passed' if passed else 'FAILED'}, {time.monotonic() - began:.0f} s"))
+    print("\n".join(line for _, line in ended))
+    return int(not all(passed for passed, _ in ended))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
