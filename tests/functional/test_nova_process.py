@@ -4,9 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -38,7 +40,7 @@ class Machine:
         (self.etc / "nova/nova.conf").write_text(BOTH)
         self.script.write_text(ASLEEP)
         # Other users read the script and the files; pytest's folders are closed to them.
-        for each in (*folder.parents[:2], folder):
+        for each in (folder, *takewhile(lambda path: path != Path(tempfile.gettempdir()), folder.parents)):
             each.chmod(0o755)
 
     def start(self, *command: object, uid: int = 0, inside: tuple[str, ...] | None = None) -> int:
