@@ -14,7 +14,9 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 
-import rights  # noqa: E402 - found through the path above
+# ruff: noqa: E402 - the modules below are found through the path above
+import demo_linux
+import rights
 
 WORKERS = 3
 """For two CPUs: the tests of a worker wait for libvirt and QEMU while those of the others compute."""
@@ -54,11 +56,20 @@ def run(part: Part) -> bool:
     return status in (0, _NO_TESTS)
 
 
+def _prepare() -> None:
+    """Download what the guests of the functional tests boot: the workers have no way to other machines."""
+    try:
+        demo_linux.parts()
+    except demo_linux.NoLinux as error:
+        print(f"tests that boot Linux in a guest will fail: {error}", flush=True)
+
+
 def main() -> int:
     """Run all parts; the status is 1 if a part failed."""
     parser = argparse.ArgumentParser(description=__doc__, usage="%(prog)s [ARGUMENTS OF PYTEST]")
     _, common = parser.parse_known_args()
     is_isolated = not rights.lacking("root", "mounts", "pid_namespaces", "network_namespaces")
+    _prepare()
     ended = []
     for part in parts(common, is_isolated=is_isolated):
         began = time.monotonic()

@@ -75,11 +75,11 @@ def linux(
 ) -> Linux:
     """A kernel and an initial file system in ``folder``. ``init`` is the first program, with names in braces as in
     _INIT; ``add`` adds files to the tree. Downloads Debian's packages once. Raises NoLinux."""
-    parts = _parts()
+    taken = parts()
     found = Linux(folder / "vmlinuz", folder / "initrd.img")
-    shutil.copyfile(parts / "vmlinuz", found.kernel)
+    shutil.copyfile(taken / "vmlinuz", found.kernel)
     tree = folder / "initrd"
-    _fill(tree, parts, init, modules)
+    _fill(tree, taken, init, modules)
     add(tree)
     names = "\n".join(str(path.relative_to(tree)) for path in tree.rglob("*"))
     with found.initrd.open("wb") as out:
@@ -115,8 +115,9 @@ def _with_needed(parts: Path, name: str) -> Iterator[Path]:
     yield path
 
 
-def _parts() -> Path:
-    """The folder with vmlinuz, busybox and the modules for virtio and networks, from the cache or from Debian."""
+def parts() -> Path:
+    """The folder with vmlinuz, busybox and the modules for virtio and networks, from the cache or from Debian. Raises
+    NoLinux."""
     if cached := sorted(path.parent for path in _CACHE.glob(f"linux-image-*.{_VERSION}/busybox")):
         return cached[-1]
     _CACHE.mkdir(parents=True, exist_ok=True)
