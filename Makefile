@@ -2,7 +2,7 @@
 # make test   run the fast set of tests, about 8 minutes on two CPUs (ARGS=tests/unit/planning: only these)
 # make test-all  run all tests but those of the targets below
 # make ci-slice  show what CI runs for this commit beside `make test`
-# make setup  install the Debian packages and .venv that all other targets need
+# make setup  install the Debian packages and .venv that pinner and its demo need; the other targets add what they need
 # make bench  measure scan, plan, apply and more beside their peers, as one table (ARGS=plan: only that)
 # make bench-compare REV=main  report what became slower since a revision (ARGS=plan: only that)
 # make test-kills  SIGKILL at every point of an apply, a rollback and a recovery
@@ -23,70 +23,75 @@ TOPOLOGY ?= two-socket
 SEEDS ?= 20
 MESSAGES ?= 100000
 
-.PHONY: help demo test test-all ci-slice setup test-kills test-probes test-faults test-hung fuzz-agent faults checks bench bench-compare lab captures test-lab sample lint
+.PHONY: help demo test test-all ci-slice setup setup-test setup-lint test-kills test-probes test-faults test-hung fuzz-agent faults checks bench bench-compare lab captures test-lab sample lint
 
 help:
 	@sed -n 's/^# //p' Makefile
 
 setup: .venv/.ready
+setup-test: .venv/.ready-test
+setup-lint: .venv/.ready-lint
 
 .venv/.ready: tools/setup.sh setup.cfg constraints.txt bindep.txt
 	@PYTHON=$(PYTHON) sh tools/setup.sh
 
+.venv/.ready-%: tools/setup.sh setup.cfg constraints.txt bindep.txt
+	@PYTHON=$(PYTHON) sh tools/setup.sh $*
+
 demo: setup
 	@$(SUDO) .venv/bin/python tools/demo.py $(if $(KEEP),--keep) $(ARGS)
 
-test: setup
+test: setup-test
 	@$(SUDO) .venv/bin/python $(if $(ARGS),-m pytest $(ARGS),tests/run.py)
 
-test-all: setup
+test-all: setup-test
 	@$(SUDO) .venv/bin/python tests/run.py --all $(ARGS)
 
 ci-slice:
 	@$(PYTHON) tools/ci_slice.py
 
-test-kills: setup
+test-kills: setup-test
 	$(SUDO) env PINNER_KILLS=all .venv/bin/python -m pytest tests/functional/test_kills.py $(ARGS)
 
-test-probes: setup
+test-probes: setup-test
 	$(SUDO) env PINNER_PROBES=all .venv/bin/python -m pytest tests/functional/test_probe.py \
 		tests/functional/test_probe_aa.py -s $(ARGS)
 
-test-faults: setup
+test-faults: setup-test
 	@$(SUDO) .venv/bin/python tests/faults/run.py --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
-test-hung: setup
+test-hung: setup-test
 	@$(SUDO) .venv/bin/python tests/faults/hung.py --minutes $(or $(MINUTES),60) $(ARGS)
 
-fuzz-agent: setup
+fuzz-agent: setup-test
 	$(SUDO) env PINNER_FUZZ_MESSAGES=$(MESSAGES) PINNER_FUZZ_SEED=$(if $(SEED),$(SEED),1) .venv/bin/python -m pytest \
 		tests/functional/test_agent_fuzz.py $(ARGS)
 
-faults: setup
+faults: setup-test
 	$(SUDO) env PYTHONPATH=tools .venv/bin/python -m pytest -p fault_table -m fault --faults docs/faults.md \
 		$(if $(LAB),--lab) tests/unit tests/functional tests/lab $(ARGS)
 
 checks: setup
 	.venv/bin/python tools/check_table.py
 
-lint: setup
+lint: setup-lint
 	.venv/bin/tox run -e lint,types
 
-lab: setup
+lab: setup-test
 	@$(SUDO) env PYTHONPATH=tools:. .venv/bin/python -m lab.shell $(TOPOLOGY) $(ARGS)
 
-captures: setup
+captures: setup-test
 	$(SUDO) env PYTHONPATH=tools:. .venv/bin/python -m lab.captures $(ARGS)
 
-test-lab: setup
+test-lab: setup-test
 	$(SUDO) .venv/bin/python -m pytest tests/lab -n 2 --durations=0 --durations-min=1 $(ARGS)
 
-bench: setup
+bench: setup-test
 	@$(SUDO) .venv/bin/python tests/benchmarks/run.py $(ARGS)
 
-bench-compare: setup
+bench-compare: setup-test
 	@test -n "$(REV)" || { echo "bench-compare: name a revision, for instance REV=main" >&2; exit 2; }
 	@.venv/bin/python tests/benchmarks/compare.py $(REV) $(ARGS)
 
-sample: setup
+sample: setup-lint
 	.venv/bin/tox run -e docs

@@ -37,6 +37,7 @@ for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = '
 for statement in sys.argv[2:]:
     connection.execute(statement)
 connection.commit()
+connection.close()
 """
 
 

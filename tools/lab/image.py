@@ -9,6 +9,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ from pathlib import Path
 
 from lab.errors import LabError
 
-_SUITE = "bookworm"
+_SUITE = "trixie" if sys.version_info >= (3, 13) else "bookworm"
+"""The release whose Python is this one: the lab host uses the packages of this virtual environment."""
 _PACKAGES = (
     "dbus,ethtool,hwloc-nox,iproute2,irqbalance,kmod,libnuma1,librrd8,libvirt-clients,libvirt-daemon-system,"
     "numactl,procps,python3,qemu-guest-agent,qemu-system-x86,systemd-container,systemd-sysv,udev"
