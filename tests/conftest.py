@@ -1,18 +1,16 @@
 """All tests: the examples of the property tests are the same in each run, so that a change alone can make them fail.
 
-``--hypothesis-profile random`` takes new examples; ``--hypothesis-seed N`` repeats those. No example has a deadline:
-other work on the machine makes one slow.
+``--hypothesis-profile random`` takes new examples; ``--hypothesis-seed N`` repeats those. ``--all`` takes four times as
+many.
 """
 
 import signal
+from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
-from support import needs, slow
+from support import examples, migrated, needs, slow
 
-for name, is_fixed in (("fixed", True), ("random", False)):
-    settings.register_profile(name, derandomize=is_fixed, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("fixed")
+from pinner.store import schema
 
 
 def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -21,6 +19,23 @@ def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
         pluginmanager.register(plugin)
 
 
-def pytest_configure() -> None:
-    """Let a SIGTERM end the tests as Ctrl-C does: their fixtures end the libvirtds and guests that they started."""
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis loads the profile that the command line names
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the number of examples, and let a SIGTERM end the tests as Ctrl-C does: their fixtures end the libvirtds
+    and guests that they started."""
+    examples.load_profile(whole=config.getoption("all") or config.getoption("slow_of") is not None)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def newest_schema() -> Iterator[None]:
+    """An empty SQLite database gets the newest schema without the migrations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "upgrade", migrated.upgrade)
+        yield
+
+
+@pytest.fixture
+def migrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test of the migrations: each empty database gets the newest schema by them."""
+    monkeypatch.setattr(schema, "upgrade", migrated.migrate)

@@ -178,6 +178,12 @@ _TRIGGERS = 4
 DATABASES = ("sqlite", *SERVERS)
 """The kinds of database that pinner supports."""
 
+ABOVE_THE_STORE = (
+    "sqlite",
+    *(pytest.param(kind, marks=pytest.mark.slow("another database above the store")) for kind in SERVERS),
+)
+"""The kinds of database of tests whose subject is not the store: the fast ones use SQLite."""
+
 
 class Databases:
     """The servers of one test run, and databases of the newest schema on them."""

@@ -150,3 +150,12 @@ def upper_bound(found: int, of: int) -> float:
         at_most = sum(math.comb(of, k) * share**k * (1 - share) ** (of - k) for k in range(found + 1))
         low, high = (share, high) if at_most > 0.025 else (low, share)
     return high
+
+
+def most_wrong(of: int) -> int:
+    """The most false verdicts of so many probes: at the exact level of 5 %, more have a probability below 1 in 100."""
+    at_most, count = 0.0, -1
+    while at_most < 0.99:
+        count += 1
+        at_most += math.comb(of, count) * 0.05**count * 0.95 ** (of - count)
+    return count

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from support.clock import Clock
-from support.database_servers import DATABASES, Databases
+from support.database_servers import ABOVE_THE_STORE, Databases
 
 from pinner.store.repositories import open_store
 
@@ -21,9 +21,9 @@ def databases() -> Iterator[Databases]:
         yield Databases(stack)
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=ABOVE_THE_STORE)
 def database(request, databases, tmp_path) -> str:
-    """The URL of an empty database of the newest schema: SQLite, PostgreSQL and MariaDB."""
+    """The URL of an empty database of the newest schema: SQLite, and with ``--all`` PostgreSQL and MariaDB."""
     return databases.fresh(request.param, tmp_path)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support.access import make_control
-from support.database_servers import DATABASES
+from support.database_servers import ABOVE_THE_STORE
 from support.hosts import cpus
 from support.in_memory_service import EVIL
 from support.real_service import real_service
@@ -18,7 +18,7 @@ from pinner.model.errors import NovaConflict
 PLANS = "/v1/hosts/compute1/plans"
 
 
-@pytest.fixture(scope="module", params=DATABASES)
+@pytest.fixture(scope="module", params=ABOVE_THE_STORE)
 def service(request, databases, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pinner")
     with real_service(folder, databases.own(request.param, folder)) as (pinner, _):

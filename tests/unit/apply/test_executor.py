@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.in_memory_host import InMemoryHost, Write, daemon, emulator, vcpu, vhost
 from support.values import NOON, make_run
 
@@ -375,7 +376,7 @@ TARGETS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(targets=TARGETS, fails=st.integers(0, 30), controller=st.booleans(), whole=st.booleans())
 def test_as_planned_or_as_it_was(journal, targets, fails, controller, whole):
     """Whichever write fails, each guest and process is as planned, or as it was; the placed ones can be undone exactly.

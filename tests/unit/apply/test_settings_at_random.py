@@ -13,6 +13,7 @@ from unittest import mock
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.in_memory_host import InMemoryHost
 from support.values import NOON, make_run
 
@@ -222,7 +223,7 @@ def value(kind: TargetKind, number: int) -> State:
 SET_AGAIN = [("apply", {"irq": 6}, None), ("foreign", "irq", 1), ("apply", {"irq": 6}, None)]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(STEPS, max_size=16))
 @example([*SET_AGAIN, ("rollback", 0, None), ("rollback", 1, None)])
 @example([*SET_AGAIN, ("rollback", 0, None), ("all", None, None)])

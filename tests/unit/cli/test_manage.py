@@ -23,6 +23,7 @@ def tables(tmp_path):
         return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
+@pytest.mark.usefixtures("migrations")
 def test_upgrade_and_downgrade(config, tmp_path, capsys):
     shown = []
     for command in (

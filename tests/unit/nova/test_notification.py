@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.samples import KINDS, OWN, SETS, message
 
 from pinner.model.errors import Invalid
@@ -204,7 +205,7 @@ def paths(value, path=()):
 
 
 @every_set
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_changed_sample_is_parsed_or_refused(samples, data):
     sample = copy.deepcopy(samples.load(data.draw(st.sampled_from(samples.names))))
@@ -223,7 +224,7 @@ def test_a_changed_sample_is_parsed_or_refused(samples, data):
         assert str(error)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(_JSON, _JSON, _JSON, _JSON, _JSON)
 def test_random_messages_are_parsed_or_refused(publisher, event_type, payload, context, timestamp):
     for kind in (event_type, "instance.create.end", "instance.live_migration_pre.start"):

@@ -4,7 +4,8 @@ import random
 from statistics import fmean, pstdev
 
 import pytest
-from support.series import KINDS, busy_host, upper_bound
+from support.examples import examples
+from support.series import KINDS, busy_host, most_wrong, upper_bound
 
 from pinner.model.outcome import MEASURES, Measure, Window
 from pinner.model.probe import WASH_OUT_SECONDS
@@ -14,7 +15,7 @@ from pinner.outcome.verdict import judge
 SECONDS = 20
 """The default length of a window."""
 DELAY, DROPS, SOFTNET, PRESSURE, *_ = MEASURES
-PROBES, REPLAYS = 300, 50
+PROBES, REPLAYS = examples(300), examples(50)
 DOCUMENTED, SCATTER = -1.0, 0.3
 """The documented run delay: 3.1 s before the plan, and 2.1 s after it; rounds differ by 0.3 s."""
 
@@ -41,11 +42,10 @@ def judged(arms, values):
 
 def report(name, wrong):
     print(f"{name}: {wrong} of {PROBES} are false; at most {100 * upper_bound(wrong, PROBES):.1f} % (95 % interval)")
-    # The exact level is 5 % at most: of 300, more than 24 have a probability of 1 in 100.
-    assert wrong <= 24
+    assert wrong <= most_wrong(PROBES)
 
 
-@pytest.mark.parametrize("windows", [6, 8])
+@pytest.mark.parametrize("windows", [6, pytest.param(8, marks=pytest.mark.slow("replays of probes: more windows"))])
 def test_recorded_noise_gives_better_or_worse_in_at_most_one_of_twenty_probes(recorded, windows):
     source, wrong = random.Random(f"recorded {windows}"), 0
     for seed in range(PROBES):
@@ -90,9 +90,12 @@ def powered(name, series_of, source):
 def test_the_documented_effect_is_found_beside_recorded_noise(recorded):
     source = random.Random("recorded power")
     found = powered("recorded", lambda source: [delay for delay, _ in windows_from(recorded, 16, source)], source)
-    assert found >= 48
+    assert found >= 0.96 * REPLAYS
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_documented_effect_is_found_beside_made_up_noise(kind):
-    assert powered(kind.__name__, lambda source: kind(16, source), random.Random(f"power {kind.__name__}")) >= 48
+    assert (
+        powered(kind.__name__, lambda source: kind(16, source), random.Random(f"power {kind.__name__}"))
+        >= 0.96 * REPLAYS
+    )

@@ -37,8 +37,11 @@ SHORT = 8
 BEFORE = (50, 80, 140, 360, 600)
 """The steps before the run: the fewest for the shortest watch, and for one of 30 s; ten minutes, half an hour, and the
 most for one of four minutes."""
-PAIRS = [(before, before // WATCH_FOLD) for before in BEFORE]
-"""The steps before a run and those of the longest watch that they allow."""
+MORE = pytest.mark.slow("replays of watches: more lengths")
+PAIRS = [
+    pytest.param(before, before // WATCH_FOLD, marks=() if before == 80 else MORE, id=f"{before}") for before in BEFORE
+]
+"""The steps before a run and those of the longest watch that they allow. The fast set has the default watch."""
 
 
 def by_steps(seconds):
@@ -112,7 +115,9 @@ def test_a_watch_beside_recorded_noise_stops_one_of_twenty_runs_at_most(host, be
     false_stops(f"recorded, {host}", before, steps, partial(steps_from, RECORDED[host]()))
 
 
-@pytest.mark.parametrize(("before", "steps"), [*PAIRS, (360, SHORT), (600, SHORT)])
+@pytest.mark.parametrize(
+    ("before", "steps"), [*PAIRS, pytest.param(360, SHORT, marks=MORE), pytest.param(600, SHORT, marks=MORE)]
+)
 def test_a_watch_beside_a_load_that_jumps_stops_one_of_twenty_runs_at_most(before, steps):
     """Every third begin is replayed: each jump is in many."""
     delay, pressure = zip(*jumping_host(), strict=True)

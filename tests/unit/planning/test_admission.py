@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.anyhost import STRATEGIES, parameters, snapshots
+from support.examples import examples
 from support.hosts import GIB, KERNEL, applied, cpus, guest, plain, process, snapshot
 from support.values import MEMBER, isolated, recorded, root
 
@@ -130,7 +131,7 @@ def test_partitions_of_the_planner_are_admitted() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(host=snapshots(), asked=parameters, half=st.booleans())
 def test_every_plan_of_every_strategy_is_admitted(host: Snapshot, asked: dict, half: bool, strategy: str) -> None:
     try:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.anyhost import STRATEGIES, snapshots
+from support.examples import examples
 from support.hosts import GIB, applied, cpus, guest, interleaved, plain, snapshot
 
 from pinner import codec
@@ -72,7 +73,7 @@ def place(host: Snapshot, request: Request, placement: Placement, count: int, vc
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(
     host=snapshots(),
     size=st.integers(1, 4),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.anyhost import STRATEGIES
+from support.examples import examples
 from support.hosts import applied, cpus, guest, snapshot, topology
 
 from pinner.model.cpuset import CpuSet
@@ -87,7 +88,7 @@ def test_a_topology_whose_cores_are_alike_has_one_class():
     assert top.fingerprint != FLOATING.fingerprint
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     vcpus=st.lists(st.integers(1, 9), max_size=5),
     strategy=st.sampled_from(STRATEGIES),

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.hosts import GIB, guest, plain, snapshot, topology
 
 from pinner.model.guest_numa import GuestNuma
@@ -157,7 +158,7 @@ def test_a_host_that_reports_no_memory_has_room_for_every_guest():
     assert made.unplaced == ()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     shapes=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 40), st.integers(0, 10)), max_size=8),
     strategy=st.sampled_from(["numa-local", "isolated"]),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.anyhost import STRATEGIES, parameters, snapshots
+from support.examples import examples
 from support.hosts import GIB, applied, cpus, guest, interleaved, plain, process, snapshot
 
 from pinner.model.errors import Invalid, NoFit, NovaConflict
@@ -411,7 +412,7 @@ def test_the_changes_of_given_targets_can_be_left_out_of_a_plan():
 
 
 quietly = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+    max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
 )
 
 

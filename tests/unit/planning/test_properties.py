@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.anyhost import STRATEGIES, parameters, snapshots
+from support.examples import examples
 from support.hosts import applied
 
 from pinner import codec
@@ -51,7 +52,7 @@ def guests_by_uuid(host: Snapshot) -> dict[str, Guest]:
 def on_any_host(test):
     """Run a test for each strategy on many hosts, with many parameters."""
     quietly = [HealthCheck.filter_too_much, HealthCheck.too_slow]
-    run = settings(max_examples=80, deadline=None, suppress_health_check=quietly)(test)
+    run = settings(max_examples=examples(80), suppress_health_check=quietly)(test)
     return pytest.mark.parametrize("strategy", STRATEGIES)(run)
 
 
@@ -227,7 +228,7 @@ def test_a_plan_does_not_depend_on_the_order_of_lists(
 
 
 @pytest.mark.parametrize("smt", ["prefer", "isolate", "require"])
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(host=snapshots())
 def test_isolated_places_vcpus_with_the_same_bound_on_one_node_and_follows_its_smt_policy(
     host: Snapshot, smt: str

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.anyhost import STRATEGIES, snapshots
+from support.examples import examples
 from support.hosts import GIB, applied, guest, interleaved, plain, snapshot
 
 from pinner.model.capacity import ShapeRoom, with_sizes
@@ -130,7 +131,7 @@ def placed(host: Snapshot, request: Request, count: int, shape: GuestShape, stra
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(
     host=snapshots(),
     vcpus=st.integers(1, 4),

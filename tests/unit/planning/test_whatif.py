@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.anyhost import STRATEGIES, snapshots
+from support.examples import examples
 from support.hosts import GIB, cpus, guest, interleaved, plain, snapshot
 
 from pinner import codec
@@ -84,7 +85,7 @@ def test_an_impossible_scenario(scenario, error, words):
         what_if(GUESTS, LOCAL, scenario)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(host=snapshots(), data=st.data(), strategy=st.sampled_from(STRATEGIES))
 def test_any_scenario_of_any_host_has_an_answer(host: Snapshot, data, strategy: str):
     """A guest is placed, unplaced or skipped, and a host without differences has the same plan."""
@@ -146,7 +147,7 @@ def test_caches_are_alternatives_too():
     assert all(each.impossible or each.cpus for each in found.alternatives)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(host=snapshots(), strategy=st.sampled_from(STRATEGIES))
 def test_every_guest_of_any_host_has_an_explanation(host: Snapshot, strategy: str):
     assume(host.guests)

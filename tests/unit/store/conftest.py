@@ -1,7 +1,14 @@
 import pytest
+from support.database_servers import DATABASES
 
 from pinner.store import schema
 from pinner.store.engine import connect
+
+
+@pytest.fixture(params=DATABASES)
+def database(request, databases, tmp_path) -> str:
+    """The URL of an empty database of the newest schema: SQLite, PostgreSQL and MariaDB."""
+    return databases.fresh(request.param, tmp_path)
 
 
 @pytest.fixture

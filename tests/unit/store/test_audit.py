@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from support.appender import append_pairs
+from support.examples import examples
 from support.values import NOON
 
 from pinner.model.audit import AuditAction, AuditEvent
@@ -192,7 +193,7 @@ def test_the_head_reveals_that_the_last_records_were_deleted(engine, trail):
 WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(subject=WORDS, before=WORDS)
 def test_any_text_is_stored_unchanged_and_verified(engine, subject, before):
     trail = Audit(engine)

@@ -19,6 +19,7 @@ from pinner.store.runs import Runs
 from pinner.store.snapshots import Snapshots
 from pinner.store.tables import utc_text
 
+pytestmark = pytest.mark.usefixtures("migrations")
 BUSY = {"kind": "process", "owner": "110", "part": 7, "name": "busy"}
 SCOPE = {"kind": "partition", "owner": "machine.slice/g1.scope", "part": None, "name": "g1.scope"}
 WORK = {"kind": "workqueue", "owner": "", "part": None, "name": "unbound kernel work"}

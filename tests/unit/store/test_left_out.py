@@ -17,6 +17,7 @@ from pinner.store.engine import connect, reading, writing
 from pinner.store.plans import Plans
 from pinner.store.snapshots import Snapshots
 
+pytestmark = pytest.mark.usefixtures("migrations")
 G1, G2 = (f"00000000-0000-4000-8000-{number:012d}" for number in (1, 2))
 HOST = snapshot(
     plain(4),

@@ -14,6 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import event, inspect, text
+from support import migrated
 from support.values import NOON, make_entries, make_run
 
 from pinner import codec
@@ -28,6 +29,7 @@ from pinner.store.repositories import open_store
 from pinner.store.runs import Runs
 from pinner.store.tables import metadata, utc_text
 
+pytestmark = pytest.mark.usefixtures("migrations")
 EVENT = AuditEvent(NOON, "ann", "cli", AuditAction.GUEST_EVENT, "h1", "guest g", "", "", "known", "req-1")
 
 
@@ -44,6 +46,12 @@ def test_metadata_and_migrations_agree(engine):
     # alembic compares an index that SQLAlchemy creates on SQLite alone.
     expected = [] if engine.dialect.name == "sqlite" else ["masks_in_force", "masks_of_processes", "names_of_processes"]
     assert sorted(getattr(each[1], "name", each) for each in differences) == expected
+
+
+def test_the_tests_make_a_new_database_as_the_migrations_do(bare, tmp_path):
+    migrated.upgrade(bare)
+    assert schema.current(bare) == schema.NEWEST
+    assert migrated.dump(tmp_path / "bare.sqlite") == migrated.statements()
 
 
 def test_newest_is_the_head_of_the_migrations(engine):

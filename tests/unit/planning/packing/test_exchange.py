@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from support.every_layout import best_score
+from support.examples import examples
 from support.generated_hosts import GeneratedHost, generated, with_homes
 from support.small_packings import node, small_packings
 
@@ -23,7 +24,7 @@ def total(scores: list[Score]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*scores, strict=True)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(host=small_packings())
 def test_a_small_host_is_never_packed_worse_than_by_the_rules_and_never_below_the_best_layout(host) -> None:
     nodes, guests = host

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from support.every_layout import best_score
+from support.examples import examples
 from support.generated_hosts import generated, with_homes
 from support.small_packings import node, small_packings
 
@@ -22,7 +23,7 @@ def pieces(nodes: list[Node], *sizes: int) -> dict[str, tuple[int, ...]]:
     return allocate(nodes, asked, pack(nodes, asked).layout)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(host=small_packings())
 def test_no_layout_of_a_small_host_is_below_the_bound_and_nobody_is_left_out_who_fits(host) -> None:
     nodes, asked = host

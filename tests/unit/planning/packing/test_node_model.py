@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from support.every_layout import best_score
+from support.examples import examples
 from support.generated_hosts import generated, with_homes
 from support.small_packings import node, small_packings
 
@@ -25,7 +26,7 @@ def made(nodes, guests, start: Packing, budget: int = 100) -> Packing:
     return on_best_nodes(nodes, guests, start, Work(solve, budget))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(host=small_packings())
 def test_the_guests_without_a_place_and_the_ranks_are_those_of_the_best_of_all_layouts(host) -> None:
     nodes, guests = host

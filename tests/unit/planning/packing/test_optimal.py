@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from support.every_layout import best_score
+from support.examples import examples
 from support.generated_hosts import generated
 from support.small_packings import node, small_packings
 
@@ -23,7 +24,7 @@ def best(nodes, guests, budget: int = 1000) -> Packing:
     return improved(nodes, guests, pack(nodes, guests), budget, solve=solver.installed())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(host=small_packings())
 def test_the_model_finds_and_proves_the_best_of_all_layouts_of_a_small_host(host) -> None:
     nodes, guests = host

@@ -5,6 +5,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.forgery import copy, execute, put_back, rewrite
 from support.trail import ANN, EVE, Installation
 from support.values import NOON, make_run
@@ -46,7 +47,7 @@ def tamper(pinner, how, number, older):
 
 
 @pytest.mark.fault(46)
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(15))
 @given(before=ACTIONS, after=ACTIONS, how=TAMPERS, number=st.integers(0, 1000))
 def test_a_trail_is_intact_if_and_only_if_nothing_was_manipulated(tmp_path_factory, empty, before, after, how, number):
     folder = tmp_path_factory.mktemp("trail")
