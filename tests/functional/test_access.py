@@ -1,6 +1,5 @@
 """Access with real processes: another user of this machine, and tokens that pinner-manage makes and revokes."""
 
-import os
 import subprocess
 import sys
 import time
@@ -29,7 +28,7 @@ try:
 except urllib.error.HTTPError as error:
     print(error.code)
 """
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+needs_root = pytest.mark.needs("root")
 
 
 class Server:

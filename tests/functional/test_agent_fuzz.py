@@ -40,7 +40,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 
 pytestmark = [
     pytest.mark.fault(41),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can be attacked by another user"),
+    pytest.mark.needs("root"),
 ]
 
 

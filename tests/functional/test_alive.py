@@ -23,7 +23,7 @@ from support.pinner_server import PinnerServer
 
 pytestmark = [
     pytest.mark.fault(56),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the agent and the API as two processes"),
+    pytest.mark.needs("root"),
 ]
 MAIN = "import sys; from pinner.cli.main import main; sys.exit(main())"
 Start = Callable[..., PinnerServer]

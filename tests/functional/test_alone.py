@@ -27,7 +27,7 @@ SECRET = "root's secret"
 TRACED = "open,openat,openat2,creat,clone,clone3,fork,vfork,setuid,setresuid,chown,fchownat,chmod,fchmodat,link,linkat"
 
 pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can be misled to a file of root"),
+    pytest.mark.needs("root"),
     pytest.mark.fault(42),
 ]
 

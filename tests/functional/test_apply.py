@@ -32,7 +32,7 @@ from pinner.model.errors import StalePlan
 from pinner.model.journal import Entry
 from pinner.store.journal import Journal
 
-pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
+pytestmark = pytest.mark.needs("two_cpus")
 
 
 @pytest.mark.fault(9)
@@ -130,13 +130,12 @@ def test_a_guest_killed_during_the_apply_is_gone_and_other_guests_are_applied(ho
 
 
 @pytest.mark.fault(7)
+@pytest.mark.needs("cpusets")
 def test_a_failed_change_undoes_all_other_changes(host, journal, start_guest):
     """The cpuset of the last process does not have the planned CPU."""
     guest = start_guest()
     idle = THREADS.format(count=3)
     with process(idle) as free, process(idle) as bound, cpuset(str(FIRST), bound) as path:
-        if not path:
-            pytest.skip("no cpuset can be made here")
         before = masks(guest.pid) | masks(free) | masks(bound)
         last = [change(host, daemon(free), SECOND), change(host, daemon(bound), SECOND)]
         run = apply(plan_of(host, [*whole(host, guest), *last]), host, journal, all_or_nothing=True)

@@ -1,7 +1,6 @@
 """The user of the API against the audit trail of a real `pinner serve`: what this user can reach, and what shows."""
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ import pytest
 from support.accounts import api_account, api_config
 from support.pinner_server import PinnerServer
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the agent and the API as two processes")
+pytestmark = pytest.mark.needs("root")
 COMMAND = [sys.executable, "-c", "import sys; from pinner.cli.main import main; sys.exit(main())"]
 MANAGE = Path(sys.executable).with_name("pinner-manage")
 PYTHON = "/usr/bin/python3"

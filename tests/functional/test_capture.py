@@ -1,7 +1,6 @@
 """A capture of this machine holds its guests: they are read again with their pins, threads and memory."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -9,7 +8,7 @@ import pytest
 
 PINNER = [sys.executable, "-W", "error", "-c", "import sys; from pinner.cli.main import main; sys.exit(main())"]
 
-pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two CPUs are needed to pin between")
+pytestmark = pytest.mark.needs("two_cpus")
 
 
 @pytest.fixture

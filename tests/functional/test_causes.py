@@ -5,13 +5,14 @@ from pathlib import Path
 
 import private_libvirt
 import pytest
+from support import needs
 from support.kernel import THREADS, cpuset, process
-from support.real_guests import FIRST, ONLINE, SECOND, daemon, emulator, vcpu
+from support.real_guests import FIRST, SECOND, daemon, emulator, vcpu
 
 from pinner.host.kernel import cpuset_mount
 from pinner.model.drift import Drift
 
-pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
+pytestmark = pytest.mark.needs("two_cpus")
 
 
 def cause_and_detail(host, target, expected):
@@ -26,6 +27,7 @@ def cpuset_of(tid):
     rows = [line.split(":", 2) for line in Path(f"/proc/{tid}/cgroup").read_text().splitlines()]
     path = next((path for _, names, path in rows if "cpuset" in names.split(",")), "/")
     if path == "/":
+        needs.require("guest_cpusets")
         pytest.skip("guests have no cpusets of cgroup v1 here")
     return path
 
@@ -61,10 +63,9 @@ def test_an_affinity_set_without_libvirt_has_an_unknown_cause(start_guest, host)
     assert detail.startswith("another program set its threads' affinity, for example taskset")
 
 
+@pytest.mark.needs("cpusets")
 def test_a_cpuset_without_the_expected_cpus_is_the_cause(host):
     with process(THREADS.format(count=2)) as pid, cpuset(str(SECOND), pid) as path:
-        if not path:
-            pytest.skip("no cpuset can be made here")
         assert cause_and_detail(host, daemon(pid), FIRST) == (
             "cpuset",
             f"cpuset {path.lstrip('/')} allows only CPUs {SECOND}",

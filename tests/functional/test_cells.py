@@ -33,9 +33,9 @@ XML = f"""<metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvir
 <cpu><numa><cell id='0' cpus='0' memory='32' unit='MiB'/><cell id='1' cpus='1' memory='32' unit='MiB'/></numa></cpu>"""
 
 pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+    pytest.mark.needs("root"),
     pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
+    pytest.mark.needs("exactly_two_cpus"),
 ]
 
 

@@ -30,7 +30,7 @@ from pinner.model.reading import HostReading, Nic
 from pinner.model.snapshot import Snapshot
 from pinner.service.findings import HostChecker
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+pytestmark = pytest.mark.needs("root")
 
 ROOT = Path("/")
 TAP = "pnrcheck0"
@@ -235,9 +235,8 @@ def full_tap() -> Iterator[Callable[[], None]]:
             yield flood
 
 
+@pytest.mark.needs("taps")
 def test_drops_of_a_tap_are_those_of_ip(snapshot):
-    if not Path("/dev/net/tun").exists():
-        pytest.skip("needs /dev/net/tun")
     owner = made_guest(1, 2, snapshot.topology.online, taps=(tap(TAP),), vhost_threads=1)
     inner: list[int] = []
 

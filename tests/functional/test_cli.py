@@ -15,7 +15,7 @@ from pinner.model.cpuset import CpuSet
 
 PINNER = [sys.executable, "-W", "error", "-c", "import sys; from pinner.cli.main import main; sys.exit(main())"]
 
-pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two CPUs are needed to move between")
+pytestmark = pytest.mark.needs("two_cpus")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from support.accounts import api_account
 from support.pinner_server import PinnerServer
 
 pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root gives up root"),
+    pytest.mark.needs("root", "mounts"),
     pytest.mark.fault(62),
 ]
 REPOSITORY = Path(__file__).parents[2]

@@ -38,7 +38,8 @@ def test_the_packets_of_each_card_are_counted():
     assert cards_with_values <= coalescing.received(cards.LIVE).keys()
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or "PINNER_COALESCING" not in os.environ, reason="needs a card that may change")
+@pytest.mark.needs("root")
+@pytest.mark.skipif("PINNER_COALESCING" not in os.environ, reason="needs a card that may change")
 def test_a_card_gets_its_time_and_its_old_one_back():
     card = next(each for each in read() if each.interface == os.environ["PINNER_COALESCING"])
     before = states.state_of(cards.LIVE, card.target)

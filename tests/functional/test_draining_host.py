@@ -25,7 +25,7 @@ from pinner.nova.sender import Sender
 
 pytestmark = [
     pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
+    pytest.mark.needs("exactly_two_cpus"),
 ]
 
 GUESTS, SILENT = 20, [f"silent{number}" for number in range(5)]

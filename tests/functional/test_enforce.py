@@ -10,16 +10,14 @@ from pathlib import Path
 
 import private_libvirt
 import pytest
+from support import needs
 from support.kernel import masks
 from support.policy_host import all_on, fresh_policy_server, guest_on, qemu_of, running, wait_until
 from support.real_guests import ONLINE
 
 from pinner.host.kernel import cpuset_mount
 
-pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
-]
+pytestmark = pytest.mark.needs("root", "exactly_two_cpus")
 
 LATENCY_LIMIT = 3.0
 """Seconds: the limit of the reconcile latency here. One second is promised, but a machine that runs tests is busy."""
@@ -183,6 +181,7 @@ def test_a_cpuset_changed_without_libvirt_is_corrected(server, placed, guest):
     rows = [line.split(":", 2) for line in Path(f"/proc/{thread}/cgroup").read_text().splitlines()]
     path = next((path for _, names, path in rows if "cpuset" in names.split(",")), "/")
     if path == "/":
+        needs.require("guest_cpusets")
         pytest.skip("guests have no cpusets of cgroup v1 here")
     (cpuset_mount(ROOT).folder / path.lstrip("/") / "cpuset.cpus").write_text(placed.cpu_outside("vcpu"))
     assert_reconciled(lambda: placed.has_guests(guest.pid))

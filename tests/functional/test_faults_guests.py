@@ -34,7 +34,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted, StalePlan
 from pinner.model.journal import Entry
 
-pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
+pytestmark = pytest.mark.needs("two_cpus")
 
 
 @pytest.mark.fault(12)

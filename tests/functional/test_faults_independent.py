@@ -26,10 +26,7 @@ from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.model.guest import Guest
 
-pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
-]
+pytestmark = pytest.mark.needs("root", "exactly_two_cpus")
 
 TIMEOUT = 2.0
 CONFIG = (

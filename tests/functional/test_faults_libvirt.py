@@ -17,7 +17,6 @@ import pytest
 from support.kernel import THREADS, masks, process
 from support.real_guests import (
     FIRST,
-    ONLINE,
     SECOND,
     apply,
     change,
@@ -44,7 +43,7 @@ from pinner.model.journal import Entry
 from pinner.model.request import Request
 from pinner.planning import planner
 
-pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
+pytestmark = pytest.mark.needs("two_cpus")
 
 TIMEOUT = 1.0
 

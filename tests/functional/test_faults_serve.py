@@ -16,10 +16,7 @@ from support.restartable_server import RestartableServer, restartable_server
 
 from pinner.model.guest import Guest
 
-pytestmark = [
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the agent and the API as two processes"),
-]
+pytestmark = pytest.mark.needs("root", "two_cpus")
 
 
 @pytest.fixture

@@ -34,10 +34,7 @@ from pinner.service.compose import ServiceParts, compose
 from pinner.store.journal import Journal
 from pinner.store.repositories import open_store
 
-pytestmark = [
-    pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount"),
-]
+pytestmark = pytest.mark.needs("root", "two_cpus", "mounts")
 ANN = Caller("ann", "cli", "req-1")
 
 

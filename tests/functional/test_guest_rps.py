@@ -18,7 +18,6 @@ import pytest
 from support.agent_guest import AGENT, BOOT_SECONDS, AgentGuest, agent_guest
 from support.measured_host import wait_until
 from support.policy_host import NEVER_BUSY, PolicyServer, fresh_policy_server
-from support.real_guests import ONLINE
 from support.values import make_run
 
 from pinner.apply import executor
@@ -42,7 +41,7 @@ ALL, NONE = {3}, {0}
 
 pytestmark = [
     pytest.mark.skipif(bool(WHY), reason=WHY),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
+    pytest.mark.needs("exactly_two_cpus"),
 ]
 
 

@@ -29,8 +29,7 @@ from pinner.store.journal import Journal
 from pinner.store.runs import _run_row
 
 pytestmark = [
-    pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root reads the addresses of a process"),
+    pytest.mark.needs("root", "two_cpus"),
     pytest.mark.fault(50),
 ]
 ALL = CpuSet.of(ONLINE)

@@ -169,7 +169,7 @@ def test_the_script_returns_soon_in_any_state_of_pinner(hook, pinner, server, st
     assert max(took) < handover.TIMEOUT / 2, took
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.needs("root")
 def test_a_real_libvirtd_calls_the_script(tmp_path, pinner, server):
     if why := private_libvirt.missing():
         pytest.skip(f"needs a private libvirtd: {why}")

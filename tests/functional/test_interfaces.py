@@ -29,10 +29,7 @@ from support.real_guests import ONLINE
 
 from pinner.service.controller import POLL_SECONDS
 
-pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
-]
+pytestmark = pytest.mark.needs("root", "exactly_two_cpus")
 
 LATENCY_LIMIT = 3.0
 

@@ -23,9 +23,10 @@ mount -o remount,ro,bind /proc/irq
 exec irqbalance --foreground --interval=1 --deepestcache=1
 """
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not all(map(shutil.which, ("irqbalance", "unshare"))), reason="needs root and irqbalance"
-)
+pytestmark = [
+    pytest.mark.needs("root", "mounts"),
+    pytest.mark.skipif(not shutil.which("irqbalance"), reason="needs irqbalance"),
+]
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Interrupts of PCI devices on this machine: moved within its CPUs, read from the kernel, and restored exactly."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from pinner.planning.irqs import immovable_reason
 ROOT = Path("/")
 ONLINE = CpuSet.parse(Path("/sys/devices/system/cpu/online").read_text())
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0 or len(ONLINE) < 2, reason="needs root and two CPUs")
+pytestmark = pytest.mark.needs("root", "two_cpus")
 
 
 def found(*, managed: bool) -> DeviceIrq:

@@ -30,7 +30,7 @@ from pinner.model.guest import Guest
 from pinner.model.interrupts import Balancer
 from pinner.model.plan import GuestMemory
 
-pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
+pytestmark = pytest.mark.needs("two_cpus")
 
 EVERY = os.environ.get("PINNER_KILLS") == "all"
 STRIDE = 1 if EVERY else 9

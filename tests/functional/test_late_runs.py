@@ -34,8 +34,7 @@ from pinner.service.compose import ServiceParts, compose
 from pinner.store.repositories import Store, open_store
 
 pytestmark = [
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="to move a thread takes two CPUs"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="the agent runs as root"),
+    pytest.mark.needs("root", "two_cpus"),
     pytest.mark.fault(55),
 ]
 ANN = Caller("ann", "cli", "req-1")

@@ -19,10 +19,7 @@ from pinner.host import qemu
 from pinner.host.events import HostWatcher
 from pinner.host.own_pins import OwnPins
 
-pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
-]
+pytestmark = pytest.mark.needs("root", "exactly_two_cpus")
 
 ROOT = Path("/")
 EVERYWHERE = f"{ONLINE[0]}-{ONLINE[1]}"

@@ -22,14 +22,13 @@ from support.migrations import (
     vcpus_of,
 )
 from support.policy_host import RARE_RESYNC, fresh_policy_server, guest_on, wait_until
-from support.real_guests import ONLINE
 
 from pinner.host import domain_xml
 from pinner.model.cpuset import CpuSet
 
 pytestmark = [
     pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for the source, the other for the destination"),
+    pytest.mark.needs("exactly_two_cpus"),
 ]
 
 

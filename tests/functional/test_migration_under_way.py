@@ -23,7 +23,7 @@ from pinner.host.live import ROOT
 
 pytestmark = [
     pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
+    pytest.mark.needs("exactly_two_cpus"),
 ]
 
 CONFIG = "[policy]\nresync_seconds = 600\n[host]\nsample_seconds = 0.1\n"

@@ -20,10 +20,10 @@ ROOT = Path("/")
 ONLINE = sorted(os.sched_getaffinity(0))
 CARD = "pnrnapi0"
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or len(ONLINE) < 2 or not all(map(shutil.which, ("ip", "ethtool"))),
-    reason="needs root, two CPUs, ip and ethtool",
-)
+pytestmark = [
+    pytest.mark.needs("root", "two_cpus", "network_cards"),
+    pytest.mark.skipif(not all(map(shutil.which, ("ip", "ethtool"))), reason="needs ip and ethtool"),
+]
 
 
 def run(*command):

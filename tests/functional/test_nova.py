@@ -6,7 +6,7 @@ from pathlib import Path
 import private_libvirt
 import pytest
 from support.kernel import allowed, masks
-from support.real_guests import FIRST, ONLINE, SECOND, apply, rollback
+from support.real_guests import FIRST, SECOND, apply, rollback
 from support.values import NOON
 
 from pinner.host import nova_conf
@@ -19,7 +19,7 @@ from pinner.planning import planner
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan
 
-pytestmark = pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs")
+pytestmark = pytest.mark.needs("exactly_two_cpus")
 
 METADATA = """<metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1"><nova:name>i</nova:name>
 <nova:flavor name="m1" id="1">{specs}</nova:flavor></nova:instance></metadata>"""

@@ -18,7 +18,7 @@ from pinner.host import nova_conf, nova_process, process_root
 from pinner.host.files import Folder
 from pinner.model.nova import NovaConf
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: processes of other users, mounts")
+pytestmark = pytest.mark.needs("root", "mounts")
 
 NOBODY, NOVA = 65534, 64055
 PYTHON = "/usr/bin/python3"

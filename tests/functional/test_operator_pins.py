@@ -1,6 +1,5 @@
 """A real guest that an operator pinned is left alone, and pins that pinner made are not taken for an operator's."""
 
-import os
 import re
 import time
 from contextlib import ExitStack
@@ -26,8 +25,7 @@ LAST = str(ONLINE[-1])
 
 pytestmark = [
     pytest.mark.fault(52),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
+    pytest.mark.needs("root", "exactly_two_cpus"),
 ]
 
 

@@ -1,6 +1,5 @@
 """The watch of a run, with a real guest that works now and then, and a plan that is made worse on purpose."""
 
-import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -33,7 +32,7 @@ ANN = Caller("ann", "test", "")
 UNDOING = ApplyOptions(watch_seconds=15, undo_if_worse=True)
 """Such a watch needs measures of 4 min 10 s before the run."""
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0 or len(ONLINE) < 2, reason="needs root and two CPUs")
+pytestmark = pytest.mark.needs("root", "two_cpus")
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ ONLINE = CpuSet.parse(Path("/sys/devices/system/cpu/online").read_text())
 POLLED, REST = CpuSet.of([max(ONLINE)]), ONLINE - CpuSet.of([max(ONLINE)])
 
 pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="ovs-vswitchd needs root"),
-    pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs: one for the polling thread"),
+    pytest.mark.needs("root", "two_cpus"),
     pytest.mark.skipif(bool(ovsdb.missing_switch()), reason=ovsdb.missing_switch()),
 ]
 

@@ -28,9 +28,10 @@ from pinner.store.history import HistoryFiles
 
 NOBODY = "192.0.2.3"
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or bool(private_libvirt.missing()), reason=private_libvirt.missing() or "needs root"
-)
+pytestmark = [
+    pytest.mark.needs("root", "mounts", "network_namespaces", "taps", "icmp"),
+    pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),
+]
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from pinner.planning.release import release
 
 pytestmark = [
     pytest.mark.fault(66),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs"),
+    pytest.mark.needs("exactly_two_cpus"),
 ]
 
 NOVA = """<metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1"><nova:name>i</nova:name>

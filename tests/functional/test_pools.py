@@ -20,7 +20,7 @@ from pinner.planning.planner import plan
 
 pytestmark = [
     pytest.mark.fault(49),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of another user"),
+    pytest.mark.needs("root"),
 ]
 CPUS = sorted(os.sched_getaffinity(0))
 

@@ -37,7 +37,7 @@ START_SECONDS = 120
 
 LONG = pytest.mark.skipif(os.environ.get("PINNER_PROBES") != "all", reason="takes minutes: make test-probes")
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0 or len(ONLINE) < 2, reason="needs root and two CPUs")
+pytestmark = pytest.mark.needs("root", "two_cpus")
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ WORK = "while :; do timeout $((RANDOM % 20 + 1)) sh -c 'while :; do :; done'; sl
 """Work that comes and goes, for up to half a minute."""
 
 pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0 or len(ONLINE) < 2, reason="needs root and two CPUs"),
+    pytest.mark.needs("root", "two_cpus"),
     pytest.mark.skipif(os.environ.get("PINNER_PROBES") != "all", reason="takes minutes: make test-probes"),
 ]
 

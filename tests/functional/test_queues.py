@@ -1,6 +1,5 @@
 """The queues of cards of this machine: compared with ethtool's word. A number beyond the maximum changes nothing."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -28,7 +27,7 @@ def test_the_queues_are_those_of_ethtool():
         assert (card.count, card.most) == in_ethtool(card.interface)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.needs("root")
 def test_a_number_beyond_the_maximum_changes_nothing():
     card = read()[0]
     with pytest.raises(ApplyFailed, match=f"the driver allows 1 to {card.most}"):

@@ -38,7 +38,7 @@ def test_the_rings_are_those_of_ethtool():
         assert (ring.size, ring.most) == in_ethtool(ring.interface)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.needs("root")
 def test_a_size_beyond_the_maximum_changes_nothing():
     ring = read()[0]
     with pytest.raises(ApplyFailed, match=f"the driver allows 1 to {ring.most}"):
@@ -46,7 +46,8 @@ def test_a_size_beyond_the_maximum_changes_nothing():
     assert rings.size_of(ring.target) == Number(ring.size)
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or "PINNER_RINGS" not in os.environ, reason="needs a card that may lose its link")
+@pytest.mark.needs("root")
+@pytest.mark.skipif("PINNER_RINGS" not in os.environ, reason="needs a card that may lose its link")
 def test_a_ring_is_set_and_restored():
     ring = next(each for each in read() if each.interface == os.environ["PINNER_RINGS"])
     other = Number(ring.most if ring.size != ring.most else ring.most // 2)

@@ -8,7 +8,6 @@ import pytest
 from support.kernel import allowed, masks
 from support.real_guests import (
     FIRST,
-    ONLINE,
     SECOND,
     apply,
     change,
@@ -23,7 +22,7 @@ from support.real_guests import (
 
 from pinner.model.errors import Invalid
 
-pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
+pytestmark = pytest.mark.needs("two_cpus")
 
 
 @pytest.mark.fault(25)

@@ -1,7 +1,6 @@
 """Everything off in one command: a real server that enforces a policy, real guests, a daemon and its children."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -14,8 +13,7 @@ from support.policy_host import NEVER_BUSY, all_on, fresh_policy_server, running
 from support.real_guests import ONLINE, only
 
 pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
+    pytest.mark.needs("root", "exactly_two_cpus"),
     pytest.mark.fault(59),
 ]
 CONFIG = "[policy]\nresync_seconds = 1\n[host]\nsample_seconds = 0.1\n"

@@ -17,7 +17,7 @@ from pinner.host.live import ROOT
 
 pytestmark = [
     pytest.mark.fault(66),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs"),
+    pytest.mark.needs("exactly_two_cpus"),
 ]
 
 BOTH = f"{ONLINE[0]}-{ONLINE[1]}"

@@ -20,7 +20,7 @@ from support.unix_http import http_client
 
 PINNER = Path(sys.executable).with_name("pinner")
 REPOSITORY = Path(__file__).parents[2]
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the agent and the API as two processes")
+needs_root = pytest.mark.needs("root")
 
 
 Start = Callable[..., PinnerServer]

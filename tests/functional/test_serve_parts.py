@@ -17,7 +17,7 @@ import httpx
 import pytest
 from support.accounts import api_account, become
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the agent alone needs root")
+pytestmark = pytest.mark.needs("root")
 MAIN = "import sys; from pinner.cli.main import main; sys.exit(main())"
 ACTIVATED = f"import os; os.environ['LISTEN_PID'] = str(os.getpid()); {MAIN}"
 """systemd starts the program with its process id in LISTEN_PID."""

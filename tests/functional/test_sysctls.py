@@ -1,6 +1,5 @@
 """Sysctls of this machine: set, read from the kernel, and restored exactly."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,7 @@ ROOT = Path("/")
 RMEM = SYSCTLS["net.core.rmem_max"].target
 FILE = Path("/proc/sys/net/core/rmem_max")
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not os.access(FILE, os.W_OK), reason="needs root, and /proc/sys that can be written"
-)
+pytestmark = pytest.mark.needs("root", "sysctls")
 
 
 def test_the_values_are_those_of_the_kernel():

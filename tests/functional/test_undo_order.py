@@ -17,8 +17,7 @@ from pinner.host.live import LiveHost
 from pinner.model.cpuset import CpuSet
 
 pytestmark = [
-    pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root reads the addresses of a process"),
+    pytest.mark.needs("root", "two_cpus"),
     pytest.mark.fault(50),
 ]
 

@@ -1,6 +1,5 @@
 """pinner's wheel, installed in a virtual environment outside any checkout."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -96,7 +95,7 @@ def test_the_programs_run_outside_any_checkout(programs: Path, tmp_path: Path) -
     assert Path(where.strip()).is_relative_to(programs.parent)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="the inventory of all processes needs root")
+@pytest.mark.needs("root")
 def test_the_inventory_needs_no_checkout(programs: Path, tmp_path: Path, libvirtd: str) -> None:
     """The first command creates the databases, so the migrations are found."""
     config = tmp_path / "pinner.conf"
@@ -105,7 +104,7 @@ def test_the_inventory_needs_no_checkout(programs: Path, tmp_path: Path, libvirt
     assert "node" in shown.lower()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="setup-host needs root")
+@pytest.mark.needs("root")
 def test_the_units_start_the_programs_of_the_installation(programs: Path, tmp_path: Path) -> None:
     run(programs / "pinner-manage", "setup-host", "--root", str(tmp_path / "image"), cwd=tmp_path)
     unit = (tmp_path / "image/etc/systemd/system/pinner-agent.service").read_text()

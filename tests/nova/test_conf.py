@@ -23,7 +23,7 @@ from pinner.host import nova_conf
 from pinner.model.errors import Invalid
 from pinner.model.nova import cpus
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+pytestmark = pytest.mark.needs("root", "mounts")
 
 REPOSITORY = Path(__file__).parents[2]
 TOOL, TABLE = REPOSITORY / "tools/nova_options.py", REPOSITORY / "pinner/host/nova_options.json"

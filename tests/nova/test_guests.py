@@ -10,14 +10,13 @@ import private_libvirt
 import pytest
 from support.nova_listener import listening
 from support.policy_host import RARE_RESYNC, fresh_policy_server, guest_on, wait_until
-from support.real_guests import ONLINE
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT
 
 pytestmark = [
     pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
+    pytest.mark.needs("exactly_two_cpus"),
 ]
 
 NAME = f"nova-{os.getpid()}"

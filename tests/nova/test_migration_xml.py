@@ -8,7 +8,6 @@ import private_libvirt
 import pytest
 from support.kernel import masks
 from support.migrations import BOTH, FIRST, SECOND, Mover, arrived, destination_at, pins, vcpus_of
-from support.real_guests import ONLINE
 
 from pinner.host import domain_xml
 from pinner.model.cpuset import CpuSet
@@ -19,7 +18,7 @@ migrate_data = pytest.importorskip("nova.objects.migrate_data")
 
 pytestmark = [
     pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for the source, the other for the destination"),
+    pytest.mark.needs("exactly_two_cpus"),
 ]
 
 FILTER = Path(__file__).parents[2] / "etc/pinner/libvirt-strip-pins"

@@ -17,7 +17,7 @@ from pinner.store.journal import Journal
 pytestmark = [
     pytest.mark.fault(66),
     pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs"),
+    pytest.mark.needs("exactly_two_cpus"),
 ]
 
 BEFORE_32 = """<metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1"><nova:name>i</nova:name>

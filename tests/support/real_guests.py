@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import needs
 from support.kernel import started
 from support.values import NOON, make_plan, make_run
 
@@ -89,6 +90,7 @@ def cpuset_of(tid: int) -> Path:
     path = next((path for _, names, path in rows if "cpuset" in names.split(",")), None)
     path = path or next(path for _, names, path in rows if not names)
     if mount.version == "none" or path == "/":
+        needs.require("guest_cpusets")
         pytest.skip("guests have no cpusets here")
     return mount.folder / path.lstrip("/")
 

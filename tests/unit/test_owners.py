@@ -11,7 +11,7 @@ from pinner.model.errors import Invalid
 from pinner.owners import owner_of, require_own
 
 pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to other users"),
+    pytest.mark.needs("root"),
     pytest.mark.fault(42),
 ]
 ANN, BOB = 54321, 54322

@@ -32,7 +32,7 @@ ANN = Caller("ann", "cli", "req-1")
 CPUS = sorted(os.sched_getaffinity(0))
 ROLES = Roles(CpuSet.of(CPUS[:1]), CpuSet.of(CPUS[:1]), CpuSet.of(CPUS[1:]), ("this machine has few CPUs",))
 
-pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="to move a thread takes two CPUs")
+pytestmark = pytest.mark.needs("two_cpus")
 
 
 @pytest.fixture

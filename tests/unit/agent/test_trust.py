@@ -249,7 +249,7 @@ def open_path(agent: InMemoryAgent) -> Iterator[Path]:
         serving.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.needs("root")
 def test_another_user_is_not_answered_although_the_socket_let_it_in(
     open_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

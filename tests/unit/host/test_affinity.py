@@ -15,8 +15,6 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted
 
 ONLINE = sorted(os.sched_getaffinity(0))
-needs_two = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 def test_one_thread_of_a_process_is_read_and_pinned():
@@ -31,7 +29,7 @@ def test_one_thread_of_a_process_is_read_and_pinned():
 
 
 @pytest.mark.fault(10)
-@needs_two
+@pytest.mark.needs("two_cpus")
 def test_a_reused_id_is_not_touched():
     with process(THREADS.format(count=1)) as pid:
         before = masks(pid)
@@ -77,19 +75,16 @@ def test_a_mask_is_granted_whole_or_not_at_all(beyond: int):
 
 
 @pytest.mark.fault(7)
-@needs_two
-@needs_root
+@pytest.mark.needs("cpusets", "two_cpus")
 @pytest.mark.parametrize("requested", [CpuSet.of(ONLINE[:2]), CpuSet.of(ONLINE[1:2])], ids=["reduced", "refused"])
 def test_the_error_names_the_cpuset_that_confines_a_thread(requested: CpuSet):
     with process(THREADS.format(count=1)) as pid, cpuset(str(ONLINE[0]), pid) as path:
-        if not path:
-            pytest.skip("this test cannot create a cpuset on this machine")
         with pytest.raises(ApplyFailed, match=f": cpuset {path} confines the thread"):
             affinity.set_affinity(ThreadMask(pid, started(pid), requested))
         assert allowed(pid) == str(ONLINE[0])
 
 
-@needs_root
+@pytest.mark.needs("root")
 def test_the_error_names_a_per_cpu_kernel_thread():
     bound = next(int(path.parent.name) for path in Path("/proc").glob("[0-9]*/comm") if _is_bound(path))
     with pytest.raises(ApplyFailed, match="is bound to its CPU"):
@@ -97,8 +92,7 @@ def test_the_error_names_a_per_cpu_kernel_thread():
 
 
 @pytest.mark.fault(48)
-@needs_two
-@needs_root
+@pytest.mark.needs("realtime", "two_cpus")
 def test_a_thread_of_sched_deadline_is_refused_with_the_reason():
     """Such a refusal must fail alone: an error of another type undoes the whole run."""
     times = [f"--sched-{name}={value}" for name, value in (("runtime", 10**6), ("deadline", 10**7), ("period", 10**7))]
@@ -120,8 +114,8 @@ def _is_bound(comm: Path) -> bool:
         return False
 
 
-@needs_root
-@needs_two
+@pytest.mark.needs("root")
+@pytest.mark.needs("two_cpus")
 def test_a_process_without_root_cannot_pin_the_thread_of_another_user():
     """A child process gives up root and then tries."""
     with process(THREADS.format(count=1)) as pid:

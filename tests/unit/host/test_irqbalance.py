@@ -70,7 +70,7 @@ def running(tmp_path, monkeypatch):
     made.close()
 
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="irqbalance runs as root")
+pytestmark = pytest.mark.needs("root")
 
 
 def set_banned(made, text):

@@ -49,7 +49,7 @@ def test_a_process_that_has_ended_is_gone():
         memory.migrate(pid, [NODES[0]], NODES[0])
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.needs("root")
 def test_another_user_is_not_permitted():
     """In a child process, because a process that gives up root cannot become root again."""
     with process(ALLOCATED) as pid:

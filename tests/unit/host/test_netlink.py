@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from support import another_user
+from support import another_user, needs
 from support.kernel import THREAD_CHURN, process
 
 from pinner.host.netlink import (
@@ -21,17 +21,15 @@ from pinner.host.netlink import (
     ProgramStarted,
     ThreadCreated,
 )
-from pinner.model.errors import NotPermitted
 
 CPU = max(os.sched_getaffinity(0))
 UEVENT = Path(f"/sys/devices/system/cpu/cpu{CPU}/uevent")
 
 
 def opened(kind):
-    try:
-        return closing(kind())
-    except NotPermitted as error:
-        pytest.skip(str(error))
+    if kind is ProcessEvents:
+        needs.require("process_connector")
+    return closing(kind())
 
 
 def read(source, until, seconds=5.0):
@@ -109,7 +107,7 @@ def test_a_container_is_refused_although_its_socket_receives_answers_to_others()
     assert "process events: the kernel's process connector" in done.stdout, done.stderr
 
 
-@pytest.mark.skipif(not os.access(UEVENT, os.W_OK), reason="needs the right to write a uevent file")
+@pytest.mark.needs("uevents")
 @pytest.mark.parametrize("action", ["offline", "online"])
 def test_cpu_changes_are_reported(action):
     """The kernel sends an action's event when a program writes its name (ABI/testing/sysfs-uevent); no CPU changes."""
@@ -119,7 +117,7 @@ def test_cpu_changes_are_reported(action):
         assert read(events, CpuChanged(CPU, action)) == [CpuChanged(CPU, action)]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.needs("root")
 def test_messages_of_other_processes_are_ignored():
     with opened(CpuEvents) as events, socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 15) as forger:
         forger.bind((0, 0))

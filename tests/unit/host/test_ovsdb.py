@@ -232,7 +232,7 @@ def test_without_open_vswitch_there_is_nothing():
     assert ovs.dpdk([], OvsMasks(error="down")) == OvsDpdk(OvsMasks(error="down"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root's processes are privileged")
+@pytest.mark.needs("root")
 def test_real_threads_of_a_real_process():
     cpu = max(os.sched_getaffinity(0))
     command = [sys.executable, "-c", POLLING, str(cpu), "pmd-c01/id:8", "pmd-c02/id:12"]

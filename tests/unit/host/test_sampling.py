@@ -154,12 +154,10 @@ def test_a_mask_that_another_program_sets_is_noticed_though_the_thread_sleeps(ch
     assert (found.load, found.threads[0].load) == (0.0, 0.0)
 
 
+@pytest.mark.needs("realtime")
 def test_a_policy_that_another_program_sets_is_noticed_though_the_thread_sleeps(child, scanner):
     look(scanner, child.pid)
-    try:
-        os.sched_setscheduler(child.pid, os.SCHED_FIFO, os.sched_param(1))
-    except PermissionError:
-        pytest.skip("this machine lets this user set no real-time policy")
+    os.sched_setscheduler(child.pid, os.SCHED_FIFO, os.sched_param(1))
     assert look(scanner, child.pid).threads[0].realtime == "fifo"
 
 
@@ -225,10 +223,9 @@ def test_the_time_from_before_the_first_sample_does_not_count(child, scanner):
     assert look(scanner, child.pid, 0.1).load == 0.0
 
 
+@pytest.mark.needs("choose_pids")
 def test_a_reused_id_is_noticed(scanner):
     last = Path("/proc/sys/kernel/ns_last_pid")
-    if not os.access(last, os.W_OK):
-        pytest.skip("only root can choose the id of a process")
     with running(TREE, "s") as former:
         wait_until_asleep(former.pid)
         before = look(scanner, former.pid)
@@ -270,13 +267,10 @@ def test_a_process_that_has_ended_has_no_cpu_clock(child):
     assert cpu_clocks.SettingsReader().read(child.pid) is None
 
 
+@pytest.mark.needs("pid_namespaces")
 def test_the_clocks_of_another_pid_namespace_are_not_used(tmp_path):
     assert cpu_clocks.are_of(LIVE)
     assert not cpu_clocks.are_of(tmp_path)
     ask = "from pathlib import Path\nfrom pinner.host import cpu_clocks\nprint(cpu_clocks.are_of(Path('/')))"
-    found = subprocess.run(
-        ["unshare", "--pid", "--fork", sys.executable, "-c", ask], capture_output=True, text=True, check=False
-    )
-    if found.returncode:
-        pytest.skip(f"no PID namespace can be made: {found.stderr.strip()}")
-    assert found.stdout.strip() == "False"
+    command = ["unshare", "--pid", "--fork", sys.executable, "-c", ask]
+    assert subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip() == "False"

@@ -17,7 +17,7 @@ from pinner.hostsetup.setup import setup_host
 from pinner.model.errors import Invalid, PinnerError
 from pinner.store.journal import Journal
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="setup-host needs root")
+pytestmark = pytest.mark.needs("root")
 
 
 @pytest.fixture

@@ -205,9 +205,8 @@ def threads_of(pid: int) -> dict[int, CpuSet]:
     }
 
 
-@pytest.mark.skipif(
-    not shutil.which("taskset") or len(os.sched_getaffinity(0)) < 2, reason="needs taskset and two CPUs"
-)
+@pytest.mark.needs("two_cpus")
+@pytest.mark.skipif(not shutil.which("taskset"), reason="needs taskset")
 def test_run_for_real_on_a_process_with_threads_of_different_masks() -> None:
     first, second = sorted(os.sched_getaffinity(0))[:2]
     child = subprocess.Popen([sys.executable, "-c", BUSY])

@@ -10,7 +10,7 @@ from support.accounts import api_account
 from pinner.model.errors import Invalid
 from pinner.server import folders
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+pytestmark = pytest.mark.needs("root")
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def test_the_api_runs_as_pinner_unless_another_user_is_configured() -> None:
     assert (conf.load([]).api.user, conf.load([]).api.group) == ("pinner", "pinner")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up root")
+@pytest.mark.needs("root")
 def test_giving_up_root_is_final() -> None:
     account = privileges.unprivileged(api_account().name)
     reading, writing = os.pipe()
@@ -57,7 +57,7 @@ def test_test_libraries_are_not_loaded() -> None:
     assert loaded.isdisjoint({"pytest", "eventlet", "hypothesis"})
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the agent and the API as two processes")
+@pytest.mark.needs("root")
 def test_an_api_that_ends_before_the_agent_listens_gives_its_exit_status(tmp_path: Path, monkeypatch) -> None:
     """The pipe to the API is broken then, which is not an error of its own."""
     gone = os.pipe()

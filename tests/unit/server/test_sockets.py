@@ -17,7 +17,7 @@ import pytest
 from pinner.model.errors import Invalid, NotPermitted
 from pinner.server import sockets, systemd
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
+needs_root = pytest.mark.needs("root")
 ANN = 54321
 INHERIT = """
 import os, sys

@@ -47,7 +47,7 @@ def test_it_answers_and_follows_runs(url, pinner):
     assert pinner.records[-1].actor == pwd.getpwuid(os.geteuid()).pw_name
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may name another actor")
+@pytest.mark.needs("root")
 @pytest.mark.parametrize("actor", ["ann", "Ann Ä. %41\\x"])
 def test_root_names_the_person_who_called_sudo(url, pinner, actor):
     with closing(RemoteService(url, actor=actor)) as remote:
@@ -77,7 +77,7 @@ def test_a_path_that_is_not_absolute_is_refused(url):
 
 
 @pytest.mark.fault(43)
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.needs("root")
 def test_a_user_who_may_not_connect_is_told_so(url):
     asked = subprocess.run([sys.executable, "-c", AS_NOBODY, url], capture_output=True, text=True, check=False)
     assert NotPermitted.__name__ in asked.stderr

@@ -183,7 +183,7 @@ def test_a_full_disk_is_named(sqlite):
         Runs(sqlite).add(make_run(error="x" * 2**20))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.needs("root")
 def test_wrong_permissions_are_named(tmp_path_factory):
     import tempfile
 

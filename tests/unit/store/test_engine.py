@@ -107,7 +107,7 @@ def test_an_exception_rolls_back(sqlite):
         connection.execute(text("SELECT * FROM t"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.needs("root")
 def test_a_file_of_another_user():
     """The file is outside tmp_path, because other users may not enter its folders."""
     with tempfile.TemporaryDirectory() as folder:
