@@ -10,6 +10,7 @@
 # make test-faults  random scenarios of guests, daemons, plans, faults and kills: 20 new seeds, 5 minutes each (SEEDS=3 MINUTES=1, or SEED=7)
 # make test-hung  one guest hangs for an hour under an enforced policy while others start (MINUTES=5)
 # make fuzz-agent  100,000 hostile messages to the agent, as the API's user (SEED=7 MESSAGES=100000)
+# make mutants  change the code in 200 places (SEED=7: other ones), and list those that no fast test notices; an hour
 # make faults  write docs/faults.md: every fault with its tests and their results (LAB=1: also the tests of the lab)
 # make checks  write the table of docs/checks.md: every check of `pinner check`
 # make lab    a shell on a virtual machine with several NUMA nodes (TOPOLOGY=two-socket)
@@ -23,7 +24,7 @@ TOPOLOGY ?= two-socket
 SEEDS ?= 20
 MESSAGES ?= 100000
 
-.PHONY: help demo test test-all ci-slice setup setup-test setup-lint test-kills test-probes test-faults test-hung fuzz-agent faults checks bench bench-compare lab captures test-lab sample lint
+.PHONY: help demo test test-all ci-slice setup setup-test setup-lint test-kills test-probes test-faults test-hung fuzz-agent mutants faults checks bench bench-compare lab captures test-lab sample lint
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -56,6 +57,10 @@ test-kills: setup-test
 test-probes: setup-test
 	$(SUDO) env PINNER_PROBES=all .venv/bin/python -m pytest tests/functional/test_probe.py \
 		tests/functional/test_probe_aa.py -s $(ARGS)
+
+mutants: setup-test
+	@.venv/bin/python -c "import mutmut, pytest_cov" 2>/dev/null || .venv/bin/pip install -q -c constraints.txt -e '.[mutants]'
+	@$(SUDO) .venv/bin/python tools/mutants.py --seed $(or $(SEED),1) $(ARGS)
 
 test-faults: setup-test
 	@$(SUDO) .venv/bin/python tests/faults/run.py --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)

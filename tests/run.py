@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 
-# ruff: noqa: E402 - the modules below are found through the path above
+
 import demo_linux
 import rights
 

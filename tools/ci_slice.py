@@ -74,7 +74,9 @@ def main() -> None:
     else:
         print(f"make test on        {choice.system}")
         print(f"topology of the lab {choice.topology}")
-        print(f"slow tests          slice {choice.slow_of} of {SLICES}, and those of the files touched in the last 4 hours:")
+        print(
+            f"slow tests          slice {choice.slow_of} of {SLICES}, and those of files touched in the last 4 hours:"
+        )
         print(*(f"                    {path}" for path in choice.touched), sep="\n")
 
 

@@ -41,7 +41,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--slow-of", type=Slice.parse, metavar="K/N", help="run the slow tests alone, of slice K of N of the test files"
     )
     parser.addoption(
-        "--slow-also", action="append", default=[], metavar="FILE", help="with --slow-of: the slow tests of this file, too"
+        "--slow-also",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="with --slow-of: the slow tests of this file, too",
     )
 
 

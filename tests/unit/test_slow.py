@@ -42,7 +42,8 @@ def test_all_tests_run_when_all_are_asked_for(run):
 def test_each_slow_test_is_in_one_slice(run):
     slices = [outcome(run("--slow-of", f"{number}/3")) for number in (1, 2, 3)]
     tests = [test for tests in slices for test in tests]
-    assert sorted(tests) == sorted(f"test_{n}.py::test_{t}" for n in ("one", "two") for t in ("slow", "stores[mariadb]"))
+    slow = ("slow", "stores[mariadb]")
+    assert sorted(tests) == sorted(f"test_{number}.py::test_{name}" for number in ("one", "two") for name in slow)
 
 
 def test_the_slow_tests_of_a_named_file_join_a_slice(run):

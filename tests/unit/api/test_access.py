@@ -227,13 +227,13 @@ def test_the_origin_is_the_client_of_a_trusted_proxy(app_with, tokens, pinner):
     assert pinner.records[-1].origin == "203.0.113.5"
 
 
-@pytest.mark.parametrize("method", ["post", "put"])
+@pytest.mark.parametrize("method", ["post", "put", "delete", "patch"])
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "http://[::1"])
 @pytest.mark.parametrize("peer", [LOCAL, TcpPeer("192.0.2.1", "browser")])
 def test_a_page_of_another_site_is_refused(app_with, pinner, method, origin, peer):
     """A browser adds its client certificate to the requests of any page."""
     client = client_of(app_with(client_roles={"browser": "admin"}), peer)
-    path = {"post": "/v1/hosts/h1/plans", "put": "/v1/hosts/h1/policy"}[method]
+    path = "/v1/hosts/h1/plans" if method == "post" else "/v1/hosts/h1/policy"
     answer = getattr(client, method)(path, json={}, headers={"Host": "localhost:8077", "Origin": origin})
     assert error(answer) == (403, "forbidden")
     assert pinner.records == []

@@ -22,7 +22,8 @@ def test_an_etag_protects_a_policy_from_a_lost_update(client):
     assert client.get(POLICY).headers["ETag"] == first
     second = client.put(POLICY, json={"mode": "propose"}, headers={"If-Match": first}).headers["ETag"]
     assert second != first
-    for headers in ({"If-Match": first}, {"If-None-Match": "*"}, {"If-Match": f"W/{second}, {first}"}):
+    both = {"If-Match": second, "If-None-Match": "*"}
+    for headers in ({"If-Match": first}, {"If-None-Match": "*"}, {"If-Match": f"W/{second}, {first}"}, both):
         refused = client.put(POLICY, json={"mode": "enforce"}, headers=headers)
         assert (refused.status_code, refused.json["error"]["code"]) == (412, "precondition_failed"), headers
     assert client.put(POLICY, json={"mode": "enforce"}, headers={"If-Match": f"{first}, {second}"}).status_code == 200

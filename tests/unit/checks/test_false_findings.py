@@ -11,7 +11,7 @@ from support.hosts import GIB, cpus, process, snapshot
 from support.readings import DISK, codes, counted, findings, host, irq, nic, placed, reading
 
 from pinner.host.reading.sampler import read_sample
-from pinner.model.guest_numa import GuestCell, MemoryBinding
+from pinner.model.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.interrupts import Balancer
 from pinner.model.reading import HostReading, HostSample, Rings, Storage, ThreadTimes
 from pinner.model.topology import HugePages
@@ -56,6 +56,13 @@ def test_huge_pages_of_guests_are_no_lack_of_memory():
     assert "memory-low" not in codes(of_the_host)
     scarce = {**known, "MemAvailable": 2 * GIB}
     assert "memory-low" in codes(replace(of_the_host, samples=(HostSample(counters=scarce),)))
+
+
+def test_transparent_huge_pages_may_be_off_where_every_guest_has_huge_pages():
+    setting = HostSample(settings={"sys/kernel/mm/transparent_hugepage/enabled": "always madvise [never]"})
+    own = replace(placed(), numa=GuestNuma(huge_kib={0: GIB}))
+    assert findings(reading(setting, guests=[own])) == ()
+    assert "thp-never" in codes(reading(setting, guests=[own, placed()]))
 
 
 def test_irqbalance_leaves_isolated_cpus_alone_by_default():

@@ -340,6 +340,13 @@ def test_a_release_that_confines_a_guest_to_cpus_of_others_is_refused() -> None:
         admit(plan, host, past)
 
 
+@pytest.mark.parametrize("after", ["15", "2-15", ""], ids=["offline", "some-offline", "none"])
+def test_a_release_to_cpus_that_are_not_online_is_refused(after: str) -> None:
+    plan, host, past = released(lambda _: cpus(after))
+    with pytest.raises(Refused, match=r"a release needs online CPUs \(online: 0-14\)"):
+        admit(plan, host, past)
+
+
 def test_a_release_of_threads_that_pinner_never_placed_is_refused() -> None:
     plan, host, _ = released()
     with pytest.raises(Refused, match="nothing to release"):

@@ -130,6 +130,23 @@ def test_a_floating_guest_takes_its_share_of_each_node() -> None:
     assert [node.free_vcpus for node in of(local, "shared-pool").nodes] == [4, 12]
 
 
+def test_a_part_of_a_free_cpu_is_no_room_for_a_vcpu() -> None:
+    """Seven vCPUs that float over two nodes leave eight CPUs and a half of each."""
+    host = snapshot(HOST, [guest(1, 7, HOST.online)])
+    shared = of(with_sizes(capacity(host, Request()), (17, 18)), "shared-pool")
+    assert (shared.free_vcpus, dict(shared.guests)) == (17, {17: 1, 18: 0})
+    assert [node.free_vcpus for node in shared.nodes] == [8, 8]
+
+
+def test_offline_cpus_are_no_room_and_take_no_share_of_a_guest() -> None:
+    """The kernel keeps offline CPUs in the affinity of a thread, which runs on the online ones alone."""
+    top = plain(32, 2, offline="24-31")
+    host = snapshot(top, [guest(1, 8, cpus("0-31"), excluded=True)])
+    found = of(capacity(host, Request()), "shared-pool")
+    assert [(str(node.cpus), node.free_vcpus) for node in found.nodes] == [("4-15", 8), ("18-23", 4)]
+    assert found.free_vcpus == 12
+
+
 def test_an_overcommitted_host_has_no_room() -> None:
     host = snapshot(HOST, [guest(number, 16, HOST.online) for number in range(3)])
     assert of(with_sizes(capacity(host, Request()), (1,)), "shared-pool").guests == {1: 0}

@@ -142,6 +142,19 @@ def test_a_guest_that_moves_leaves_its_cpus_before_the_new_guest_gets_them():
     assert ordering.exchanging(made.changes) == ()
 
 
+def test_the_new_guest_waits_for_the_moved_one_also_where_the_host_lists_it_first():
+    request = Request("isolated")
+    host = full()
+    *others, newcomer = host.guests
+    first = replace(newcomer, uuid=newcomer.uuid.replace("5", "0"))
+    made = plan_from_placement(replace(host, guests=(first, *others)), "s", request, placed(host, request))
+    (move,) = made.moves
+    order = list(dict.fromkeys(change.target.owner for change in made.changes if change.target.kind == "vcpu"))
+    assert order == [move.guest.owner, first.uuid]
+    in_groups = [change.target.owner for change in contiguous(made.changes) if change.target.kind == "vcpu"]
+    assert list(dict.fromkeys(in_groups)) == order
+
+
 @pytest.mark.parametrize("moves", [-1, 101, 1.5])
 def test_a_wrong_number_of_moves_is_refused(moves):
     with pytest.raises(Invalid, match=f"moves: {moves} is not valid: a number of guests from 0 to 100"):

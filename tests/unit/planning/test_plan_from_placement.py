@@ -175,6 +175,17 @@ def test_a_rebalance_is_taken_where_guests_span_fewer_caches_anew():
     assert plan(applied(snapshot(CACHES, apart), made), "s", Request("isolated", rebalance=True)).changes == ()
 
 
+def test_a_rebalance_that_gains_takes_no_guests_place_for_another_guest():
+    """The two isolated CPUs are near the memory of both guests, and the first guest has none: it would gain 2 GiB."""
+    top, near = plain(8, 2, isolated="6-7"), {1: 2 * GIB}
+    placed, other = guest(2, 2, cpus("4-5"), pins=["6", "7"], memory=near), guest(1, 2, cpus("0-1"), memory=near)
+    made = plan(snapshot(top, [other, placed]), "s", Request("isolated", rebalance=True))
+    assert made.rebalance is not None
+    assert (made.rebalance.taken, made.rebalance.gain) == (False, 2048)
+    assert [left.target.name for left in made.unplaced] == ["g1"]
+    assert vcpu_cpus(made, "g2") == ["6", "7"]
+
+
 def test_a_rebalance_is_not_taken_for_a_term_without_weight():
     apart = [guest(1, 4, cpus("0-1"), pins=["2", "3", "6", "7"])]
     request = Request("isolated", rebalance=True, weights={"extra_l3": 0})

@@ -6,14 +6,15 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.hosts import cpus, guest, masked, plain, process, snapshot, with_caches
+from support.hosts import KERNEL, cpus, guest, masked, plain, process, snapshot, with_caches
 from support.in_memory_agent import InMemoryAgent
-from support.values import NOON
+from support.values import MEMBER, NOON
 
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.backoff import BASE_DELAY, FREE_RETRIES, MAX_DELAY
 from pinner.model.change import AffinityChange, ThreadMask
 from pinner.model.errors import HostUnreachable, NotFound, NovaConflict, PolicyConflict, Refused, RunConflict, StalePlan
+from pinner.model.guest import Cgroup
 from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
@@ -631,6 +632,22 @@ def test_another_guest_starts_while_one_hangs(service, reconciler, two_guests):
     run = runs_of(service)[0]
     assert (run.state, {entry.change.target.name for entry in service.entries(run.id)}) == ("applied", {"g3"})
     assert {(drift.target.name, drift.cause) for drift in report.drifts} == {("g2", "failed")}
+
+
+def test_while_a_change_of_the_host_itself_backs_off_no_guest_is_changed(service, reconciler, agent):
+    """The other changes need it."""
+    kernel_threads = replace(KERNEL, unbound=ALL)
+    scopes = (Cgroup("machine.slice", MEMBER), Cgroup("machine.slice/1.scope", MEMBER))
+    agent.taken = snapshot(plain(16, kernel=kernel_threads), [guest(1, 2, ALL, cgroups=scopes)])
+    agent.failing = {"": "the kernel refuses"}
+    service.set_policy(HOST, isolated("enforce", isolation="live"), ANN)
+    failed = reconciler.reconcile(HOST, "started")
+    assert {each.target.kind for each in failed.drifts if each.backoff_until} == {"workqueue"}
+    (run,) = runs_of(service)
+    meddle(agent, VCPU, "0-15")
+    report = reconciler.reconcile(HOST, "guest-changed")
+    assert {"workqueue", "vcpu"} <= {each.target.kind for each in report.drifts}
+    assert (runs_of(service), str(agent.masks[VCPU])) == ((run,), "0-15")
 
 
 @pytest.mark.fault(47)
