@@ -50,7 +50,7 @@ test-kills: setup
 
 test-probes: setup
 	$(SUDO) env PINNER_PROBES=all .venv/bin/python -m pytest tests/functional/test_probe.py \
-		tests/functional/test_probe_aa.py -s $(ARGS)
+		tests/functional/test_probe_aa.py --all -s $(ARGS)
 
 test-faults: setup
 	@$(SUDO) .venv/bin/python tests/faults/run.py --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
