@@ -56,7 +56,7 @@ test-kills: setup-test
 
 test-probes: setup-test
 	$(SUDO) env PINNER_PROBES=all .venv/bin/python -m pytest tests/functional/test_probe.py \
-		tests/functional/test_probe_aa.py -s $(ARGS)
+		tests/functional/test_probe_aa.py --all -s $(ARGS)
 
 mutants: setup-test
 	@.venv/bin/python -c "import mutmut, pytest_cov" 2>/dev/null || .venv/bin/pip install -q -c constraints.txt -e '.[mutants]'

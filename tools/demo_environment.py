@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import private_libvirt as libvirt
-from temporary_account import Account, temporary_account
+from spare_user import spare_user
 
 BIN = Path(sys.executable).parent
 
@@ -140,14 +140,10 @@ def busy_daemon() -> Iterator[int]:
 @contextmanager
 def service(folder: Path, uri: str) -> Iterator[str]:
     """The URL of a `pinner serve` with a configuration and a user of its own; its log is in ``folder``."""
-    with temporary_account() as account:
-        print(f"temporary user of pinner's API: {account.name}")
-        yield from _serving(folder, uri, account)
-
-
-def _serving(folder: Path, uri: str, account: Account) -> Iterator[str]:
+    user = spare_user()
+    print(f"user of pinner's API: {user.uid}, which has no account")
     config = folder / "pinner.conf"
-    config.write_text(f"[libvirt]\nuri = {uri}\n[agent]\nstate_dir = {folder}/state\n{account.config}")
+    config.write_text(f"[libvirt]\nuri = {uri}\n[agent]\nstate_dir = {folder}/state\n{user.config}")
     log = folder / "pinner.log"
     command = [str(BIN / "pinner"), "serve", "--config-file", str(config)]
     with log.open("w") as out:

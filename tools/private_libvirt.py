@@ -294,7 +294,8 @@ def _inherit_cpuset(cgroup: Path) -> None:
 
 def _remove_cgroups(folder: Path, before: set[Path]) -> None:
     """Remove the cgroups of the daemon's guests, found by name, and their parents: each ``machine``, which libvirt
-    makes again when it needs it, and others that did not exist ``before``. The kernel refuses to remove one that is in use.
+    makes again when it needs it, and others that did not exist ``before``. The kernel refuses to remove one that is in
+    use.
     """
     guests = [glob.escape(log.stem) for log in folder.glob("log/qemu/*.log")]
     for top in list(_machine_cgroups()):

@@ -15,8 +15,8 @@ OPTIONS = [
     cfg.StrOpt(
         "group",
         default="pinner",
-        help="Group whose members may connect to the socket, if root starts `pinner serve`. A member is administrator "
-        "of pinner.",
+        help="Group whose members may connect to the socket, if root starts `pinner serve`: its name or number. A "
+        "member is administrator of pinner.",
     ),
     cfg.StrOpt(
         "bind",
@@ -44,8 +44,9 @@ OPTIONS = [
     cfg.StrOpt(
         "user",
         default="pinner",
-        help="Unprivileged user of the API process if root starts `pinner serve`. It must be pinner's own: root and "
-        "nobody are refused. `pinner-manage setup-host` creates the default user.",
+        help="Unprivileged user of the API process if root starts `pinner serve`: its name or number. A number needs "
+        "no account; such a user is in the group `group`. The user must be pinner's own: root and nobody are refused. "
+        "`pinner-manage setup-host` creates the default user.",
     ),
     cfg.StrOpt(
         "tls_certificate",

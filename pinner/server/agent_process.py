@@ -38,7 +38,7 @@ def serve_alone(config: cfg.ConfigOpts) -> None:
     """Serve the agent in this process, for an API that another process serves, until a signal arrives."""
     if os.geteuid() != 0:
         raise Invalid("--only", "agent", "started by root: only root may move the threads of other users")
-    account = privileges.unprivileged(config.api.user)
+    account = privileges.unprivileged(config.api.user, config.api.group)
     with ExitStack() as undo:
         undo.callback(os.close, prepare(config, account))
         supervisor = Supervisor()

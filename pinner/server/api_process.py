@@ -106,7 +106,7 @@ def serve_alone(config: cfg.ConfigOpts, address: ApiAddress) -> None:
     requests that need it are answered host_unreachable. Raises Invalid for root and nobody.
     """
     user = os.geteuid()
-    account = pwd.getpwuid(user)
+    account = privileges.numbered(user, os.getegid())
     if wrong := privileges.unsuitable(user, account.pw_name):
         raise Invalid("--only api, started by the user", account.pw_name, wrong)
     agent = wiring.agent_client(config)

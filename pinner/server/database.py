@@ -15,7 +15,7 @@ FIELD = "[database] connection"
 def other_owner(url: str) -> pwd.struct_passwd | None:
     """The user who must open the database in place of root; None where this process may open it.
 
-    Raises Invalid where several users can write its folder, and where the owner has no account.
+    Raises Invalid where several users can write its folder, and where the owner has no account and no group.
     """
     file = sqlite_file(url)
     if file is None or os.geteuid() != 0:
@@ -23,10 +23,10 @@ def other_owner(url: str) -> pwd.struct_passwd | None:
     owner = owner_of(file.parent, FIELD)
     if owner == 0:
         return None
-    try:
-        return pwd.getpwuid(owner)
-    except KeyError:
-        raise Invalid(FIELD, str(file), f"a file in a folder of an existing user, not of user id {owner}") from None
+    account = privileges.numbered(owner, file.parent.stat().st_gid if file.parent.exists() else 0)
+    if account.pw_gid == 0:
+        raise Invalid(FIELD, str(file), f"a file in a folder of a user, not of root's group and user id {owner}")
+    return account
 
 
 def become_owner(url: str) -> None:

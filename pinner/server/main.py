@@ -105,7 +105,7 @@ def _use_one_heap() -> None:
 
 def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:
     """Run the agent in this process and the API in a child process without root. When one ends, the other ends too."""
-    account = privileges.unprivileged(config.api.user)
+    account = privileges.unprivileged(config.api.user, config.api.group)
     # The default state folder depends on the user, and the child runs as another user.
     wiring.use_state_of_root(config)
     database = wiring.database_url(config)

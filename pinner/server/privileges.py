@@ -4,21 +4,40 @@ import os
 import pwd
 
 from pinner.model.errors import Invalid
+from pinner.server import sockets
 
 _REMEDY = "`pinner-manage setup-host` creates the user pinner"
 _NOBODY = 65534
 """The id of nobody, and of users that a user namespace does not map (user_namespaces(7))."""
 
 
-def unprivileged(user: str) -> pwd.struct_passwd:
-    """The account of ``user``. Raises Invalid for an unknown user, for root and for nobody."""
+def unprivileged(user: str, group: str) -> pwd.struct_passwd:
+    """The account of a user, which is named or numbered. A number without an account gets this group.
+
+    Raises Invalid for an unknown user or group, for root and for nobody.
+    """
     try:
         account = pwd.getpwnam(user)
     except KeyError:
-        raise Invalid("[api] user", user, f"the name of an existing unprivileged user; {_REMEDY}") from None
+        expected = f"the name or the number of an unprivileged user; {_REMEDY}"
+        account = numbered(sockets.number("[api] user", user, expected), _own_group(group))
     if wrong := unsuitable(account.pw_uid, account.pw_name):
         raise Invalid("[api] user", user, wrong)
     return account
+
+
+def _own_group(group: str) -> int:
+    if gid := sockets.group_id(group):
+        return gid
+    raise Invalid("[api] group", group, "a group other than root's if [api] user is a number")
+
+
+def numbered(uid: int, gid: int) -> pwd.struct_passwd:
+    """The account with this user id. Where none has it, an account without a name, in this group."""
+    try:
+        return pwd.getpwuid(uid)
+    except KeyError:
+        return pwd.struct_passwd((str(uid), "x", uid, gid, "", "/", "/usr/sbin/nologin"))
 
 
 def unsuitable(uid: int, name: str) -> str:

@@ -25,6 +25,7 @@ PROBE_SECONDS = 5.0
 """Seconds to wait for the connection of a probe."""
 BACKLOG = 128
 _FIRST_INHERITED = 3
+_NO_ID, _ID_DIGITS = 2**32 - 1, 10
 _RETRY_SECONDS = 0.05
 
 
@@ -156,12 +157,22 @@ def _listening(descriptor: int) -> socket.socket:
 
 
 def group_id(name: str) -> int:
-    """The id of a group. Raises Invalid for a group that does not exist."""
+    """The id of a group, which is named or numbered. Raises Invalid for a name that no group has."""
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
-        remedy = "the name of an existing group; `pinner-manage setup-host` makes the group pinner"
-        raise Invalid("[api] group", name, remedy) from None
+        expected = "the name of an existing group, or a number; `pinner-manage setup-host` makes the group pinner"
+        return number("[api] group", name, expected)
+
+
+def number(field: str, text: str, expected: str) -> int:
+    """The id of a user or group that is written as a number. Raises Invalid for another text.
+
+    The largest number of 32 bits is no id: to the kernel it means that the id is not changed.
+    """
+    if text.isascii() and text.isdecimal() and len(text) <= _ID_DIGITS and int(text) < _NO_ID:
+        return int(text)
+    raise Invalid(field, text, expected)
 
 
 def _remove_dead(path: Path, field: str, wait_seconds: float) -> None:

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 
-from support.accounts import idle_account
+from support.accounts import idle_user
 from support.kernel import allowed, started
 from support.policy_host import Daemon, wait_until
 
@@ -35,7 +35,7 @@ class Bystanders:
     def add_claim(self, cpu: int) -> None:
         """Pin an idle process of an unprivileged user to the CPU."""
         if cpu not in self._claims:
-            user = idle_account()
+            user = idle_user()
             command = ["taskset", "--cpu-list", str(cpu), "sleep", "infinity"]
             self._claims[cpu] = subprocess.Popen(command, user=user.uid, group=user.gid, extra_groups=[])
             assert wait_until(lambda: allowed(self._claims[cpu].pid) == str(cpu), _SECONDS) < _SECONDS

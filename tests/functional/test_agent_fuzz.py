@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spare_user import SpareUser, spare_user
 from support.hostile_messages import Hostile
 from support.kernel import THREADS, masks, process, started
 from support.write_watch import WriteWatch
-from temporary_account import Account, temporary_account
 
 from pinner import codec
 from pinner.agent.client import AgentClient
@@ -80,7 +80,7 @@ def attacked(folder: Path, user: int, uri: str, movable: list[int]) -> Iterator[
         running.communicate(timeout=60)
 
 
-def as_user(user: Account, work: Callable[[], object]) -> Any:
+def as_user(user: SpareUser, work: Callable[[], object]) -> Any:
     """The result of the work, done by another user in a child process."""
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -88,9 +88,7 @@ def as_user(user: Account, work: Callable[[], object]) -> Any:
         status = 1
         try:
             os.close(read_end)
-            os.setgroups([])
-            os.setresgid(user.gid, user.gid, user.gid)
-            os.setresuid(user.uid, user.uid, user.uid)
+            user.become()
             with os.fdopen(write_end, "w") as out:
                 json.dump(work(), out)
             status = 0
@@ -206,7 +204,7 @@ def test_no_message_of_the_apis_user_reaches_beyond_the_agents_rules(
         folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="pinner-fuzz-")))
         folder.chmod(0o755)
         (folder / "journal").mkdir()
-        user = undo.enter_context(temporary_account())
+        user = spare_user()
         movable = [undo.enter_context(process(THREADS.format(count=3))) for _ in range(2)]
         others = [undo.enter_context(process(THREADS.format(count=2))) for _ in range(2)]
         os.sched_setaffinity(others[0], [min(os.sched_getaffinity(0))])

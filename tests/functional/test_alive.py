@@ -1,7 +1,6 @@
 """No silent death: what hangs or dies is told, bounded, and goes on by itself."""
 
 import os
-import pwd
 import resource
 import select
 import signal
@@ -20,6 +19,8 @@ import httpx
 import pytest
 from support.accounts import api_config, become
 from support.pinner_server import PinnerServer
+
+from pinner.server import privileges
 
 pytestmark = [
     pytest.mark.fault(56),
@@ -292,7 +293,7 @@ def limit_files(pid: int, soft: int) -> None:
         "import resource as r, sys; pid, soft = map(int, sys.argv[1:]);"
         "r.prlimit(pid, r.RLIMIT_NOFILE, (soft, r.prlimit(pid, r.RLIMIT_NOFILE)[1]))"
     )
-    account = pwd.getpwuid(int(user))
+    account = privileges.numbered(int(user), int(user))
     subprocess.run(
         ["/usr/bin/python3", "-c", code, str(pid), str(soft)], preexec_fn=lambda: become(account), check=True
     )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.accounts import api_account
+from support.accounts import api_user
 from support.pinner_server import PinnerServer
 
 BIN = Path(sys.executable).parent
@@ -53,7 +53,7 @@ class State:
 
     def link(self, name: str, target: Path) -> None:
         """As the API's user, replace a file of the database by a symlink."""
-        user = {"user": api_account().uid, "group": api_account().gid, "extra_groups": []}
+        user = {"user": api_user().uid, "group": api_user().gid, "extra_groups": []}
         subprocess.run(["ln", "-sfn", target, self.api / name], check=True, cwd="/", **user)  # type: ignore[call-overload]
 
 
@@ -64,12 +64,12 @@ def state() -> Iterator[State]:
         folder.chmod(0o711)
         (folder / "pinner.conf").write_text(
             f"[agent]\nstate_dir = {folder}/state\n[host]\nname = here\n"
-            f"[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n{api_account().config}"
+            f"[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n{api_user().config}"
         )
         api = folder / "state" / "api"
         api.mkdir(parents=True)
         api.parent.chmod(0o711)
-        os.chown(api, api_account().uid, api_account().gid)
+        os.chown(api, api_user().uid, api_user().gid)
         api.chmod(0o700)
         yield State(folder)
 
@@ -94,7 +94,7 @@ def test_a_command_of_root_works_with_the_database_of_the_apis_user(state: State
         "pinner", "policy", "set", "--yes", "--mode", "observe", SUDO_USER="ann", trace=bool(shutil.which("strace"))
     )
     assert changed.returncode == 0, changed.stderr
-    assert (state.api / "pinner.sqlite").stat().st_uid == api_account().uid
+    assert (state.api / "pinner.sqlite").stat().st_uid == api_user().uid
     if shutil.which("strace"):
         trace = (state.folder / "trace").read_text()
         assert "api/pinner.sqlite" in trace
@@ -102,7 +102,7 @@ def test_a_command_of_root_works_with_the_database_of_the_apis_user(state: State
     listed = state.run("pinner", "audit", "list", "--json")
     assert '"actor": "ann"' in listed.stdout, listed.stderr
     assert state.run("pinner-manage", "db", "current").returncode == 0
-    assert {path.stat().st_uid for path in state.api.iterdir()} == {api_account().uid}
+    assert {path.stat().st_uid for path in state.api.iterdir()} == {api_user().uid}
     assert not list(Path("/run").glob("pinner-*/api.sock")), "the sockets of the command are removed"
 
 
@@ -175,7 +175,7 @@ def serving(state: State) -> Iterator[PinnerServer]:
 )
 def test_a_state_folder_of_another_user_is_refused(state: State, command: tuple[str, ...]) -> None:
     """Its owner could replace the folder of the agent's journal."""
-    os.chown(state.api.parent, api_account().uid, -1)
+    os.chown(state.api.parent, api_user().uid, -1)
     done = state.run(*command)
     if command[0] == "pinner":
         assert done.returncode == 2
@@ -186,6 +186,8 @@ def test_a_state_folder_of_another_user_is_refused(state: State, command: tuple[
 @pytest.mark.fault(43)
 def test_the_cli_asks_the_server_and_goes_on_alone_after_it(state: State) -> None:
     """A socket of a dead server counts as no server. A user outside the group is told the remedy."""
+    with (state.folder / "pinner.conf").open("a") as config:
+        config.write("[api]\ngroup = adm\n")
     with serving(state) as server:
         assert state.run("pinner", "policy", "set", "--yes", "--mode", "observe", SUDO_USER="ann").returncode == 0
         assert server.http.get("/v1/audit").json()["items"][0]["actor"] == "ann"
@@ -193,7 +195,7 @@ def test_the_cli_asks_the_server_and_goes_on_alone_after_it(state: State) -> Non
         command = [sys.executable, "-c", AS_NOBODY, "--config-file", str(state.folder / "pinner.conf"), "run", "list"]
         refused = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
         assert refused.returncode == 1
-        assert f"sudo usermod -aG {api_account().name} nobody" in refused.stderr
+        assert "sudo usermod -aG adm nobody" in refused.stderr
         assert len(refused.stderr.splitlines()) == 1
     time.sleep(0.2)
     assert (state.folder / "state" / "api.sock").is_socket()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.accounts import api_account, api_config
+from support.accounts import api_config, api_user
 from support.pinner_server import PinnerServer
 
 pytestmark = pytest.mark.needs("root")
@@ -46,7 +46,7 @@ class Server:
 
     running: PinnerServer
     state: Path
-    user: str
+    user: int
 
     def get(self, path: str) -> Any:
         answer = self.running.http.get(f"/v1{path}")
@@ -90,7 +90,7 @@ def server() -> Iterator[Server]:
                 [*COMMAND, "serve", "--config-file", str(config)], stdout=log, stderr=log, text=True
             )
         try:
-            made = Server(PinnerServer(process, folder / "log"), folder / "state", api_account().name)
+            made = Server(PinnerServer(process, folder / "log"), folder / "state", api_user().uid)
             for person in ("ann", "bob", "eve"):
                 create = [MANAGE, "token", "create", person, "--role", "reader", "--config-file", config]
                 subprocess.run(create, check=True, capture_output=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.accounts import api_account
+from support.accounts import api_user
 from support.pinner_server import PinnerServer
 
 pytestmark = [
@@ -32,7 +32,7 @@ def folder() -> Iterator[Path]:
         file = Path(name, "pinner.conf")
         file.write_text(
             f"[agent]\nstate_dir = {name}/state\n[libvirt]\nuri = qemu+unix:///system?socket={name}/no-libvirt\n"
-            f"{api_account().config}"
+            f"{api_user().config}"
         )
         yield Path(name)
 
@@ -75,7 +75,7 @@ def server(request: pytest.FixtureRequest, folder: Path) -> Iterator[PinnerServe
 
 def test_requests_of_every_kind_are_answered(server: PinnerServer, folder: Path) -> None:
     (api,) = server.children()
-    assert f"Uid:\t{api_account().uid}\t" in Path(f"/proc/{api}/status").read_text()
+    assert f"Uid:\t{api_user().uid}\t" in Path(f"/proc/{api}/status").read_text()
     with server.http as http:
         host = http.get("/v1/hosts").json()["items"][0]
         assert http.get("/openapi.json").status_code == 200

@@ -14,6 +14,7 @@ from support.samples import OWN, SETS
 
 pytestmark = pytest.mark.skipif(bool(private_rabbit.missing()), reason=private_rabbit.missing())
 
+AWAY = pytest.mark.slow("a broker that is away")
 TOKENS = InMemoryTokens()
 LISTENER_TOKEN = TOKENS.add("hook", "nova-listener")
 
@@ -115,6 +116,7 @@ def test_duplicates_are_delivered_in_any_order(rabbit, pinner, listener):
 
 
 @pytest.mark.fault(34)
+@AWAY
 def test_the_listener_reconnects_after_the_broker_was_killed(rabbit, pinner, listener):
     publish(rabbit.url, create_end())
     until(lambda: len(pinner.events) == 1, 10, lambda: listener.log)
@@ -134,6 +136,7 @@ def test_the_listener_reconnects_after_the_broker_was_killed(rabbit, pinner, lis
 
 
 @pytest.mark.fault(34)
+@AWAY
 def test_the_listener_waits_for_a_broker_that_is_down_at_its_start(tmp_path, rabbit, pinner, token):
     rabbit.stop()
     try:

@@ -8,9 +8,9 @@ import pytest
 from support.kernel import masks
 from support.measured_host import (
     BUSY_NOW_AND_THEN,
+    QuickClock,
     make_real_time,
     measured_service,
-    now,
     real_time_processes,
     start_busy_guest,
     wait_until,
@@ -32,7 +32,7 @@ ANN = Caller("ann", "test", "")
 UNDOING = ApplyOptions(watch_seconds=15, undo_if_worse=True)
 """Such a watch needs measures of 4 min 10 s before the run."""
 
-pytestmark = pytest.mark.needs("root", "two_cpus")
+pytestmark = [pytest.mark.needs("root", "two_cpus"), pytest.mark.slow("real load for half a minute")]
 
 
 @pytest.fixture
@@ -51,14 +51,17 @@ def busy() -> Iterator[None]:
 
 
 @pytest.fixture
-def parts(tmp_path: Path, host: LiveHost, libvirt: Libvirt, busy: None, guest: Guest) -> Iterator[ServiceParts]:
-    """The service of this machine, whose recorder and watch run as in a server."""
-    with measured_service(tmp_path, host, libvirt) as made:
-        made.outcomes.passes.start()
-        try:
-            yield made
-        finally:
-            made.outcomes.passes.stop()
+def clock() -> QuickClock:
+    return QuickClock()
+
+
+@pytest.fixture
+def parts(
+    tmp_path: Path, host: LiveHost, libvirt: Libvirt, busy: None, guest: Guest, clock: QuickClock
+) -> Iterator[ServiceParts]:
+    """The service of this machine, whose recorder runs as in a server, by a quick clock."""
+    with measured_service(tmp_path, host, libvirt, clock) as made:
+        yield made
 
 
 def plan_onto(parts: ServiceParts, guest: Guest, cpu: int) -> Plan:
@@ -92,19 +95,26 @@ def applied_when_seen(parts: ServiceParts, plan: Plan) -> Run:
     return runs[0]
 
 
-def test_a_plan_that_is_worse_is_undone_by_the_watch(parts: ServiceParts, guest: Guest) -> None:
+def has_ended(parts: ServiceParts, run: Run) -> bool:
+    """Make a pass, as a server does every few seconds; whether the watch of the run has ended."""
+    parts.outcomes.make_pass()
+    watch = parts.service.outcome(run.id).watch
+    return watch is not None and watch.state != "watching"
+
+
+def test_a_plan_that_is_worse_is_undone_by_the_watch(parts: ServiceParts, guest: Guest, clock: QuickClock) -> None:
     """All of the guest on the busiest CPU: within the watch, it is back on the other one."""
     applied(parts, plan_onto(parts, guest, ONLINE[1]), ApplyOptions())
     before = masks(guest.pid)
     run = applied_when_seen(parts, plan_onto(parts, guest, ONLINE[0]))
     assert masks(guest.pid) != before
-    wait_until(lambda: parts.service.outcome(run.id).watch.state != "watching", 120)  # type: ignore[union-attr]
+    wait_until(lambda: has_ended(parts, run), 120)
     found = parts.service.outcome(run.id)
     assert found.watch is not None
     assert found.watch.state == "worse", found
     assert "run_delay" in found.watch.why
     list(parts.service.follow(found.watch.rollback))
-    watched = parts.service.run(found.watch.rollback).started_at - (run.ended_at or now())
+    watched = parts.service.run(found.watch.rollback).started_at - (run.ended_at or clock.now())
     assert watched <= timedelta(seconds=60)
     restored = masks(guest.pid)
     assert only(restored, before) == only(before, restored)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from spare_user import SpareUser, spare_user
 from support.values import NOON
-from temporary_account import temporary_account
 
 from pinner.host.inventory import take_snapshot
 from pinner.host.reservations import NO_OWNERS, AffinityOwners
@@ -26,9 +26,8 @@ CPUS = sorted(os.sched_getaffinity(0))
 
 
 @pytest.fixture
-def account():
-    with temporary_account() as account:
-        yield account
+def account() -> SpareUser:
+    return spare_user()
 
 
 @pytest.fixture
@@ -70,6 +69,6 @@ def test_idle_tasksets_of_a_user_on_every_cpu_change_no_set(account, sleepers):
 
 
 def test_those_of_a_configured_user_block_the_plan_with_their_names(account, sleepers):
-    made = plan(observe(sleepers, AffinityOwners.of([f"user:{account.name}"])), "s", Request())
+    made = plan(observe(sleepers, AffinityOwners.of([f"user:{account.uid}"])), "s", Request())
     assert made.blocked.startswith("restricted affinities leave a role fewer than 1 core of a node: process sleep (")
     assert f"of user {account.uid}" in made.blocked

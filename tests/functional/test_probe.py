@@ -1,21 +1,29 @@
 """Probes with real guests: a plan that is better, one that is worse, and a server that is killed in a window.
 
-A verdict takes six minutes. PINNER_PROBES=all runs all tests (make test-probes); the default is one verdict and one
-kill.
+A verdict takes six minutes. One test waits so long; the others pass a quick clock to the service.
 """
 
 import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from support.kernel import masks
-from support.measured_host import busy_processes, measured_service, start_busy_guest, steps, wait_until
+from support.measured_host import (
+    QuickClock,
+    busy_processes,
+    machine_now,
+    measured_service,
+    start_busy_guest,
+    steps,
+    wait_until,
+)
 from support.policy_host import NEVER_BUSY
 from support.real_guests import ONLINE, only
-from support.restartable_server import RestartableServer, restartable_server
+from support.restartable_server import MAIN, RestartableServer, restartable_server
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
@@ -23,19 +31,24 @@ from pinner.model.audit import Caller
 from pinner.model.guest import Guest
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
-from pinner.model.probe import MIN_SECONDS, WASH_OUT_SECONDS, Probe
+from pinner.model.probe import DEFAULT_SECONDS, MIN_SECONDS, Probe
 from pinner.model.request import Request
 from pinner.service.compose import ServiceParts
 
 ANN = Caller("ann", "test", "")
 WINDOWS = 6
 """Of each placement. Three measures are known here, and need five."""
-SECONDS = 20
-"""The length of a window in which a server is killed."""
 START_SECONDS = 120
 """The longest time until the recorder has measured something."""
+QUICK = f"""
+from pinner.service.probe_execution import ProbeExecution
+kept = ProbeExecution._pause
+ProbeExecution._pause = lambda self, seconds: kept(self, seconds / 10)
+{MAIN}"""
+"""A server whose windows are ten times as short."""
 
-LONG = pytest.mark.skipif(os.environ.get("PINNER_PROBES") != "all", reason="takes minutes: make test-probes")
+LOAD = pytest.mark.slow("real load for a minute")
+KILL = pytest.mark.slow("a kill of one more part of a server")
 
 pytestmark = pytest.mark.needs("root", "two_cpus")
 
@@ -47,16 +60,28 @@ def guest(start_guest: Callable[..., Guest], tmp_path: Path) -> Guest:
 
 
 @pytest.fixture
-def parts(tmp_path: Path, host: LiveHost, libvirt: Libvirt, guest: Guest) -> Iterator[ServiceParts]:
+def real(tmp_path: Path, host: LiveHost, libvirt: Libvirt, guest: Guest) -> Iterator[ServiceParts]:
     """The service of this machine."""
     with measured_service(tmp_path, host, libvirt) as made:
         yield made
 
 
-def probed(parts: ServiceParts, guest: Guest, plan: Plan) -> Probe:
+@pytest.fixture
+def clock() -> QuickClock:
+    return QuickClock()
+
+
+@pytest.fixture
+def quick(tmp_path: Path, host: LiveHost, libvirt: Libvirt, guest: Guest, clock: QuickClock) -> Iterator[ServiceParts]:
+    """The same by a quick clock."""
+    with measured_service(tmp_path, host, libvirt, clock) as made:
+        yield made
+
+
+def probed(parts: ServiceParts, guest: Guest, plan: Plan, now: Callable[[], datetime] = machine_now) -> Probe:
     """The probe of the plan, at its end. The guest has the masks from before it then."""
     before = masks(guest.pid)
-    wait_until(lambda: steps(parts, guest) >= 1, START_SECONDS)
+    wait_until(lambda: steps(parts, guest, now) >= 1, START_SECONDS)
     begun = parts.service.probe(plan.id, WINDOWS, MIN_SECONDS, ANN)
     parts.probes.wait(begun.id)
     found = parts.service.probe_by_id(begun.id)
@@ -80,11 +105,13 @@ def beside(guest: Guest, busy: Collection[int]) -> Request:
     )
 
 
-def test_a_plan_that_moves_busy_processes_away_from_a_guest_is_better(parts: ServiceParts, guest: Guest) -> None:
+@pytest.mark.slow("a whole real probe")
+def test_a_plan_that_moves_busy_processes_away_from_a_guest_is_better(real: ServiceParts, guest: Guest) -> None:
     """16 busy processes share all CPUs with the guest. The plan gives the first CPU to them, and the rest to the guest.
 
     The guest has a higher priority than they have: else a snapshot would take as long as a window.
     """
+    parts = real
     with busy_processes(16, ONLINE, priority=0) as busy:
         request = beside(guest, busy)
         plan = parts.service.plan("h1", request, None, 0.0, ANN)
@@ -102,26 +129,30 @@ def test_a_plan_that_moves_busy_processes_away_from_a_guest_is_better(parts: Ser
     assert found.outcome.judgement == "better", found
 
 
-@LONG
-def test_a_plan_that_puts_a_guest_on_the_busiest_cpu_is_worse(parts: ServiceParts, guest: Guest) -> None:
+@LOAD
+def test_a_plan_that_puts_a_guest_on_the_busiest_cpu_is_worse(
+    quick: ServiceParts, guest: Guest, clock: QuickClock
+) -> None:
+    parts = quick
     with busy_processes(3, ONLINE[:1]):
         request = Request(guests=(guest.name,), housekeeping=str(ONLINE[1]), busy_threshold=NEVER_BUSY)
         plan = parts.service.plan("h1", request, None, 0.0, ANN)
         assert planned_vcpus(plan) == {str(ONLINE[0])}
-        found = probed(parts, guest, plan)
+        found = probed(parts, guest, plan, clock.now)
     assert found.outcome is not None
     by_name = {each.measure.name: each for each in found.outcome.measures}
     assert by_name["run_delay"].judgement == "worse", found
     assert found.outcome.judgement == "worse", found
 
 
-@LONG
-def test_a_policy_probes_a_guest_first_and_applies_then(parts: ServiceParts, guest: Guest) -> None:
-    """The plan of the first test, by a policy: about ten minutes."""
+@LOAD
+def test_a_policy_probes_a_guest_first_and_applies_then(quick: ServiceParts, guest: Guest, clock: QuickClock) -> None:
+    """The plan of the first test, by a policy."""
+    parts = quick
     with busy_processes(16, ONLINE, priority=0) as busy:
         request = beside(guest, busy)
         before = masks(guest.pid)
-        wait_until(lambda: steps(parts, guest) >= 1, START_SECONDS)
+        wait_until(lambda: steps(parts, guest, clock.now) >= 1, START_SECONDS)
         parts.service.set_policy("h1", Policy(request, "enforce", probe_first=True), ANN)
         waiting = parts.reconciler.reconcile("h1", "policy set").waiting
         assert waiting is not None
@@ -144,14 +175,14 @@ def test_a_policy_probes_a_guest_first_and_applies_then(parts: ServiceParts, gue
 
 @pytest.fixture
 def server(libvirtd: str) -> Iterator[RestartableServer]:
-    with restartable_server(libvirtd) as running:
+    with restartable_server(libvirtd, QUICK, "[policy]\nresync_seconds = 2\n") as running:
         yield running
 
 
 def begun(server: RestartableServer, plan: str) -> str:
     """The id of a probe. It is refused until the agent has measured something."""
     deadline = time.monotonic() + START_SECONDS
-    while (answer := server.post(f"/plans/{plan}/probe", windows=2, seconds=SECONDS)).status_code == 404:
+    while (answer := server.post(f"/plans/{plan}/probe", windows=2, seconds=DEFAULT_SECONDS)).status_code == 404:
         assert time.monotonic() < deadline, answer.text
         time.sleep(1)
     assert answer.status_code == 202, answer.text
@@ -170,8 +201,33 @@ def wait_gone(pid: int) -> None:
     wait_until(is_gone, 60)
 
 
+def kill_in_a_window(server: RestartableServer, is_placed: Callable[[], bool], killed: str) -> None:
+    """Kill one part of the server or both while the guest is placed, and wait for the end of both."""
+    agent, (api,) = server.current.process.pid, server.current.children()
+
+    def stops_in_a_window() -> bool:
+        if is_placed():
+            os.kill(api, signal.SIGSTOP)  # so the window does not end meanwhile
+            if is_placed():
+                return True
+            os.kill(api, signal.SIGCONT)
+        return False
+
+    wait_until(stops_in_a_window, 120, 0.1)
+    for name, pid in (("agent", agent), ("api", api)):
+        if name in killed:
+            os.kill(pid, signal.SIGKILL)
+    if "api" not in killed:
+        os.kill(api, signal.SIGCONT)
+    # One does not go on without the other.
+    server.current.process.wait(60)
+    wait_gone(api)
+    if "agent" in killed and "api" in killed:
+        assert is_placed(), "nobody was left who could have put the placement back"
+
+
 @pytest.mark.parametrize(
-    "killed", [pytest.param("agent", marks=LONG), pytest.param("api", marks=LONG), "agent and api"]
+    "killed", [pytest.param("agent", marks=KILL), pytest.param("api", marks=KILL), "agent and api"]
 )
 def test_after_a_kill_in_a_window_the_next_server_puts_the_placement_back(
     server: RestartableServer, start_guest: Callable[..., Guest], killed: str
@@ -184,19 +240,7 @@ def test_after_a_kill_in_a_window_the_next_server_puts_the_placement_back(
         now = masks(guest.pid)
         return only(now, before) != only(before, now)
 
-    # At most the two windows with the current placement come first.
-    wait_until(is_placed, 2 * (SECONDS + WASH_OUT_SECONDS) + 60)
-    time.sleep(WASH_OUT_SECONDS + 5)
-    assert is_placed(), "the window is over already"
-    agent, (api,) = server.current.process.pid, server.current.children()
-    for name, pid in (("agent", agent), ("api", api)):
-        if name in killed:
-            os.kill(pid, signal.SIGKILL)
-    # One does not go on without the other.
-    server.current.process.wait(60)
-    wait_gone(api)
-    if killed == "agent and api":
-        assert is_placed(), "nobody was left who could have put the placement back"
+    kill_in_a_window(server, is_placed, killed)
     server.restart()
     wait_until(lambda: server.get(f"/probes/{probe}")["state"] != "running", 60)
     found = server.get(f"/probes/{probe}")
@@ -209,7 +253,7 @@ def test_after_a_kill_in_a_window_the_next_server_puts_the_placement_back(
     assert server.get("/audit/verify")["ok"] is True
 
 
-@LONG
+@KILL
 def test_after_a_kill_in_a_window_of_a_policy_the_next_server_puts_the_placement_back_and_probes_again(
     server: RestartableServer, start_guest: Callable[..., Guest]
 ) -> None:
@@ -221,29 +265,30 @@ def test_after_a_kill_in_a_window_of_a_policy_the_next_server_puts_the_placement
         now = masks(guest.pid)
         return only(now, before) != only(before, now)
 
-    def waiting() -> str:
-        found = server.get("/hosts/here/drift")["waiting"]
-        return str(found["probe"]) if found else ""
+    def next_probe(*known: str) -> str:
+        """The id of the probe that the policy waits for, once it is another one."""
+        found: list[str] = []
+
+        def is_waiting() -> bool:
+            waiting = server.get("/hosts/here/drift")["waiting"]
+            found.extend([str(waiting["probe"])] if waiting and waiting["probe"] not in known else [])
+            return bool(found)
+
+        wait_until(is_waiting, START_SECONDS)
+        return found[0]
 
     request = {"guests": [guest.name], "busy_threshold": NEVER_BUSY}
     policy = {"mode": "enforce", "probe_first": True, "request": request}
     assert server.current.http.put("/v1/hosts/here/policy", json=policy).status_code == 200
-    # The first probe is refused until the agent has measured something; the policy is kept again once a minute.
-    wait_until(lambda: waiting() != "", START_SECONDS + 120)
-    probe = waiting()
-    wait_until(is_placed, 8 * (20 + WASH_OUT_SECONDS) + 60)
-    agent, (api,) = server.current.process.pid, server.current.children()
-    for pid in (agent, api):
-        os.kill(pid, signal.SIGKILL)
-    server.current.process.wait(60)
-    wait_gone(api)
-    assert is_placed(), "nobody was left who could have put the placement back"
+    # The first probe is refused until the agent has measured something.
+    probe = next_probe()
+    kill_in_a_window(server, is_placed, "agent and api")
     server.restart()
     wait_until(lambda: server.get(f"/probes/{probe}")["state"] != "running", 60)
     found = server.get(f"/probes/{probe}")
     assert (found["state"], found["left"], found["outcome"]) == ("interrupted", "", None), found
     assert not is_placed()
-    wait_until(lambda: waiting() not in ("", probe), 180)
+    next_probe(probe)
     records = [each["action"] for each in server.get("/audit", limit=200)["items"]]
     assert records.count("probe.begin") == 2
     assert server.get("/audit/verify")["ok"] is True

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.accounts import api_account, api_config
+from support.accounts import api_config, api_user
 from support.pinner_server import PinnerServer
 from support.unix_http import http_client
 
@@ -77,7 +77,7 @@ def uids(pid: int) -> set[str]:
 def test_the_agent_runs_as_root_and_the_api_does_not(start: Start, folder: Path) -> None:
     server = start()
     (api,) = server.children()
-    assert uids(api) == {str(api_account().uid)}
+    assert uids(api) == {str(api_user().uid)}
     assert uids(server.process.pid) == {"0"}
     assert server.http.get("/healthcheck").status_code == 200
     with pytest.raises(PermissionError):
@@ -138,7 +138,7 @@ def test_after_the_agent_was_killed_a_new_server_starts_at_once(start: Start) ->
 
 def _as_api(path: Path) -> None:
     """Open a file as the API's user; raises PermissionError."""
-    code = f"import os; os.setuid({api_account().uid}); open({str(path)!r})"
+    code = f"import os; os.setuid({api_user().uid}); open({str(path)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if "PermissionError" in done.stderr:
         raise PermissionError(done.stderr)
@@ -163,7 +163,7 @@ def test_without_a_configured_folder_the_state_of_root_is_used(start: Start) -> 
     with http_client(f"unix:{root}/run/pinner/api.sock") as http:
         assert http.get("/v1/audit/verify").json()["ok"] is True
     state = root / "var/lib/pinner"
-    assert (state / "api/pinner.sqlite").stat().st_uid == api_account().uid
+    assert (state / "api/pinner.sqlite").stat().st_uid == api_user().uid
     assert (state / "agent/journal.sqlite").stat().st_uid == 0
 
 

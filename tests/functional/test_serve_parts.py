@@ -15,7 +15,9 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from support.accounts import api_account, become
+from support.accounts import api_account, api_user, become
+
+from pinner.server import privileges
 
 pytestmark = pytest.mark.needs("root")
 MAIN = "import sys; from pinner.cli.main import main; sys.exit(main())"
@@ -62,7 +64,7 @@ class Host:
     def _start_api(self, listening: socket.socket, notify: dict[str, str]) -> subprocess.Popen[str]:
         def begin() -> None:
             os.dup2(listening.fileno(), 3)
-            become(pwd.getpwuid(api_account().uid))
+            become(api_account())
 
         return subprocess.Popen(
             [sys.executable, "-c", ACTIVATED, "serve", "--only", "api", "--config-file", self.config],
@@ -102,7 +104,7 @@ def host() -> Iterator[Host]:
         folder.chmod(0o711)
         (folder / "pinner.conf").write_text(
             f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n"
-            f"[host]\nname = here\n{api_account().config}"
+            f"[host]\nname = here\n{api_user().config}"
         )
         yield Host(folder)
 
@@ -119,13 +121,13 @@ def test_the_two_parts_serve_a_host_together(host: Host) -> None:
         assert "libvirt does not answer" in message, "the error of the agent shows that the API reaches it"
     state = host.folder / "state"
     owner = {part: (state / part).stat().st_uid for part in (".", "agent", "agent/journal.sqlite", "api/pinner.sqlite")}
-    assert owner == {".": 0, "agent": 0, "agent/journal.sqlite": 0, "api/pinner.sqlite": api_account().uid}
+    assert owner == {".": 0, "agent": 0, "agent/journal.sqlite": 0, "api/pinner.sqlite": api_user().uid}
 
 
 def test_only_the_apis_user_reaches_the_agents_socket(host: Host) -> None:
     with host.agent():
         found = (host.folder / "state" / "agent.sock").stat()
-        assert (found.st_uid, found.st_mode & 0o777) == (api_account().uid, 0o600)
+        assert (found.st_uid, found.st_mode & 0o777) == (api_user().uid, 0o600)
 
 
 def test_the_api_goes_on_while_the_agent_is_away(host: Host) -> None:
@@ -148,7 +150,7 @@ def test_the_api_goes_on_while_the_agent_is_away(host: Host) -> None:
 
 
 def refused(host: Host, *arguments: str, user: int = 0) -> str:
-    account = pwd.getpwuid(user)
+    account = privileges.numbered(user, user)
     done = subprocess.run(
         [sys.executable, "-c", MAIN, "serve", "--config-file", host.config, *arguments],
         capture_output=True, text=True, preexec_fn=lambda: become(account), timeout=60, check=False,
@@ -163,7 +165,7 @@ def test_a_second_agent_and_a_second_api_are_refused(host: Host) -> None:
     with host.agent() as agent, host.api() as api:
         assert f"process {agent.pid} does" in refused(host, "--only", "agent")
         assert f"process {agent.pid} does" in refused(host)
-        told = refused(host, "--only", "api", user=api_account().uid)
+        told = refused(host, "--only", "api", user=api_user().uid)
         assert f"{host.folder}/state/api" in told
         assert "; process " in told
         assert "libvirt does not answer" in error_of(api.get("/v1/hosts/here/guests"))[2]
@@ -181,7 +183,7 @@ def test_the_api_alone_refuses_root_and_nobody(host: Host, user: str) -> None:
 
 
 def test_the_agent_alone_refuses_other_users(host: Host) -> None:
-    assert "root" in refused(host, "--only", "agent", user=api_account().uid)
+    assert "root" in refused(host, "--only", "agent", user=api_user().uid)
 
 
 def test_a_socket_in_a_folder_that_others_write_is_refused(host: Host) -> None:
@@ -195,7 +197,7 @@ def test_the_processes_of_the_apis_user_are_pinners_own(host: Host) -> None:
     from pinner.host.own_processes import OwnProcesses
 
     with host.agent() as agent, host.api():
-        own = OwnProcesses(api_account().uid)
+        own = OwnProcesses(api_user().uid)
         apis = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if b"\0api\0" in _read(path)]
         assert apis
         assert all(pid in own for pid in apis)

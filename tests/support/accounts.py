@@ -1,35 +1,35 @@
-"""The temporary system user as which `pinner serve` runs its API in tests that root starts."""
+"""The users of tests that root starts. They have no account: another run cannot remove what does not exist."""
 
-import atexit
 import os
 import pwd
-from contextlib import ExitStack
 from functools import cache
 
-from temporary_account import Account, temporary_account
+from spare_user import SpareUser, spare_user
 
+from pinner.server import privileges
 from pinner.server.installation import keep_readable
 
 
 @cache
-def api_account() -> Account:
-    """The account of the tests in this process, which removes it when it ends. Needs root."""
-    undo = ExitStack()
-    atexit.register(undo.close)
-    return undo.enter_context(temporary_account())
+def api_user() -> SpareUser:
+    """The user as which `pinner serve` runs its API."""
+    return spare_user()
 
 
 @cache
-def idle_account() -> Account:
-    """The account of idle processes in tests of this process, which removes it when it ends. Needs root."""
-    undo = ExitStack()
-    atexit.register(undo.close)
-    return undo.enter_context(temporary_account())
+def idle_user() -> SpareUser:
+    """The user of idle processes."""
+    return spare_user(1)
+
+
+def api_account() -> pwd.struct_passwd:
+    """The same user as a server sees it."""
+    return privileges.numbered(api_user().uid, api_user().gid)
 
 
 def api_config() -> str:
     """The lines of configuration that name the API's user; empty where the server is not started by root."""
-    return api_account().config if os.geteuid() == 0 else ""
+    return api_user().config if os.geteuid() == 0 else ""
 
 
 def become(account: pwd.struct_passwd) -> None:

@@ -42,6 +42,8 @@ class ClosingProxy:
         self.port: int = self._socket.getsockname()[1]
         self.closed = 0
         """How many channels were closed."""
+        self.withheld = 0
+        """How many answers the client waits for in vain."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -78,7 +80,9 @@ class ClosingProxy:
                     by_broker[channel] -= 1
                     by_client[channel] += 1
                     client.sendall(_close(channel))
-                elif method != _CLOSE_OK or not self._silent:
+                elif method == _CLOSE_OK and self._silent:
+                    self.withheld += 1
+                else:
                     client.sendall(frame)
                 if method == _DELIVER:
                     delivering.add(channel)

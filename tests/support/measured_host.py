@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +15,7 @@ from support.kernel import masks
 
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
-from pinner.agent.recorder import Recorder
+from pinner.agent.recorder import SECONDS, Recorder
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
 from pinner.host.inventory import take_snapshot
@@ -23,6 +24,7 @@ from pinner.host.live import ROOT, LiveHost
 from pinner.host.meter import HostMeter
 from pinner.model.guest import Guest
 from pinner.service.compose import ServiceParts, compose
+from pinner.service.probe_execution import Timing
 from pinner.store.history import HistoryFiles
 from pinner.store.journal import Journal
 from pinner.store.repositories import open_store
@@ -41,7 +43,7 @@ PRIORITY = -5
 """Above that of other work on this machine, so that only the guest and the busy processes count."""
 
 
-def now() -> datetime:
+def machine_now() -> datetime:
     return datetime.now(UTC)
 
 
@@ -109,10 +111,34 @@ def urgent() -> Iterator[None]:
         os.setpriority(os.PRIO_PROCESS, 0, before)
 
 
+class QuickClock:
+    """A clock that passes ten times as fast as the machine's. It begins in the past: files must not look older."""
+
+    FACTOR = 10
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._begin = machine_now() - timedelta(hours=2)
+
+    def now(self) -> datetime:
+        return self._begin + timedelta(seconds=self.monotonic())
+
+    def monotonic(self) -> float:
+        return self.FACTOR * (time.monotonic() - self._start)
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        return event.wait(seconds / self.FACTOR)
+
+
 @contextmanager
-def measured_service(folder: Path, host: LiveHost, libvirt: Libvirt) -> Iterator[ServiceParts]:
-    """The service of this machine as host h1, whose recorder works as in a server."""
-    recorder = Recorder(HostMeter(ROOT, libvirt), HistoryFiles(folder / "history"), now)
+def measured_service(
+    folder: Path, host: LiveHost, libvirt: Libvirt, clock: QuickClock | None = None
+) -> Iterator[ServiceParts]:
+    """The service of this machine as host h1, whose recorder works as in a server, by a quick clock if one is given."""
+    now = clock.now if clock else machine_now
+    timing = Timing(now, clock.monotonic, clock.wait) if clock else None
+    seconds = SECONDS / (clock.FACTOR if clock else 1)
+    recorder = Recorder(HostMeter(ROOT, libvirt), HistoryFiles(folder / "history"), now, seconds=seconds)
     take = partial(take_snapshot, ROOT, "h1", libvirt, now=now)
     with ExitStack() as stack:
         stack.enter_context(urgent())
@@ -126,17 +152,18 @@ def measured_service(folder: Path, host: LiveHost, libvirt: Libvirt) -> Iterator
         stack.callback(recorder.join)
         stack.callback(recorder.stop)
         store = stack.enter_context(open_store(f"sqlite:///{folder}/pinner.sqlite"))
-        yield stack.enter_context(closing(compose({"h1": agent}, store, now, lambda: uuid.uuid4().hex[:12], 0.0)))
+        parts = compose({"h1": agent}, store, now, lambda: uuid.uuid4().hex[:12], 0.0, timing=timing)
+        yield stack.enter_context(closing(parts))
 
 
-def wait_until(what: Callable[[], bool], seconds: float) -> None:
+def wait_until(what: Callable[[], bool], seconds: float, pause: float = 0.5) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline
-        time.sleep(0.5)
+        time.sleep(pause)
 
 
-def steps(parts: ServiceParts, guest: Guest) -> int:
+def steps(parts: ServiceParts, guest: Guest, now: Callable[[], datetime] = machine_now) -> int:
     """How many steps of the guest's delay are known."""
     begin = now() - timedelta(minutes=5)
     histories = parts.service._hosts.agent("h1").measures(begin, now(), 5, "")

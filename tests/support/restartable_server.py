@@ -16,7 +16,8 @@ from support.pinner_server import PinnerServer
 
 from pinner.model.guest import Guest
 
-COMMAND = [sys.executable, "-c", "import sys; from pinner.cli.main import main; sys.exit(main())"]
+MAIN = "import sys; from pinner.cli.main import main; sys.exit(main())"
+COMMAND = [sys.executable, "-c", MAIN]
 
 
 @dataclass
@@ -54,8 +55,8 @@ class RestartableServer:
 
 
 @contextmanager
-def restartable_server(libvirtd: str) -> Iterator[RestartableServer]:
-    """A running server of the host here."""
+def restartable_server(libvirtd: str, program: str = MAIN, more: str = "") -> Iterator[RestartableServer]:
+    """A running server of the host here, with ``more`` configuration."""
     running: list[subprocess.Popen[str]] = []
     clients = ExitStack()
     with tempfile.TemporaryDirectory(prefix="pinner-test-") as name:
@@ -64,13 +65,13 @@ def restartable_server(libvirtd: str) -> Iterator[RestartableServer]:
         config = folder / "pinner.conf"
         config.write_text(
             f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {libvirtd}\ncall_timeout = 8\n[host]\nname = here\n"
-            f"{api_config()}"
+            f"{api_config()}{more}"
         )
 
         def start() -> PinnerServer:
             log = folder / f"log-{len(running)}"
             with log.open("w") as out:
-                command = [*COMMAND, "serve", "--config-file", str(config)]
+                command = [sys.executable, "-c", program, "serve", "--config-file", str(config)]
                 running.append(subprocess.Popen(command, stdout=out, stderr=out, text=True))
             server = PinnerServer(running[-1], log)
             clients.callback(server.http.close)

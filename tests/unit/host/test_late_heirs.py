@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -26,6 +28,23 @@ for line in sys.stdin:
         os._exit(0)
     print(child, flush=True)
 """
+
+
+@pytest.fixture(autouse=True)
+def own_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan leaves out what other programs have started meanwhile: they fork, too."""
+    word, since, scan = f"PINNER_TEST={uuid4().hex}", lineage.ticks(), lineage.scan
+    monkeypatch.setenv(*word.split("="))
+
+    def is_own(pid: int) -> bool:
+        with suppress(OSError):
+            return word.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return False
+
+    def own_scan() -> dict[int, lineage.Relative]:
+        return {pid: each for pid, each in scan().items() if each.started < since or is_own(pid)}
+
+    monkeypatch.setattr(lineage, "scan", own_scan)
 
 
 def parent(children: int) -> tuple[Target, Lineage, list[int]]:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.needs("root")
 
 @pytest.fixture
 def account() -> pwd.struct_passwd:
-    return pwd.getpwnam(api_account().name)
+    return api_account()
 
 
 def owner_and_mode(path: Path) -> tuple[int, int]:

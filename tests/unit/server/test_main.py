@@ -1,3 +1,4 @@
+import grp
 import os
 import subprocess
 import sys
@@ -6,18 +7,43 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.accounts import api_account
+from support.accounts import api_user
 
 from pinner import conf, wiring
 from pinner.model.errors import Invalid
-from pinner.server import api_process, folders, main, privileges, supervisor
+from pinner.server import api_process, database, folders, main, privileges, supervisor
 from pinner.server.sockets import ApiAddress
 
 
-@pytest.mark.parametrize("user", ["root", "no-such-user", "nobody"])
+@pytest.mark.parametrize("user", ["root", "no-such-user", "nobody", "0", "65534", "-1", "4294967295", "4294967296"])
 def test_an_unsuitable_api_user_is_refused_with_the_remedy(user: str) -> None:
     with pytest.raises(Invalid, match=rf"{user}.*pinner-manage setup-host"):
-        privileges.unprivileged(user)
+        privileges.unprivileged(user, "adm")
+
+
+def test_a_number_is_a_user_without_an_account_in_the_apis_group() -> None:
+    account = privileges.unprivileged(str(api_user().uid), str(api_user().gid))
+    assert (account.pw_name, account.pw_uid, account.pw_gid) == (str(api_user().uid), api_user().uid, api_user().gid)
+
+
+def test_a_user_without_an_account_gets_its_group_by_name() -> None:
+    assert privileges.unprivileged(str(api_user().uid), "adm").pw_gid == grp.getgrnam("adm").gr_gid
+
+
+@pytest.mark.parametrize("group", ["root", "0", "no-such-group", "4294967295"])
+def test_a_user_without_an_account_gets_no_group_of_root(group: str) -> None:
+    with pytest.raises(Invalid, match=rf"\[api\] group.*{group}"):
+        privileges.unprivileged(str(api_user().uid), group)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives up root for the owner of a database")
+def test_a_database_in_a_folder_of_roots_group_is_not_opened_for_a_user_without_an_account(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/pinner.sqlite"
+    os.chown(tmp_path, api_user().uid, 0)
+    with pytest.raises(Invalid, match=f"user id {api_user().uid}"):
+        database.other_owner(url)
+    os.chown(tmp_path, api_user().uid, api_user().gid)
+    assert database.other_owner(url) == privileges.numbered(api_user().uid, api_user().gid)
 
 
 @pytest.mark.parametrize(("uid", "name"), [(0, "toor"), (65534, "nfsnobody"), (99, "nobody")])
@@ -31,7 +57,7 @@ def test_the_api_runs_as_pinner_unless_another_user_is_configured() -> None:
 
 @pytest.mark.needs("root")
 def test_giving_up_root_is_final() -> None:
-    account = privileges.unprivileged(api_account().name)
+    account = privileges.unprivileged(str(api_user().uid), str(api_user().gid))
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -68,7 +94,7 @@ def test_an_api_that_ends_before_the_agent_listens_gives_its_exit_status(tmp_pat
         return SimpleNamespace(close=lambda: None)
 
     file = tmp_path / "pinner.conf"
-    file.write_text(api_account().config)
+    file.write_text(api_user().config)
     for module in (wiring, wiring.settings):
         monkeypatch.setattr(module, "state_dir", lambda _config: tmp_path)
     monkeypatch.setattr(api_process, "run", lambda *_: 2)
