@@ -43,10 +43,10 @@ demo: setup
 	@$(SUDO) .venv/bin/python tools/demo.py $(if $(KEEP),--keep) $(ARGS)
 
 test: setup-test
-	@$(SUDO) .venv/bin/python $(if $(ARGS),-m pytest $(ARGS),tests/run.py)
+	@$(SUDO) .venv/bin/python $(if $(ARGS),-m pytest $(ARGS),tools/run_tests.py)
 
 test-all: setup-test
-	@$(SUDO) .venv/bin/python tests/run.py --all $(ARGS)
+	@$(SUDO) .venv/bin/python tools/run_tests.py --all $(ARGS)
 
 ci-slice:
 	@$(PYTHON) tools/ci_slice.py

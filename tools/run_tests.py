@@ -12,9 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "tools"))
-
-
 import demo_linux
 import rights
 
@@ -22,7 +19,7 @@ WORKERS = 3
 """For two CPUs: the tests of a worker wait for libvirt and QEMU while those of the others compute."""
 _NO_TESTS = 5
 """pytest's status where no test was selected."""
-_ISOLATED = Path(__file__).with_name("isolated_python")
+_ISOLATED = Path(__file__).parents[1] / "tests/isolated_python"
 
 
 @dataclass(frozen=True)
@@ -50,13 +47,11 @@ def parts(common: Sequence[str], *, is_isolated: bool) -> Iterator[Part]:
 def run(part: Part) -> bool:
     """Run a part; whether no test failed."""
     print(f"== {part.name}", flush=True)
-    status = subprocess.run([sys.executable, "-m", "pytest", *part.arguments], check=False).returncode
-    if status < 0:
-        raise KeyboardInterrupt
-    return status in (0, _NO_TESTS)
+    command = [sys.executable, "-m", "pytest", *part.arguments]
+    return subprocess.run(command, check=False).returncode in (0, _NO_TESTS)
 
 
-def _prepare() -> None:
+def prepare() -> None:
     """Download what the guests of the functional tests boot: the workers have no way to other machines."""
     try:
         demo_linux.parts()
@@ -64,12 +59,12 @@ def _prepare() -> None:
         print(f"tests that boot Linux in a guest will fail: {error}", flush=True)
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run all parts; the status is 1 if a part failed."""
     parser = argparse.ArgumentParser(description=__doc__, usage="%(prog)s [ARGUMENTS OF PYTEST]")
-    _, common = parser.parse_known_args()
+    _, common = parser.parse_known_args(arguments)
     is_isolated = not rights.lacking("root", "mounts", "pid_namespaces", "network_namespaces")
-    _prepare()
+    prepare()
     ended = []
     for part in parts(common, is_isolated=is_isolated):
         began = time.monotonic()
@@ -80,4 +75,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

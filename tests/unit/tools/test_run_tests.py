@@ -1,0 +1,44 @@
+"""The parts of `make test`: all of them run, whatever fails, and the status says whether one failed."""
+
+import pytest
+import run_tests
+
+
+def arguments(*, is_isolated: bool) -> dict[str, tuple[str, ...]]:
+    return {part.name: part.arguments for part in run_tests.parts(["--all"], is_isolated=is_isolated)}
+
+
+@pytest.mark.parametrize("is_isolated", [True, False])
+def test_every_functional_test_is_in_one_part(is_isolated):
+    selections = [
+        words[words.index("-m") + 1] if "-m" in words else ""
+        for name, words in arguments(is_isolated=is_isolated).items()
+        if "tests/functional" in words
+    ]
+    assert selections == (["not machine", "machine"] if is_isolated else [""])
+
+
+def test_a_machine_that_cannot_isolate_workers_has_one_for_functional_tests():
+    assert not {"-n", "--tx"} & set(arguments(is_isolated=False)["functional"])
+
+
+@pytest.mark.parametrize("is_isolated", [True, False])
+def test_each_part_gets_the_arguments_of_the_command_line(is_isolated):
+    assert all("--all" in words for words in arguments(is_isolated=is_isolated).values())
+
+
+@pytest.mark.parametrize(("failing", "status"), [("none", 0), ("unit", 1), ("functional", 1)])
+def test_a_failure_in_one_part_keeps_no_other_from_running(monkeypatch, capsys, failing, status):
+    ran = []
+
+    def run(part: run_tests.Part) -> bool:
+        ran.append(part.name)
+        return part.name != failing
+
+    monkeypatch.setattr(run_tests, "run", run)
+    monkeypatch.setattr(run_tests, "prepare", lambda: None)
+    assert run_tests.main([]) == status
+    assert ran[:2] == ["unit", "functional"]
+    assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines() if "FAILED" in line] == (
+        [f"{failing}: FAILED"] if status else []
+    )
