@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
+import libvirt_calls
+
 FOLDERS = {
     "etc": "/etc/libvirt",
     "run": "/run/libvirt",
@@ -115,19 +117,24 @@ def guest_xml(
 
 
 def virsh(uri: str, *arguments: str, stdin: str = "") -> str:
-    """Run one virsh command and return its output. Raises CalledProcessError with virsh's message in ``stderr``."""
+    """Run one virsh command and return its output, without a start of virsh where libvirt_calls knows the command.
+
+    Raises CalledProcessError with the message in ``stderr``.
+    """
+    if (output := libvirt_calls.run(uri, *arguments)) is not None:
+        return output
     command = ["virsh", "-q", "-c", uri, *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True).stdout
 
 
 def start_guest(uri: str, xml: str, *, paused: bool = False) -> None:
     """Start a transient guest."""
-    virsh(uri, "create", "/dev/stdin", *(["--paused"] if paused else []), stdin=xml)
+    libvirt_calls.create(uri, xml, paused=paused)
 
 
 def define_guest(uri: str, xml: str, *, paused: bool = False) -> None:
     """Define a persistent guest and start it."""
-    virsh(uri, "define", "/dev/stdin", stdin=xml)
+    libvirt_calls.define(uri, xml)
     name = ElementTree.fromstring(xml).findtext("name", "")  # noqa: S314 - the caller's own XML
     virsh(uri, "start", name, *(["--paused"] if paused else []))
 

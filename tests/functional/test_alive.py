@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support import warm
 from support.accounts import api_config, become
 from support.pinner_server import PinnerServer
 
@@ -26,8 +27,15 @@ pytestmark = [
     pytest.mark.fault(56),
     pytest.mark.needs("root"),
 ]
-MAIN = "import sys; from pinner.cli.main import main; sys.exit(main())"
 Start = Callable[..., PinnerServer]
+
+
+QUICK_SILENCE = f"""
+from pinner.agent import client, server
+server.PULSE_SECONDS = 0.5
+client.AgentClient.__init__.__kwdefaults__["silence"] = 3.0
+{warm.PINNER}"""
+"""A server whose agent counts as silent after three seconds in place of ten."""
 
 
 @pytest.fixture
@@ -39,18 +47,16 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def start(folder: Path) -> Iterator[Start]:
-    running: list[subprocess.Popen[str]] = []
+    running: list[warm.Program] = []
     clients = ExitStack()
 
-    def begin(uri: str, code: str = MAIN, config: str = "", **environment: str) -> PinnerServer:
+    def begin(uri: str, code: str = warm.PINNER, config: str = "", **environment: str) -> PinnerServer:
         file, log = folder / "pinner.conf", folder / "log"
         file.write_text(
             f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {uri}\ncall_timeout = 1\n[host]\nname = here\n"
             f"{api_config()}{config}"
         )
-        with log.open("w") as out:
-            command = [sys.executable, "-c", code, "serve", "--config-file", str(file)]
-            process = subprocess.Popen(command, stdout=out, stderr=out, text=True, env=os.environ | environment)
+        process = warm.start("serve", "--config-file", file, output=log, code=code, environment=environment)
         running.append(process)
         server = PinnerServer(process, log)
         clients.callback(server.http.close)
@@ -95,7 +101,7 @@ def threads_of(pid: int) -> int:
 
 
 def test_a_stopped_agent_costs_the_api_a_bounded_time_and_recovers(start: Start, libvirtd: str) -> None:
-    server = start(libvirtd)
+    server = start(libvirtd, QUICK_SILENCE)
     until(lambda: status(server) == 200, 60, lambda: checks(server))
     until(lambda: server.http.get("/v1/hosts/here/guests").status_code == 200, 60)
     took: list[tuple[float, int]] = []
@@ -162,13 +168,14 @@ def test_a_libvirtd_that_hangs_adds_no_thread_at_each_observation_and_is_told(st
 
 
 DYING = """
-import sys, threading, time
+import os, sys, threading, time
 from pinner.{module} import {kind}
 kept = {kind}.{method}
 def dying(self, *arguments):
     if {thread!r} not in threading.current_thread().name:
         return kept(self, *arguments)
-    time.sleep(3)
+    while not os.path.exists({go!r}):
+        time.sleep(0.05)
     raise ArithmeticError("broken on purpose")
 {kind}.{method} = dying
 from pinner.cli.main import main
@@ -195,8 +202,9 @@ def test_the_death_of_any_thread_ends_the_server_with_a_line_in_the_log(
     start: Start, folder: Path, module: str, kind: str, method: str, thread: str
 ) -> None:
     """The code of the thread is replaced, because no fault from outside makes it raise."""
-    code = DYING.format(module=module, kind=kind, method=method, thread=thread)
+    code = DYING.format(module=module, kind=kind, method=method, thread=thread, go=f"{folder}/go")
     server = start(f"qemu+unix:///system?socket={folder}/no-libvirt", code)
+    (folder / "go").touch()
     assert server.process.wait(60) == 1
     told = [line for line in server.log.read_text().splitlines() if "broken on purpose" in line and "ends" in line]
     assert told, server.log.read_text()
@@ -321,7 +329,7 @@ def test_a_process_without_file_descriptors_serves_again_once_it_has_some(
             # The API has no descriptor for a connection; the agent may have one, but none for its work.
             reasons = ("cannot be accepted", "no file can be opened")
             until(lambda: any(reason in server.log.read_text() for reason in reasons), 30, server.log.read_text)
-            time.sleep(5)
+            time.sleep(2)
             flood = server.log.read_text().splitlines()[lines:]
             refusals = sum("cannot be accepted" in line for line in flood)
             assert refusals == 1 or (refusals == 0 and process == "agent"), "one line a minute"

@@ -82,7 +82,7 @@ def seconds_of(call):
 def test_the_blocked_guest_alone_is_unread_and_every_later_look_is_quick(libvirtd, guests, tmp_path):
     web, database, off = guests("web"), guests("database"), guests("off")
     private_libvirt.virsh(libvirtd, "destroy", off)
-    libvirt = Libvirt(libvirtd)
+    libvirt = Libvirt(libvirtd, 2.0)
     host = LiveHost(libvirt)
 
     def look():

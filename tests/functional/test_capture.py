@@ -35,6 +35,7 @@ def steady(guest):
     return guest | {"memory_per_node": sorted(guest["memory_per_node"])}
 
 
+@pytest.mark.slow("a capture of the whole machine")
 def test_a_capture_holds_the_guests(pinner, start_guest, libvirtd, tmp_path):
     guest = start_guest()
     subprocess.run(["virsh", "-q", "-c", libvirtd, "vcpupin", guest.name, "1", "1"], check=True)

@@ -8,11 +8,13 @@ import sys
 import time
 
 import pytest
+from support import warm
 from support.kernel import masks, process
 from support.policy_host import NEVER_BUSY
 
 from pinner.model.cpuset import CpuSet
 
+STRICT = "import warnings; warnings.simplefilter('error')"
 PINNER = [sys.executable, "-W", "error", "-c", "import sys; from pinner.cli.main import main; sys.exit(main())"]
 
 pytestmark = pytest.mark.needs("two_cpus")
@@ -25,9 +27,7 @@ def cli(libvirtd, tmp_path):
     config.write_text(f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {libvirtd}\n[host]\nname = here\n")
 
     def run(*arguments, status=0):
-        done = subprocess.run(
-            [*PINNER, "--json", "--config-file", config, *arguments], capture_output=True, text=True, check=False
-        )
+        done = warm.run("--json", "--config-file", config, *arguments, code=f"{STRICT}; {warm.PINNER}")
         assert done.returncode == status, done.stderr
         assert "Traceback" not in done.stderr
         return json.loads(done.stdout) if status == 0 else done.stderr

@@ -60,7 +60,7 @@ def python_moved(folder: Path) -> tuple[str, ...]:
     return (*PRIVATE, script, "sh", program, "-c", MAIN.format(checkout=str(inside)))
 
 
-@pytest.fixture(params=[checkout_moved, python_moved])
+@pytest.fixture(params=[checkout_moved, pytest.param(python_moved, marks=pytest.mark.slow("one more closed folder"))])
 def server(request: pytest.FixtureRequest, folder: Path) -> Iterator[PinnerServer]:
     log = folder / "log"
     command = [*request.param(folder), "serve", "--config-file", str(folder / "pinner.conf"), "--port", "0"]

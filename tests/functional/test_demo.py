@@ -18,7 +18,10 @@ from demo_traffic import RATE, traffic
 
 TOOLS = Path(private_libvirt.__file__).parent
 
-pytestmark = pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing() or "-")
+pytestmark = [
+    pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing() or "-"),
+    pytest.mark.slow("the whole demo"),
+]
 
 
 def figure(text: str, name: str) -> tuple[float, float]:

@@ -40,7 +40,7 @@ class Subscriber:
         for event in self._event_queue.since(self._last_seq, 0, self._names):
             self._last_seq = event.seq
 
-    def wait_for(self, kind, subject, seconds=1.0):
+    def wait_for(self, kind, subject, seconds=20.0):
         """The detail of the first event of this kind and subject; the test fails if none arrives."""
         arrived, deadline = [], time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
@@ -118,9 +118,10 @@ def test_only_pins_by_other_programs_are_events(libvirtd, start_guest, host, sub
     assert subscriber.drain() == []
     private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "0", str(SECOND), "--live")
     private_libvirt.virsh(libvirtd, "iothreadpin", guest.name, "1", str(SECOND), "--live")
-    assert (
-        subscriber.wait_for("guest-changed", guest.uuid) == f"vcpu 0 pinned to {SECOND}; iothread 1 pinned to {SECOND}"
-    )
+    details = subscriber.wait_for("guest-changed", guest.uuid).split("; ")
+    if len(details) == 1:  # on a busy machine there are two events
+        details.append(subscriber.wait_for("guest-changed", guest.uuid))
+    assert details == [f"vcpu 0 pinned to {SECOND}", f"iothread 1 pinned to {SECOND}"]
 
 
 def test_a_new_vcpu_or_iothread_is_an_event(libvirtd, start_guest, subscriber):

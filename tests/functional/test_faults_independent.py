@@ -92,6 +92,7 @@ def undo_run(server: PolicyServer, run: str) -> None:
 
 
 @pytest.mark.fault(47)
+@pytest.mark.slow("the real back-off of a policy")
 def test_a_hung_guest_delays_no_other_guest_under_enforce(server, libvirtd, start_guest, placed_daemon):
     """The healthy guests are placed in the first reconcile and stay; the hung one backs off, and is placed later."""
     healthy, stuck = (start_guest(), start_guest()), start_guest()
@@ -209,6 +210,7 @@ def test_a_process_that_resets_its_affinity_fails_alone(host, journal, start_gue
 
 
 @pytest.mark.fault(48)
+@pytest.mark.slow("the real back-off of a policy")
 def test_a_process_that_resets_its_affinity_backs_off_alone_under_enforce(server, start_guest, placed_daemon, tmp_path):
     guest = start_guest()
     program = tmp_path / f"reset-{os.getpid()}"[:15]
@@ -238,6 +240,7 @@ def test_a_process_that_resets_its_affinity_backs_off_alone_under_enforce(server
 
 
 @pytest.mark.fault(48)
+@pytest.mark.slow("the real back-off of a policy")
 def test_many_processes_that_flip_their_masks_keep_no_other_from_its_place(
     server, start_guest, placed_daemon, tmp_path
 ):

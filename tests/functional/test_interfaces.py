@@ -220,6 +220,7 @@ def test_a_leaving_guest_gets_only_cpus_of_the_destination(server, guest, placed
 
 
 @pytest.mark.skipif(bool(private_rabbit.missing()), reason=private_rabbit.missing())
+@pytest.mark.slow("a broker that is away")
 def test_notifications_of_nova_cause_reconciles(server, guest, placed, daemon, tmp_path):
     def notify(name):
         sample = samples.OWN.load(name)

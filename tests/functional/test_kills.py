@@ -32,11 +32,12 @@ from pinner.model.plan import GuestMemory
 
 pytestmark = pytest.mark.needs("two_cpus")
 
+KILLS = pytest.mark.slow("kill -9 with a real guest")
 EVERY = os.environ.get("PINNER_KILLS") == "all"
 STRIDE = 1 if EVERY else 9
 
 
-@pytest.fixture(params=["real", "simulated", "agent"])
+@pytest.fixture(params=[pytest.param("real", marks=KILLS), "simulated", pytest.param("agent", marks=KILLS)])
 def environment(request: pytest.FixtureRequest, kills: Counter[str]) -> Iterator[Environment]:
     """``real``: this machine with a libvirtd. ``simulated``: a host with two NUMA nodes and cgroup v2 partitions.
     ``agent``: RPS inside a Linux guest with a real agent."""

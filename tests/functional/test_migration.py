@@ -19,7 +19,7 @@ from pinner.host import qemu
 from pinner.host.events import HostWatcher
 from pinner.host.own_pins import OwnPins
 
-pytestmark = pytest.mark.needs("root", "exactly_two_cpus")
+pytestmark = [pytest.mark.needs("root", "exactly_two_cpus"), pytest.mark.slow("migrations")]
 
 ROOT = Path("/")
 EVERYWHERE = f"{ONLINE[0]}-{ONLINE[1]}"

@@ -24,6 +24,7 @@ from pinner.host.live import ROOT
 pytestmark = [
     pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),
     pytest.mark.needs("exactly_two_cpus"),
+    pytest.mark.slow("migrations"),
 ]
 
 CONFIG = "[policy]\nresync_seconds = 600\n[host]\nsample_seconds = 0.1\n"

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from support import warm
 from support.kernel import masks
 from support.measured_host import (
     QuickClock,
@@ -23,7 +24,7 @@ from support.measured_host import (
 )
 from support.policy_host import NEVER_BUSY
 from support.real_guests import ONLINE, only
-from support.restartable_server import MAIN, RestartableServer, restartable_server
+from support.restartable_server import RestartableServer, restartable_server
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
@@ -44,7 +45,7 @@ QUICK = f"""
 from pinner.service.probe_execution import ProbeExecution
 kept = ProbeExecution._pause
 ProbeExecution._pause = lambda self, seconds: kept(self, seconds / 10)
-{MAIN}"""
+{warm.PINNER}"""
 """A server whose windows are ten times as short."""
 
 LOAD = pytest.mark.slow("real load for a minute")
@@ -289,6 +290,6 @@ def test_after_a_kill_in_a_window_of_a_policy_the_next_server_puts_the_placement
     assert (found["state"], found["left"], found["outcome"]) == ("interrupted", "", None), found
     assert not is_placed()
     next_probe(probe)
-    records = [each["action"] for each in server.get("/audit", limit=200)["items"]]
+    records = [each["action"] for each in server.get("/audit", limit=500)["items"]]
     assert records.count("probe.begin") == 2
     assert server.get("/audit/verify")["ok"] is True

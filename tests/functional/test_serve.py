@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from support import warm
 from support.accounts import api_config, api_user
 from support.pinner_server import PinnerServer
 from support.unix_http import http_client
@@ -36,25 +37,22 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def start(folder: Path) -> Iterator[Start]:
-    running: list[subprocess.Popen[str]] = []
+    running: list[subprocess.Popen[str] | warm.Program] = []
     clients = ExitStack()
 
-    def begin(
-        *arguments: str, config: str = "", own_state: bool = True, command: tuple[str, ...] = (str(PINNER),)
-    ) -> PinnerServer:
+    def begin(*arguments: str, config: str = "", own_state: bool = True, command: tuple[str, ...] = ()) -> PinnerServer:
         file = folder / "pinner.conf"
         state = f"state_dir = {folder}/state\n" if own_state else ""
         file.write_text(
             f"[agent]\n{state}[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n{api_config()}{config}"
         )
         log = folder / "log"
-        with log.open("w") as out:
-            process = subprocess.Popen(
-                [*command, "serve", "--config-file", str(file), *arguments],
-                stdout=out,
-                stderr=out,
-                text=True,
-            )
+        words = ["serve", "--config-file", str(file), *arguments]
+        if command:
+            with log.open("w") as out:
+                process = subprocess.Popen([*command, *words], stdout=out, stderr=out, text=True)
+        else:
+            process = warm.start(*words, output=log)
         running.append(process)
         server = PinnerServer(process, log)
         clients.callback(server.http.close)
@@ -75,7 +73,7 @@ def uids(pid: int) -> set[str]:
 
 @needs_root
 def test_the_agent_runs_as_root_and_the_api_does_not(start: Start, folder: Path) -> None:
-    server = start()
+    server = start(command=(str(PINNER),))
     (api,) = server.children()
     assert uids(api) == {str(api_user().uid)}
     assert uids(server.process.pid) == {"0"}
@@ -89,8 +87,7 @@ def test_the_agent_runs_as_root_and_the_api_does_not(start: Start, folder: Path)
 def test_a_second_server_of_a_state_folder_is_refused_and_the_first_one_goes_on(start: Start, folder: Path) -> None:
     first = start()
     assert first.url
-    command = [str(PINNER), "serve", "--config-file", str(folder / "pinner.conf")]
-    second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    second = warm.run("serve", "--config-file", folder / "pinner.conf")
     assert second.returncode == 2
     assert "[agent] state_dir" in second.stderr
     assert f"process {first.process.pid} does" in second.stderr
@@ -111,8 +108,7 @@ def test_a_server_of_another_state_folder_leaves_the_sockets_of_the_first_one(
     if stop:
         first.process.send_signal(signal.SIGSTOP)
     for only in ((), ("--only", "agent")):
-        command = [str(PINNER), "serve", *only, "--config-file", str(other)]
-        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        second = warm.run("serve", *only, "--config-file", other)
         assert second.returncode == 2, second.stderr
         assert f"'{folder}/agent.sock'" in second.stderr
         assert f"process {first.process.pid} does" in second.stderr
@@ -250,9 +246,7 @@ def test_an_error_in_the_configuration_is_one_line(
 ) -> None:
     file = folder / "pinner.conf"
     file.write_text(f"[agent]\nstate_dir = {folder}/state\n{api_config()}{config}")
-    done = subprocess.run(
-        [PINNER, "serve", "--config-file", file, *arguments], capture_output=True, text=True, timeout=30
-    )
-    assert done.returncode == 2
+    done = warm.run("serve", "--config-file", file, *arguments)
+    assert done.returncode == 2, done.stderr
     assert complaint in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

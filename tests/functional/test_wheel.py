@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from support import wheel
 
+pytestmark = pytest.mark.slow("a wheel and an environment for it")
+
 ETC = {
     "libvirt-qemu-hook",
     "libvirt-strip-pins",

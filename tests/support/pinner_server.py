@@ -5,13 +5,14 @@ import subprocess
 import time
 from pathlib import Path
 
+from support import warm
 from support.unix_http import http_client
 
 
 class PinnerServer:
     """A running server, its URL (of the Unix socket), and a client; ``tcp`` is the URL over TCP, empty without it."""
 
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str] | warm.Program, log: Path) -> None:
         self.process = process
         self.log = log
         deadline = time.monotonic() + 120

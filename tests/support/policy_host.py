@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from support import warm
 from support.accounts import api_config
 from support.kernel import masks, names
 from support.unix_http import http_client
@@ -62,7 +63,7 @@ RARE_RESYNC = "[policy]\nresync_seconds = 600\nmeasure_seconds = 600\n[host]\nsa
 class PolicyServer:
     """A running server, and requests to its API."""
 
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+    def __init__(self, process: warm.Program, log: Path) -> None:
         self.process = process
         self.log = log
         wait_until(lambda: re.search(r"at unix:\S+", log.read_text()) or process.poll() is not None, 240)
@@ -214,14 +215,14 @@ def policy_server(folder: Path, uri: str, *, config: str = "") -> Iterator[Polic
     folder.chmod(0o711)
     file, log = folder / "pinner.conf", folder / "log"
     file.write_text(f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {uri}\n{api_config()}{config}")
-    command = [Path(sys.executable).with_name("pinner"), "serve", "--config-file", file]
-    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, text=True) as process:
-        try:
-            server = PolicyServer(process, log)
-            with server.http:
-                yield server
-        finally:
-            process.terminate()
+    process = warm.start("serve", "--config-file", file, output=log)
+    try:
+        server = PolicyServer(process, log)
+        with server.http:
+            yield server
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def wait_until(condition: Callable[[], object], seconds: float) -> float:

@@ -1,7 +1,5 @@
 """A real `pinner serve` that is killed and started again with the same files."""
 
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -11,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from support import warm
 from support.accounts import api_config
 from support.pinner_server import PinnerServer
 
 from pinner.model.guest import Guest
-
-MAIN = "import sys; from pinner.cli.main import main; sys.exit(main())"
-COMMAND = [sys.executable, "-c", MAIN]
 
 
 @dataclass
@@ -55,9 +51,9 @@ class RestartableServer:
 
 
 @contextmanager
-def restartable_server(libvirtd: str, program: str = MAIN, more: str = "") -> Iterator[RestartableServer]:
+def restartable_server(libvirtd: str, program: str = warm.PINNER, more: str = "") -> Iterator[RestartableServer]:
     """A running server of the host here, with ``more`` configuration."""
-    running: list[subprocess.Popen[str]] = []
+    running: list[warm.Program] = []
     clients = ExitStack()
     with tempfile.TemporaryDirectory(prefix="pinner-test-") as name:
         folder = Path(name)
@@ -70,9 +66,7 @@ def restartable_server(libvirtd: str, program: str = MAIN, more: str = "") -> It
 
         def start() -> PinnerServer:
             log = folder / f"log-{len(running)}"
-            with log.open("w") as out:
-                command = [sys.executable, "-c", program, "serve", "--config-file", str(config)]
-                running.append(subprocess.Popen(command, stdout=out, stderr=out, text=True))
+            running.append(warm.start("serve", "--config-file", config, output=log, code=program))
             server = PinnerServer(running[-1], log)
             clients.callback(server.http.close)
             return server
