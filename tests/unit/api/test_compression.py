@@ -2,29 +2,39 @@ import gzip
 import threading
 
 import pytest
+from support.access import make_control
+from support.in_memory_service import InMemoryService
+
+from pinner.api.app import create_app
 
 LARGE = "/openapi.json"
 
 
+@pytest.fixture(scope="module")
+def reader():
+    """A client of an application that no test changes: it makes the large document once."""
+    return create_app(InMemoryService(), control=make_control(), max_body_bytes=4096).test_client()
+
+
 @pytest.mark.parametrize("accepted", ["gzip", "deflate, gzip;q=0.5", "*", "GZIP"])
-def test_a_large_answer_is_compressed_when_asked(client, accepted):
-    plain, packed = client.get(LARGE), client.get(LARGE, headers={"Accept-Encoding": accepted})
+def test_a_large_answer_is_compressed_when_asked(reader, accepted):
+    plain, packed = reader.get(LARGE), reader.get(LARGE, headers={"Accept-Encoding": accepted})
     assert packed.headers["Content-Encoding"] == "gzip"
     assert gzip.decompress(packed.data) == plain.data
     assert int(packed.headers["Content-Length"]) == len(packed.data) < len(plain.data) / 4
 
 
 @pytest.mark.parametrize("accepted", [None, "", "identity", "br", "gzip;q=0", "*;q=0"])
-def test_an_answer_stays_plain_where_gzip_is_not_accepted(client, accepted):
+def test_an_answer_stays_plain_where_gzip_is_not_accepted(reader, accepted):
     headers = {} if accepted is None else {"Accept-Encoding": accepted}
-    answer = client.get(LARGE, headers=headers)
+    answer = reader.get(LARGE, headers=headers)
     assert "Content-Encoding" not in answer.headers
     assert answer.json["info"]
 
 
-def test_caches_learn_that_the_answer_varies(client):
+def test_caches_learn_that_the_answer_varies(reader):
     for headers in ({}, {"Accept-Encoding": "gzip"}):
-        assert "Accept-Encoding" in client.get(LARGE, headers=headers).headers["Vary"]
+        assert "Accept-Encoding" in reader.get(LARGE, headers=headers).headers["Vary"]
 
 
 def test_a_small_answer_is_not_compressed(client):
@@ -33,14 +43,14 @@ def test_a_small_answer_is_not_compressed(client):
     assert answer.json == {"status": "ok"}
 
 
-def test_equal_answers_have_equal_bytes(client):
-    first, second = (client.get(LARGE, headers={"Accept-Encoding": "gzip"}).data for _ in range(2))
+def test_equal_answers_have_equal_bytes(reader):
+    first, second = (reader.get(LARGE, headers={"Accept-Encoding": "gzip"}).data for _ in range(2))
     assert first == second
 
 
-def test_head_and_get_have_the_same_headers(client):
+def test_head_and_get_have_the_same_headers(reader):
     for method in ("get", "head"):
-        answer = getattr(client, method)(LARGE, headers={"Accept-Encoding": "gzip"})
+        answer = getattr(reader, method)(LARGE, headers={"Accept-Encoding": "gzip"})
         assert answer.headers["Content-Encoding"] == "gzip"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.access import AuditList, InMemoryTokens, make_control
+from support.examples import examples
 from support.real_service import real_service
 
 from pinner.api import throttle
@@ -31,10 +32,14 @@ PLANNING = ("admin", "operator")
 """The roles that may plan and apply."""
 NOBODY = "nobody"
 """No role: the requests have no token."""
+ROLES = [*PLANNING, "reader", "hook", NOBODY]
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-@pytest.mark.parametrize("role", [*PLANNING, "reader", "hook", NOBODY])
+MORE = pytest.mark.slow("schemathesis: other roles and PostgreSQL")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=MORE)])
+@pytest.mark.parametrize("role", ["admin", *(pytest.param(role, marks=MORE) for role in ROLES[1:])])
 def test_schemathesis_finds_nothing(tmp_path, role, kind, monkeypatch, idempotency_keys, databases):
     # schemathesis sends wrong credentials to every operation, and expects 401 or 403 each time.
     monkeypatch.setattr(throttle, "FREE_FAILURES", 10_000)
@@ -93,7 +98,7 @@ def _command(url, *token):
         "--checks=all",
         # Few of the strings that it generates for header fields can be sent; a busy machine generates slowly.
         "--suppress-health-check=filter_too_much,too_slow",
-        "--max-examples=40",
+        f"--max-examples={examples(40)}",
         "--generation-deterministic",
         "--continue-on-failure",
         "--no-color",

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -53,7 +54,7 @@ def test_a_token_is_made_listed_and_revoked(manage, role):
 
 def test_the_database_has_no_secret(manage, tmp_path):
     _, out, _ = manage("token", "create", "deploy", "--role", "admin")
-    with sqlite3.connect(tmp_path / "pinner.sqlite") as connection:
+    with closing(sqlite3.connect(tmp_path / "pinner.sqlite")) as connection:
         dump = "\n".join(connection.iterdump())
     assert parse_token(out.strip()).hash in dump
     assert out.strip().rpartition("_")[2] not in dump
