@@ -103,12 +103,21 @@ def assert_later_event_is_handled(placed, guest, virsh):
 def assert_moved(server, placed, *targets):
     """Assert that the runs since the first placement moved only these targets (kind, owner), and that they named no
     pins of other guests."""
-    runs = [run for run in server.runs() if run["state"] != "running"]
-    new = runs[: len(runs) - placed.runs]
-    assert {run["actor"] for run in new} <= {"policy"}
-    moved = {(target["kind"], target["owner"]) for run in new for target in server.changes(run["id"])}
-    assert {target for target in moved if target[0] != "metadata"} == set(targets)
-    assert {owner for kind, owner in moved if kind == "metadata"} <= {owner for _, owner in targets}
+
+    def moved():
+        runs = server.runs()
+        new = runs[: len(runs) - placed.runs]
+        assert {run["actor"] for run in new} <= {"policy"}
+        return {
+            (target["kind"], target["owner"])
+            for run in new
+            if run["state"] != "running"
+            for target in server.changes(run["id"])
+        }
+
+    wait_until(lambda: moved() >= set(targets), 60)  # the last run ends after its changes are made
+    assert {target for target in moved() if target[0] != "metadata"} == set(targets)
+    assert {owner for kind, owner in moved() if kind == "metadata"} <= {owner for _, owner in targets}
 
 
 def all_targets_of(guest):
