@@ -52,7 +52,7 @@ ci-slice:
 	@$(PYTHON) tools/ci_slice.py
 
 test-kills: setup-test
-	$(SUDO) env PINNER_KILLS=all .venv/bin/python -m pytest tests/functional/test_kills.py $(ARGS)
+	$(SUDO) env PINNER_KILLS=all .venv/bin/python -m pytest --all tests/functional/test_kills.py $(ARGS)
 
 test-probes: setup-test
 	$(SUDO) env PINNER_PROBES=all .venv/bin/python -m pytest tests/functional/test_probe.py \
@@ -73,7 +73,7 @@ fuzz-agent: setup-test
 		tests/functional/test_agent_fuzz.py $(ARGS)
 
 faults: setup-test
-	$(SUDO) env PYTHONPATH=tools .venv/bin/python -m pytest -p fault_table -m fault --faults docs/faults.md \
+	$(SUDO) env PYTHONPATH=tools .venv/bin/python -m pytest --all -p fault_table -m fault --faults docs/faults.md \
 		$(if $(LAB),--lab) tests/unit tests/functional tests/lab $(ARGS)
 
 checks: setup

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from support import warm
+from support.accounts import WITHOUT_NOVA
 from support.kernel import masks, process
 from support.policy_host import NEVER_BUSY
 
@@ -24,7 +25,9 @@ pytestmark = pytest.mark.needs("two_cpus")
 def cli(libvirtd, tmp_path):
     """Runs a command and checks its status; returns the parsed JSON, or the error text if ``status`` is not 0."""
     config = tmp_path / "pinner.conf"
-    config.write_text(f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {libvirtd}\n[host]\nname = here\n")
+    config.write_text(
+        f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {libvirtd}\n[host]\nname = here\n{WITHOUT_NOVA}"
+    )
 
     def run(*arguments, status=0):
         done = warm.run("--json", "--config-file", config, *arguments, code=f"{STRICT}; {warm.PINNER}")

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -165,8 +166,9 @@ def test_the_script_returns_soon_in_any_state_of_pinner(hook, pinner, server, st
         took = [hook.run("web", "started", XML.format(name="web", guest=uuid.uuid4(), more="")) for _ in range(11)]
         if state == "up":
             assert len(events_of(pinner, len(took))) == len(took)
-    # tests/benchmarks/spawn.py measures the exact time; the limit here allows for a machine that is busy with tests.
-    assert max(took) < handover.TIMEOUT / 2, took
+    # tests/benchmarks/spawn.py measures the exact time. A machine that runs tests is busy. A script that waited for an
+    # answer would take the timeout each time.
+    assert statistics.median(took) < handover.TIMEOUT, took
 
 
 @pytest.mark.needs("root")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import private_libvirt
 import pytest
+from support.accounts import WITHOUT_NOVA
 from support.kernel import masks
 from support.policy_host import NEVER_BUSY
 from support.real_guests import ONLINE
@@ -69,6 +70,7 @@ def pinner(libvirtd, tmp_path):
     config = tmp_path / "pinner.conf"
     config.write_text(
         f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {libvirtd}\ncall_timeout = 60\n[host]\nname = here\n"
+        f"{WITHOUT_NOVA}"
     )
     settings = wiring.configuration([config])
     (tmp_path / "state").mkdir(mode=0o700)

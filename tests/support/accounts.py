@@ -27,9 +27,13 @@ def api_account() -> pwd.struct_passwd:
     return privileges.numbered(api_user().uid, api_user().gid)
 
 
+WITHOUT_NOVA = "[nova]\nignore_nova_conf = true\n"
+"""The lines of configuration for a host without Nova: a nova-compute in /proc belongs to another test."""
+
+
 def api_config() -> str:
-    """The lines of configuration that name the API's user; empty where the server is not started by root."""
-    return api_user().config if os.geteuid() == 0 else ""
+    """The lines of configuration of a test's server: the API's user, where root starts it, and no Nova."""
+    return WITHOUT_NOVA + (api_user().config if os.geteuid() == 0 else "")
 
 
 def become(account: pwd.struct_passwd) -> None:
