@@ -6,6 +6,7 @@ the table; `python tools/rights.py mounts taps` prints what of these is missing,
 
 import array
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -15,9 +16,10 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -143,6 +145,15 @@ def _in_new_folder(mount: Path, controller: str, file: str) -> None:
         folder.rmdir()
 
 
+@contextmanager
+def _events_may_be_lost() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOBUFS:
+            raise
+
+
 def _hear_of_processes() -> None:
     """Subscribe to the process connector, and receive its answer."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _CONNECTOR) as connector:
@@ -151,13 +162,16 @@ def _hear_of_processes() -> None:
         number = os.getpid()
         body = struct.pack("=4I2HI", 1, 1, 0, number, 4, 0, 1)
         connector.send(struct.pack("=I2H2I", 16 + len(body), 3, 0, 0, 0) + body)
-        while True:
-            message = connector.recv(8192)
-            answers, _, kind = struct.unpack_from("=3I", message, 28)
-            if (answers, kind) == (number + 1, 0):
-                break
-        if refused := struct.unpack_from("=I", message, 52)[0]:
-            raise OSError(refused, os.strerror(refused))
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while time.monotonic() < deadline:
+            with _events_may_be_lost():
+                message = connector.recv(8192)
+                answers, _, kind = struct.unpack_from("=3I", message, 28)
+                if (answers, kind) == (number + 1, 0):
+                    if refused := struct.unpack_from("=I", message, 52)[0]:
+                        raise OSError(refused, os.strerror(refused))
+                    return
+        raise OSError("it does not answer")
 
 
 def _read_traces() -> None:
