@@ -259,7 +259,7 @@ RIGHTS: Mapping[str, Right] = {
     "read_other_users": Right("read all of /proc of other users' processes", _read_other),
     "cgroups": Right("make cgroups", _make_cgroup),
     "cpusets": Right("confine processes to cpusets", _make_cpuset),
-    "guest_cpusets": Right("confine guests to cpusets of libvirt", _confine_guest),
+    "guest_cgroups": Right("run guests in cgroups of libvirt", _confine_guest),
     "process_connector": Right("hear of each new process and thread (the process connector)", _hear_of_processes),
     "tracefs": Right("trace the kernel's scheduler (tracefs)", _read_traces),
     "icmp": Right("send pings", _ping),

@@ -41,7 +41,7 @@ ALL, NONE = {3}, {0}
 
 pytestmark = [
     pytest.mark.skipif(bool(WHY), reason=WHY),
-    pytest.mark.needs("exactly_two_cpus"),
+    pytest.mark.needs("root", "exactly_two_cpus", "taps"),
 ]
 
 
