@@ -104,10 +104,10 @@ def test_requests_of_every_kind_are_answered(server: PinnerServer, folder: Path)
 
 
 LOOK = """
-import os, pwd, sys
+import os, sys
 sys.path[0] = {checkout!r}
 from pinner.server import installation, privileges
-account = pwd.getpwnam({user!r})
+account = privileges.numbered({user}, {user})
 installation.keep_readable(account)
 privileges.drop(account)
 import pinner.api.app
@@ -127,7 +127,7 @@ for path in [{closed!r}, *above]:
 def test_the_api_sees_nothing_else_in_the_closed_folder(command: tuple[str, ...], folder: Path, may_mount) -> None:
     secret = folder / "closed" / "secret"
     secret.touch()
-    code = LOOK.format(checkout=str(folder / "closed/here"), user=api_account().name, closed=str(folder / "closed"))
+    code = LOOK.format(checkout=str(folder / "closed/here"), user=api_user().uid, closed=str(folder / "closed"))
     words = [*(command if may_mount else without_mounts(command))[:-1], code]
     seen = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     assert set(seen) <= {"PermissionError", "FileNotFoundError", "NotADirectoryError", "['here']", "['here', 'python']"}
