@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import private_libvirt as libvirt
+import rights
 from spare_user import spare_user
 
 BIN = Path(sys.executable).parent
@@ -82,7 +83,7 @@ def any_libvirtd(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def guests(uri: str, folder: Path) -> Iterator[tuple[str, ...]]:
-    """Three transient guests of two vCPUs, with an iothread and, if possible, a tap; they end with the context."""
+    """Three transient guests of two vCPUs, with an iothread and a network card; they end with the context."""
     kind = "kvm" if libvirt.kvm_works(uri) else "qemu"
     print(f"guests run under {'KVM' if kind == 'kvm' else 'TCG, because a KVM guest does not start here'}")
     image = folder / "guest.img"
@@ -105,8 +106,8 @@ def _devices(image: Path, number: int) -> str:
         f"<disk type='file'><driver name='qemu' type='raw'/><source file='{image}'/>"
         "<target dev='vda' bus='virtio'/><readonly/></disk>"
     )
-    if not Path("/dev/net/tun").exists():
-        return disk
+    if rights.lacking("taps"):
+        return f"{disk}<interface type='user'><model type='virtio'/></interface>"
     tap = f"pd{os.getpid() % 10_000_000}-{number}"
     return f"{disk}<interface type='ethernet'><target dev='{tap}'/><model type='virtio'/></interface>"
 

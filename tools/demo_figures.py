@@ -13,7 +13,8 @@ _SAME_LOAD = 0.1
 class Window:
     """What was measured in one window of time."""
 
-    load: Load
+    load: Load | None
+    """Empty where no guest has a tap."""
     received: int
     """Packets that the Linux guest itself has counted."""
     delays: Mapping[tuple[str, str], float]
@@ -22,11 +23,6 @@ class Window:
     def delay(self, guest: str) -> float:
         """The run delay of all threads of the guest."""
         return sum(delay for (name, _), delay in self.delays.items() if name == guest)
-
-    @property
-    def offered(self) -> float:
-        """Packets a second that were sent to the tap."""
-        return (self.load.packets + self.load.drops) / self.load.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +42,18 @@ class Figure:
 
 def figures(before: Window, after: Window) -> list[Figure]:
     """Everything that pinner's plan is to make less."""
-    first, second = before.load, after.load
     guests = list(dict.fromkeys(name for name, _ in before.delays))
+    delays = [
+        Figure(f"run delay of {name}", "ms/s", round(before.delay(name)), round(after.delay(name))) for name in guests
+    ]
+    first, second = before.load, after.load
+    if not (first and second):
+        return delays
     return [
         Figure("packets that the tap dropped", "packets", first.drops, second.drops),
         Figure("pings without an answer", "pings", first.pings_lost, second.pings_lost),
         Figure("worst ping", "ms", round(first.worst_ping_ms, 1), round(second.worst_ping_ms, 1)),
-        *(
-            Figure(f"run delay of {name}", "ms/s", round(before.delay(name)), round(after.delay(name)))
-            for name in guests
-        ),
+        *delays,
     ]
 
 
@@ -65,22 +63,20 @@ def table(before: Window, after: Window) -> Iterator[str]:
     for role in before.delays:
         yield f"   {f'waiting: {role[0]} {role[1]}':<44}{before.delays[role]:10.2f}{after.delays[role]:10.2f}  ms/s"
     yield ""
-    for name, first, second in (
-        ("packets that were sent to the tap", before.offered, after.offered),
-        ("packets that the guest took from the tap", _per_second(before), _per_second(after)),
-    ):
-        yield f"   {name:<44}{first:10,.0f}{second:10,.0f}  a second"
-    yield f"   {'packets that the guest itself counted':<44}{before.received:10,}{after.received:10,}  packets"
+    if before.load and after.load:
+        for name, first, second in (
+            ("packets that were sent to the tap", before.load.offered, after.load.offered),
+            ("packets that the guest took from the tap", before.load.taken, after.load.taken),
+        ):
+            yield f"   {name:<44}{first:10,.0f}{second:10,.0f}  a second"
+        yield f"   {'packets that the guest itself counted':<44}{before.received:10,}{after.received:10,}  packets"
     yield from map(str, figures(before, after))
 
 
 def verdict(before: Window, after: Window) -> str:
     """One sentence. It names what became worse, and nothing that became better beside it."""
-    if not before.load.packets or not after.load.packets:
-        return "Observed, not tested: no verdict, because the guest received no packets in one of the windows."
-    if abs(after.offered - before.offered) > _SAME_LOAD * before.offered:
-        rates = f"{before.offered:,.0f} packets a second were sent before and {after.offered:,.0f} after"
-        return f"Observed, not tested: no verdict, because {rates}."
+    if before.load and after.load and (why := _different(before.load, after.load)):
+        return f"Observed, not tested: no verdict, because {why}."
     found = figures(before, after)
     if worse := [figure.name for figure in found if figure.after > figure.before]:
         return f"Observed, not tested: after the plan there is MORE of: {', '.join(worse)}."
@@ -89,5 +85,10 @@ def verdict(before: Window, after: Window) -> str:
     return "Observed, not tested: no figure changed."
 
 
-def _per_second(window: Window) -> float:
-    return window.load.packets / window.load.seconds
+def _different(before: Load, after: Load) -> str:
+    """Why the two loads cannot be compared; empty if they can."""
+    if not before.packets or not after.packets:
+        return "the guest received no packets in one of the windows"
+    if abs(after.offered - before.offered) > _SAME_LOAD * before.offered:
+        return f"{before.offered:,.0f} packets a second were sent before and {after.offered:,.0f} after"
+    return ""

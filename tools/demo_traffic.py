@@ -52,6 +52,16 @@ class Load:
     worst_ping_ms: float
     """The longest round trip of a ping that was answered."""
 
+    @property
+    def offered(self) -> float:
+        """Packets a second that were sent to the tap."""
+        return (self.packets + self.drops) / self.seconds
+
+    @property
+    def taken(self) -> float:
+        """Packets a second that the guest took from the tap."""
+        return self.packets / self.seconds
+
 
 class Traffic:
     """A stream of packets to the guest, which runs until its context ends."""

@@ -1,7 +1,7 @@
 """A private libvirtd for tests and the demo: it changes nothing of the system's libvirtd and leaves nothing behind.
 
-Needs root, libvirtd, QEMU and util-linux's ``unshare``. The daemon runs in a mount namespace of its own, where its own
-folders are bind-mounted over the system's. The namespace identifies all processes that it started, including QEMU.
+Needs root, libvirtd, QEMU and util-linux's ``unshare``. The daemon runs in a mount namespace of its own. Where the
+right to make one is missing, as in a container, it runs without one, and only one at a time.
 """
 
 import contextlib
@@ -14,36 +14,20 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import libvirt_calls
+import rights
+from libvirt_folders import FOLDERS, InMounts, Linked, Processes, Unusable
 
-FOLDERS = {
-    "etc": "/etc/libvirt",
-    "run": "/run/libvirt",
-    "lib": "/var/lib/libvirt",
-    "log": "/var/log/libvirt",
-    "cache": "/var/cache/libvirt",
-}
 EMULATOR = "/usr/bin/qemu-system-x86_64"
 CGROUPS = Path("/sys/fs/cgroup")
 
-_QEMU_CONF = """\
-user = "root"
-group = "root"
-namespaces = []
-stdio_handler = "file"
-security_driver = "none"
-"""
 _START_SECONDS = 60
 """The first start asks QEMU for its capabilities, which takes seconds on a slow machine."""
 _STOP_SECONDS = 10
-
-
-class Unusable(RuntimeError):
-    """The daemon cannot run here; the text says why."""
 
 
 def missing() -> str:
@@ -82,7 +66,7 @@ def killed(uri: str) -> Iterator[None]:
     """Kill the daemon of this URI (SIGKILL) for the duration of the context, then start it again; its guests run on."""
     folder = Path(uri.partition("socket=")[2]).parent.parent
     pid = int((folder / "libvirtd.pid").read_text())
-    with Path(f"/proc/{pid}/ns/mnt").open() as namespace:
+    with _folders().again(pid) as (inside, files):
         daemon = os.pidfd_open(pid)
         signal.pidfd_send_signal(daemon, signal.SIGKILL)
         select.select([daemon], [], [], _STOP_SECONDS)
@@ -90,9 +74,8 @@ def killed(uri: str) -> Iterator[None]:
         try:
             yield
         finally:
-            inside = ["nsenter", f"--mount=/proc/self/fd/{namespace.fileno()}", "env", f"PATH={_path()}"]
-            command = [*inside, "libvirtd", "--daemon", *_files(folder)]
-            subprocess.run(command, check=True, capture_output=True, pass_fds=[namespace.fileno()])
+            command = [*inside, "env", f"PATH={_path()}", "libvirtd", "--daemon", *_files(folder)]
+            subprocess.run(command, check=True, capture_output=True, pass_fds=files)
 
 
 def guest_xml(
@@ -158,43 +141,38 @@ def kvm_works(uri: str) -> bool:
 
 def _start(stack: contextlib.ExitStack, folder: Path) -> None:
     """Start the daemon; ``stack`` gets a callback that undoes each step."""
-    created = [path for path in map(Path, FOLDERS.values()) if not path.exists()]
-    stack.callback(_remove_empty, created)
+    folders = _folders()
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
     stack.callback(_remove_cgroups, folder, set(_machine_cgroups()))
     _hold_partitions(stack)
-    _write_configuration(folder)
-    for path in created:
-        path.mkdir(parents=True)
+    _write_configuration(folder, folders.settings)
+    stack.enter_context(folders.placed(folder))
+    command = ["env", f"PATH={_path()}", *folders.command(folder), "libvirtd", *_files(folder)]
     quiet = subprocess.DEVNULL
-    daemon = subprocess.Popen(_command(folder), stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+    daemon = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
     stack.callback(_end, daemon)
-    namespace = stack.enter_context(_namespace_of(daemon))
-    stack.callback(_end_guests, namespace, daemon)
+    stack.callback(_end_guests, stack.enter_context(folders.guests(folder, daemon)))
     _wait_until_it_answers(daemon, folder)
+
+
+def _folders() -> InMounts | Linked:
+    return Linked() if rights.lacking("mounts") else InMounts()
 
 
 def _path() -> str:
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
-def _write_configuration(folder: Path) -> None:
+def _write_configuration(folder: Path, qemu: str) -> None:
     for name in [*FOLDERS, "sock"]:
         (folder / name).mkdir(parents=True)
-    (folder / "etc/qemu.conf").write_text(_QEMU_CONF)
+    (folder / "etc/qemu.conf").write_text(qemu)
     (folder / "etc/libvirtd.conf").write_text(
         f'unix_sock_dir = "{folder}/sock"\n'
         'auth_unix_rw = "none"\nauth_unix_ro = "none"\n'
         f'host_uuid = "{Path("/proc/sys/kernel/random/uuid").read_text().strip()}"\n'
         f'log_outputs = "2:file:{folder}/libvirtd.log"\n'
     )
-
-
-def _command(folder: Path) -> list[str]:
-    mounts = "".join(f'mount --bind "$folder/{name}" {target}; ' for name, target in FOLDERS.items())
-    script = f'set -e; folder=$1; shift; {mounts}exec libvirtd "$@"'
-    inner = ["env", f"PATH={_path()}", "sh", "-c", script, "sh", str(folder), *_files(folder)]
-    return ["unshare", "--mount", "--propagation", "private", *inner]
 
 
 def _files(folder: Path) -> list[str]:
@@ -219,43 +197,17 @@ def _end_of_log(folder: Path) -> str:
     return log.read_text()[-400:] if log.exists() else "it wrote no log"
 
 
-@contextlib.contextmanager
-def _namespace_of(daemon: subprocess.Popen[bytes]) -> Iterator[int]:
-    """The inode of the daemon's mount namespace; the open file prevents that the number is reused."""
-    deadline = time.monotonic() + _STOP_SECONDS
-    while daemon.poll() is None and _mount_namespace(daemon.pid) == _mount_namespace(os.getpid()):
-        if time.monotonic() > deadline:
-            raise Unusable("unshare made no mount namespace")
-        time.sleep(0.01)
-    if daemon.poll() is not None:
-        raise Unusable(f"unshare or mount failed with status {daemon.returncode}")
-    with Path(f"/proc/{daemon.pid}/ns/mnt").open() as file:
-        yield os.fstat(file.fileno()).st_ino
-
-
-def _mount_namespace(pid: int) -> int:
-    try:
-        return Path(f"/proc/{pid}/ns/mnt").stat().st_ino
-    except OSError:
-        return 0
-
-
-def _end_guests(namespace: int, daemon: subprocess.Popen[bytes]) -> None:
-    """End all other processes in the daemon's namespace, including QEMUs, which do not end with libvirtd."""
+def _end_guests(processes: Processes) -> None:
+    """End all processes that the daemon has started, including QEMUs, which do not end with libvirtd."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + _STOP_SECONDS
-        while guests := [pid for pid in _processes(namespace) if pid != daemon.pid]:
+        while guests := processes():
             for pid in guests:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, kind)
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-
-
-def _processes(namespace: int) -> list[int]:
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    return [pid for pid in pids if _mount_namespace(pid) == namespace]
 
 
 def _end(daemon: subprocess.Popen[bytes]) -> None:
@@ -313,12 +265,6 @@ def _remove_cgroups(folder: Path, before: set[Path]) -> None:
         if top.name == "machine" or top not in before:
             with contextlib.suppress(OSError):
                 top.rmdir()
-
-
-def _remove_empty(folders: Iterable[Path]) -> None:
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
 
 
 @contextlib.contextmanager

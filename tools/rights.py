@@ -6,6 +6,7 @@ the table; `python tools/rights.py mounts taps` prints what of these is missing,
 
 import array
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -15,9 +16,10 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,7 +30,8 @@ _MOUNTS, _PIDS, _NETWORK = 0x20000, 0x20000000, 0x40000000
 _TUNSETIFF, _TAP = 0x400454CA, 0x1002
 _GET_FLAGS, _SET_FLAGS, _IMMUTABLE = 0x80086601, 0x40086602, 0x10
 _NOBODY = 65534
-_CONNECTOR = 11
+_CONNECTOR, _UEVENT = 11, 15
+_MIGRATE_PAGES = {"x86_64": 256, "aarch64": 238}.get(os.uname().machine, -1)
 _ANSWER_SECONDS = 2.0
 _PROBE_SECONDS = 60
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -93,6 +96,30 @@ def _become_urgent() -> None:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 
+def _migrate_memory() -> None:
+    """To a node outside of this process's nodes, which only a privileged process may try."""
+    child = os.fork()
+    if not child:
+        signal.pause()
+    first, absent = (ctypes.c_ulong * 1)(1), (ctypes.c_ulong * 1)(1 << 63)
+    try:
+        if _LIBC.syscall(_MIGRATE_PAGES, child, 65, first, absent) < 0 and ctypes.get_errno() != errno.EINVAL:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _see_kernel_threads() -> None:
+    if Path("/proc/2/comm").read_text() != "kthreadd\n":
+        raise OSError("process 2 is another one")
+
+
+def _send_uevent() -> None:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _UEVENT) as sender:
+        sender.sendto(b"pinner-right", (0, 1))
+
+
 def _with_other_user(act: Callable[[int], object]) -> None:
     """Act on a process of another user."""
     reading, writing = os.pipe()
@@ -143,6 +170,15 @@ def _in_new_folder(mount: Path, controller: str, file: str) -> None:
         folder.rmdir()
 
 
+@contextmanager
+def _events_may_be_lost() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOBUFS:
+            raise
+
+
 def _hear_of_processes() -> None:
     """Subscribe to the process connector, and receive its answer."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _CONNECTOR) as connector:
@@ -151,13 +187,16 @@ def _hear_of_processes() -> None:
         number = os.getpid()
         body = struct.pack("=4I2HI", 1, 1, 0, number, 4, 0, 1)
         connector.send(struct.pack("=I2H2I", 16 + len(body), 3, 0, 0, 0) + body)
-        while True:
-            message = connector.recv(8192)
-            answers, _, kind = struct.unpack_from("=3I", message, 28)
-            if (answers, kind) == (number + 1, 0):
-                break
-        if refused := struct.unpack_from("=I", message, 52)[0]:
-            raise OSError(refused, os.strerror(refused))
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while time.monotonic() < deadline:
+            with _events_may_be_lost():
+                message = connector.recv(8192)
+                answers, _, kind = struct.unpack_from("=3I", message, 28)
+                if (answers, kind) == (number + 1, 0):
+                    if refused := struct.unpack_from("=I", message, 52)[0]:
+                        raise OSError(refused, os.strerror(refused))
+                    return
+        raise OSError("it does not answer")
 
 
 def _read_traces() -> None:
@@ -214,17 +253,20 @@ RIGHTS: Mapping[str, Right] = {
     "taps": Right("make taps, as network cards of guests", _make_tap),
     "network_cards": Right("make and change network cards of this machine", _make_card),
     "realtime": Right("give threads a real-time policy", _become_urgent),
+    "move_memory": Right("move the memory of other processes to another node", _migrate_memory),
+    "kernel_threads": Right("see the kernel's threads", _see_kernel_threads),
     "move_other_users": Right("move threads of other users", _move_other),
     "read_other_users": Right("read all of /proc of other users' processes", _read_other),
     "cgroups": Right("make cgroups", _make_cgroup),
     "cpusets": Right("confine processes to cpusets", _make_cpuset),
-    "guest_cpusets": Right("confine guests to cpusets of libvirt", _confine_guest),
+    "guest_cgroups": Right("run guests in cgroups of libvirt", _confine_guest),
     "process_connector": Right("hear of each new process and thread (the process connector)", _hear_of_processes),
     "tracefs": Right("trace the kernel's scheduler (tracefs)", _read_traces),
     "icmp": Right("send pings", _ping),
     "sysctls": Right("write the kernel's settings", lambda: _rewrite("/proc/sys/net/core/rmem_max")),
     "choose_pids": Right("choose the id of the next process", lambda: _rewrite("/proc/sys/kernel/ns_last_pid")),
     "irqs": Right("write the CPUs of interrupts", lambda: _rewrite("/proc/irq/default_smp_affinity")),
+    "forge_uevents": Right("send messages like the kernel's of devices", _send_uevent),
     "uevents": Right("make the kernel repeat an event of a CPU", _write_uevent),
     "immutable_files": Right("make files immutable", _make_immutable),
 }

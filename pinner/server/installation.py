@@ -2,7 +2,9 @@
 
 Python imports many modules only when they are used first. An installation below a closed folder, such as a checkout or
 a Python in root's home, cannot be read any more then. The process therefore gets mounts of its own: in them, an empty
-folder hides the closed folder, and contains the installation alone.
+folder hides the closed folder, and contains the installation alone. Where mounts are not allowed, as in a container,
+the process holds the installation open, and Python searches it through the open descriptors. Both show the folders of
+the installation and nothing beside them; the modes of the files in them stay in force.
 """
 
 import ctypes
@@ -26,13 +28,13 @@ _MOVE_MOUNT_F_EMPTY_PATH = 4
 def keep_readable(account: pwd.struct_passwd) -> None:
     """Make the installation readable for ``account`` in this process, which is root, has one thread and stays small.
 
-    Raises Invalid, which names the folder and the remedy, where that is not possible.
+    Raises Invalid, which names the file and the remedy, where that is not possible.
     """
     if closed := [folder for folder in _installation() if not _readable_by(account, folder)]:
         try:
             _show(closed, account)
-        except OSError as error:
-            raise _unreadable(account, closed[0], f" (a mount that would show it fails: {error.strerror})") from None
+        except OSError:
+            _hold_open(closed)
     if still_closed := closed_to(account):
         raise _unreadable(account, still_closed[0])
 
@@ -47,7 +49,7 @@ def closed_to(account: pwd.struct_passwd) -> list[Path]:
 
 def _installation() -> list[Path]:
     """The folders of Python, the virtual environment, pinner and other installed packages; none is in another one."""
-    checkout = Path(pinner.__file__).resolve().parents[1]
+    checkout = Path(pinner.__file__).absolute().parents[1]  # resolve() would follow an open descriptor
     found = {Path(sys.base_prefix), Path(sys.prefix), checkout, *map(Path, sys.path[1:])}
     existing = {folder for folder in found if folder.is_absolute() and folder.is_dir()}
     return sorted(folder for folder in existing if existing.isdisjoint(folder.parents))
@@ -96,6 +98,31 @@ def _show(folders: list[Path], account: pwd.struct_passwd) -> None:
         os.close(tree)
 
 
+def _hold_open(folders: list[Path]) -> None:
+    """Let Python find the folders of the installation, and all that it imports from them, by open descriptors."""
+    held = {f"{folder}/": f"/proc/self/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY)}/" for folder in folders}
+
+    def moved(path: str) -> str:
+        before = next((folder for folder in held if f"{path}/".startswith(folder)), "")
+        return (held[before] + path[len(before) :]).rstrip("/") if before else path
+
+    def move(owner: object, *names: str) -> None:
+        for name in names:
+            match getattr(owner, name, None):
+                case str(path):
+                    setattr(owner, name, moved(path))
+                case list(paths):
+                    paths[:] = map(moved, paths)
+
+    move(sys, "path", "prefix", "exec_prefix", "base_prefix", "base_exec_prefix")
+    for module in tuple(sys.modules.values()):
+        move(module, "__file__", "__cached__", "__path__")
+        if spec := getattr(module, "__spec__", None):
+            move(spec, "origin", "cached", "submodule_search_locations")
+            move(spec.loader, "path")
+    sys.path_importer_cache.clear()
+
+
 def _closed_at(account: pwd.struct_passwd, folder: Path) -> Path:
     """The first folder on the way to ``folder`` that the account cannot enter, or the folder itself."""
     with _acting_as(account):
@@ -103,10 +130,10 @@ def _closed_at(account: pwd.struct_passwd, folder: Path) -> Path:
         return next((part for part in way if not os.access(part, os.X_OK, effective_ids=True)), folder)
 
 
-def _unreadable(account: pwd.struct_passwd, path: Path, why: str = "") -> Invalid:
+def _unreadable(account: pwd.struct_passwd, path: Path) -> Invalid:
     return Invalid(
         "[api] user",
         account.pw_name,
-        f"a user that can read pinner's installation, but {path} is closed for it{why}; install pinner in a folder "
+        f"a user that can read pinner's installation, but {path} is closed for it; install pinner in a folder "
         "that every user may read, such as /opt/pinner",
     )

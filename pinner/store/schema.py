@@ -4,9 +4,13 @@ The migrations use alembic and are part of the package, so no alembic.ini is nee
 database must be changed; the check whether it must be takes one query.
 """
 
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import as_file, files
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, inspect, text
@@ -84,7 +88,7 @@ def _config(connection: Connection, revision: str) -> Iterator["Config"]:
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
-    with as_file(files("pinner.migrations")) as folder:
+    with as_file(files("pinner.migrations")) as scripts, _resolvable(scripts) as folder:
         config = Config()
         config.set_main_option("script_location", str(folder).replace("%", "%%"))
         config.attributes["connection"] = connection
@@ -98,3 +102,16 @@ def _config(connection: Connection, revision: str) -> Iterator["Config"]:
         if revision not in ("head", EMPTY, *known):
             raise Invalid("revision", revision, f"head, base or one of {', '.join(reversed(known))}")
         yield config
+
+
+@contextmanager
+def _resolvable(folder: Path) -> Iterator[Path]:
+    """The folder at a path without symbolic links, which alembic resolves.
+
+    A process that has given up root may reach the installation through open descriptors alone; then this is a copy.
+    """
+    if os.access(folder.resolve(), os.R_OK):
+        yield folder
+        return
+    with TemporaryDirectory(prefix="pinner-") as copy:
+        yield shutil.copytree(folder, Path(copy, "migrations"), ignore=shutil.ignore_patterns("__pycache__"))

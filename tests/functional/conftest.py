@@ -5,12 +5,14 @@ import select
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 
 import private_libvirt
 import pytest
+import rights
+from support import needs
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
@@ -39,34 +41,72 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"{killed} kills; the host was as the journal says after each: {ends}")
 
 
-@contextmanager
-def _private(factory: pytest.TempPathFactory, name: str) -> Iterator[str]:
-    """The URI of a private libvirtd."""
-    if why := private_libvirt.missing():
-        pytest.skip(f"needs a private libvirtd: {why}")
-    with private_libvirt.private_libvirtd(factory.mktemp("libvirt") / name) as uri:
-        yield uri
+class SessionLibvirtd:
+    """The private libvirtd of all tests. Without the right to mount there is no other one at the same time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._running = folder, ExitStack()
+        self.is_used = False
+
+    def start(self) -> str:
+        """Start it; its URI, which is the same each time."""
+        self.is_used = True
+        return self._running.enter_context(private_libvirt.private_libvirtd(self._folder))
+
+    def stop(self) -> None:
+        """Stop it and its guests."""
+        self._running.close()
+
+    def make_room(self) -> Iterator[None]:
+        """Let another one run."""
+        is_in_the_way = self.is_used and rights.lacking("mounts")
+        if is_in_the_way:
+            self.stop()
+        yield
+        if is_in_the_way:
+            self.start()
 
 
 @pytest.fixture(scope="session")
-def libvirtd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def session_libvirtd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionLibvirtd]:
+    if why := private_libvirt.missing():
+        pytest.skip(f"needs a private libvirtd: {why}")
+    daemon = SessionLibvirtd(tmp_path_factory.mktemp("libvirt") / "d")
+    yield daemon
+    daemon.stop()
+
+
+@pytest.fixture(scope="session")
+def libvirtd(session_libvirtd: SessionLibvirtd) -> str:
     """The URI of a private libvirtd."""
-    with _private(tmp_path_factory, "d") as uri:
-        yield uri
+    return session_libvirtd.start()
+
+
+@pytest.fixture
+def room_for_libvirtd(session_libvirtd: SessionLibvirtd) -> Iterator[None]:
+    """The test may start a libvirtd."""
+    yield from session_libvirtd.make_room()
 
 
 @pytest.fixture(scope="module")
-def module_libvirtd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def module_room_for_libvirtd(session_libvirtd: SessionLibvirtd) -> Iterator[None]:
+    """The tests of the module may start a libvirtd, and use no other one."""
+    yield from session_libvirtd.make_room()
+
+
+@pytest.fixture(scope="module")
+def module_libvirtd(module_room_for_libvirtd: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URI of a libvirtd that only one module has, without the guests of other tests. The module names it
     ``libvirtd``."""
-    with _private(tmp_path_factory, "m") as uri:
+    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "m") as uri:
         yield uri
 
 
 @pytest.fixture(scope="module")
 def destination(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URI of a libvirtd to which the guests of a module migrate."""
-    with _private(tmp_path_factory, "e") as uri:
+    """The URI of a second libvirtd, to which the guests of a module migrate."""
+    needs.require("mounts")
+    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "e") as uri:
         # This guest takes the first id: a guest with the same id and name in both libvirtds would share a cgroup.
         private_libvirt.start_guest(uri, private_libvirt.guest_xml(f"first-{os.getpid()}"), paused=True)
         yield uri

@@ -27,12 +27,13 @@ def cpuset_of(tid):
     rows = [line.split(":", 2) for line in Path(f"/proc/{tid}/cgroup").read_text().splitlines()]
     path = next((path for _, names, path in rows if "cpuset" in names.split(",")), "/")
     if path == "/":
-        needs.require("guest_cpusets")
+        needs.require("guest_cgroups")
         pytest.skip("guests have no cpusets of cgroup v1 here")
     return path
 
 
 @pytest.mark.fault(27)
+@pytest.mark.needs("guest_cgroups")
 def test_a_pin_by_another_program_through_libvirt_is_the_cause(start_guest, host, libvirtd):
     guest = start_guest()
     host.pin(emulator(guest), FIRST, persist=False)

@@ -215,6 +215,7 @@ def test_a_polling_thread_pinned_by_its_owner_is_skipped_and_its_cpu_is_in_no_po
             assert high not in CpuSet.parse(plan["roles"][role]), role
 
 
+@pytest.mark.needs("guest_cgroups")
 def test_the_shell_commands_of_a_plan_set_the_planned_masks(cli, start_guest, libvirtd):
     guest = start_guest()
     with process(UNEVEN) as pid:

@@ -14,6 +14,7 @@ from pathlib import Path
 import libvirt as libvirt_api
 import private_libvirt
 import pytest
+import rights
 from support.kernel import THREADS, masks, process
 from support.real_guests import (
     FIRST,
@@ -239,7 +240,7 @@ def test_a_guest_with_another_job_is_busy(start_guest, libvirtd, journal):
 
 
 @pytest.fixture
-def own_libvirtd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Libvirt, Guest]]:
+def own_libvirtd(room_for_libvirtd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Libvirt, Guest]]:
     """A libvirtd of this test, which may kill it: its folder, a connection and a guest."""
     folder = tmp_path_factory.mktemp("own") / "d"
     with private_libvirt.private_libvirtd(folder) as uri:
@@ -254,9 +255,10 @@ def libvirtd_of(folder: Path) -> int:
 
 @contextmanager
 def restarted(folder: Path, guest: Guest) -> Iterator[None]:
-    """Start the libvirtd again, as systemd does, in the mount namespace of its guests."""
+    """Start the libvirtd again, as systemd does, where its guests are."""
     daemon = ["libvirtd", "-f", f"{folder}/etc/libvirtd.conf", "-p", f"{folder}/libvirtd.pid"]
-    command = ["nsenter", "-t", str(guest.pid), "-m", "env", f"PATH={os.environ['PATH']}:/usr/sbin:/sbin", *daemon]
+    enter = [] if rights.lacking("mounts") else ["nsenter", "-t", str(guest.pid), "-m"]
+    command = [*enter, "env", f"PATH={os.environ['PATH']}:/usr/sbin:/sbin", *daemon]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True) as running:
         try:

@@ -41,7 +41,7 @@ ALL, NONE = {3}, {0}
 
 pytestmark = [
     pytest.mark.skipif(bool(WHY), reason=WHY),
-    pytest.mark.needs("exactly_two_cpus"),
+    pytest.mark.needs("root", "exactly_two_cpus", "taps"),
 ]
 
 
@@ -52,7 +52,7 @@ def scratch() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def booted(scratch: Path) -> Iterator[AgentGuest]:
+def booted(module_room_for_libvirtd: None, scratch: Path) -> Iterator[AgentGuest]:
     with private_libvirt.private_libvirtd(scratch / "libvirt") as uri, agent_guest(uri, scratch) as made:
         yield made
 

@@ -172,9 +172,7 @@ def test_the_script_returns_soon_in_any_state_of_pinner(hook, pinner, server, st
 
 
 @pytest.mark.needs("root")
-def test_a_real_libvirtd_calls_the_script(tmp_path, pinner, server):
-    if why := private_libvirt.missing():
-        pytest.skip(f"needs a private libvirtd: {why}")
+def test_a_real_libvirtd_calls_the_script(room_for_libvirtd, tmp_path, pinner, server):
     with private_libvirt.private_libvirtd(tmp_path / "d") as uri:
         hooks = tmp_path / "d/etc/hooks"
         hooks.mkdir()

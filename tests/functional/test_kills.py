@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from support import needs
 from support.agent_guest import AGENT, BOOT_SECONDS, AgentGuest, agent_guest
 from support.in_memory_host import daemon as busyd
 from support.in_memory_host import emulator, memory, vcpu, vhost
@@ -119,6 +120,7 @@ def linux(libvirtd: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
     """A Linux guest with two vCPUs, cards with one queue each, and an agent."""
     if not AGENT:
         pytest.skip("needs qemu-guest-agent")
+    needs.require("taps")
     with agent_guest(libvirtd, tmp_path_factory.mktemp("linux")) as guest:
         yield guest
 

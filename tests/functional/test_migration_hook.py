@@ -28,7 +28,7 @@ from pinner.model.cpuset import CpuSet
 
 pytestmark = [
     pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),
-    pytest.mark.needs("exactly_two_cpus"),
+    pytest.mark.needs("exactly_two_cpus", "mounts"),
     pytest.mark.slow("migrations"),
 ]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import private_libvirt
 import pytest
 
-pytestmark = pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing() or "-")
+pytestmark = pytest.mark.usefixtures("module_room_for_libvirtd")
 
 CODE = """
 import signal, sys

@@ -5,6 +5,7 @@ import re
 
 import private_libvirt
 import pytest
+from support import needs
 from support.kernel import allowed, masks
 from support.real_guests import (
     FIRST,
@@ -75,9 +76,11 @@ TUNES = {
 }
 
 
-@pytest.mark.parametrize("tune", TUNES.values(), ids=TUNES)
+@pytest.mark.parametrize("tune", TUNES)
 def test_persist_writes_the_definition_and_rollback_restores_it(host, journal, start_guest, libvirtd, tune):
-    guest = start_guest(persistent=True, extra=tune, devices=VNC)
+    if "<shares>" in TUNES[tune]:
+        needs.require("guest_cgroups")
+    guest = start_guest(persistent=True, extra=TUNES[tune], devices=VNC)
 
     def definition() -> str:
         """The persistent XML without the ids of iothreads, which libvirt lists only after their first pin."""

@@ -90,7 +90,7 @@ def cpuset_of(tid: int) -> Path:
     path = next((path for _, names, path in rows if "cpuset" in names.split(",")), None)
     path = path or next(path for _, names, path in rows if not names)
     if mount.version == "none" or path == "/":
-        needs.require("guest_cpusets")
+        needs.require("guest_cgroups")
         pytest.skip("guests have no cpusets here")
     return mount.folder / path.lstrip("/")
 

@@ -47,6 +47,7 @@ def test_a_thread_that_has_ended_is_gone():
         affinity.mask(pid)
 
 
+@pytest.mark.needs("kernel_threads")
 def test_masks_leave_out_per_cpu_threads():
     (per_cpu,) = (int(folder.name) for folder in Path("/proc").glob("[0-9]*") if comm(folder) == "migration/0")
     assert affinity.mask(per_cpu).cpus == CpuSet.of([0])
@@ -84,7 +85,7 @@ def test_the_error_names_the_cpuset_that_confines_a_thread(requested: CpuSet):
         assert allowed(pid) == str(ONLINE[0])
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("root", "kernel_threads")
 def test_the_error_names_a_per_cpu_kernel_thread():
     bound = next(int(path.parent.name) for path in Path("/proc").glob("[0-9]*/comm") if _is_bound(path))
     with pytest.raises(ApplyFailed, match="is bound to its CPU"):

@@ -24,6 +24,7 @@ def test_memory_that_is_already_on_the_node_stays_there():
         assert sum(before.values()) > 32 << 10
 
 
+@pytest.mark.needs("move_memory")
 @pytest.mark.skipif(len(NODES) < 2, reason="needs two NUMA nodes; the lab has them")
 def test_memory_moves_to_another_node():
     with process(ALLOCATED) as pid:
@@ -35,6 +36,7 @@ def test_no_call_without_source_nodes():
     memory.migrate(2**22, [], NODES[0])
 
 
+@pytest.mark.needs("move_memory")
 @pytest.mark.parametrize("absent", [max(NODES) + 1, 63, 64, 900])
 def test_the_kernel_refuses_an_absent_node(absent):
     error = f"the kernel does not move the pages to node {absent}"

@@ -117,7 +117,7 @@ def test_cpu_changes_are_reported(action):
         assert read(events, CpuChanged(CPU, action)) == [CpuChanged(CPU, action)]
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("forge_uevents")
 def test_messages_of_other_processes_are_ignored():
     with opened(CpuEvents) as events, socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 15) as forger:
         forger.bind((0, 0))
