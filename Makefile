@@ -18,7 +18,7 @@
 # make test-lab  test every strategy on every topology of the lab (ARGS="-k two-socket")
 
 PYTHON ?= /usr/bin/python3
-SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,PINNER_NOVA_PYTHON,PINNER_NOVA_SAMPLES,PINNER_LAB_CACHE)
+SUDO := $(shell [ "$$(id -u)" = 0 ] || ! command -v sudo >/dev/null || echo sudo --preserve-env=PINNER_MACHINES,PINNER_NOVA_PYTHON,PINNER_NOVA_SAMPLES,PINNER_LAB_CACHE)
 ARGS ?=
 TOPOLOGY ?= two-socket
 SEEDS ?= 20

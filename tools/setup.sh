@@ -39,7 +39,7 @@ check_can_install() {
 install() {
     say "Installing Debian packages: $*"
     # Without a network apt-get update warns, and the installation fails. dpkg writes hundreds of lines.
-    quietly "apt-get reaches no archive of Debian; give it a network or a mirror (/etc/apt/sources.list.d), and repeat" \
+    quietly "apt-get reaches no archive of Debian: give it a network, or a mirror in /etc/apt/sources.list.d" \
         'Temporary failure resolving|Could not (resolve|connect)|Unable to (fetch|locate|connect)' \
         $SUDO sh -c 'export DEBIAN_FRONTEND=noninteractive
             apt-get update -qq && exec apt-get install -y -qq --no-install-recommends "$@"' sh "$@"
@@ -72,8 +72,9 @@ install_for_tests() (
 
 # Install Python packages into .venv, in the versions of constraints.txt.
 pip_install() {
-    quietly "pip reaches no package index; give it a network, a proxy (https_proxy) or a mirror (PIP_INDEX_URL), and repeat" \
-        'Max retries exceeded|Read timed out|\(from versions: none\)' .venv/bin/pip install -q -c constraints.txt "$@"
+    quietly "pip reaches no package index: give it a network, a proxy (https_proxy) or a mirror (PIP_INDEX_URL)" \
+        'Retry\(total=0|Max retries exceeded|Read timed out|\(from versions: none\)' \
+        .venv/bin/pip install -q -c constraints.txt "$@"
 }
 
 # Print the packages that pinner requires, without those that compile against Debian's packages.
@@ -81,10 +82,12 @@ wheels() {
     sed -n '/^install_requires/,/^\[/s/^    //p' setup.cfg | grep -vE '^(libvirt-python|rrdtool-bindings)' | tr -d ' '
 }
 
-command -v dpkg-query >/dev/null || die "needs Debian; elsewhere, install the counterparts of bindep.txt and pinner with pip"
+command -v dpkg-query >/dev/null || die "needs Debian: docs/install.md says what pinner needs elsewhere"
 if ! "$PYTHON" -c 'import ensurepip' 2>/dev/null; then
-    [ "$PYTHON" = /usr/bin/python3 ] || die "$PYTHON cannot create a virtual environment; choose another one with PYTHON="
-    check_can_install python3-venv
+    [ "$PYTHON" = /usr/bin/python3 ] || die "$PYTHON has no ensurepip; choose another interpreter with PYTHON="
+    # Root learns at once of all packages that bindep will miss.
+    # shellcheck disable=SC2046 # one word a package
+    check_can_install $(sed -nE "s/ \[platform:dpkg( $PART)?\]$//p" bindep.txt)
     install python3-venv
 fi
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||

@@ -1,7 +1,9 @@
 """The steps of a setup or a removal: each can be shown, is left out where nothing is to do, and can be repeated."""
 
+import errno
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,10 +65,13 @@ def content(path: Path) -> str | None:
 
 def real(path: Path) -> Path:
     """Where the path leads. Raises Invalid for symlinks that lead to each other."""
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError):  # the second one is Python's error for such symlinks, until 3.13
-        raise Invalid("path", str(path), "free, or a folder; a symlink there leads to itself: move it away") from None
+    with suppress(RuntimeError):  # Python's error for such symlinks, until 3.13
+        try:
+            return path.resolve(strict=True)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                return path.resolve()
+    raise Invalid("path", str(path), "free, or a folder; a symlink there leads to itself: move it away")
 
 
 def check_is_inside(path: Path, root: Path) -> None:

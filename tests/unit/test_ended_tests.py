@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,8 @@ def test_tests_that_get_a_sigterm_end_what_they_have_started(tmp_path):
     (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
     (tmp_path / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", tmp_path, tmp_path]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as tests:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # the conftest imports tests/support
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as tests:
         started = Path(f"/proc/{int(tests.stdout.readline())}")
         assert started.exists()
         tests.terminate()

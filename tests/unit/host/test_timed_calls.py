@@ -1,3 +1,4 @@
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -116,6 +117,7 @@ def test_simultaneous_calls_with_one_key_all_return():
         assert list(callers.map(lambda number: calls.call("g1", lambda: number), range(2000))) == list(range(2000))
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="Thread.join has no such moments since Python 3.13")
 def test_a_slow_machine_does_not_make_two_callers_that_wait_for_one_call_fail(request):
     """In Python 3.11, Thread.join fails if another thread waits for the same thread and the machine stops both at bad
     moments. Here each of them is stopped there again and again."""
