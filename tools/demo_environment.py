@@ -15,6 +15,7 @@ from pathlib import Path
 
 import private_libvirt as libvirt
 import rights
+from demo_output import Tell
 from spare_user import spare_user
 
 BIN = Path(sys.executable).parent
@@ -53,11 +54,6 @@ sys.stdin.read()  # until the demo ends, also where it is killed
 """
 
 
-def say(text: str) -> None:
-    """Print the heading of the next step."""
-    print(f"\n\033[1m== {text}\033[0m" if sys.stdout.isatty() else f"\n== {text}", flush=True)
-
-
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A temporary folder. Its path is short because of sockets, and the API, which is not root, may enter it."""
@@ -68,31 +64,31 @@ def scratch() -> Iterator[Path]:
 
 
 @contextmanager
-def any_libvirtd(folder: Path) -> Iterator[str]:
+def any_libvirtd(folder: Path, tell: Tell = print) -> Iterator[str]:
     """The URI of the running libvirtd, or of a private one that ends with the demo."""
     system = "qemu:///system"
     with suppress(subprocess.SubprocessError):
         subprocess.run(["virsh", "-c", system, "version"], check=True, capture_output=True, timeout=10)
-        print(f"libvirtd is running already: {system}")
+        tell(f"libvirtd is running already: {system}")
         yield system
         return
-    print("libvirtd is not running: starting a private one with its own folders and sockets", flush=True)
+    tell("libvirtd is not running: starting a private one with its own folders and sockets")
     with libvirt.private_libvirtd(folder / "libvirt") as uri:
         yield uri
 
 
 @contextmanager
-def guests(uri: str, folder: Path) -> Iterator[tuple[str, ...]]:
+def guests(uri: str, folder: Path, tell: Tell = print) -> Iterator[tuple[str, ...]]:
     """Three transient guests of two vCPUs, with an iothread and a network card; they end with the context."""
     kind = "kvm" if libvirt.kvm_works(uri) else "qemu"
-    print(f"guests run under {'KVM' if kind == 'kvm' else 'TCG, because a KVM guest does not start here'}")
+    tell(f"guests run under {'KVM' if kind == 'kvm' else 'TCG, because a KVM guest does not start here'}")
     image = folder / "guest.img"
     image.write_bytes(BOOT_SECTOR.ljust(1 << 20, b"\0"))
     image.chmod(0o644)
     names = tuple(f"demo-{os.getpid()}-{number}" for number in (1, 2, 3))
     try:
         for number, name in enumerate(names, 1):
-            print(f"starting guest {name} (2 vCPUs, 64 MiB)", flush=True)
+            tell(f"starting guest {name} (2 vCPUs, 64 MiB)")
             libvirt.start_guest(uri, libvirt.guest_xml(name, kind=kind, devices=_devices(image, number)))
         yield names
     finally:
@@ -130,19 +126,19 @@ def ended(process: subprocess.Popen[str], seconds: float = 20) -> Iterator[subpr
 
 
 @contextmanager
-def busy_daemon() -> Iterator[int]:
+def busy_daemon(tell: Tell = print) -> Iterator[int]:
     """A host daemon of four busy threads; its process id."""
     command = [sys.executable, "-c", DAEMON]
     with ended(subprocess.Popen(command, text=True, start_new_session=True, stdin=subprocess.PIPE)) as process:
-        print(f"busy daemon: process {process.pid}, 4 threads that compute hashes all the time", flush=True)
+        tell(f"busy daemon: process {process.pid}, 4 threads that compute hashes all the time")
         yield process.pid
 
 
 @contextmanager
-def service(folder: Path, uri: str) -> Iterator[str]:
+def service(folder: Path, uri: str, tell: Tell = print) -> Iterator[str]:
     """The URL of a `pinner serve` with a configuration and a user of its own; its log is in ``folder``."""
     user = spare_user()
-    print(f"user of pinner's API: {user.uid}, which has no account")
+    tell(f"user of pinner's API: {user.uid}, which has no account")
     config = folder / "pinner.conf"
     config.write_text(f"[libvirt]\nuri = {uri}\n[agent]\nstate_dir = {folder}/state\n{user.config}")
     log = folder / "pinner.log"
@@ -155,5 +151,5 @@ def service(folder: Path, uri: str) -> Iterator[str]:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"pinner serve did not start:\n{log.read_text()}")
             time.sleep(0.1)
-        print(f"pinner serve is running at {found[1]}", flush=True)
+        tell(f"pinner serve is running at {found[1]}")
         yield found[1]

@@ -57,13 +57,26 @@ def figures(before: Window, after: Window) -> list[Figure]:
     ]
 
 
-def table(before: Window, after: Window) -> Iterator[str]:
-    """Both windows, line by line."""
+def summary(window: Window) -> str:
+    """What hurts the guests, in one or two lines."""
+    waiting = sum(window.delays.values())
+    delay = f"the guests' threads waited {waiting:,.0f} ms in each second for a CPU"
+    if not (load := window.load):
+        return delay
+    return (
+        f"{load.drops:,} of {load.packets + load.drops:,} packets were dropped, {load.pings_lost} of {load.pings} "
+        f"pings had no answer,\nthe worst ping took {load.worst_ping_ms:.1f} ms; {delay}"
+    )
+
+
+def table(before: Window, after: Window, *, every: bool = True) -> Iterator[str]:
+    """Both windows, line by line; ``every``: also each role's delay and the packets that were not dropped."""
     yield f"   {'':<44}{'before':>10}{'after':>10}"
-    for role in before.delays:
-        yield f"   {f'waiting: {role[0]} {role[1]}':<44}{before.delays[role]:10.2f}{after.delays[role]:10.2f}  ms/s"
-    yield ""
-    if before.load and after.load:
+    if every:
+        for role in before.delays:
+            yield f"   {f'waiting: {role[0]} {role[1]}':<44}{before.delays[role]:10.2f}{after.delays[role]:10.2f}  ms/s"
+        yield ""
+    if every and before.load and after.load:
         for name, first, second in (
             ("packets that were sent to the tap", before.load.offered, after.load.offered),
             ("packets that the guest took from the tap", before.load.taken, after.load.taken),

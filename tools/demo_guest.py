@@ -11,6 +11,7 @@ from pathlib import Path
 
 import private_libvirt as libvirt
 from demo_linux import READY, NoLinux, linux
+from demo_output import Tell
 from demo_traffic import GUEST_MAC
 from lab import kvm
 
@@ -35,16 +36,13 @@ class LinuxGuest:
 
 
 @contextmanager
-def linux_guest(uri: str, folder: Path) -> Iterator[LinuxGuest]:
+def linux_guest(uri: str, folder: Path, tell: Tell = print) -> Iterator[LinuxGuest]:
     """A transient guest that runs Linux with one vCPU and a tap; it ends with the context."""
     if not Path("/dev/net/tun").exists():
         raise NoLinux("this machine has no /dev/net/tun, which a guest's network card needs")
     kind = "kvm" if kvm.usable() else "qemu"
     guest = LinuxGuest(f"demo-{os.getpid()}-linux", f"pd{os.getpid() % 10_000_000}-linux"[:15], folder / "console")
-    print(
-        f"starting guest {guest.name} (1 vCPU, 96 MiB), which runs Linux under {'KVM' if kind == 'kvm' else 'TCG'}",
-        flush=True,
-    )
+    tell(f"starting guest {guest.name} (1 vCPU, 96 MiB), which runs Linux under {'KVM' if kind == 'kvm' else 'TCG'}")
     try:
         libvirt.start_guest(uri, _xml(guest, kind, folder))
         _wait(uri, guest)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from demo_environment import say
+from demo_output import Output
 
 Masks = dict[int, str]
 """Cpus_allowed_list of every thread, by thread id."""
@@ -22,22 +22,24 @@ def read(pids: Iterable[int]) -> Masks:
     return found
 
 
-def as_planned(plan: Any, owners: dict[int, str], roles: dict[int, str]) -> None:
-    """Print every thread with its mask; end the demo where one is not as the plan says.
+def as_planned(plan: Any, owners: dict[int, str], roles: dict[int, str], output: Output) -> None:
+    """Print how many threads have the mask of the plan; end the demo where one has another.
 
     ``owners`` has the role of each process. A thread that is not in ``roles`` has the role of its process.
     """
-    say("Check in the kernel (Cpus_allowed_list of every thread in /proc)")
+    output.detail("\nCheck in the kernel (Cpus_allowed_list of every thread in /proc)")
     wanted = {_role(want["target"]): want["cpus"] for want in plan["wanted"]}
-    wrong = 0
+    wrong = threads = 0
     for pid, owner in owners.items():
         for tid, mask in read([pid]).items():
             role = roles.get(tid, owner)
             word = "as planned" if mask == wanted[role] else "NOT AS PLANNED"
             wrong += mask != wanted[role]
-            print(f"   thread {tid:>7}  {role:<28} {mask:<8} {word}")
+            threads += 1
+            output.detail(f"   thread {tid:>7}  {role:<28} {mask:<8} {word}")
     if wrong:
-        raise SystemExit(f"{wrong} threads are not as planned")
+        raise SystemExit(f"{wrong} of {threads} threads are not as planned")
+    output.line(f"   kernel: {threads} of {threads} threads have the mask of the plan")
 
 
 def _role(target: Any) -> str:
@@ -50,10 +52,10 @@ def _role(target: Any) -> str:
             return f"{target['name']} {kind} {target['part']}"
 
 
-def as_before(before: Masks, after: Masks) -> None:
+def as_before(before: Masks, after: Masks, output: Output) -> None:
     """Print how many threads have their previous mask; end the demo where one has another."""
     same = sum(after[tid] == mask for tid, mask in before.items() if tid in after)
     gone = len(before.keys() - after.keys())
-    print(f"   kernel: {same} of {len(before)} threads have their previous mask ({gone} threads have ended)")
+    output.line(f"   kernel: {same} of {len(before)} threads have their previous mask ({gone} threads have ended)")
     if same + gone != len(before):
         raise SystemExit("the rollback was not exact")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from demo_environment import ended
+from demo_output import Tell
 
 HOST, GUEST = "192.0.2.1", "192.0.2.2"
 """Addresses of the block that is kept for documentation."""
@@ -80,7 +81,7 @@ class Traffic:
 
 
 @contextmanager
-def traffic(tap: str) -> Iterator[Traffic]:
+def traffic(tap: str, tell: Tell = print) -> Iterator[Traffic]:
     """Move the tap to a network namespace of its own, and send packets to the guest there."""
     command = ["unshare", "--net", sys.executable, __file__, tap]
     pipe = subprocess.PIPE
@@ -90,7 +91,7 @@ def traffic(tap: str) -> Iterator[Traffic]:
         assert process.stdin
         print("moved", file=process.stdin, flush=True)
         _line(process)
-        print(f"{RATE:,} packets a second to the guest, in a network namespace with only {tap}", flush=True)
+        tell(f"{RATE:,} packets a second to the guest, in a network namespace with only {tap}")
         yield Traffic(process)
 
 

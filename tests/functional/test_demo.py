@@ -33,10 +33,14 @@ def figure(text: str, name: str) -> tuple[float, float]:
 
 def test_the_demo_runs_to_its_end():
     done = subprocess.run(
-        [sys.executable, TOOLS / "demo.py"], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+        [sys.executable, TOOLS / "demo.py", "--all"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert "threads have their previous mask" in done.stdout or "threads have the mask they had" in done.stdout
+    assert "threads have their previous mask" in done.stdout
     assert "the demo took" in done.stdout
     if rights.lacking(*NEEDED_FOR_PACKETS):
         assert "no dropped packets and no pings" in done.stdout
@@ -44,6 +48,18 @@ def test_the_demo_runs_to_its_end():
         assert "packets" not in done.stdout.partition("== After")[2]
     else:
         assert_figures(done.stdout)
+
+
+def test_a_machine_is_too_busy_or_the_demo_fits_on_a_screen():
+    command = [sys.executable, TOOLS / "demo.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert len(done.stdout.splitlines()) <= 40
+    if "too busy" in done.stdout:
+        assert re.search(r"other programs use [\d.]+ of its \d+ CPUs", done.stdout)
+    else:
+        assert "threads have their previous mask" in done.stdout
+        assert "Observed, not tested" in done.stdout
 
 
 def assert_figures(text: str) -> None:
@@ -129,7 +145,7 @@ def test_the_packets_end_with_the_process_that_asked_for_them():
 
 @contextmanager
 def started_demo() -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, TOOLS / "demo.py"]
+    command = [sys.executable, TOOLS / "demo.py", "--all"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
     ) as process:

@@ -2,7 +2,8 @@
 
 import json
 
-from demo import Demo
+from demo_output import Output
+from demo_steps import Demo
 from support.in_memory_host import daemon
 from support.values import cpus
 
@@ -13,5 +14,7 @@ from pinner.model.change import AffinityChange, ThreadMask
 def test_the_line_of_a_process_has_its_pid(capsys):
     change = AffinityChange(daemon(300), (ThreadMask(300, 7, cpus("0-1")),), cpus("0"), "so")
     entry = {"change": codec.plain(change), "state": "done"}
-    Demo._show_event(json.dumps({"done": 1, "total": 2, "entry": entry}))
+    demo = Demo.__new__(Demo)
+    demo.output = Output(shows_all=True)
+    demo._show_event(json.dumps({"done": 1, "total": 2, "entry": entry}))
     assert capsys.readouterr().out == "    1/2 process busyd (300): 0-1 -> 0 done\n"
