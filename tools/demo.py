@@ -74,9 +74,9 @@ def _may_send_packets(output: Output) -> bool:
     """Whether a guest can get a tap and a network of its own here. Where not, it is said."""
     if right := rights.lacking(*_NEEDED_FOR_PACKETS):
         output.line(
-            f"   This machine, as a container, does not let the demo {rights.RIGHTS[right].allows} ({rights.why(right)}):"
+            f"   This machine (a container?) does not let the demo {rights.RIGHTS[right].allows}: {rights.why(right)}."
         )
-        output.line("   guests get QEMU's own network; the demo shows run delay, but no dropped packets and no pings.")
+        output.line("   Guests get QEMU's own network; the demo shows run delay, but no dropped packets and no pings.")
     return not right
 
 
