@@ -2,7 +2,9 @@
 
 import os
 import tarfile
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 OWN = Path(__file__).parents[1] / "data/machines"
 _FOLDERS = [OWN, *(Path(folder).resolve() for folder in [os.environ.get("PINNER_MACHINES")] if folder)]
@@ -10,6 +12,15 @@ ARCHIVES = {folder: sorted(folder.glob("*.tar.bz2")) for folder in _FOLDERS}
 """The archives in each folder."""
 NAMES = {path.name.removesuffix(".tar.bz2"): path for paths in ARCHIVES.values() for path in paths}
 """The archive of each machine by its name."""
+
+
+_UNPACKED = TemporaryDirectory(prefix="pinner-machines-", ignore_cleanup_errors=True)
+
+
+@cache
+def root_of(name: str) -> Path:
+    """The root of a machine, which tests only read. It is unpacked once: a large one takes seconds."""
+    return unpack(name, Path(_UNPACKED.name) / name)
 
 
 def unpack(name: str, folder: Path) -> Path:

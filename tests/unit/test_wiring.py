@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from oslo_config import cfg
 from support.hosts import cpus, guest, plain, snapshot
-from support.machines import unpack
+from support.machines import root_of, unpack
 
 from pinner import wiring
 from pinner.agent.waiting import CallerLeft, waits_for
@@ -83,9 +83,9 @@ def test_the_options_of_oslo_messaging_stay_as_the_library_has_registered_them(c
     assert rabbit.register(rabbit.register(conf)).oslo_messaging_rabbit.rabbit_quorum_queue is True
 
 
-def test_a_snapshot_has_the_configured_weights(configured, tmp_path) -> None:
+def test_a_snapshot_has_the_configured_weights(configured) -> None:
     config = wiring.configuration(configured("[objective]\nextra_l3 = 4\novercommit = 0\n"))
-    taken = wiring.captured_agent(config, unpack("two-socket", tmp_path)).snapshot(0)
+    taken = wiring.captured_agent(config, root_of("two-socket")).snapshot(0)
     assert taken.weights == weighted({"extra_l3": 4.0, "overcommit": 0.0})
 
 

@@ -6,7 +6,7 @@ import pytest
 from support.check_cases_network import CASES
 from support.hosts import snapshot
 from support.in_memory_service import EVIL
-from support.machines import NAMES, unpack
+from support.machines import NAMES, root_of
 from support.readings import host, placed
 
 from pinner import codec
@@ -92,9 +92,9 @@ def test_a_saved_snapshot_can_be_checked(cli, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_captured_machine_can_be_checked(cli, tmp_path, name):
+def test_every_captured_machine_can_be_checked(cli, name):
     """No traceback, no finding without evidence, and no check that failed."""
-    result = cli("check", "--root", unpack(name, tmp_path), "--json")
+    result = cli("check", "--root", root_of(name), "--json")
     assert (result.status, result.err) == (0, "")
     report = codec.load(CheckReport, result.out)
     assert all(each.evidence for each in report.findings)

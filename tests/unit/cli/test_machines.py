@@ -4,7 +4,7 @@ and four threads per core."""
 import json
 
 import pytest
-from support.machines import NAMES, unpack
+from support.machines import NAMES, root_of
 
 
 def letter(cpu):
@@ -13,8 +13,8 @@ def letter(cpu):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_cpu_is_drawn_once_within_the_width(cli, tmp_path, name, monkeypatch):
-    root = unpack(name, tmp_path)
+def test_every_cpu_is_drawn_once_within_the_width(cli, name, monkeypatch):
+    root = root_of(name)
     document = json.loads(cli("topology", "--root", root, "--json").out)
     expected = sorted(f"{cpu['id']}{letter(cpu)}" for cpu in document["topology"]["cpus"])
     for columns in (60, 80, 200):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.machines import NAMES, unpack
+from support.machines import NAMES, root_of
 
 from pinner.host.sysfs import read_topology
 from pinner.host.sysfs_core_classes import read_core_classes
@@ -66,6 +66,6 @@ def test_slower_cores_are_found(tmp_path, files, threads, expected):
 
 
 @pytest.mark.skipif(HYBRID not in NAMES, reason="PINNER_MACHINES names no folder with this machine")
-def test_the_captured_hybrid_machine_has_twelve_fast_and_eight_slow_cpus(tmp_path):
-    top = read_topology(unpack(HYBRID, tmp_path))
+def test_the_captured_hybrid_machine_has_twelve_fast_and_eight_slow_cpus():
+    top = read_topology(root_of(HYBRID))
     assert [str(cpus) for cpus in top.core_classes] == ["0-11", "12-19"]

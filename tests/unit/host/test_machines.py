@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 from support.lstopo import Lstopo, cpus
-from support.machines import ARCHIVES, NAMES, OWN, unpack
+from support.machines import ARCHIVES, NAMES, OWN, root_of
 
 from pinner.host.capture import capture
 from pinner.host.sysfs import read_topology
@@ -34,9 +34,9 @@ def by(topology: Topology, *fields: str) -> set[CpuSet]:
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def machine(request, tmp_path_factory):
+def machine(request):
     name = request.param
-    root = unpack(name, tmp_path_factory.mktemp("machine"))
+    root = root_of(name)
     return name, read_topology(root), Lstopo.of(root), root
 
 

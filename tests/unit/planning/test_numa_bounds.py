@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from support.hosts import GIB, applied, cpus, guest, masked, plain, process, snapshot
-from support.machines import NAMES, unpack
+from support.machines import NAMES, root_of
 from support.values import recorded
 
 from pinner.host.sysfs import read_topology
@@ -345,8 +345,8 @@ MACHINES = sorted({"two-socket", "interleaved", "lopsided", "big", "offline", "3
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_cells_on_every_pair_of_nodes_of_captured_machines(machine, tmp_path):
-    top = read_topology(unpack(machine, tmp_path))
+def test_cells_on_every_pair_of_nodes_of_captured_machines(machine):
+    top = read_topology(root_of(machine))
     nodes = [node.id for node in top.nodes if node.cpus & top.online - top.isolated]
     pairs = [(one, other) for one in nodes for other in nodes if one != other]
     guests = [

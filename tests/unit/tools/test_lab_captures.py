@@ -5,16 +5,16 @@ from datetime import UTC, datetime
 import pytest
 from lab import topology
 from lab.captures import CAPTURES
-from support.machines import unpack
+from support.machines import root_of
 
 from pinner.host.inventory import take_snapshot
 from pinner.model.cpuset import CpuSet
 
 
 @pytest.fixture(scope="module", params=CAPTURES, ids=lambda capture: capture.name)
-def captured(request, tmp_path_factory):
+def captured(request):
     """A capture and its snapshot."""
-    root = unpack(request.param.name, tmp_path_factory.mktemp("machine"))
+    root = root_of(request.param.name)
     now = datetime(2026, 11, 22, tzinfo=UTC)
     return request.param, take_snapshot(root, "lab1", None, sample_seconds=0, now=lambda: now)
 
