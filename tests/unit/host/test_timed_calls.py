@@ -54,11 +54,10 @@ def test_calls_one_after_the_other_need_one_thread(monkeypatch):
 
 def test_a_call_that_hangs_does_not_delay_another_key(gate):
     calls = TimedCalls(0.1)
-    start = time.monotonic()
     with pytest.raises(TimeoutError):
         calls.call("g1", gate.wait)
+    calls.seconds = 60  # a busy machine answers late
     assert calls.call("g2", lambda: 2) == 2
-    assert 0.1 <= time.monotonic() - start < 1
 
 
 def test_overdue_calls_run_in_the_order_of_the_requests(gate):
@@ -79,14 +78,15 @@ def test_overdue_calls_run_in_the_order_of_the_requests(gate):
 
 def test_after_two_timeouts_a_call_does_not_wait(gate, started):
     calls = TimedCalls(0.2)
-    took = []
-    for _ in range(4):
+    for _ in range(2):
         start = time.monotonic()
         with pytest.raises(TimeoutError):
             calls.call("g1", gate.wait)
-        took.append(time.monotonic() - start)
-    assert min(took[:2]) >= 0.2
-    assert max(took[2:]) < 0.1
+        assert time.monotonic() - start >= 0.2
+    calls.seconds = threading.TIMEOUT_MAX  # a call that waited would not end
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            calls.call("g1", gate.wait)
     gate.set()
     wait_until_none(started)
     assert calls.call("g1", lambda: time.sleep(0.01)) is None, "calls wait again after an answer"
