@@ -22,7 +22,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 
 # ruff: noqa: E402 - the modules below are found through the path above
 import private_libvirt
-from support.policy_host import Daemon, PolicyServer, all_on, guest_on, policy_server, wait_until
+from support.policy_host import EXACT, Daemon, PolicyServer, all_on, guest_on, policy_server, wait_until
 
 from pinner.host import qemu
 
@@ -141,7 +141,7 @@ def _text(seconds: list[float]) -> str:
 
 def _timed(restart: Callable[[], Callable[[], bool]]) -> float:
     is_placed = restart()
-    took = wait_until(is_placed, LONGEST)
+    took = wait_until(is_placed, LONGEST, EXACT)
     time.sleep(REST)
     return took
 

@@ -32,7 +32,7 @@ import private_rabbit
 from reconcile_latency import ROOT, host
 from support import samples
 from support.nova_listener import listening, publish
-from support.policy_host import Daemon, PolicyServer, all_on, guest_on, wait_until
+from support.policy_host import EXACT, Daemon, PolicyServer, all_on, guest_on, wait_until
 
 from pinner.host import qemu
 from pinner.nova import handover
@@ -72,7 +72,7 @@ class Spawner:
     def spawn(self, _: object = None) -> float:
         """Start a guest; the seconds until it is placed."""
         with self.guest() as (_domain, pid):
-            return wait_until(lambda: guest_on(pid, self._roles["emulator"], self._roles["vcpu"]), LONGEST)
+            return wait_until(lambda: guest_on(pid, self._roles["emulator"], self._roles["vcpu"]), LONGEST, EXACT)
 
 
 def event_latencies(server: PolicyServer, folder: Path, count: int, send: Callable[[], object]) -> list[float]:

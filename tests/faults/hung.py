@@ -32,7 +32,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 # ruff: noqa: E402 - the modules below are found through the path above
 import private_libvirt
 from support.kernel import masks
-from support.policy_host import PolicyServer, guest_on, policy_server, wait_until
+from support.policy_host import EXACT, PolicyServer, guest_on, policy_server, wait_until
 from support.real_guests import ONLINE
 
 from pinner.host import qemu
@@ -76,7 +76,7 @@ class Story:
         domain.destroy()
         time.sleep(self.random.uniform(0, 2))
         domain.create()
-        took = wait_until(lambda: self._is_placed(domain), GIVE_UP)
+        took = wait_until(lambda: self._is_placed(domain), GIVE_UP, EXACT)
         self.seconds.append(took)
         if took > PLACED_SECONDS:
             load, _, _ = os.getloadavg()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 
 import httpx
@@ -313,9 +314,9 @@ def test_a_process_without_file_descriptors_serves_again_once_it_has_some(
     (api,) = server.children()
     pid = server.process.pid if process == "agent" else api
     before = resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE)
-    used = max(int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir())
+    used = {int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir()}
     lines = len(server.log.read_text().splitlines())
-    limit_files(pid, used)
+    limit_files(pid, next(number for number in count() if number not in used))
     with ExitStack() as opened:
         try:
             for _ in range(30):

@@ -89,8 +89,8 @@ def server() -> Iterator[Server]:
         process = warm.start("serve", "--config-file", config, output=folder / "log")
         try:
             made = Server(PinnerServer(process, folder / "log"), folder / "state", api_user().uid)
-            for mode in ("observe", "enforce", "observe"):
-                policy = {"mode": mode, "request": {"strategy": "shared-pool"}}
+            for strategy in ("shared-pool", "numa-local", "shared-pool"):
+                policy = {"mode": "observe", "request": {"strategy": strategy}}
                 assert made.running.http.put("/v1/hosts/here/policy", json=policy).status_code == 200
             made.get("/audit/anchor")
             yield made

@@ -11,18 +11,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 import httpx
 import pytest
+from support import warm
 from support.accounts import api_account, api_user, become, require_readable_checkout
-
-from pinner.server import privileges
 
 pytestmark = pytest.mark.needs("root")
 MAIN = "import sys; from pinner.cli.main import main; sys.exit(main())"
 ACTIVATED = f"import os; os.environ['LISTEN_PID'] = str(os.getpid()); {MAIN}"
 """systemd starts the program with its process id in LISTEN_PID."""
+
+
+Process = TypeVar("Process", subprocess.Popen[str], warm.Program)
 
 
 @dataclass
@@ -36,14 +39,11 @@ class Host:
         return str(self.folder / "pinner.conf")
 
     @contextmanager
-    def agent(self) -> Iterator[subprocess.Popen[str]]:
+    def agent(self) -> Iterator[warm.Program]:
         """The agent, once it is ready."""
         with ready(self.folder) as notify:
-            process = subprocess.Popen(
-                [sys.executable, "-c", MAIN, "serve", "--only", "agent", "--config-file", self.config],
-                env=os.environ | notify,
-                text=True,
-            )
+            words = ("serve", "--only", "agent", "--config-file", self.config)
+            process = warm.start(*words, output=self.folder / "agent.log", environment=notify)
         yield from _until_the_end(process)
 
     @contextmanager
@@ -91,7 +91,7 @@ def ready(folder: Path) -> Iterator[dict[str, str]]:
         assert manager.recv(100) == b"READY=1"
 
 
-def _until_the_end(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+def _until_the_end(process: Process) -> Iterator[Process]:
     try:
         yield process
     finally:
@@ -152,13 +152,10 @@ def test_the_api_goes_on_while_the_agent_is_away(host: Host) -> None:
 
 
 def refused(host: Host, *arguments: str, user: int = 0) -> str:
-    account = privileges.numbered(user, user)
     if user:
         require_readable_checkout()
-    done = subprocess.run(
-        [sys.executable, "-c", MAIN, "serve", "--config-file", host.config, *arguments],
-        capture_output=True, text=True, preexec_fn=lambda: become(account), timeout=60, check=False,
-    )  # fmt: skip
+    code = f"from support.accounts import become, numbered; become(numbered({user}, {user})); {warm.PINNER}"
+    done = warm.run("serve", "--config-file", host.config, *arguments, code=code)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     return done.stderr

@@ -7,8 +7,8 @@ from functools import cache
 from spare_user import SpareUser, spare_user
 from support import needs
 
-from pinner.server import privileges
 from pinner.server.installation import closed_to, keep_readable
+from pinner.server.privileges import numbered
 
 
 @cache
@@ -25,7 +25,7 @@ def idle_user() -> SpareUser:
 
 def api_account() -> pwd.struct_passwd:
     """The same user as a server sees it."""
-    return privileges.numbered(api_user().uid, api_user().gid)
+    return numbered(api_user().uid, api_user().gid)
 
 
 WITHOUT_NOVA = "[nova]\nignore_nova_conf = true\n"

@@ -53,6 +53,8 @@ for line in sys.stdin:
 """
 
 
+EXACT = 0.002
+"""Seconds between two looks of a benchmark."""
 NEVER_BUSY = 100.0 * (os.cpu_count() or 1)
 """The highest threshold on this machine: no process uses more."""
 
@@ -225,13 +227,16 @@ def policy_server(folder: Path, uri: str, *, config: str = "") -> Iterator[Polic
         process.wait()
 
 
-def wait_until(condition: Callable[[], object], seconds: float) -> float:
-    """Wait for the condition; the seconds it took, and ``seconds`` if it never became true."""
+def wait_until(condition: Callable[[], object], seconds: float, pause: float = 0.05) -> float:
+    """Wait for the condition; the seconds it took, and ``seconds`` if it never became true.
+
+    It is looked at again after a ``pause``: a shorter one measures better, and costs more.
+    """
     began = time.perf_counter()
     while not condition():
         if time.perf_counter() - began > seconds:
             return seconds
-        time.sleep(0.002)
+        time.sleep(pause)
     return time.perf_counter() - began
 
 
