@@ -120,6 +120,12 @@ def _send_uevent() -> None:
         sender.sendto(b"pinner-right", (0, 1))
 
 
+def _watch_writes() -> None:
+    if (watch := _LIBC.fanotify_init(0, os.O_RDONLY)) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    os.close(watch)
+
+
 def _with_other_user(act: Callable[[int], object]) -> None:
     """Act on a process of another user."""
     reading, writing = os.pipe()
@@ -268,6 +274,7 @@ RIGHTS: Mapping[str, Right] = {
     "irqs": Right("write the CPUs of interrupts", lambda: _rewrite("/proc/irq/default_smp_affinity")),
     "forge_uevents": Right("send messages like the kernel's of devices", _send_uevent),
     "uevents": Right("make the kernel repeat an event of a CPU", _write_uevent),
+    "watch_files": Right("watch all files of the machine (fanotify)", _watch_writes),
     "immutable_files": Right("make files immutable", _make_immutable),
 }
 

@@ -40,7 +40,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 
 pytestmark = [
     pytest.mark.fault(41),
-    pytest.mark.needs("root"),
+    pytest.mark.needs("root", "watch_files"),
 ]
 
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from support import needs
 from support.kernel import THREADS, masks, process
 from support.own_snapshot import snapshot_of
 from support.real_guests import FIRST, ONLINE, apply, change, daemon, plan_of
@@ -34,7 +35,7 @@ from pinner.service.compose import ServiceParts, compose
 from pinner.store.journal import Journal
 from pinner.store.repositories import open_store
 
-pytestmark = pytest.mark.needs("root", "two_cpus", "mounts")
+pytestmark = pytest.mark.needs("root", "two_cpus")
 ANN = Caller("ann", "cli", "req-1")
 
 
@@ -55,6 +56,7 @@ class SlowHost(LiveHost):
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
     """A file system of 2 MiB."""
+    needs.require("mounts")
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", folder], check=True)
     try:
@@ -166,7 +168,9 @@ def central_folder(tmp_path: Path, make_unwritable: object) -> Iterator[Path]:
     if make_unwritable is full:
         with small_disk(tmp_path / "central") as disk:
             yield disk
-    elif immutable_works(tmp_path):
+        return
+    needs.require("immutable_files")
+    if immutable_works(tmp_path):
         yield tmp_path
     else:
         pytest.skip("open files cannot be made immutable here")

@@ -32,7 +32,7 @@ ANN = Caller("ann", "test", "")
 UNDOING = ApplyOptions(watch_seconds=15, undo_if_worse=True)
 """Such a watch needs measures of 4 min 10 s before the run."""
 
-pytestmark = [pytest.mark.needs("root", "two_cpus"), pytest.mark.slow("real load for half a minute")]
+pytestmark = [pytest.mark.needs("root", "two_cpus", "realtime"), pytest.mark.slow("real load for half a minute")]
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ ProbeExecution._pause = lambda self, seconds: kept(self, seconds / 10)
 LOAD = pytest.mark.slow("real load for a minute")
 KILL = pytest.mark.slow("a kill of one more part of a server")
 
-pytestmark = pytest.mark.needs("root", "two_cpus")
+pytestmark = pytest.mark.needs("root", "two_cpus", "realtime")
 
 
 @pytest.fixture

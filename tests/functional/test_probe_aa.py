@@ -36,7 +36,7 @@ WORK = "while :; do timeout $((RANDOM % 20 + 1)) sh -c 'while :; do :; done'; sl
 """Work that comes and goes, for up to half a minute."""
 
 pytestmark = [
-    pytest.mark.needs("root", "two_cpus"),
+    pytest.mark.needs("root", "two_cpus", "realtime"),
     pytest.mark.skipif(os.environ.get("PINNER_PROBES") != "all", reason="takes minutes: make test-probes"),
 ]
 
