@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from support.accounts import api_account, api_user, become
+from support.accounts import api_account, api_user, become, require_readable_checkout
 
 from pinner.server import privileges
 
@@ -62,6 +62,8 @@ class Host:
                 yield client
 
     def _start_api(self, listening: socket.socket, notify: dict[str, str]) -> subprocess.Popen[str]:
+        require_readable_checkout()
+
         def begin() -> None:
             os.dup2(listening.fileno(), 3)
             become(api_account())
@@ -151,6 +153,8 @@ def test_the_api_goes_on_while_the_agent_is_away(host: Host) -> None:
 
 def refused(host: Host, *arguments: str, user: int = 0) -> str:
     account = privileges.numbered(user, user)
+    if user:
+        require_readable_checkout()
     done = subprocess.run(
         [sys.executable, "-c", MAIN, "serve", "--config-file", host.config, *arguments],
         capture_output=True, text=True, preexec_fn=lambda: become(account), timeout=60, check=False,

@@ -5,9 +5,10 @@ import pwd
 from functools import cache
 
 from spare_user import SpareUser, spare_user
+from support import needs
 
 from pinner.server import privileges
-from pinner.server.installation import keep_readable
+from pinner.server.installation import closed_to, keep_readable
 
 
 @cache
@@ -34,6 +35,12 @@ WITHOUT_NOVA = "[nova]\nignore_nova_conf = true\n"
 def api_config() -> str:
     """The lines of configuration of a test's server: the API's user, where root starts it, and no Nova."""
     return WITHOUT_NOVA + (api_user().config if os.geteuid() == 0 else "")
+
+
+def require_readable_checkout() -> None:
+    """Leave the test out where a program that the API's user starts cannot be shown this checkout."""
+    if closed_to(api_account()):
+        needs.require("mounts")
 
 
 def become(account: pwd.struct_passwd) -> None:
