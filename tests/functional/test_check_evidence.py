@@ -98,6 +98,7 @@ def test_offloads_coalescing_and_counters_are_those_of_ethtool(cards):
         assert nic.driver.keys() <= names
 
 
+@pytest.mark.needs("network_cards")
 def test_interfaces_with_their_bridge_and_queues_are_those_of_ip(snapshot):
     with ExitStack() as made:
         for arguments in ("pnrbr0 type bridge mcast_querier 1", "pnrve0 numrxqueues 3 numtxqueues 2 type veth"):

@@ -141,6 +141,7 @@ def _as_api(path: Path) -> None:
 
 
 @needs_root
+@pytest.mark.needs("mounts")
 def test_without_a_configured_folder_the_state_of_root_is_used(start: Start) -> None:
     """The API does not use the state of its own user. A private /var/lib and /run protect the machine's state."""
     apart = (
