@@ -81,7 +81,7 @@ def configure(app: APIFlask) -> None:
             for name, (header, text, schema) in _PARAMETERS.items()
         }
         for path, method, operation in _operations(document):
-            _describe_bodies(operation, components["schemas"])
+            _describe_bodies(operation)
             _add_common(path, method, operation)
         return document
 
@@ -121,8 +121,8 @@ def _operations(spec: Json) -> Iterator[tuple[str, str, Json]]:
             yield path, method, operation
 
 
-def _describe_bodies(operation: Json, schemas: Json) -> None:
-    """Mark the request's body as required where one of its fields is; add the examples."""
+def _describe_bodies(operation: Json) -> None:
+    """Mark the request's body as required; add the examples."""
     bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
     for body in bodies:
         for content in body.get("content", {}).values():
@@ -130,7 +130,7 @@ def _describe_bodies(operation: Json, schemas: Json) -> None:
             if name in EXAMPLES:
                 content["examples"] = {key: {"value": value} for key, value in EXAMPLES[name].items()}
             if body is bodies[0]:
-                body["required"] = bool(schemas[name].get("required"))
+                body["required"] = True
 
 
 def needs_credentials(path: str) -> bool:

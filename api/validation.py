@@ -87,11 +87,13 @@ def _single(request: Request) -> dict[str, str]:
 
 
 def _json(request: Request) -> str:
-    """The body as text; an empty body means that every field has its default."""
+    """The body as text. An empty body is refused: it may be one that was lost on the way; {} asks for the defaults."""
     body = request.get_data(cache=False)
     if request.mimetype != "application/json" and (body or request.mimetype):
         raise UnsupportedMediaType(f"Content-Type: {request.mimetype!r} is not supported; send application/json")
+    if not body:
+        raise Invalid("body", "", "a JSON object; {} asks for the default of every field")
     try:
-        return body.decode() or "{}"
+        return body.decode()
     except UnicodeDecodeError as error:
         raise Invalid("body", repr(body[error.start : error.end]), "JSON in UTF-8") from None

@@ -220,12 +220,51 @@ ROWS = (
     ),
     Row(
         66,
+        "a request with a body that offers an HTTP upgrade, or ends early for the parser in another way",
+        "the body is read, or the request is refused; it is never carried out with the defaults",
+        "P",
+    ),
+    Row(
+        67,
+        "the first change of a run is of a process that ended between plan and apply; an event that is reported twice",
+        "one record in both trails; verify says intact",
+        "P",
+    ),
+    Row(
+        68,
+        "a call of the API's user to the agent with a span of 9,999 years, the largest number, the longest list",
+        "refused by the agent's own bound within 1 s and 64 MiB; the work ends with its caller",
+        "P",
+    ),
+    Row(
+        69,
+        "accepted calls that do nothing, again and again; 64 mute connections of the API's user",
+        "disk and places are bounded; root is answered",
+        "P",
+    ),
+    Row(70, "the disk is full, and nobody sees it", "/healthcheck/ready says so before the next run fails", "P"),
+    Row(
+        71,
+        "nova.conf cannot be read once; a nova-compute that has ended",
+        "it is read again; no plan is blocked by an error of the past",
+        "P",
+    ),
+    Row(
+        72,
+        "an operator pins between two runs that persist the same CPUs; a policy is deleted during an apply; a second "
+        "server during `--all`",
+        "the operator's pin survives each rollback; each run ends in a state with a name",
+        "P",
+    ),
+    Row(73, "500 guest starts an hour for a day", "the memory of agent and API is flat after the first hour", "P"),
+    Row(
+        76,
         "pins of pinner are in a guest's definition, after --persist or at the destination of a migration",
         "they are known as pinner's by the guest's metadata: neither Nova's nor an operator's, and the guest is placed",
         "P",
     ),
     Row(
-        67,
+        77,
         "a guest becomes excluded or dedicated after pinner has placed it",
         "it keeps its place, and pinner's own pins claim no CPUs",
         "P",

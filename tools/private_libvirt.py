@@ -240,7 +240,7 @@ def _hold_partitions(stack: contextlib.ExitStack) -> None:
             held.parent.mkdir(exist_ok=True)
             _inherit_cpuset(held.parent)
             held.mkdir()
-            stack.callback(held.rmdir)
+            stack.callback(_remove_empty, [held])
 
 
 def _inherit_cpuset(cgroup: Path) -> None:

@@ -3,6 +3,8 @@
 llhttp parses them in its strict mode: it refuses a space before a colon, two lengths, a length beside a transfer
 encoding, a line that does not end with CR LF, a folded header, and control characters. Two parsers that read such bytes
 differently let a client smuggle a request past a proxy (RFC 9112, section 11.2).
+
+A request is complete only with as many bytes of a body as its Content-Length says, however llhttp ends the message.
 """
 
 from typing import Literal
@@ -24,6 +26,10 @@ class RequestReader:
         self._request = Request()
         self._head_bytes = 0
         self._length = 0
+        self._announced = 0
+        """The Content-Length of the request."""
+        self._missing = 0
+        """Bytes of the body of a message that the parser has ended at its head."""
         self._refused: Refused | None = None
         self._complete: list[Request | Refused] = []
         self.phase: Phase = "idle"
@@ -39,25 +45,21 @@ class RequestReader:
         """The requests that ``data`` completes. A Refused is the last item: no later byte of the connection counts."""
         if self._refused:
             return []
-        if self.phase != "body":
-            self._head_bytes += len(data)
+        rest = memoryview(data)
         try:
-            self._parser.feed_data(data)
-            if self.phase == "head" and self._head_bytes > self._limits.head_bytes:
-                self._refuse_head()
-        except httptools.HttpParserUpgrade:
-            self._end_with_upgrade()
-        except httptools.HttpParserError as error:
-            self._refused = self._refused or malformed(f"not a valid HTTP/1.1 request: {error}")
-            self._complete.append(self._refused)
+            while rest and not self._refused:
+                rest = rest[self._take_missing(rest) :] if self._missing else rest[self._parse(rest) :]
         except Refused as refused:
+            self._refused = refused
             self._complete.append(refused)
         found, self._complete = self._complete, []
         return found
 
     def on_message_begin(self) -> None:
         """A new request begins."""
-        self._request, self._length = Request(), 0
+        if self._missing:
+            self._refuse(malformed("the body is shorter than its Content-Length"))
+        self._request, self._length, self._announced = Request(), 0, 0
         self.phase = "head"
 
     def on_url(self, part: bytes) -> None:
@@ -83,6 +85,8 @@ class RequestReader:
         names = [name for name, _ in request.headers]
         if request.version not in ("1.0", "1.1"):
             self._refuse(malformed(f"HTTP/{request.version} is not supported; use HTTP/1.1"))
+        if request.method == "CONNECT":
+            self._refuse(malformed("CONNECT is not supported; pinner is no proxy"))
         if names.count(b"host") != 1 and (request.version == "1.1" or b"host" in names):
             self._refuse(malformed("Host: exactly one Host header is needed (RFC 9112, section 3.2)"))
         headers = dict(request.headers)
@@ -96,7 +100,40 @@ class RequestReader:
         self._request.body += part
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
+        """The request is complete, unless bytes of its body are missing.
+
+        llhttp ends a message that offers an upgrade at its head. pinner upgrades to no other protocol: it ignores the
+        offer (RFC 9110, section 7.8), and reads the body itself.
+        """
+        self._missing = self._announced - len(self._request.body)
+        if not self._missing:
+            self._end_request()
+
+    def _parse(self, data: memoryview) -> int:
+        """Parse the bytes; the number of those that the parser has used."""
+        if self.phase != "body":
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+            if self.phase == "head" and self._head_bytes > self._limits.head_bytes:
+                self._refuse_head()
+        except httptools.HttpParserUpgrade as upgrade:
+            used: int = upgrade.args[0]
+            return used
+        except httptools.HttpParserError as error:
+            raise self._refused or malformed(f"not a valid HTTP/1.1 request: {error}") from None
+        return len(data)
+
+    def _take_missing(self, data: memoryview) -> int:
+        """Read the body that the parser has not read; the number of bytes of the body."""
+        part = data[: self._missing]
+        self._request.body += part
+        self._missing -= len(part)
+        if not self._missing:
+            self._end_request()
+        return len(part)
+
+    def _end_request(self) -> None:
         self._complete.append(self._request)
         self.phase = "idle"
         self.wants_continue = False
@@ -107,8 +144,9 @@ class RequestReader:
             given = headers[b"transfer-encoding"][:100].decode("latin-1")
             message = f"Transfer-Encoding: {given!r} is not accepted; send the body with a Content-Length"
             self._refuse(Refused(411, "length_required", message))
-        if (length := int(headers.get(b"content-length", b"0"))) > limit:
-            message = f"Content-Length: {length} is too large: the limit is {limit} bytes"
+        self._announced = int(headers.get(b"content-length", b"0"))
+        if self._announced > limit:
+            message = f"Content-Length: {self._announced} is too large: the limit is {limit} bytes"
             self._refuse(Refused(413, "too_large", message))
 
     def _refuse_head(self) -> None:
@@ -120,12 +158,3 @@ class RequestReader:
         """Raise the refusal. llhttp replaces an exception of a callback with its own, so it is kept here as well."""
         self._refused = refused
         raise refused
-
-    def _end_with_upgrade(self) -> None:
-        """pinner upgrades to no other protocol. The request is answered, and no byte after it is read."""
-        self._refused = malformed("pinner supports no other protocol on this connection")
-        last = self._complete[-1] if self._complete else None
-        if isinstance(last, Request) and last.method != "CONNECT":
-            last.keep_alive = False
-            return
-        self._complete.append(self._refused)

@@ -13,7 +13,7 @@ from pinner.apply import staleness
 from pinner.apply.failures import words
 from pinner.apply.first_masks import whole_undo
 from pinner.apply.handed_down import corrected_later_runs, without_ended_masks
-from pinner.apply.notes import Notes
+from pinner.apply.notes import Notes, reported
 from pinner.apply.ports import Admission, Admit, Host, Journal, Progress
 from pinner.apply.steps.memory import memory_changes
 from pinner.apply.steps.metadata import with_metadata
@@ -62,7 +62,7 @@ def apply(
                 changes = contiguous(changes)
             changes = tuple(with_metadata(changes, host))
             entries = tuple(_intents(changes, run, host, now(), admission.ended))
-            journal.intend(*entries)
+            journal.intend(*entries, reported=reported(run, entries))
         return Transaction(run, entries, host, journal, now, progress).make()
     finally:
         journal.leave(run)

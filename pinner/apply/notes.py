@@ -2,13 +2,19 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from pinner.apply.failures import RECOVERED
 from pinner.apply.ports import Journal, Progress
-from pinner.model.journal import Entry, EntryState, Run, RunState
+from pinner.model.change_text import entry_result
+from pinner.model.journal import Entry, EntryState, Run, RunState, is_final
+
+
+def reported(run: Run, entries: Iterable[Entry]) -> list[Entry]:
+    """The entries of the run itself whose state the run has reported."""
+    return [entry for entry in entries if entry.run == run.id and is_final(run, entry)]
 
 
 class Notes:
@@ -24,9 +30,11 @@ class Notes:
         *,
         resumed: bool = False,
         corrected: Sequence[Entry] = (),
+        reported: Iterable[Entry] = (),
     ) -> None:
         """``total`` is the number of entries. ``resumed``: the run was interrupted. ``corrected`` are entries of other
-        runs, whose prior masks the end of the run replaces."""
+        runs, whose prior masks the end of the run replaces. ``reported``: the entries whose state the run has reported.
+        """
         self.run = run
         self.total = total
         self.journal = journal
@@ -36,6 +44,8 @@ class Notes:
         self._now = now
         self._progress = progress
         self._corrected = corrected
+        self._reported = {entry.seq: entry for entry in reported}
+        """By ``seq``: the last report of each entry. Both audit trails get it from here."""
         self._guard = threading.Lock()
 
     def begin(self, entry: Entry) -> None:
@@ -43,11 +53,18 @@ class Notes:
         self._progress(entry, self.total)
 
     def note(self, entry: Entry, state: EntryState, error: str = "") -> Entry:
-        """Record the new state of an entry; returns the entry with it."""
+        """Record the new state of an entry; returns the entry with it.
+
+        A report is a run, an entry, and a state with its error. The same report again has the time of the first one:
+        so it is one record, in the agent's trail and in the centre's.
+        """
         noted = replace(entry, state=state, error=error, at=self._now())
         with self._guard:
-            self.latest[entry.seq] = noted
-            self.journal.note(noted)
+            last = self._reported.get(entry.seq)
+            if again := last is not None and entry_result(last) == entry_result(noted):
+                noted = replace(noted, at=last.at)
+            self.latest[entry.seq] = self._reported[entry.seq] = noted
+            self.journal.note(noted, again=again)
             self._progress(noted, self.total)
         return noted
 

@@ -162,12 +162,12 @@ class Journal(Protocol):
         their number. Changes that are in a persistent definition stay ``done``, and so do those of an unknown boot and
         the pins of the guests (by UUID) that ``keeps`` returns true for."""
 
-    def intend(self, *entries: Entry) -> None:
+    def intend(self, *entries: Entry, reported: Collection[Entry] = ()) -> None:
         """Write entries before the host is touched: new ones, or known ones with threads that were found later (born
-        meanwhile)."""
+        meanwhile). ``reported`` are those of them whose state is a report of the run: the audit trail gets it."""
 
-    def note(self, entry: Entry) -> None:
-        """Record an entry's new state."""
+    def note(self, entry: Entry, *, again: bool = False) -> None:
+        """Record an entry's new state. ``again``: the trail has this report, and only the entry's facts are newer."""
 
     def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
         """Close the open run with its final state. The final state of a rollback (rolled_back, rolled_back_partly) is

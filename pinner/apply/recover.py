@@ -13,7 +13,7 @@ from typing import Literal
 from pinner.apply import steps
 from pinner.apply.first_masks import damaged_in_force, whole_undo
 from pinner.apply.handed_down import corrected_later_runs, without_ended_masks
-from pinner.apply.notes import Notes
+from pinner.apply.notes import Notes, reported
 from pinner.apply.ports import Host, Journal
 from pinner.apply.side_by_side import parts_of
 from pinner.apply.transaction import Transaction
@@ -57,7 +57,10 @@ def _resolve(
     earlier = undone.is_of_earlier_boot(boot)
 
     def undoing(entries: Sequence[Entry], corrected: Sequence[Entry] = ()) -> Undoing:
-        notes = Notes(run, len(entries), journal, now, lambda *_: None, resumed=True, corrected=corrected)
+        known = reported(run, entries)
+        notes = Notes(
+            run, len(entries), journal, now, lambda *_: None, resumed=True, corrected=corrected, reported=known
+        )
         return Undoing(notes, entries, host, earlier_boot=earlier)
 
     entries, damaged = journal.readable_entries(undone.id)

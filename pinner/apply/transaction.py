@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pinner.apply import steps
 from pinner.apply.failures import summary, unanswering, words
-from pinner.apply.notes import Notes
+from pinner.apply.notes import Notes, reported
 from pinner.apply.ports import Host, Journal, Progress
 from pinner.apply.side_by_side import side_by_side, with_busy_last
 from pinner.apply.steps import Step
@@ -45,7 +45,7 @@ class Transaction:
         self._host = host
         self._journal = journal
         self._resumed = resumed
-        self._notes = Notes(run, len(entries), journal, now, progress, resumed=resumed)
+        self._notes = Notes(run, len(entries), journal, now, progress, resumed=resumed, reported=reported(run, entries))
         self._note, self._noted = self._notes.note, self._notes.latest
         self._is_independent = not run.all_or_nothing and are_independent(entry.change for entry in entries)
         self._at_once = host.guests_at_once if are_independent(entry.change for entry in entries) else 1

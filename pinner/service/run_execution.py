@@ -115,9 +115,10 @@ class RunExecution:
     def _progress(self, entry: Entry, _total: int) -> None:
         """Record an entry. Never raises: a lost database must not stop an apply half-way."""
         try:
-            if not self._begun.is_set():
+            if self._begun.is_set():
+                self._recorder.note(entry)
+            else:  # the first message says only that the run has begun: the state of its entry is no report of the run
                 self._begin()
-            self._recorder.note(entry)
             if time.monotonic() - self._flushed >= FLUSH_SECONDS:
                 self._flushed = time.monotonic()
                 self._recorder.flush()

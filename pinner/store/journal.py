@@ -59,7 +59,7 @@ class Journal:
         """The run for which this journal has the lock."""
         self._notes: dict[tuple[str, int], Entry] = {}
         self._noted: list[AgentEvent] = []
-        """The audit events of the notes. An entry may be noted twice, and each note is a record."""
+        """The audit events of the notes. An entry may be noted in two states, and each of them is a record."""
         self._guard = threading.Lock()
 
     def close(self) -> None:
@@ -87,16 +87,18 @@ class Journal:
         """See apply's Journal."""
         return end_earlier_boots(self._engine, boot, at, keeps)
 
-    def intend(self, *entries: Entry) -> None:
+    def intend(self, *entries: Entry, reported: Collection[Entry] = ()) -> None:
         """See apply's Journal."""
+        with self._guard:
+            self._report(*reported)
         self._flush(*entries)
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: Entry, *, again: bool = False) -> None:
         """See apply's Journal."""
         with self._guard:
             self._notes[entry.run, entry.seq] = entry
-            if self._locking_run is not None:
-                self._noted.append(run_events.changed(self._locking_run, entry))
+            if not again:
+                self._report(entry)
             full = len(self._notes) >= MAX_NOTES
         if full:
             self._flush()
@@ -191,6 +193,10 @@ class Journal:
         """See apply's Journal."""
         self._flush()
         return self._runs.recorded_changes(None, guest)
+
+    def _report(self, *entries: Entry) -> None:
+        if (run := self._locking_run) is not None:
+            self._noted += [run_events.changed(run, entry) for entry in entries]
 
     def _add(self, run: Run, *events: AgentEvent) -> None:
         try:

@@ -241,10 +241,10 @@ def test_rest_sets_and_undoes_it(guest: AgentGuest, server: PolicyServer) -> Non
     assert (
         "# inside the guest: echo 00000003" in server.http.get(f"/plans/{plan['id']}", params={"format": "shell"}).text
     )
-    run = ended(server, server.http.post(f"/plans/{plan['id']}/apply").json())
+    run = ended(server, server.http.post(f"/plans/{plan['id']}/apply", json={}).json())
     assert run["run"]["state"] == "applied", run
     shows(guest, ALL)
-    undone = ended(server, server.http.post(f"/runs/{run['run']['id']}/rollback").json())
+    undone = ended(server, server.http.post(f"/runs/{run['run']['id']}/rollback", json={}).json())
     assert undone["run"]["state"] == "rolled_back", undone
     shows(guest, NONE)
 

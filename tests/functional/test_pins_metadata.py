@@ -27,7 +27,7 @@ from pinner.planning.planner import plan
 from pinner.planning.release import release
 
 pytestmark = [
-    pytest.mark.fault(66),
+    pytest.mark.fault(76),
     pytest.mark.needs("exactly_two_cpus"),
 ]
 

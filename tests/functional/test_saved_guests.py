@@ -16,7 +16,7 @@ from pinner.apply.steps.metadata import keeps_pins
 from pinner.host.live import ROOT
 
 pytestmark = [
-    pytest.mark.fault(66),
+    pytest.mark.fault(76),
     pytest.mark.needs("exactly_two_cpus"),
 ]
 

@@ -15,7 +15,7 @@ from pinner.host.live import ROOT, LiveHost
 from pinner.store.journal import Journal
 
 pytestmark = [
-    pytest.mark.fault(66),
+    pytest.mark.fault(76),
     pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),
     pytest.mark.needs("exactly_two_cpus"),
 ]

@@ -24,8 +24,9 @@ EVE = Caller("eve", "10.0.0.6", "req-6")
 class Installation:
     """A service with its central database and its agent, which can be stopped and started again."""
 
-    def __init__(self, folder: Path, empty: Path) -> None:
+    def __init__(self, folder: Path, empty: Path, agent: type[InMemoryAgent] = InMemoryAgent) -> None:
         """``empty`` is an empty database of the newest schema; to copy it is faster than to migrate."""
+        self._agent = agent
         (folder / "agent").mkdir(parents=True)
         self.database = folder / "pinner.sqlite"
         self.agent_folder = folder / "agent"
@@ -39,7 +40,7 @@ class Installation:
 
     def start(self) -> None:
         self.store = self._undo.enter_context(open_store(f"sqlite:///{self.database}"))
-        self.agent = InMemoryAgent(self.agent_folder, make_snapshot(), self.clock)
+        self.agent = self._agent(self.agent_folder, make_snapshot(), self.clock)
         self._undo.callback(self.agent.journal.close)
         parts = compose({"h1": self.agent}, self.store, self.clock, lambda: uuid.uuid4().hex[:12], 0.0)
         self.service = self._undo.enter_context(closing(parts)).service

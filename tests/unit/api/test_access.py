@@ -115,7 +115,7 @@ def test_a_peer_that_the_server_does_not_name_needs_credentials(app_with):
 
 def test_the_token_names_the_actor_and_its_address_the_origin(tcp, tokens, pinner):
     token = tokens.add("operator", "ann")
-    tcp.post("/v1/hosts/h1/plans", headers=bearer(token))
+    tcp.post("/v1/hosts/h1/plans", headers=bearer(token), json={})
     assert pinner.records[-1].actor == "ann"
     assert token not in str(pinner.records)
 
@@ -155,13 +155,13 @@ def test_the_unix_socket_is_for_administrators(app_with, pinner):
 
 
 def test_a_uid_without_a_user_is_named_by_its_number(app_with, pinner):
-    client_of(app_with(), UnixPeer(54321, 7)).post("/v1/hosts/h1/snapshot")
+    client_of(app_with(), UnixPeer(54321, 7)).post("/v1/hosts/h1/snapshot", json={})
     assert pinner.records[-1].actor == "uid 54321"
 
 
 def test_root_names_the_person_for_whom_it_calls(app_with, pinner):
     root = client_of(app_with(), UnixPeer(0, 7))
-    root.post("/v1/hosts/h1/snapshot", headers={"X-Pinner-Actor": "EXAMPLE%5Cj%C3%BCrg"})
+    root.post("/v1/hosts/h1/snapshot", headers={"X-Pinner-Actor": "EXAMPLE%5Cj%C3%BCrg"}, json={})
     assert (pinner.records[-1].actor, pinner.records[-1].origin) == ("EXAMPLE\\jürg", "process 7")
 
 
@@ -180,7 +180,7 @@ def test_root_names_the_person_for_whom_it_calls(app_with, pinner):
 )
 def test_other_actors_are_refused(app_with, tokens, pinner, peer, actor):
     headers = {"X-Pinner-Actor": actor, **bearer(tokens.add("admin"))}
-    answer = client_of(app_with(), peer).post("/v1/hosts/h1/snapshot", headers=headers)
+    answer = client_of(app_with(), peer).post("/v1/hosts/h1/snapshot", headers=headers, json={})
     assert error(answer) == (400, "invalid")
     assert answer.json["error"]["details"]["field"] == "X-Pinner-Actor"
     assert pinner.records == []
@@ -198,7 +198,7 @@ def test_a_client_certificate_has_the_role_of_its_name(app_with, pinner):
     for name, reads, plans in (("ceilometer", 200, 403), ("deploy", 200, 201), ("other", 403, 403), ("", 401, 401)):
         client = client_of(app, TcpPeer("192.0.2.1", name))
         assert client.get("/v1/hosts").status_code == reads, name
-        assert client.post("/v1/hosts/h1/plans").status_code == plans, name
+        assert client.post("/v1/hosts/h1/plans", json={}).status_code == plans, name
     assert [record.actor for record in pinner.records] == ["deploy"]
 
 
@@ -220,10 +220,10 @@ def test_the_certificate_of_a_trusted_proxy_is_not_its_clients(app_with):
 
 def test_the_origin_is_the_client_of_a_trusted_proxy(app_with, tokens, pinner):
     client = client_of(app_with(trusted=("192.0.2.0/28",)), TcpPeer("192.0.2.1"), tokens.add("admin"))
-    client.post("/v1/hosts/h1/snapshot", headers={"X-Forwarded-For": "10.0.0.1, 198.51.100.7, 192.0.2.2"})
+    client.post("/v1/hosts/h1/snapshot", headers={"X-Forwarded-For": "10.0.0.1, 198.51.100.7, 192.0.2.2"}, json={})
     assert pinner.records[-1].origin == "198.51.100.7"
     other = client_of(client.application, TcpPeer("203.0.113.5"), tokens.add("admin"))
-    other.post("/v1/hosts/h1/snapshot", headers={"X-Forwarded-For": "10.0.0.1"})
+    other.post("/v1/hosts/h1/snapshot", headers={"X-Forwarded-For": "10.0.0.1"}, json={})
     assert pinner.records[-1].origin == "203.0.113.5"
 
 
@@ -241,7 +241,7 @@ def test_a_page_of_another_site_is_refused(app_with, pinner, method, origin, pee
 
 def test_a_page_of_the_same_site_is_accepted(client):
     headers = {"Host": "localhost:8077", "Origin": "http://localhost:8077"}
-    assert client.post("/v1/hosts/h1/plans", headers=headers).status_code == 201
+    assert client.post("/v1/hosts/h1/plans", headers=headers, json={}).status_code == 201
     assert client.get("/v1/hosts", headers={"Origin": "https://evil.example"}).status_code == 200
 
 

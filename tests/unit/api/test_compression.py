@@ -56,8 +56,8 @@ def test_head_and_get_have_the_same_headers(reader):
 
 def test_a_stream_is_not_compressed(server, pinner):
     pinner.instant = False
-    plan = server.http.post("/v1/hosts/h1/plans").json()["id"]
-    run = server.http.post(f"/v1/plans/{plan}/apply").json()["id"]
+    plan = server.http.post("/v1/hosts/h1/plans", json={}).json()["id"]
+    run = server.http.post(f"/v1/plans/{plan}/apply", json={}).json()["id"]
     threading.Timer(0.2, pinner.finish, [run]).start()
     with server.http.stream("GET", f"/v1/runs/{run}/events", headers={"Accept-Encoding": "gzip"}) as answer:
         assert "Content-Encoding" not in answer.headers
@@ -67,7 +67,7 @@ def test_a_stream_is_not_compressed(server, pinner):
 def test_an_answer_that_was_given_before_is_compressed_like_the_first(client):
     """The stored answer is plain: the client of the repetition may accept something else."""
     first, packed, plain = (
-        client.post("/v1/hosts/h1/plans", headers={"Idempotency-Key": "one", "Accept-Encoding": accepted})
+        client.post("/v1/hosts/h1/plans", headers={"Idempotency-Key": "one", "Accept-Encoding": accepted}, json={})
         for accepted in ("gzip", "gzip", "identity")
     )
     assert packed.headers["Content-Encoding"] == first.headers["Content-Encoding"] == "gzip"

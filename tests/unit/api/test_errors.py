@@ -81,18 +81,18 @@ def test_the_cause_of_an_unexpected_error_is_only_in_the_log(client, pinner, mon
     ],
 )
 def test_a_refused_apply_starts_no_run(client, pinner: InMemoryService, prepare, code):
-    plan = client.post("/v1/hosts/h1/plans").json["id"]
+    plan = client.post("/v1/hosts/h1/plans", json={}).json["id"]
     prepare(pinner, plan)
-    answer = client.post(f"/v1/plans/{plan}/apply")
+    answer = client.post(f"/v1/plans/{plan}/apply", json={})
     assert (answer.status_code, answer.json["error"]["code"]) == (409, code)
     assert pinner.run_list == {}
 
 
 def test_a_running_run_is_not_rolled_back(client, pinner: InMemoryService):
     pinner.instant = False
-    plan = client.post("/v1/hosts/h1/plans").json["id"]
-    run = client.post(f"/v1/plans/{plan}/apply").json["id"]
-    answer = client.post(f"/v1/runs/{run}/rollback")
+    plan = client.post("/v1/hosts/h1/plans", json={}).json["id"]
+    run = client.post(f"/v1/plans/{plan}/apply", json={}).json["id"]
+    answer = client.post(f"/v1/runs/{run}/rollback", json={})
     assert answer.status_code == 409
     assert answer.json["error"]["details"] == {
         "run": run,

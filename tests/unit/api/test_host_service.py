@@ -55,10 +55,10 @@ def callers(pinner, tokens):
 def ids(callers):
     """The ids of a snapshot, a plan, a run and a probe of h2."""
     h2 = callers["h2"]
-    snapshot = h2.post("/v1/hosts/h2/snapshot").json["id"]
-    plan = h2.post("/v1/hosts/h2/plans").json["id"]
-    run = h2.post(f"/v1/plans/{plan}/apply").json["id"]
-    probe = h2.post(f"/v1/plans/{plan}/probe").json["id"]
+    snapshot = h2.post("/v1/hosts/h2/snapshot", json={}).json["id"]
+    plan = h2.post("/v1/hosts/h2/plans", json={}).json["id"]
+    run = h2.post(f"/v1/plans/{plan}/apply", json={}).json["id"]
+    probe = h2.post(f"/v1/plans/{plan}/probe", json={}).json["id"]
     return {"snapshot": snapshot, "plan": plan, "run": run, "probe": probe}
 
 

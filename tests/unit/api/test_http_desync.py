@@ -77,9 +77,12 @@ def test_nothing_is_read_after_the_last_request(server):
     assert answers.statuses == [200]
 
 
-def test_an_upgrade_is_ignored_and_ends_the_connection(server):
+def test_an_upgrade_is_ignored(server):
+    """A client that does not wait for the answer, and goes on in another protocol, is refused."""
     upgrade = GET + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
-    assert exchange(server.url, upgrade + SMUGGLED).statuses == [200]
+    last = GET + b"Connection: close\r\n\r\n"
+    assert exchange(server.url, upgrade + last).statuses == [200, 200]
+    assert exchange(server.url, upgrade + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").statuses == [200, 400]
 
 
 def test_a_malformed_request_does_not_take_back_the_one_before(server):

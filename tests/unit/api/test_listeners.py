@@ -136,7 +136,10 @@ def test_a_verified_client_certificate_has_the_role_of_its_common_name(pinner, a
         for name, statuses in wanted.items():
             tls = client(authority, *authority.issue(name))
             with httpx.Client(verify=tls, base_url=served.server.url) as http:
-                assert (http.get("/v1/hosts").status_code, http.post("/v1/hosts/h1/plans").status_code) == statuses
+                assert (
+                    http.get("/v1/hosts").status_code,
+                    http.post("/v1/hosts/h1/plans", json={}).status_code,
+                ) == statuses
         assert httpx.get(f"{served.server.url}/v1/hosts", verify=client(authority)).status_code == 401
     assert [record.actor for record in pinner.records] == ["ann"]
 
@@ -202,8 +205,8 @@ def test_large_answers_and_streams_pass_through_tls(pinner, authority, files):
         httpx.Client(verify=client(authority), base_url=served.server.url, headers=TOKEN) as http,
     ):
         assert len(http.get("/openapi.json").json()["paths"]) > 10
-        plan = http.post("/v1/hosts/h1/plans").json()["id"]
-        run = http.post(f"/v1/plans/{plan}/apply").json()["id"]
+        plan = http.post("/v1/hosts/h1/plans", json={}).json()["id"]
+        run = http.post(f"/v1/plans/{plan}/apply", json={}).json()["id"]
         assert http.get(f"/v1/runs/{run}/events").text.count("event: ") == 4
 
 

@@ -141,7 +141,7 @@ def test_a_plan_request_says_which_findings_it_cures(client):
 
 @pytest.mark.parametrize("form", ["text", "shell"])
 def test_a_plan_as_text_has_no_terminal_escape(client, form):
-    plan = client.post("/v1/hosts/h1/plans").json["id"]
+    plan = client.post("/v1/hosts/h1/plans", json={}).json["id"]
     answer = client.get(f"/v1/plans/{plan}?format={form}")
     assert answer.content_type == "text/plain; charset=utf-8"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -150,7 +150,7 @@ def test_a_plan_as_text_has_no_terminal_escape(client, form):
 
 
 def test_apply_and_roll_back(client):
-    plan = client.post("/v1/hosts/h1/plans").json["id"]
+    plan = client.post("/v1/hosts/h1/plans", json={}).json["id"]
     applied = client.post(
         f"/v1/plans/{plan}/apply", json={"persist": True, "migrate_memory": True, "all_or_nothing": True}
     )
@@ -160,23 +160,23 @@ def test_apply_and_roll_back(client):
     detail = client.get(applied.headers["Location"]).json
     assert codec.read(Run, detail["run"]).state == "applied"
     assert [entry.state for entry in codec.read(tuple[Entry, ...], detail["entries"])] == ["done"] * 3
-    undo = read(Run, client.post(f"/v1/runs/{run.id}/rollback"), 202)
+    undo = read(Run, client.post(f"/v1/runs/{run.id}/rollback", json={}), 202)
     assert undo.undoes == run.id
     assert [each.id for each in read(Page[Run], client.get("/v1/runs")).items] == [undo.id, run.id]
 
 
 def test_all_runs_of_a_host_are_rolled_back(client):
-    undo = client.post("/v1/hosts/h1/rollback")
+    undo = client.post("/v1/hosts/h1/rollback", json={})
     run = read(Run, undo, 202)
     assert (run.kind, run.undoes, run.host, undo.headers["Location"]) == ("rollback", "", "h1", f"/v1/runs/{run.id}")
-    assert client.post("/v1/hosts/h9/rollback").status_code == 404
+    assert client.post("/v1/hosts/h9/rollback", json={}).status_code == 404
     assert client.put("/v1/hosts/h1/policy", json={"mode": "enforce"}).status_code == 200
-    refused = client.post("/v1/hosts/h1/rollback")
+    refused = client.post("/v1/hosts/h1/rollback", json={})
     assert (refused.status_code, refused.json["error"]["code"]) == (409, "policy_conflict")
 
 
 def test_the_audit_trail_names_the_request(client):
-    made = client.post("/v1/hosts/h1/plans")
+    made = client.post("/v1/hosts/h1/plans", json={})
     (record,) = client.get("/v1/audit?host=h1&actor=nobody&since=2026-11-21T11:00:00%2B00:00").json["items"]
     assert record["request_id"] == made.headers["X-Openstack-Request-Id"]
     assert client.get("/v1/audit?since=2026-11-21T13:30:00%2B01:00").json["items"] == []
@@ -358,5 +358,5 @@ def test_a_guest_is_excluded_and_included_again(client, pinner):
     for excluded in (True, False):
         assert read(GuestExclusion, client.put(path, json={"excluded": excluded})).excluded is excluded
         assert pinner.excluded == {guest["uuid"]: excluded}
-    assert client.put("/v1/hosts/h1/guests/nobody/excluded").status_code == 404
+    assert client.put("/v1/hosts/h1/guests/nobody/excluded", json={}).status_code == 404
     assert client.put(path, json={"excluded": "yes"}).status_code == 400

@@ -26,8 +26,8 @@ from pinner.server.sockets import listen_tcp, listen_unix
 def running_run(server, pinner):
     """The URL and the id of a run that has not ended."""
     pinner.instant = False
-    plan = server.http.post("/v1/hosts/h1/plans").json()["id"]
-    answer = server.http.post(f"/v1/plans/{plan}/apply")
+    plan = server.http.post("/v1/hosts/h1/plans", json={}).json()["id"]
+    answer = server.http.post(f"/v1/plans/{plan}/apply", json={})
     return answer.headers["Location"], answer.json()["id"]
 
 
@@ -63,7 +63,7 @@ def test_tcp_needs_a_token_on_loopback_too(pinner):
 @pytest.mark.fault(43)
 def test_the_kernel_names_the_caller_on_the_unix_socket(server, pinner):
     """No token is needed; the file's mode has decided that this user may connect."""
-    server.http.post("/v1/hosts/h1/plans")
+    server.http.post("/v1/hosts/h1/plans", json={})
     record = pinner.records[-1]
     assert (record.actor, record.origin) == (pwd.getpwuid(os.geteuid()).pw_name, f"process {os.getpid()}")
 
@@ -122,8 +122,8 @@ def test_streams_leave_threads_for_requests_and_free_their_slots(server, pinner,
 @pytest.mark.fault(45)
 def test_slow_readers_of_an_ended_run_leave_threads_for_requests(server, pinner, monkeypatch):
     """The changes of the run have been read at once; its clients receive none of them."""
-    plan = server.http.post("/v1/hosts/h1/plans").json()["id"]
-    run = server.http.post(f"/v1/plans/{plan}/apply").json()["id"]
+    plan = server.http.post("/v1/hosts/h1/plans", json={}).json()["id"]
+    run = server.http.post(f"/v1/plans/{plan}/apply", json={}).json()["id"]
     progress = next(iter(pinner.follow(run)))
     monkeypatch.setattr(pinner, "follow", lambda _run: iter([progress] * 2000))
     ask = f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()

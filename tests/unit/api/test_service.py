@@ -40,10 +40,10 @@ def test_a_plan_is_made_applied_and_rolled_back(agent_and_client):
     agent, client = agent_and_client
     plan = client.post(PLANS, json={"sample_seconds": 0}).json
     assert len(plan["changes"]) == 5
-    run = client.post(f"/v1/plans/{plan['id']}/apply").json
+    run = client.post(f"/v1/plans/{plan['id']}/apply", json={}).json
     assert client.get(f"/v1/runs/{run['id']}/events").text.count("event: change") == 5
     assert {str(mask) for mask in agent.masks.values()} == {change["after"] for change in plan["changes"]}
-    undo = client.post(f"/v1/runs/{run['id']}/rollback").json
+    undo = client.post(f"/v1/runs/{run['id']}/rollback", json={}).json
     assert client.get(f"/v1/runs/{undo['id']}/events").text.endswith("\n\n")
     assert client.get(f"/v1/runs/{undo['id']}").json["run"]["state"] == "rolled_back"
     assert {str(mask) for mask in agent.masks.values()} == {"0-6"}
@@ -58,10 +58,10 @@ def test_all_runs_of_a_host_are_rolled_back(agent_and_client):
     agent, client = agent_and_client
     for strategy in ("shared-pool", "numa-local"):
         plan = client.post(PLANS, json={"sample_seconds": 0, "strategy": strategy}).json
-        run = client.post(f"/v1/plans/{plan['id']}/apply").json
+        run = client.post(f"/v1/plans/{plan['id']}/apply", json={}).json
         client.get(f"/v1/runs/{run['id']}/events")
     assert client.get("/v1/hosts/compute1/drift").json["placement"]
-    undo = client.post("/v1/hosts/compute1/rollback").json
+    undo = client.post("/v1/hosts/compute1/rollback", json={}).json
     assert client.get(f"/v1/runs/{undo['id']}/events").text.endswith("\n\n")
     assert {str(mask) for mask in agent.masks.values()} == {"0-6"}
     runs = client.get("/v1/runs").json["items"]
@@ -79,11 +79,11 @@ def test_all_runs_of_a_host_are_rolled_back(agent_and_client):
 
 def test_of_two_applies_at_the_same_time_one_is_refused(agent_and_client):
     agent, client = agent_and_client
-    plan = client.post(PLANS).json["id"]
+    plan = client.post(PLANS, json={}).json["id"]
     agent.gate = threading.Semaphore(0)
 
     def apply(_):
-        return on_unix_socket(client.application.test_client()).post(f"/v1/plans/{plan}/apply")
+        return on_unix_socket(client.application.test_client()).post(f"/v1/plans/{plan}/apply", json={})
 
     with ThreadPoolExecutor(2) as both:
         answers = list(both.map(apply, range(2)))
@@ -142,11 +142,11 @@ def test_requests_that_the_planner_refuses(client, body, code, named):
 @pytest.mark.fault(15)
 def test_a_conflict_with_nova_names_both_sides(agent_and_client):
     agent, client = agent_and_client
-    before = client.post(PLANS).json["id"]
+    before = client.post(PLANS, json={}).json["id"]
     agent.taken = replace(agent.taken, dedicated=cpus("4-5"))
     made = client.post(PLANS, json={"housekeeping": "0-1,4"})
     agent.refusal = NovaConflict("guest g1 vcpu 0 on CPUs 2-6", "Nova's cpu_dedicated_set 4-5", cpus("4-5"))
-    applied = client.post(f"/v1/plans/{before}/apply")
+    applied = client.post(f"/v1/plans/{before}/apply", json={})
     assert [answer.status_code for answer in (made, applied)] == [409, 409]
     assert [answer.json["error"]["code"] for answer in (made, applied)] == ["nova_conflict"] * 2
     assert [answer.json["error"]["details"] for answer in (made, applied)] == [
@@ -164,7 +164,7 @@ def test_unknown_markers_are_refused(client, path, marker):
 
 def test_pages_make_up_the_whole_list(client):
     for _ in range(3):
-        client.post(PLANS)
+        client.post(PLANS, json={})
     for path in ("/v1/plans", "/v1/audit"):
         all_items = client.get(path).json["items"]
         found, marker = [], ""

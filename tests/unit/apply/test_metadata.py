@@ -9,7 +9,7 @@ from pinner.apply.recover import recover
 from pinner.model.change import PartPin
 from pinner.model.errors import ApplyFailed
 
-pytestmark = pytest.mark.fault(66)
+pytestmark = pytest.mark.fault(76)
 
 EMULATOR = PartPin("emulator", None, cpus("0"))
 VCPU = PartPin("vcpu", 0, cpus("4-7"))

@@ -10,7 +10,7 @@ from pinner.apply.steps.metadata import keeps_pins
 from pinner.model.change import PartPin
 from pinner.model.errors import ApplyFailed, Busy
 
-pytestmark = pytest.mark.fault(66)
+pytestmark = pytest.mark.fault(76)
 
 GUEST = "uuid-g1"
 EMULATOR, VCPU = PartPin("emulator", None, cpus("0")), PartPin("vcpu", 0, cpus("4-7"))

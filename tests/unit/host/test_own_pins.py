@@ -9,7 +9,7 @@ from pinner.host.guests import ActiveDomain, pinned_by_nova, read_guest
 from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet
 
-pytestmark = pytest.mark.fault(66)
+pytestmark = pytest.mark.fault(76)
 
 UUID = "00000000-0000-4000-8000-000000000001"
 QEMU = b"qemu-system-x86_64\0-uuid\0" + UUID.encode() + b"\0"

@@ -7,7 +7,7 @@ from support.values import cpus
 from pinner.host import stored_pins
 from pinner.model.change import PartPin
 
-pytestmark = pytest.mark.fault(66)
+pytestmark = pytest.mark.fault(76)
 
 EMULATOR, FIRST, SECOND = (
     PartPin("emulator", None, cpus("0")),

@@ -9,7 +9,7 @@ from support.values import cpus
 from pinner.model.change import PartPin
 from pinner.model.pins_metadata import named, overlaid, own_elements, restored, text_of
 
-pytestmark = pytest.mark.fault(66)
+pytestmark = pytest.mark.fault(76)
 
 EMULATOR = PartPin("emulator", None, cpus("0-1"))
 VCPU = PartPin("vcpu", 3, cpus("2,4-5"))

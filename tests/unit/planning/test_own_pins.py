@@ -12,7 +12,7 @@ from pinner.model.request import Request
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
 
-pytestmark = pytest.mark.fault(67)
+pytestmark = pytest.mark.fault(77)
 
 ALL = cpus("0-3")
 REQUEST = Request("shared-pool", housekeeping="0", emulator="1")

@@ -1,0 +1,162 @@
+"""Each event of a run is one report, and one record in both trails: verify then says intact, whatever happens."""
+
+import random
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+
+import pytest
+from support.executing_agent import ExecutingAgent, Killed
+from support.trail import ANN, Installation
+from support.values import NOON, make_plan, make_snapshot
+
+from pinner.model.audit import AuditAction
+from pinner.model.change import Target
+from pinner.model.errors import NotPermitted, PinnerError
+from pinner.model.journal import ApplyOptions
+from pinner.model.page import PageRequest
+from pinner.service import audit_trail
+
+pytestmark = pytest.mark.fault(67)
+
+DAEMONS = tuple(Target("process", str(number), number, f"daemon{number}") for number in (900, 901, 902))
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch, empty):
+    monkeypatch.setattr(audit_trail, "RECHECK_SECONDS", 0.0)
+    installation = Installation(tmp_path / "one", empty, ExecutingAgent)
+    for daemon in DAEMONS:
+        installation.agent.host.add(daemon, "0-7", "0-7")
+    apply(installation, "0")  # the agent vouches for the centre's records after the first head that it has seen
+    installation.exchange()
+    yield installation
+    installation.stop()
+
+
+def apply(installed, cpus="1"):
+    """The state of a run that moves each daemon to its CPU."""
+    host = installed.agent.host
+    installed.plans += 1
+    basis = installed.store.snapshots.add(make_snapshot())
+    plan = make_plan(f"plan-{installed.plans}", basis, tuple(host.change(daemon, cpus) for daemon in DAEMONS))
+    installed.store.plans.add(plan, NOON)
+    return ended(installed, installed.service.apply(plan.id, ApplyOptions(), ANN))
+
+
+def ended(installed, run):
+    list(installed.service.follow(run.id))
+    return installed.service.run(run.id)
+
+
+def end(installed, daemon):
+    """The process ends; the agent's inventory knows it."""
+    installed.agent.host.threads[daemon] = []
+    installed.agent.ended.add(daemon)
+
+
+def reports(installed):
+    """How many records each trail has of each change of a run in one state."""
+    part = PageRequest(500, None)
+    centre = installed.store.audit.list(None, None, None, part).items
+    agent = installed.agent.audit_records(0, 1000)
+    yield Counter((each.subject, each.result) for each in centre if each.action == AuditAction.RUN_CHANGE)
+    yield Counter((f"{each.run}: {each.target}", each.result) for each in agent if each.action == "run.change")
+
+
+@pytest.mark.parametrize("gone", DAEMONS, ids=("first", "second", "third"))
+def test_a_process_that_ended_between_plan_and_apply_is_one_record_in_both_trails(installed, gone):
+    end(installed, gone)
+    assert apply(installed).state == "applied"
+    assert installed.verify().findings == ()
+    centre, agent = reports(installed)
+    assert centre == agent
+    assert set(agent.values()) == {1}
+    assert sum("gone" in result for _, result in agent) == 1
+
+
+def test_a_run_of_ended_processes_alone_is_intact(installed):
+    for daemon in DAEMONS:
+        end(installed, daemon)
+    apply(installed)
+    assert installed.verify().findings == ()
+    centre, agent = reports(installed)
+    assert centre == agent
+    assert set(agent.values()) == {1}
+
+
+class Story:
+    """Random events of a host and its runs, the same for the same seed."""
+
+    def __init__(self, installed, seed):
+        self.installed = installed
+        self.chance = random.Random(seed)
+        self.failing = 0.0
+        self.dead = False
+        self.host.before_write = self.write
+
+    @property
+    def host(self):
+        return self.installed.agent.host
+
+    def write(self, _write):
+        """A write fails, or the agent's process dies at it, and writes nothing more."""
+        if self.dead or self.chance.random() < self.failing:
+            self.dead = self.dead or self.chance.random() < 0.3
+            raise Killed if self.dead else NotPermitted("affinity", "EPERM")
+
+    def tell(self):
+        event = self.chance.choice(
+            [
+                partial(end, self.installed, self.chance.choice(DAEMONS)),
+                self.end_unseen,
+                self.start_again,
+                *[self.apply] * 4,
+                *[self.roll_back] * 3,
+                self.roll_all_back,
+                self.installed.exchange,
+            ]
+        )
+        self.failing = self.chance.choice((0.0, 0.0, 0.2, 0.6))
+        with suppress(PinnerError):  # refused: the run cannot be rolled back any more, or the agent has died
+            event()
+        self.failing, self.dead = 0.0, False
+        self.installed.agent.policy = self.chance.choice(("back", "forward"))
+        self.installed.agent.recover()
+        for run in self.runs():
+            self.installed.service.run(run.id)  # a reader copies what the journal has
+
+    def runs(self):
+        return self.installed.service.runs(None, PageRequest(500, None)).items
+
+    def end_unseen(self):
+        """The process ends after the agent has taken its inventory."""
+        self.host.threads[self.chance.choice(DAEMONS)] = []
+
+    def start_again(self):
+        self.installed.agent.ended.clear()
+        for daemon in DAEMONS:
+            self.host.threads[daemon] or self.host.add(daemon, "0-7", "0-7")
+
+    def apply(self):
+        if any(self.host.threads[daemon] for daemon in DAEMONS):
+            apply(self.installed, str(self.chance.randrange(8)))
+
+    def roll_back(self):
+        if runs := self.runs():
+            ended(self.installed, self.installed.service.rollback(self.chance.choice(runs).id, ANN))
+
+    def roll_all_back(self):
+        ended(self.installed, self.installed.service.rollback_all("h1", ANN))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_random_story_ends_with_an_intact_trail(installed, seed):
+    story = Story(installed, seed)
+    for _ in range(12):
+        story.tell()
+    assert installed.verify().findings == ()
+    centre, agent = reports(installed)
+    assert set(agent.values()) == {1}
+    assert set(centre.values()) == {1}
+    assert centre.keys() <= agent.keys()
