@@ -240,7 +240,12 @@ def _hold_partitions(stack: contextlib.ExitStack) -> None:
             held.parent.mkdir(exist_ok=True)
             _inherit_cpuset(held.parent)
             held.mkdir()
-            stack.callback(_remove_empty, [held])
+            stack.callback(_remove_cgroup, held)
+
+
+def _remove_cgroup(cgroup: Path) -> None:
+    with contextlib.suppress(OSError):  # somebody else has removed it
+        cgroup.rmdir()
 
 
 def _inherit_cpuset(cgroup: Path) -> None:
