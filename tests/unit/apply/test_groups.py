@@ -256,6 +256,22 @@ def test_a_journal_that_cannot_be_written_undoes_all(host, journal, monkeypatch)
     assert host.kernel() == host.before
 
 
+def test_a_note_that_cannot_be_written_once_undoes_all_and_no_group_alone(host, journal, monkeypatch):
+    plan = the_plan(host)
+    note, refused = journal.note, []
+
+    def full_once(entry: Entry) -> None:
+        if entry.state == "done" and not refused:
+            refused.append(entry)
+            raise StoreUnavailable("journal", "the disk is full")
+        note(entry)
+
+    monkeypatch.setattr(journal, "note", full_once)
+    run = apply(plan, host, journal)
+    assert (run.state, "the disk is full" in run.error) == ("undone", True)
+    assert host.kernel() == host.before
+
+
 def no_end(*_: object) -> None:
     raise StoreUnavailable("journal", "the disk is full")
 

@@ -65,6 +65,19 @@ def test_transparent_huge_pages_may_be_off_where_every_guest_has_huge_pages():
     assert "thp-never" in codes(reading(setting, guests=[own, placed()]))
 
 
+def test_a_deep_idle_state_that_is_disabled_now_delays_no_vcpu():
+    """Its time grows where it was disabled during the sample."""
+    used, _ = HOSTS["cpu-deep-idle"]
+    now = replace(used.now, idle=tuple(replace(state, is_disabled=True) for state in used.now.idle))
+    assert "cpu-deep-idle" in codes(used)
+    assert "cpu-deep-idle" not in codes(replace(used, samples=(used.samples[0], now)))
+
+
+def test_a_host_without_guests_may_swap():
+    swapping, _ = HOSTS["host-swapping"]
+    assert "host-swapping" not in codes(replace(swapping, snapshot=replace(swapping.snapshot, guests=())))
+
+
 def test_irqbalance_leaves_isolated_cpus_alone_by_default():
     """irqbalance(1): without IRQBALANCE_BANNED_CPULIST it bans the CPUs of isolcpus and nohz_full."""
     sample = HostSample(balancers=(Balancer(700, "--foreground", cpus("")),))

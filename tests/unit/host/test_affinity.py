@@ -30,11 +30,12 @@ def test_one_thread_of_a_process_is_read_and_pinned():
 
 @pytest.mark.fault(10)
 @pytest.mark.needs("two_cpus")
-def test_a_reused_id_is_not_touched():
+@pytest.mark.parametrize("ticks", [-1, 1], ids=["since-then", "in-another-boot"])
+def test_a_reused_id_is_not_touched(ticks):
     with process(THREADS.format(count=1)) as pid:
         before = masks(pid)
         with pytest.raises(Gone):
-            affinity.set_affinity(ThreadMask(pid, started(pid) - 1, CpuSet.of(ONLINE[:1])))
+            affinity.set_affinity(ThreadMask(pid, started(pid) + ticks, CpuSet.of(ONLINE[:1])))
         assert masks(pid) == before
 
 

@@ -186,6 +186,14 @@ def test_floating_vcpus_need_a_balanced_core_beside_isolated_ones(strategy: str,
     assert made.roles.notes == ()
 
 
+def test_a_node_that_firm_processes_leave_too_small_sets_no_process_of_another_node_aside():
+    top = topology({0: [[0], [1]], 1: [[cpu] for cpu in range(2, 16)]})
+    firm = process(300, 0.0, "1", reasons=["restricted"], reserves="privileged")
+    busy = process(400, 50.0, "10", reasons=["restricted"])
+    made = plan(snapshot(top, [guest(1, 1, top.online)], [firm, busy]), "s", Request())
+    assert (made.roles.cpus & cpus("1,10"), made.warnings) == (cpus(""), ())
+
+
 @pytest.mark.parametrize(("reserves", "vcpus"), [("", "3"), ("privileged", "")])
 def test_isolated_cpus_of_a_node_are_not_all_taken_by_processes_without_privileges(reserves: str, vcpus: str) -> None:
     process_on_3 = process(300, 50.0, "3", reasons=["restricted"], reserves=reserves)

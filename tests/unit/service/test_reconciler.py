@@ -160,6 +160,16 @@ def test_propose_stores_one_plan_for_an_operator(service, reconciler, agent):
     assert change.reason.startswith("moved by another program; ")
 
 
+def test_a_proposed_plan_is_replaced_once_a_changed_host_makes_it_stale(service, reconciler, agent):
+    service.set_policy(HOST, Policy(Request(), "propose"), ANN)
+    first = reconciler.reconcile(HOST, "started").proposed
+    kernel_arguments = replace(agent.taken.topology.kernel, command_line="ro quiet mitigations=off")
+    agent.taken = replace(agent.taken, topology=replace(agent.taken.topology, kernel=kernel_arguments))
+    second = reconciler.reconcile(HOST, "resync").proposed
+    assert second != first
+    assert service.plan_by_id(second).basis.fingerprint == agent.taken.topology.fingerprint
+
+
 def test_enforce_applies_the_plan_and_records_the_cause(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     report = reconciler.reconcile(HOST, "started")

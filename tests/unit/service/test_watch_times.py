@@ -1,12 +1,16 @@
 """The times of a watch."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from support.values import NOON, make_run
 
 from pinner.model.journal import DEFAULT_WATCH_SECONDS, MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
 from pinner.model.measures import ROWS
-from pinner.service.watch_times import STEP, known_span, known_span_now, needed_steps, watched_span
+from pinner.service.run_sides import SPAN
+from pinner.service.watch_ends import out_of_time
+from pinner.service.watch_times import LATE, STEP, known_span, known_span_now, needed_steps, watched_span
 
 HOUR = timedelta(hours=1)
 ALL = pytest.mark.parametrize("seconds", range(MIN_WATCH_SECONDS, MAX_WATCH_SECONDS + 1, 5))
@@ -41,3 +45,29 @@ def test_a_clock_that_was_set_back_lengthens_nothing():
 def test_a_watch_needs_ten_times_the_steps_that_it_compares(seconds, steps):
     """A watch of 30 s compares eight steps of 5 s at most."""
     assert needed_steps(seconds) == steps
+
+
+LONG = make_run(started_at=NOON, ended_at=NOON + HOUR, watch_seconds=60)
+"""A run of an hour."""
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("now", "why"),
+    [
+        (NOON + HOUR - LATE - SECOND, "the clock was set back to 2026-11-21T12:59:44+00:00, before the end of the run"),
+        (NOON + HOUR - LATE, ""),
+        (NOON + HOUR + watched_span(60) + SPAN, ""),
+        (NOON + HOUR + watched_span(60) + SPAN + SECOND, "no server looked in time: it is 301 s too late"),
+    ],
+)
+def test_a_watch_stops_only_where_the_time_leaves_no_measures(now, why):
+    stopped = out_of_time(LONG, now)
+    assert (stopped.why if stopped else "").startswith(why)
+    assert (stopped is None) == (why == "")
+
+
+def test_a_watch_stops_where_the_clock_was_set_back_during_the_run():
+    stopped = out_of_time(replace(LONG, ended_at=NOON - LATE - SECOND), NOON)
+    assert (stopped.state, "before the begin of the run" in stopped.why) == ("stopped", True)
+    assert out_of_time(replace(LONG, ended_at=NOON - LATE), NOON) is None
