@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-import rrdtool  # type: ignore[import-not-found]
+import rrdtool  # type: ignore[import-untyped]
 
 from pinner.model.errors import Invalid
 from pinner.model.measures import History, Series

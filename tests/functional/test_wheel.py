@@ -1,7 +1,6 @@
 """pinner's wheel, installed in a virtual environment outside any checkout."""
 
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -10,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from support import wheel
+from support import archives, wheel
 
 pytestmark = pytest.mark.slow("a wheel and an environment for it")
 
@@ -85,7 +84,7 @@ def test_the_wheel_has_every_file_that_an_installation_needs(built: Path) -> Non
 
 def test_a_wheel_from_the_sdist_is_the_same(built: Path, tmp_path: Path) -> None:
     sdist = wheel.build(wheel.sources(tmp_path), "sdist")
-    shutil.unpack_archive(sdist, tmp_path / "sdist")
+    archives.unpack(sdist, tmp_path / "sdist")
     (source,) = (tmp_path / "sdist").iterdir()
     assert names(wheel.build(source, "wheel")) == names(built)
 

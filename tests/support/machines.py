@@ -1,10 +1,11 @@
 """Captured machines: the lab's hosts in tests/data, and the machines in the folder that PINNER_MACHINES names."""
 
 import os
-import tarfile
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from support import archives
 
 OWN = Path(__file__).parents[1] / "data/machines"
 _FOLDERS = [OWN, *(Path(folder).resolve() for folder in [os.environ.get("PINNER_MACHINES")] if folder)]
@@ -25,8 +26,5 @@ def root_of(name: str) -> Path:
 
 def unpack(name: str, folder: Path) -> Path:
     """Unpack a machine below the folder. Returns the machine's root."""
-    with tarfile.open(NAMES[name]) as archive:
-        # Debian 12's Python 3.11.2 has no filters.
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)
-        archive.extractall(folder)
+    archives.unpack(NAMES[name], folder)
     return next(path.parent for path in folder.glob("*/sys"))
