@@ -42,8 +42,8 @@ def keep_readable(account: pwd.struct_passwd) -> None:
 def closed_to(account: pwd.struct_passwd) -> list[Path]:
     """The files of modules, and the folders of the installation, that the account cannot read."""
     files = (getattr(module, "__file__", None) for module in tuple(sys.modules.values()))
+    paths = [Path(file) for file in files if file] + _installation()
     with _acting_as(account):
-        paths = [Path(file) for file in files if file] + _installation()
         return [path for path in paths if not os.access(path, os.R_OK, effective_ids=True)]
 
 

@@ -124,6 +124,7 @@ def test_only_pins_by_other_programs_are_events(libvirtd, start_guest, host, sub
     assert details == [f"vcpu 0 pinned to {SECOND}", f"iothread 1 pinned to {SECOND}"]
 
 
+@pytest.mark.needs("process_connector")
 def test_a_new_vcpu_or_iothread_is_an_event(libvirtd, start_guest, subscriber):
     guest = start_guest(vcpus=3, plugged=1, paused=False)
     subscriber.discard()
@@ -169,6 +170,7 @@ def test_a_new_process_of_a_watched_name_is_an_event_where_it_is_misplaced(event
         placed.append(CpuSet.of(os.sched_getaffinity(0)))
 
 
+@pytest.mark.needs("process_connector")
 def test_a_process_that_started_before_its_name_was_watched_is_an_event(event_queue, sleeper):
     with subprocess.Popen([sleeper, "3"]) as child:
         time.sleep(QUIET)

@@ -45,7 +45,7 @@ def test_the_memory_of_a_former_process_is_gone(host, start_guest, libvirtd):
         ("<numatune><memory mode='strict' nodeset='0'/></numatune>", ""),
         ("<numatune><memory mode='preferred' nodeset='0'/></numatune>", ""),
         ("<numatune><memory mode='interleave' nodeset='0'/></numatune>", ""),
-        (RESTRICTIVE, "0"),
+        pytest.param(RESTRICTIVE, "0", marks=pytest.mark.needs("guest_cgroups")),
     ],
 )
 def test_only_a_restrictive_numatune_can_be_changed(libvirt, start_guest, extra, expected):
@@ -56,6 +56,7 @@ def test_only_a_restrictive_numatune_can_be_changed(libvirt, start_guest, extra,
         assert libvirt.numatune(memory(guest)) == "0"
 
 
+@pytest.mark.needs("guest_cgroups")
 def test_memory_is_moved_journaled_and_rolled_back(host, journal, start_guest):
     """The memory on node 1 is invented, as this machine may have one node; the calls, journal and undo are real."""
     guest = start_guest(extra=RESTRICTIVE)
