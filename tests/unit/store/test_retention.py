@@ -17,6 +17,7 @@ from pinner.cli import manage
 from pinner.model.agent_audit import ChainHead, SignedHead, head_text, named_purge, purged_text
 from pinner.model.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.model.errors import HostUnreachable, NotFound, StoreUnavailable
+from pinner.model.outcome import Watch
 from pinner.model.page import PageRequest
 from pinner.model.placement import Placement
 from pinner.model.request import Request
@@ -80,6 +81,34 @@ def test_the_run_of_a_placement_is_kept_with_its_plan(store):
     assert store.plans.get(young.id)
     with pytest.raises(NotFound):
         store.plans.get(plans[1].id)
+
+
+def test_a_placement_that_no_run_made_keeps_its_plan(store):
+    plan = add_plan(store, 0)
+    store.placements.put(Placement("h1", plan.id, NOON, Request(), plan.roles, (), 0), NOON, 1)
+    assert purge_plans(store.plans._engine, YEAR) == (0, 0)
+    assert store.plans.get(plan.id) == plan
+
+
+def test_runs_that_the_undo_of_others_needs_are_kept(store):
+    for number in (1, 2, 3):
+        store.runs.add(make_run(f"run-{number}", state="undone"))
+    asked = []
+
+    def needed(runs):
+        asked.extend(runs)
+        return {"run-2"}
+
+    assert purge_runs(store.runs._engine, YEAR, lambda _: False, needed) == 2
+    assert (run_ids(store), asked) == ({"run-2"}, ["run-1", "run-2", "run-3"])
+
+
+def test_the_outcome_of_a_run_is_deleted_with_the_run(store):
+    store.runs.add(make_run(state="undone"))
+    store.outcomes.put_watch("run-1", Watch("stopped", NOON, "the server stopped"))
+    assert store.outcomes.watch("run-1")
+    assert purge_runs(store.runs._engine, YEAR, lambda _: False) == 1
+    assert store.outcomes.watch("run-1") is None
 
 
 def test_more_rows_than_a_batch(store, monkeypatch):
