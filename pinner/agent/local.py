@@ -14,6 +14,7 @@ from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.pools import with_pools
 from pinner.agent.protocol import Progress
 from pinner.agent.trail import AgentTrail
+from pinner.agent.waiting import require_caller
 from pinner.apply import executor
 from pinner.apply.ports import Admission, Host, Journal
 from pinner.apply.recover import RecoveryPolicy, recover
@@ -34,6 +35,8 @@ from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 
 LOG = logging.getLogger(__name__)
+_EXPLAINED = 512
+"""Drifts that are explained at once; between two parts the agent looks whether the caller still waits."""
 
 
 class Machine(Host, Protocol):
@@ -259,7 +262,11 @@ class LocalAgent:
 
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
-        return self._host.explain(drifts)
+        found: list[Drift] = []
+        for first in range(0, len(drifts), _EXPLAINED):
+            require_caller()
+            found += self._host.explain(drifts[first : first + _EXPLAINED])
+        return tuple(found)
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""
