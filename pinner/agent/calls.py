@@ -90,7 +90,8 @@ def _entries(agent: Agent, given: Arguments, _: Caller) -> object:
 def _host_events(agent: Agent, given: Arguments, _: Caller) -> object:
     given_names = _read(tuple[str, ...], given, "process_names") if given.get("process_names") is not None else None
     names = None if given_names is None else limits.require_names(given_names)
-    after, timeout = _read(int, given, "after"), limits.require_wait(given.get("timeout"))
+    after = limits.require_number("after", _read(int, given, "after"))
+    timeout = limits.require_wait(given.get("timeout"))
     found: tuple[HostEvent, ...] = ()
     # In steps, because a caller that disconnects ends its wait.
     for step in steps(timeout):
@@ -100,9 +101,10 @@ def _host_events(agent: Agent, given: Arguments, _: Caller) -> object:
 
 
 def _measures(agent: Agent, given: Arguments, _: Caller) -> object:
-    begin, end = _read(datetime, given, "begin"), _read(datetime, given, "end")
+    begin, end, step = _read(datetime, given, "begin"), _read(datetime, given, "end"), _read(int, given, "step")
+    limits.require_span(begin, end, step)
     subject = limits.require_id("subject", given["subject"]) if given.get("subject") else ""
-    return _plain(agent.measures(begin, end, _read(int, given, "step"), subject))
+    return _plain(agent.measures(begin, end, step, subject))
 
 
 def _blame(agent: Agent, given: Arguments, _: Caller) -> object:

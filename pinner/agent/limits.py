@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from pinner.model.change import PINNED, AffinityChange, PlannedChange, Target
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid
 from pinner.model.journal import Run
+from pinner.model.measures import MAX_VALUES, ROWS
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
@@ -95,6 +97,25 @@ def require_seconds(field: str, value: object, most: float) -> float:
     return float(value)
 
 
+def require_number(field: str, value: int) -> int:
+    """A number that a database can store. Raises Invalid."""
+    if not 0 <= value < 1 << 63:
+        raise Invalid(field, shown(value), "a number from 0 to 2^63 - 1")
+    return value
+
+
+def require_span(begin: datetime, end: datetime, step: int) -> None:
+    """Raises Invalid for more values of a series than the history keeps of any step."""
+    if step not in ROWS:
+        raise Invalid("step", shown(step), f"one of {', '.join(map(str, ROWS))}")
+    for field, value in (("begin", begin), ("end", end)):
+        if value.tzinfo is None:
+            raise Invalid(field, value.isoformat(), "a time with a time zone")
+    seconds, most = (end - begin).total_seconds(), step * MAX_VALUES
+    if not 0 < seconds <= most:
+        raise Invalid("end", end.isoformat(), f"a time after the begin, by at most {most} seconds for the step {step}")
+
+
 def require_sample_seconds(value: object) -> float:
     """The sample of a snapshot. Raises Invalid."""
     return require_seconds("sample_seconds", value, MAX_SAMPLE_SECONDS)
@@ -116,6 +137,8 @@ def require_drifts(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
     """Drifts to explain. Raises Invalid."""
     if len(drifts) > MAX_CHANGES:
         raise Invalid("drifts", len(drifts), f"at most {MAX_CHANGES} of them")
+    if (threads := sum(len(drift.actual) for drift in drifts)) > MAX_THREADS:
+        raise Invalid("drift actual", threads, f"at most {MAX_THREADS} threads")
     for drift in drifts:
         _require_target(drift.target)
         require_text("drift detail", drift.detail)

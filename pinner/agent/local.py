@@ -2,8 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -13,7 +13,9 @@ from pinner.agent import admission, limits, peers
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.pools import with_pools
 from pinner.agent.protocol import Progress
+from pinner.agent.refusal_limit import IdleLimit
 from pinner.agent.trail import AgentTrail
+from pinner.agent.waiting import require_caller
 from pinner.apply import executor
 from pinner.apply.ports import Admission, Host, Journal
 from pinner.apply.recover import RecoveryPolicy, recover
@@ -26,7 +28,7 @@ from pinner.model.errors import NoMeasures, NotFound, NotPermitted, RunConflict,
 from pinner.model.event import HostEvent
 from pinner.model.guest import Guest
 from pinner.model.health import AgentHealth, Check
-from pinner.model.journal import NEVER_BEGUN, Entry, Run
+from pinner.model.journal import NEVER_BEGUN, Entry, EntryState, Run
 from pinner.model.measures import History
 from pinner.model.plan import Plan
 from pinner.model.reading import HostReading
@@ -34,6 +36,8 @@ from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 
 LOG = logging.getLogger(__name__)
+_EXPLAINED = 512
+"""Drifts that are explained at once; between two parts the agent looks whether the caller still waits."""
 
 
 class Machine(Host, Protocol):
@@ -94,6 +98,7 @@ class LocalAgent:
         histories: Histories = no_history,
         trace: Tracer = no_trace,
         take_inventory: Inventories | None = None,
+        idle_limit: IdleLimit | None = None,
     ) -> None:
         """``take_snapshot`` gets the seconds between its two samples; ``trail`` is the audit trail beside the journal;
         ``recovery`` is how an interrupted apply ends; ``name`` is this host's name in pinner; ``boot`` the id of its
@@ -115,6 +120,7 @@ class LocalAgent:
         self._trace = trace
         self._take_inventory = take_inventory or (lambda _: take_snapshot(0.0))
         self._boot = boot
+        self._idle = idle_limit or IdleLimit()
         self._ended_boots = not boot
 
     def recover(self) -> None:
@@ -148,18 +154,36 @@ class LocalAgent:
         self._require_open(run)
         with self._trail.refusals(run, self._has_run):
             limits.require_plan(plan, run, self._name)
+            self._idle.require()
             run = self._own(run)
             self.recover()
-            return executor.apply(plan, run, self._host, self._journal, self._now, progress, self._admit)
+            with self._counted("done", progress) as watched:
+                return executor.apply(plan, run, self._host, self._journal, self._now, watched, self._admit)
 
     def rollback(self, run: Run, progress: Progress) -> Run:
         """See Agent."""
         self._require_open(run)
         with self._trail.refusals(run, self._has_run):
             limits.require_rollback(run, self._name)
+            self._idle.require()
             run = self._own(run)
             self.recover()
-            return executor.rollback(run, self._host, self._journal, self._now, progress)
+            with self._counted("undone", progress) as watched:
+                return executor.rollback(run, self._host, self._journal, self._now, watched)
+
+    @contextmanager
+    def _counted(self, state: EntryState, progress: Progress) -> Iterator[Progress]:
+        """The progress of a run. A run counts as idle where it ends and no entry gets the state: it can be asked for
+        again and again."""
+        states: set[EntryState] = set()
+
+        def watched(entry: Entry, total: int) -> None:
+            states.add(entry.state)
+            progress(entry, total)
+
+        yield watched
+        if state not in states:
+            self._idle.add()
 
     def _admit(self, plan: Plan, run: Run) -> Admission:
         # A host may have thousands of interrupts and rings, and guests with much memory: these are read only for a run
@@ -207,6 +231,8 @@ class LocalAgent:
         """See Agent."""
         limits.require_run(run, self._name)
         if not self._has_run(run.id):
+            self._idle.require()
+            self._idle.add()
             now = self._now()
             closed = replace(self._known(run), state="failed", started_at=now, ended_at=now, error=NEVER_BEGUN)
             with suppress(RunConflict):  # the run has begun just now
@@ -259,7 +285,11 @@ class LocalAgent:
 
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
-        return self._host.explain(drifts)
+        found: list[Drift] = []
+        for first in range(0, len(drifts), _EXPLAINED):
+            require_caller()
+            found += self._host.explain(drifts[first : first + _EXPLAINED])
+        return tuple(found)
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""

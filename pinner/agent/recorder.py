@@ -4,9 +4,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Set
 from datetime import datetime
+from math import ceil
 from typing import Protocol
 
-from pinner.model.errors import NotFound, PinnerError, StoreUnavailable
+from pinner.agent.waiting import require_caller
+from pinner.model.errors import Invalid, NotFound, PinnerError, StoreUnavailable
 from pinner.model.measures import ROWS, Counts, History, Measured, measured
 from pinner.repeated import Repeated
 from pinner.worker import Worker
@@ -17,6 +19,8 @@ SECONDS = min(ROWS)
 """Seconds between two counts."""
 
 _PURGE_COUNTS = 3600 // SECONDS
+MAX_ROWS = 400_000
+"""Rows in one answer, each of a subject and a step: an hour of 555 guests in the finest step."""
 _LIMIT_SECONDS = 120.0
 """A count that takes longer hangs."""
 
@@ -88,8 +92,11 @@ class Recorder(Worker):
 
         if subject:
             return (read(subject),)
-        found = []
-        for each in self._kept.subjects(begin):
+        found, subjects = [], self._kept.subjects(begin)
+        if (rows := len(subjects) * ceil((end - begin).total_seconds() / step)) > MAX_ROWS:
+            raise Invalid("step", step, f"a longer step, a shorter span, or one subject: {rows} rows are too many")
+        for each in subjects:
+            require_caller()
             try:
                 found.append(read(each))
             except (NotFound, StoreUnavailable) as error:

@@ -1,13 +1,19 @@
-"""Limits the records of refused runs, in the agent's trail and in its log: nobody fills the disk with them."""
+"""Limits the records of refused runs, in the agent's trail and in its log, and the calls that are accepted and do
+nothing: nobody fills the disk with them."""
 
 import threading
 import time
 from collections.abc import Callable
 
+from pinner.model.errors import Busy
+
 MAX_RECORDS = 60
 """Records of refusals in a window."""
 WINDOW_SECONDS = 60.0
 """A window starts with a refusal. Refusals above MAX_RECORDS are only counted."""
+
+MAX_IDLE = 60
+"""Calls in a window that are accepted, recorded, and did nothing."""
 
 
 class RefusalLimit:
@@ -38,3 +44,32 @@ class RefusalLimit:
                 return 0
             left_out, self._left_out = self._left_out, 0
             return left_out
+
+
+class IdleLimit:
+    """The windows of one agent for calls that did nothing. Several threads may use one object."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MAX_IDLE) -> None:
+        """``clock`` returns monotonic seconds; ``most`` calls may do nothing."""
+        self._clock = clock
+        self._most = most
+        self._guard = threading.Lock()
+        self._ends = 0.0
+        self._count = 0
+
+    def add(self) -> None:
+        """Count a call that did nothing."""
+        with self._guard:
+            if (now := self._clock()) >= self._ends:
+                self._ends, self._count = now + WINDOW_SECONDS, 0
+            self._count += 1
+
+    def is_full(self) -> bool:
+        """Whether so many calls did nothing that the window takes no more."""
+        with self._guard:
+            return self._count >= self._most and self._clock() < self._ends
+
+    def require(self) -> None:
+        """Raises Busy where the window takes no more."""
+        if self.is_full():
+            raise Busy("the agent", f"{self._most} calls of the last {WINDOW_SECONDS:g} s did nothing", overdue=False)

@@ -181,7 +181,7 @@ class AgentServer:
         try:
             with ExitStack() as places:
                 take_place = partial(self._take_large, places)
-                call = wire.receive(peer, wire.MAX_REQUEST, self._request_seconds, take_place)
+                call = wire.receive(peer, wire.MAX_REQUEST, self._request_seconds, take_place, wire.MAX_VALUES)
                 places.enter_context(self._slot(calls.name_of(call)))
                 if _hung_up(peer, _GONE):
                     # A caller that has given up must be able to rely on it: what has not begun never begins.

@@ -20,8 +20,6 @@ LOG = logging.getLogger(__name__)
 
 MAX_RECORDS = 1000
 """The largest number of records in one answer."""
-_MAX_NUMBER = 2**63 - 1
-"""The largest integer that a database stores."""
 _REFUSALS = (Refused, Invalid, RunConflict, NovaConflict)
 """The errors that say that a caller asked for something that the agent does not do."""
 _HASH = re.compile("[0-9a-f]{64}")
@@ -72,7 +70,7 @@ class AgentTrail:
         """See Agent.audit_head."""
         self._log_left_out()
         if centre is not None and centre.seq:
-            _require_number("centre.seq", centre.seq)
+            limits.require_number("centre.seq", centre.seq)
             if not _HASH.fullmatch(centre.hash):
                 raise Invalid("centre.hash", centre.hash[:80], "64 hexadecimal digits")
             self._chain.append_new(self._event(AgentAction.CENTRE_HEAD, str(centre.seq), centre.hash, "reported"))
@@ -84,7 +82,7 @@ class AgentTrail:
         """See Agent.audit_records."""
         if not 1 <= limit <= MAX_RECORDS:
             raise Invalid("limit", limit, f"a number from 1 to {MAX_RECORDS}")
-        _require_number("after", after)
+        limits.require_number("after", after)
         return self._chain.records(after, limit)
 
     def excluded(self, guest: str, *, excluded: bool) -> None:
@@ -134,8 +132,3 @@ def _cut(run: Run) -> Run:
 
 def _peer(run: Run) -> str:
     return run.peer or agent_peer.get() or "pinner"
-
-
-def _require_number(field: str, number: int) -> None:
-    if not 0 <= number <= _MAX_NUMBER:
-        raise Invalid(field, number, f"a number from 0 to {_MAX_NUMBER}")

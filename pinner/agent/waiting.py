@@ -28,6 +28,12 @@ def waits_for(is_left: Callable[[], bool]) -> Iterator[None]:
         _is_left.reset(token)
 
 
+def require_caller() -> None:
+    """Raises CallerLeft where nobody waits for the answer any more. For work in many parts."""
+    if _is_left.get()():
+        raise CallerLeft
+
+
 def sleep(seconds: float) -> None:
     """Sleep. Raises CallerLeft."""
     for step in steps(seconds):
@@ -40,8 +46,7 @@ def steps(seconds: float) -> Iterator[float]:
     left = seconds
     while True:
         yield min(max(left, 0.0), _STEP_SECONDS)
-        if _is_left.get()():
-            raise CallerLeft
+        require_caller()
         left = deadline - time.monotonic()
         if left <= 0:
             return

@@ -28,6 +28,10 @@ MAX_REQUEST = 32 * 1024 * 1024
 MAX_ANSWER = 256 * 1024 * 1024
 """Bytes of an answer. The snapshot of a host with 10,000 threads takes about 3 MiB."""
 
+MAX_VALUES = 2_000_000
+"""Values in a call: a text of 32 MiB can have so many that they take thirty times its length in memory. The plan of a
+host with the most threads has 1.4 million."""
+
 _LENGTH = struct.Struct("!I")
 _PIECE = 1 << 18
 
@@ -78,23 +82,27 @@ def receive(
     limit: int = MAX_ANSWER,
     seconds: float | None = None,
     admit: Callable[[int], object] = lambda _: None,
+    values: int | None = None,
 ) -> dict[str, Any]:
     """The next message, of at most ``limit`` bytes, if it arrives within ``seconds`` (None: without a limit).
 
-    ``admit`` is called with its length before it is read, and may raise. Raises EOFError where the peer has
-    disconnected, Overdue where it is too slow, and Invalid for a message that is too long or is not a JSON object.
+    ``admit`` is called with its length before it is read, and may raise; ``values`` as for ``parse``. Raises EOFError
+    where the peer has disconnected, Overdue where it is too slow, and Invalid for a message that is too long or is not
+    a JSON object.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     (length,) = _LENGTH.unpack(_read(peer, _LENGTH.size, deadline))
     if length > limit:
         raise Invalid("message", length, f"at most {limit} bytes")
     admit(length)
-    return parse(_read(peer, length, deadline))
+    return parse(_read(peer, length, deadline), values)
 
 
-def parse(text: bytes) -> dict[str, Any]:
-    """The JSON object of a message. Raises Invalid; also for NaN, infinity, unpaired surrogates, and nesting that is
-    deeper than any value of the protocol."""
+def parse(text: bytes, values: int | None = None) -> dict[str, Any]:
+    """The JSON object of a message. Raises Invalid; also for NaN, infinity, unpaired surrogates, nesting that is deeper
+    than any value of the protocol, and for more than about ``values`` values (None: any number)."""
+    if values is not None and (count := sum(text.count(mark) for mark in (b",", b"[", b"{"))) > values:
+        raise Invalid("message", count, f"at most {values} values")
     try:
         message = pydantic_core.from_json(text, allow_inf_nan=False)
     except ValueError as error:

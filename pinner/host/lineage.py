@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 from pinner.host import affinity, cpusets, files, immovable, procfs
@@ -74,10 +74,14 @@ def read(pid: int | None) -> Lineage:
         raise Gone(f"process {pid}") from None
 
 
-@cache
+_known_boot = ""
+
+
 def _boot() -> str:
-    """The id of the boot, which stays the same as long as this process lives."""
-    return files.text(_BOOT_ID) or ""
+    """The id of the boot, which stays the same as long as this process lives; empty as long as it cannot be read."""
+    global _known_boot
+    _known_boot = _known_boot or files.text(_BOOT_ID) or ""
+    return _known_boot
 
 
 def heirs(

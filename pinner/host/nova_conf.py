@@ -44,7 +44,8 @@ class Reader:
     """Reads Nova's configuration whenever it is called.
 
     While nova-compute does not run, the configuration of its last process counts: a restart of Nova changes no guest.
-    Without that, variables of the process, or files of a container, would be missing for a few seconds.
+    Without that, variables of the process, or files of a container, would be missing for a few seconds. An error is
+    never kept: it ends with its process.
     """
 
     def __init__(self, files: Sequence[Path] = (), root: Path = ROOT, proc: Path = PROC) -> None:
@@ -54,7 +55,7 @@ class Reader:
     def __call__(self) -> NovaConf:
         """Nova's configuration now; see ``read``."""
         found = read(*self._arguments)
-        if found.process is not None:
+        if found.process is not None and not found.error:
             self._last = found
         if self._last is None or found.process is not None:
             return found

@@ -101,14 +101,26 @@ class _Options(cfg.ConfigOpts):
             raise cfg.Error("config_source names other sources of options, which pinner does not read")
 
 
-@lru_cache(maxsize=8)
+class _Unreadable(Exception):
+    """Why the options cannot be read."""
+
+
 def evaluate(found: ConfigFiles, variables: tuple[tuple[str, str], ...]) -> NovaConf:
     """The options in these files and in the variables of nova-compute's environment.
 
     What Nova refuses to read is in ``error``, so that a snapshot is still possible.
     """
+    try:
+        return _evaluated(found, variables)
+    except _Unreadable as error:
+        return NovaConf(found.names, error=str(error))
+
+
+@lru_cache(maxsize=8)
+def _evaluated(found: ConfigFiles, variables: tuple[tuple[str, str], ...]) -> NovaConf:
+    """The options. Raises _Unreadable: an error is not kept, because it may be one of this moment only."""
     if found.missing:
-        return NovaConf(found.names, error=str(cfg.ConfigFilesNotFoundError(list(found.missing))))
+        raise _Unreadable(str(cfg.ConfigFilesNotFoundError(list(found.missing))))
     with _as_files(found) as names:
         try:
             return _values(found, list(names), dict(variables))
@@ -120,7 +132,7 @@ def evaluate(found: ConfigFiles, variables: tuple[tuple[str, str], ...]) -> Nova
             text = f"{error}: options name each other by $"
         except (cfg.Error, UnicodeDecodeError, ValueError) as error:
             text = str(error)
-        return NovaConf(found.names, error=re.sub(r"/proc/self/fd/\d+", lambda name: names.get(name[0], name[0]), text))
+        raise _Unreadable(re.sub(r"/proc/self/fd/\d+", lambda name: names.get(name[0], name[0]), text))
 
 
 def _values(found: ConfigFiles, readable: list[str], variables: Mapping[str, str]) -> NovaConf:

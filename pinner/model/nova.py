@@ -91,12 +91,18 @@ class NovaConf:
         options that exclude each other, and a configuration that cannot be read. The error names the option.
         """
         if self.error:
-            raise Invalid("nova.conf", ", ".join(self.files) or self.source, self.error)
+            named = " of ".join(filter(None, (", ".join(self.files), self.source)))
+            raise Invalid("nova.conf", named, f"{self.error}; {_REMEDY}")
         pin_set, shared = cpus(self.pin_set, "vcpu_pin_set"), cpus(self.shared, "cpu_shared_set")
         found = NovaSets(cpus(self.dedicated, "cpu_dedicated_set"), pin_set or shared)
         for conflict in conflicts(self, found):
             raise Invalid(conflict.option, conflict.value, conflict.why)
         return found
+
+
+_REMEDY = (
+    "correct or permit the file, or name other files in [nova] nova_conf of pinner.conf, or set ignore_nova_conf = true"
+)
 
 
 @dataclass(frozen=True, slots=True)

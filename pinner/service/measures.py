@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from pinner.model.blame import MAX_SECONDS, Blame
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, MAX_VALUES, Measures, Span, finest
+from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, MAX_VALUES, ROWS, History, Measures, Span, finest
 from pinner.service.hosts import Hosts
 
 DEFAULT = timedelta(hours=1)
@@ -39,9 +39,21 @@ class MeasureReader:
         step = span.step or finest(begin, now)
         if (end - begin).total_seconds() / step > MAX_VALUES:
             raise Invalid("step", step, f"a longer step, or a shorter span: at most {MAX_VALUES} values of each series")
-        histories = self._hosts.agent(host).measures(begin, end, step, "")
+        step, histories = self._read(host, begin, end, step, coarser=span.step is None)
         if guest is not None:
             histories = tuple(each for each in histories if each.subject != HOST and guest in (each.subject, each.name))
             if not histories:
                 raise NotFound("measures of guest", guest)
         return Measures(host, step, GUEST_SERIES, HOST_SERIES, histories)
+
+    def _read(
+        self, host: str, begin: datetime, end: datetime, step: int, *, coarser: bool
+    ) -> tuple[int, tuple[History, ...]]:
+        """The values of all subjects with their step; a coarser one where there are too many values, if it is free."""
+        steps = [each for each in sorted(ROWS) if each > step] if coarser else []
+        try:
+            return step, self._hosts.agent(host).measures(begin, end, step, "")
+        except Invalid as error:
+            if not steps or error.details["field"] != "step":
+                raise
+            return self._read(host, begin, end, steps[0], coarser=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
+from pinner.agent.recorder import Recorder
 from pinner.agent.server import AgentServer
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
@@ -20,7 +21,9 @@ from pinner.host import files
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.model.measures import HOST, Measured
 from pinner.model.snapshot import Snapshot
+from pinner.store.history import HistoryFiles
 from pinner.store.journal import Journal
 
 
@@ -40,7 +43,12 @@ def main(path: str, user: str, folder: str, uri: str, *pids: str) -> None:
         )  # fmt: skip
 
     trail = AgentTrail("h1", journal.chain, SigningKey(Path(folder) / "signing.key"), now)
-    agent = LocalAgent(take, LiveHost(libvirt), journal, now, HostEventQueue(now), trail, name="h1")
+    kept = HistoryFiles(Path(folder) / "history")
+    kept.write([Measured(HOST, "", {})], now())
+    agent = LocalAgent(
+        take, LiveHost(libvirt), journal, now, HostEventQueue(now), trail, name="h1",
+        histories=Recorder(lambda: (), kept, now).measures,
+    )  # fmt: skip
     server = AgentServer(agent, Path(path), int(user), request_seconds=1.0)
     server.start()
     print("ready", flush=True)

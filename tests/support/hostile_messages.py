@@ -7,7 +7,7 @@ from typing import Any
 
 CALLS = ("snapshot", "topology", "apply", "rollback", "run", "close_run", "entries", "host_events",
          "has_guest", "publish_guest_event", "publish_policy_set", "explain", "set_excluded", "audit_head",
-         "audit_records")  # fmt: skip
+         "audit_records", "measures", "reading", "blame")  # fmt: skip
 
 KINDS = ("emulator", "vcpu", "iothread", "vhost", "process", "memory", "workqueue", "partition", "guest")
 
@@ -20,6 +20,13 @@ TEXTS = (
 )  # fmt: skip
 NUMBERS = (-1, 0, 1, 2, 7, 255, 4095, 8192, 65536, 2**31 - 1, 2**31, 2**32, 2**63, 2**64, 10**30, -(2**63), 1e8, 1e308,
            -0.0, 0.5, 1e-320)  # fmt: skip
+
+
+TIMES = ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "1970-01-01T00:00:00Z", "2026-01-01T00:00:00",
+         "2026-01-01T00:00:00+23:59", "2262-04-12T00:00:00Z")  # fmt: skip
+"""The edges of what a time can be."""
+SPANS = [(begin, end, step) for begin in TIMES for end in TIMES for step in (5, 60, 900, 0, -1, 2**63)]
+"""All of them are beyond the bounds, or empty."""
 
 
 class Hostile:
@@ -46,9 +53,13 @@ class Hostile:
     def _body(self, chance: float) -> bytes:
         if chance < 0.06:
             return self._random.choice((b"[" * 5000, b"null", b"NaN", b'{"call":1e999}', b'"\\ud800"', b"\xff", b"{"))
+        if chance < 0.1:
+            begin, end, step = self._random.choice(SPANS)
+            return json.dumps({"call": "measures", "begin": begin, "end": end, "step": step, "subject": ""}).encode()
         if chance < 0.5:
             names = ("run", "guest", "plan", "excluded", "detail", "after", "timeout", "process_names", "drifts",
-                     "sample_seconds", "centre", "limit", "x")  # fmt: skip
+                     "sample_seconds", "trace_seconds", "centre", "limit", "begin", "end", "step", "subject",
+                     "x")  # fmt: skip
             # Random calls of apply and snapshot never reach the host; legitimate ones are among the changed ones.
             call = {name: self._value(0) for name in names if self._random.random() < 0.7}
             return json.dumps(call | {"call": self._random.choice((*CALLS, self._value(0)))}).encode()
@@ -66,7 +77,7 @@ class Hostile:
 
     def _spare(self, call: Any) -> None:
         """Long but legitimate waits would make the test long: only values that must be refused stay."""
-        for name, most in (("timeout", 60), ("sample_seconds", 300)):
+        for name, most in (("timeout", 60), ("sample_seconds", 300), ("trace_seconds", 300)):
             value = call.get(name)
             if isinstance(value, (int, float)) and 0.01 < value <= most:
                 call[name] = 0

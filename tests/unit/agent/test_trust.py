@@ -27,14 +27,29 @@ from pinner.agent import limits, server, wire
 from pinner.agent.client import AgentClient
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
+from pinner.agent.refusal_limit import WINDOW_SECONDS, IdleLimit, RefusalLimit
 from pinner.agent.server import AgentServer
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
-from pinner.model.change import AffinityChange, Target, ThreadMask
-from pinner.model.errors import Busy, Invalid, NotPermitted, PinnerError, Refused, RunConflict, StalePlan, Unanswered
+from pinner.model.change import AffinityChange, Number, StateChange, Target, ThreadMask
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import (
+    Busy,
+    Invalid,
+    NotFound,
+    NotPermitted,
+    PinnerError,
+    Refused,
+    RunConflict,
+    StalePlan,
+    Unanswered,
+)
+from pinner.model.governor import Governor
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.state_types import type_of_state
+from pinner.planning.plan_identity import identified
 from pinner.store.journal import Journal
 
 pytestmark = pytest.mark.fault(41)
@@ -484,3 +499,44 @@ def test_errors_have_their_own_types() -> None:
         "stale_plan",
         "host_unreachable",
     }
+
+
+IDLE = {
+    "a run is closed that nobody began": lambda agent, n: agent.close_run(make_run(f"run-{n}")),
+    "all runs of an idle host are rolled back": lambda agent, n: agent.rollback(
+        make_run(f"run-{n}", kind="rollback", plan=""), lambda *_: None
+    ),
+    "a plan changes processes that have ended": lambda agent, n: agent.apply(
+        make_plan(changes=(make_change(4711),)), make_run(f"run-{n}"), lambda *_: None
+    ),
+    "a plan changes nothing": lambda agent, n: agent.apply(make_plan(), make_run(f"run-{n}"), lambda *_: None),
+}
+
+
+@pytest.mark.fault(69)
+@pytest.mark.parametrize("call", IDLE.values(), ids=IDLE)
+def test_calls_that_do_nothing_are_bounded_like_refusals(journal: Journal, tmp_path: Path, call) -> None:
+    seconds = [1000.0]
+    key = SigningKey(tmp_path / "signing.key")
+    trail = AgentTrail("h1", journal.chain, key, lambda: NOON, RefusalLimit(lambda: seconds[0]))
+    agent = LocalAgent(
+        lambda _: make_snapshot(), InMemoryHost(), journal, lambda: NOON, HostEventQueue(lambda: NOON), trail,
+        name="h1", idle_limit=IdleLimit(lambda: seconds[0], 3),
+    )  # fmt: skip
+    for number in range(3):
+        call(agent, number)
+    with pytest.raises(Busy, match="3 calls of the last 60 s did nothing"):
+        call(agent, "more")
+    with pytest.raises(NotFound):
+        journal.run("run-more")
+    seconds[0] += WINDOW_SECONDS
+    call(agent, "later")
+
+
+@pytest.mark.fault(69)
+@pytest.mark.parametrize("kind", ["ring", "irq", "rps", "governor", "coalescing", "queues"])
+def test_a_setting_that_does_not_exist_is_an_error_before_the_run(kind: str) -> None:
+    state = {Number: Number(1), CpuSet: cpus("1"), Governor: Governor("performance")}[type_of_state(kind)]
+    plan = make_plan(changes=(StateChange(Target(kind, "ens99 2", 2, "ens99"), state, state, "so"),))
+    with pytest.raises(StalePlan, match="ens99"):
+        identified(plan, make_snapshot())

@@ -1,9 +1,10 @@
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from oslo_config import types
+from oslo_config import cfg, types
 
 from pinner import codec
 from pinner.host import nova_conf, nova_options, process_root
@@ -334,3 +335,47 @@ def test_a_missing_configuration_is_refused_only_for_hosts_with_guests_of_nova()
     assert configured(NovaSets(), None, ["g1"]) == NovaSets()
     with pytest.raises(Invalid, match=r"Nova manages 2 guests here \(g1 is one\).*ignore_nova_conf"):
         configured(NovaSets(), missing, ["g2", "g1"])
+
+
+ENDED = NovaConf((), is_missing=True)
+GOOD = NovaConf(("/etc/nova/nova.conf",), dedicated="4-7", source="nova-compute, process 7", process=7)
+UNREADABLE = NovaConf((), source="nova-compute, process 8", process=8, error="/etc/nova/nova.conf cannot be read")
+
+
+@pytest.mark.fault(71)
+@pytest.mark.parametrize("error", [UNREADABLE, replace(UNREADABLE, error="they differ: process 8 and process 9")])
+def test_an_error_about_a_process_is_over_when_the_process_has_ended(monkeypatch, error):
+    """It would block every plan of the host from then on."""
+    found = iter([error, ENDED, GOOD, error, ENDED, ENDED])
+    monkeypatch.setattr(nova_conf, "read", lambda *_: next(found))
+    reader = nova_conf.Reader()
+    assert reader() == error
+    assert reader() == ENDED
+    assert reader() == GOOD
+    assert reader() == error
+    for _ in range(2):
+        assert reader() == replace(GOOD, source="nova-compute, process 7, which has ended")
+
+
+@pytest.mark.fault(71)
+def test_an_error_of_one_moment_is_read_again(conf, monkeypatch):
+    """The same files may be readable a moment later."""
+    values, failures = nova_options._values, [cfg.ConfigFilesNotFoundError(["/proc/self/fd/9"])]
+
+    def once(*arguments):
+        if failures:
+            raise failures.pop()
+        return values(*arguments)
+
+    monkeypatch.setattr(nova_options, "_values", once)
+    text = "[compute]\ncpu_dedicated_set = 1-3\n"
+    assert conf(text).error
+    assert (conf(text).error, conf(text).dedicated) == ("", "1-3")
+
+
+@pytest.mark.fault(71)
+def test_a_file_that_cannot_be_read_is_named_with_the_process_and_the_remedy():
+    with pytest.raises(Invalid) as refused:
+        UNREADABLE.sets()
+    message = str(refused.value)
+    assert all(part in message for part in ("process 8", "/etc/nova/nova.conf", "[nova] nova_conf", "ignore_nova_conf"))
