@@ -20,7 +20,7 @@ from demo_output import Output
 from demo_steps import Demo, Packets
 from demo_traffic import NoTraffic, traffic
 
-_NEEDED_FOR_PACKETS = ("taps", "network_namespaces")
+NEEDED_FOR_PACKETS = ("taps", "network_namespaces")
 _LOOK_SECONDS = 2.0
 
 
@@ -72,7 +72,7 @@ def run_demo(ready: int | None, output: Output) -> None:
 
 def _may_send_packets(output: Output) -> bool:
     """Whether a guest can get a tap and a network of its own here. Where not, it is said."""
-    if right := rights.lacking(*_NEEDED_FOR_PACKETS):
+    if right := rights.lacking(*NEEDED_FOR_PACKETS):
         output.line(
             f"   This machine (a container?) does not let the demo {rights.RIGHTS[right].allows}: {rights.why(right)}."
         )

@@ -21,7 +21,10 @@ TRACING = Path("/sys/kernel/tracing")
 BUSY = "while True: pass"
 ROUNDS = 20
 
-pytestmark = pytest.mark.needs("root", "two_cpus", "tracefs", "realtime")
+pytestmark = [
+    pytest.mark.needs("root", "two_cpus", "tracefs", "realtime"),
+    pytest.mark.machine("the kernel's trace has the ids of the first PID namespace"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

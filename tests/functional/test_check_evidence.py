@@ -74,6 +74,7 @@ def settings(text: str) -> list[dict[str, int]]:
     return [{name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+)$", part, re.M)} for part in parts]
 
 
+@pytest.mark.machine("needs the real cards of the machine")
 def test_rings_and_queues_are_those_of_ethtool(cards):
     for nic in cards:
         if nic.rings:
@@ -85,6 +86,7 @@ def test_rings_and_queues_are_those_of_ethtool(cards):
             assert (nic.channels.combined, nic.channels.combined_max) == (now["Combined"], most["Combined"])
 
 
+@pytest.mark.machine("needs the real cards of the machine")
 def test_offloads_coalescing_and_counters_are_those_of_ethtool(cards):
     for nic in cards:
         printed = run("ethtool", "-k", nic.name)

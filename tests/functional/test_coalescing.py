@@ -13,6 +13,8 @@ import pytest
 from pinner.host import cards, coalescing, states
 from pinner.model.change import Number
 
+pytestmark = pytest.mark.machine("needs the real cards of the machine")
+
 
 def read():
     found = coalescing.read_coalescing(cards.LIVE, {}, 0.0)

@@ -20,6 +20,8 @@ from pinner.host.live import LiveHost
 from pinner.host.own_pins import OwnPins
 from pinner.model.cpuset import CpuSet
 
+pytestmark = pytest.mark.machine("the process connector tells of new processes in the first namespaces alone")
+
 ROOT = Path("/")
 QUIET = 0.5
 """Seconds after which an event that has not arrived will not arrive."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from support.kernel import masks
+from support.policy_host import wait_until
 from support.real_guests import hung, only
 from support.restartable_server import RestartableServer, restartable_server
 
@@ -30,12 +31,12 @@ def running_apply(
     server: RestartableServer, libvirtd: str, guests: tuple[Guest, Guest]
 ) -> Iterator[tuple[str, Callable[[], None]]]:
     """An apply that waits for the second guest: the id of its run, and a function that lets the guest run again."""
-    plan = server.plan(*guests)
+    plan, before = server.plan(*guests), masks(guests[0].pid)
     with hung(libvirtd, guests[1]):
         answer = server.post(f"/plans/{plan}/apply")
         assert answer.status_code == 202, answer.text
         run = answer.json()["id"]
-        time.sleep(1)
+        assert wait_until(lambda: masks(guests[0].pid) != before, 60) < 60
         assert server.get(f"/runs/{run}")["run"]["state"] == "running"
         yield run, lambda: os.kill(guests[1].pid, signal.SIGCONT)
 

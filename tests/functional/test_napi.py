@@ -22,6 +22,7 @@ CARD = "pnrnapi0"
 
 pytestmark = [
     pytest.mark.needs("root", "two_cpus", "network_cards"),
+    pytest.mark.machine("kernel threads are seen in the first PID namespace alone"),
     pytest.mark.skipif(not all(map(shutil.which, ("ip", "ethtool"))), reason="needs ip and ethtool"),
 ]
 

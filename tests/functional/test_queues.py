@@ -10,6 +10,8 @@ from pinner.host import cards, queues
 from pinner.model.change import Number
 from pinner.model.errors import ApplyFailed
 
+pytestmark = pytest.mark.machine("needs the real cards of the machine")
+
 
 def read():
     return queues.read_queues(cards.LIVE) or pytest.skip("needs a card that tells about its queues")

@@ -16,6 +16,8 @@ from pinner.host import rings, states
 from pinner.model.change import Number
 from pinner.model.errors import ApplyFailed
 
+pytestmark = pytest.mark.machine("needs the real cards of the machine")
+
 ROOT = Path("/")
 
 

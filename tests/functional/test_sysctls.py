@@ -13,7 +13,7 @@ ROOT = Path("/")
 RMEM = SYSCTLS["net.core.rmem_max"].target
 FILE = Path("/proc/sys/net/core/rmem_max")
 
-pytestmark = pytest.mark.needs("root", "sysctls")
+pytestmark = [pytest.mark.needs("root", "sysctls"), pytest.mark.machine("the settings are those of the first network")]
 
 
 def test_the_values_are_those_of_the_kernel():

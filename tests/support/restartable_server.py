@@ -60,8 +60,8 @@ def restartable_server(libvirtd: str, program: str = warm.PINNER, more: str = ""
         folder.chmod(0o711)
         config = folder / "pinner.conf"
         config.write_text(
-            f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {libvirtd}\ncall_timeout = 8\n[host]\nname = here\n"
-            f"{api_config()}{more}"
+            f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {libvirtd}\ncall_timeout = 60\n"
+            f"[host]\nname = here\n{api_config()}{more}"
         )
 
         def start() -> PinnerServer:
