@@ -4,6 +4,7 @@ This replaces APIFlask's own adapter for pydantic. That adapter converts strings
 query parameters, ignores the media type, and does not name the value in its answer.
 """
 
+import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,7 +49,10 @@ class StrictAdapter(PydanticAdapter):
         try:
             if location == "query":
                 return self.model_class.model_validate(_single(request))
-            return self.model_class.model_validate_json(_json(request))
+            text = _json(request)
+            value = self.model_class.model_validate_json(text)
+            json.loads(text, object_pairs_hook=_once)
+            return value
         except ValidationError as error:
             raise codec.invalid(error, "" if error.errors()[0]["loc"] else "body") from None
 
@@ -84,6 +88,15 @@ def _single(request: Request) -> dict[str, str]:
         if len(values) > 1:
             raise Invalid(name, values, "one value; the parameter is given several times")
     return request.args.to_dict()
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    """Raises Invalid for a field that an object has twice: two programs may take different ones of its values."""
+    names: set[str] = set()
+    for name, value in pairs:
+        if name in names:
+            raise Invalid(name, value, "one value; the field is given several times")
+        names.add(name)
 
 
 def _json(request: Request) -> str:

@@ -59,6 +59,9 @@ class Endpoints:
 def environ(request: Request, ends: Endpoints) -> dict[str, Any]:
     """The WSGI environment of a request. Raises Refused for a target that is no path and no URL."""
     path, query, authority = _target(request.target)
+    if b"%2f" in path.lower():
+        # A proxy that decodes it sees another path, and may permit that one.
+        raise malformed("request target: a path must have no encoded slash (%2F)")
     found: dict[str, Any] = {
         "REQUEST_METHOD": request.method,
         "SCRIPT_NAME": "",

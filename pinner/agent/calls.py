@@ -103,7 +103,7 @@ def _host_events(agent: Agent, given: Arguments, _: Caller) -> object:
 def _measures(agent: Agent, given: Arguments, _: Caller) -> object:
     begin, end, step = _read(datetime, given, "begin"), _read(datetime, given, "end"), _read(int, given, "step")
     limits.require_span(begin, end, step)
-    subject = limits.require_id("subject", given["subject"]) if given.get("subject") else ""
+    subject = limits.require_text("subject", given["subject"]) if given.get("subject") else ""
     return _plain(agent.measures(begin, end, step, subject))
 
 

@@ -266,6 +266,7 @@ class LocalAgent:
         """See Agent."""
         try:
             self._has_run("")
+            self._journal.require_room()
             journal = Check("journal", ok=True)
         except StoreUnavailable as error:
             journal = Check("journal", ok=False, why=str(error))

@@ -71,9 +71,9 @@ class Agent(Protocol):
         """
 
     def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> tuple[History, ...]:
-        """The kept values of a subject (HOST or a guest's UUID; empty: of all) between two times, in steps of ``step``
-        seconds (of measures.ROWS). Raises NotFound where nothing is measured, Invalid, StoreUnavailable,
-        HostUnreachable."""
+        """The kept values of a subject (HOST, a guest's UUID, the name of a guest that runs; empty: of all) between two
+        times, in steps of ``step`` seconds (of measures.ROWS). Raises NotFound where nothing is measured, Invalid,
+        StoreUnavailable, HostUnreachable."""
 
     def blame(self, guest: str, seconds: float) -> Blame:
         """The threads that run while threads of the guest (by UUID) wait for a CPU, in the next ``seconds``. Raises

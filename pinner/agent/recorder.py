@@ -80,7 +80,8 @@ class Recorder(Worker):
         return found
 
     def measures(self, begin: datetime, end: datetime, step: int, subject: str = "") -> tuple[History, ...]:
-        """The values of a subject, by default of all, between two times in steps of ``step`` seconds.
+        """The values of a subject, by default of all, between two times in steps of ``step`` seconds. A guest that runs
+        may also be given by its name.
 
         Of all subjects, one is left out that has no value since ``begin``, or whose values were deleted just now or
         cannot be read. Raises NotFound for a
@@ -91,7 +92,8 @@ class Recorder(Worker):
             return self._kept.read(subject, begin, end, step, self._names.get(subject, ""))
 
         if subject:
-            return (read(subject),)
+            running = (known for known, name in self._names.items() if name and name == subject)
+            return (read(next(running, subject)),)
         found, subjects = [], self._kept.subjects(begin)
         if (rows := len(subjects) * ceil((end - begin).total_seconds() / step)) > MAX_ROWS:
             raise Invalid("step", step, f"a longer step, a shorter span, or one subject: {rows} rows are too many")

@@ -29,6 +29,9 @@ LOG = logging.getLogger(__name__)
 MAX_CALLS = 64
 """Connections answered at once, each in a thread of its own. A further caller learns at once that the agent is busy."""
 
+OWN_CALLS = 8
+"""The places of MAX_CALLS that only root gets: the API's user can open connections and send nothing."""
+
 MAX_SAME_CALLS = {
     "snapshot": 32,
     "reading": 8,
@@ -74,6 +77,8 @@ class AgentServer:
         self._request_seconds = request_seconds
         self._calls: list[threading.Thread] = []
         self._slots = threading.BoundedSemaphore(MAX_CALLS)
+        self._of_others = threading.BoundedSemaphore(MAX_CALLS - OWN_CALLS)
+        """The part of the places that callers other than root get."""
         self._same = {name: threading.BoundedSemaphore(count) for name, count in MAX_SAME_CALLS.items()}
         self._large = threading.BoundedSemaphore(MAX_LARGE_CALLS)
         self._lines: set[Line] = set()
@@ -154,28 +159,36 @@ class AgentServer:
         if caller.uid not in self._users:
             LOG.warning("refused a call to the agent by %s", caller.label)
             self._turn_away(peer, NotPermitted("the agent", "it answers only root and the user of the API"))
-        elif not self._slots.acquire(blocking=False):
+        elif (places := self._take_places(caller)) is None:
             self._turn_away(peer, Busy("the agent", f"it answers {MAX_CALLS} calls already", overdue=False))
         else:
-            call = threading.Thread(target=self._serve, args=(peer, caller.label), name="agent-call")
+            call = threading.Thread(target=self._serve, args=(peer, caller.label, places), name="agent-call")
             try:
                 call.start()
             except RuntimeError as error:
-                self._slots.release()
+                places.close()
                 self._turn_away(peer, Busy("the agent", f"no thread can be started ({error})", overdue=False))
             else:
                 self._calls.append(call)
 
-    def _serve(self, peer: socket.socket, label: str) -> None:
+    def _take_places(self, caller: peers.Peer) -> ExitStack | None:
+        """A place of the caller, which the result gives back when it is closed; None where no place is left."""
+        with ExitStack() as places:
+            for semaphore in (self._slots,) if caller.uid == 0 else (self._of_others, self._slots):
+                if not semaphore.acquire(blocking=False):
+                    return None
+                places.callback(semaphore.release)
+            return places.pop_all()
+
+    def _serve(self, peer: socket.socket, label: str, places: ExitStack) -> None:
         line = Line(peer)
         try:
-            with peer, waits_for(lambda: self._closing or _hung_up(peer)):
+            with places, peer, waits_for(lambda: self._closing or _hung_up(peer)):
                 self._lines.add(line)
                 self._answer(peer, line, label)
                 line.end()
         finally:
             self._lines.discard(line)
-            self._slots.release()
 
     def _answer(self, peer: socket.socket, line: Line, label: str) -> None:
         try:

@@ -162,6 +162,9 @@ class Journal(Protocol):
         their number. Changes that are in a persistent definition stay ``done``, and so do those of an unknown boot and
         the pins of the guests (by UUID) that ``keeps`` returns true for."""
 
+    def require_room(self) -> None:
+        """Raises StoreUnavailable where the next run cannot be written, because the disk is full, for instance."""
+
     def intend(self, *entries: Entry, reported: Collection[Entry] = ()) -> None:
         """Write entries before the host is touched: new ones, or known ones with threads that were found later (born
         meanwhile). ``reported`` are those of them whose state is a report of the run: the audit trail gets it."""

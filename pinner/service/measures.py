@@ -39,12 +39,24 @@ class MeasureReader:
         step = span.step or finest(begin, now)
         if (end - begin).total_seconds() / step > MAX_VALUES:
             raise Invalid("step", step, f"a longer step, or a shorter span: at most {MAX_VALUES} values of each series")
-        step, histories = self._read(host, begin, end, step, coarser=span.step is None)
         if guest is not None:
-            histories = tuple(each for each in histories if each.subject != HOST and guest in (each.subject, each.name))
-            if not histories:
-                raise NotFound("measures of guest", guest)
+            histories = self._of_guest(host, begin, end, step, guest)
+        else:
+            step, histories = self._read(host, begin, end, step, coarser=span.step is None)
         return Measures(host, step, GUEST_SERIES, HOST_SERIES, histories)
+
+    def _of_guest(self, host: str, begin: datetime, end: datetime, step: int, guest: str) -> tuple[History, ...]:
+        """The values of one guest. Raises NotFound."""
+        try:
+            # A guest may have the name that means the host.
+            found = self._hosts.agent(host).measures(begin, end, step, "" if guest == HOST else guest)
+        except (NotFound, Invalid) as error:
+            if isinstance(error, Invalid) and error.details["field"] != "subject":
+                raise
+            raise NotFound("measures of guest", guest) from None  # no id and no name of a guest that runs
+        if not (found := tuple(each for each in found if each.subject != HOST and guest in (each.subject, each.name))):
+            raise NotFound("measures of guest", guest)
+        return found
 
     def _read(
         self, host: str, begin: datetime, end: datetime, step: int, *, coarser: bool

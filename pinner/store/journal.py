@@ -25,6 +25,7 @@ from pinner.store.distinct import distinct_values
 from pinner.store.engine import connect, reading
 from pinner.store.recorded_pins import recorded_pins
 from pinner.store.retention import Needed, purge_runs
+from pinner.store.room import require_room
 from pinner.store.runs import Runs
 
 MAX_NOTES = 256
@@ -61,6 +62,10 @@ class Journal:
         self._noted: list[AgentEvent] = []
         """The audit events of the notes. An entry may be noted in two states, and each of them is a record."""
         self._guard = threading.Lock()
+
+    def require_room(self) -> None:
+        """See apply's Journal."""
+        require_room(self._lock_path.parent)
 
     def close(self) -> None:
         """Close the files. A run that has not ended counts as interrupted from now on."""

@@ -1,11 +1,13 @@
 """What a monitor asks of the central database: whether it answers, its size, the number of its runs."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from sqlalchemy import Engine, func, select, text
 
 from pinner.store import tables
 from pinner.store.engine import reading
+from pinner.store.room import require_room
 
 _SIZES = {
     "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
@@ -21,9 +23,11 @@ class Probe:
         self._engine = engine
 
     def check(self) -> None:
-        """Return if the database answers."""
+        """Return if the database answers, and has room for more. Of a database server the room is not known."""
         with reading(self._engine) as connection:
             connection.execute(select(tables.audit_chain.c.id).limit(1)).all()
+        if self._engine.dialect.name == "sqlite" and (file := self._engine.url.database):
+            require_room(Path(file).parent)
 
     def size(self) -> int:
         """The bytes of the database; SQLite's file without its write-ahead log."""

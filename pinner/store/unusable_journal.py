@@ -54,6 +54,10 @@ class UnusableJournal:
     def close(self) -> None:
         """Nothing is open."""
 
+    def require_room(self) -> None:
+        """Raises StoreUnavailable."""
+        raise self._error
+
     def begin(self, run: Run) -> None:
         """Raises StoreUnavailable, so no change is made without a record."""
         self._refuse(run)
@@ -66,13 +70,13 @@ class UnusableJournal:
         """Raises StoreUnavailable."""
         self._refuse(boot, at, keeps)
 
-    def intend(self, *entries: Entry) -> None:
+    def intend(self, *entries: Entry, reported: Collection[Entry] = ()) -> None:
         """Raises StoreUnavailable."""
-        self._refuse(*entries)
+        self._refuse(*entries, *reported)
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: Entry, *, again: bool = False) -> None:
         """Raises StoreUnavailable."""
-        self._refuse(entry)
+        self._refuse(entry, again)
 
     def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
         """Raises StoreUnavailable."""

@@ -39,7 +39,7 @@ BOUNDS = [
     ("measures", "step", HOUR | {"step": 1}),
     ("measures", "step", HOUR | {"step": 0}),
     ("measures", "step", HOUR | {"step": HUGE}),
-    ("measures", "subject", HOUR | {"step": 5, "subject": LONG}),
+    ("measures", "subject", HOUR | {"step": 5, "subject": "x" * (limits.MAX_TEXT + 1)}),
     ("blame", "sample_seconds", {"guest": "g", "trace_seconds": 301}),
     ("blame", "guest", {"guest": LONG, "trace_seconds": 1}),
     ("run", "run", {"run": LONG}),

@@ -23,7 +23,7 @@ from support.in_memory_host import InMemoryHost
 from support.own_snapshot import snapshot_of
 from support.values import NOON, cpus, make_change, make_plan, make_run, make_snapshot
 
-from pinner.agent import limits, server, wire
+from pinner.agent import limits, peers, server, wire
 from pinner.agent.client import AgentClient
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
@@ -540,3 +540,25 @@ def test_a_setting_that_does_not_exist_is_an_error_before_the_run(kind: str) -> 
     plan = make_plan(changes=(StateChange(Target(kind, "ens99 2", 2, "ens99"), state, state, "so"),))
     with pytest.raises(StalePlan, match="ens99"):
         identified(plan, make_snapshot())
+
+
+@pytest.mark.fault(69)
+def test_mute_connections_of_the_apis_user_leave_places_for_root(
+    tmp_path: Path, agent: InMemoryAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = 54321
+    users = iter([user] * server.MAX_CALLS)
+    monkeypatch.setattr(server.peers, "of", lambda _: peers.Peer(1, next(users, 0)))
+    serving = AgentServer(agent, tmp_path / "agent.sock", user=user if os.geteuid() == 0 else os.geteuid())
+    serving._users.add(user)
+    serving.start()
+    try:
+        with contextlib.ExitStack() as stack:
+            mute = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(server.MAX_CALLS)]
+            for each in mute:
+                each.connect(str(tmp_path / "agent.sock"))
+            assert AgentClient("h1", tmp_path / "agent.sock").snapshot(0.0).host == "h1"
+            taken = sum(call.is_alive() for call in serving._calls)
+            assert taken in (server.MAX_CALLS - server.OWN_CALLS, server.MAX_CALLS - server.OWN_CALLS + 1)
+    finally:
+        serving.close()

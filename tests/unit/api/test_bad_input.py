@@ -151,7 +151,8 @@ def test_wrong_query_parameters(client, url, details):
 
 @pytest.mark.parametrize(("method", "url", "kind"), UNKNOWN)
 def test_unknown_names(client, method, url, kind):
-    assert_refused(getattr(client, method)(url), 404, "not_found", {"kind": kind, "name": "none"})
+    answer = client.open(url, method=method.upper(), json={} if method == "post" else None)
+    assert_refused(answer, 404, "not_found", {"kind": kind, "name": "none"})
 
 
 @pytest.mark.fault(38)
@@ -190,3 +191,16 @@ def test_unknown_paths_and_methods(client):
     answer = client.delete("/v1/hosts")
     assert_refused(answer, 405, "method_not_allowed", {"method": "DELETE", "allowed": ["GET", "HEAD"]})
     assert "GET" in answer.headers["Allow"]
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('{"strategy": "numa-local", "strategy": "shared-pool"}', "strategy"),
+        ('{"weights": {"overcommit": 1, "overcommit": 2}}', "overcommit"),
+        ('{"guests": [], "\\u0067uests": ["g1"]}', "guests"),
+    ],
+)
+def test_a_field_that_is_given_twice_is_refused(client, text, field):
+    """Another program that reads the body may take the other value."""
+    assert_refused(client.post(PLANS, data=text, content_type=JSON), 400, "invalid", {"field": field})

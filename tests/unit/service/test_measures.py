@@ -5,9 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from support.values import NOON
 
-from pinner.model.errors import Invalid
-from pinner.model.measures import Span
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.measures import HOST, History, Span
 from pinner.service.measures import MeasureReader
+
+GUEST = "12345678-1234-1234-1234-123456789012"
 
 
 class Spans:
@@ -36,3 +38,24 @@ def test_a_span_may_end_in_the_first_hour_of_all_times(minutes):
 def test_before_the_first_of_all_times_nothing_can_begin():
     with pytest.raises(Invalid, match="from"):
         MeasureReader(Spans(), lambda: NOON).measures("h1", Span(end=datetime(1, 1, 1, tzinfo=UTC)))
+
+
+def test_the_measures_of_one_guest_are_asked_of_the_agent_alone():
+    asked = []
+
+    class Hosts:
+        def agent(self, _host):
+            return self
+
+        def measures(self, begin, _end, step, subject):
+            asked.append(subject)
+            if subject not in ("web-1", ""):
+                raise Invalid("subject", subject, "host, or the UUID of a guest")
+            return (History(GUEST if subject == "web-1" else HOST, "web-1", begin, step, {}),)
+
+    reader = MeasureReader(Hosts(), lambda: NOON)
+    assert [each.subject for each in reader.measures("h1", Span(), "web-1").histories] == [GUEST]
+    for other in ("web-2", "host"):
+        with pytest.raises(NotFound):
+            reader.measures("h1", Span(), other)
+    assert asked == ["web-1", "web-2", ""]
