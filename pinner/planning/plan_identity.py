@@ -7,6 +7,7 @@ from typing import assert_never
 
 from pinner.model import boots
 from pinner.model.change import (
+    ALONE,
     SETTINGS,
     AffinityChange,
     PlannedChange,
@@ -28,11 +29,11 @@ _WITH_STATE: tuple[TargetKind, ...] = ("partition", "workqueue", *SETTINGS)
 
 
 def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:
-    """The plan without the wanted guests that have ended, and its processes that have ended. Each target has the name
-    of the inventory, whatever the plan calls it.
+    """The plan without the wanted guests that have ended, and its targets of ALONE that have ended. Each target
+    has the name of the inventory, whatever the plan calls it.
 
     Raises Refused for a change whose target is not one that the inventory names, or is named twice; StalePlan where a
-    guest or a part of it has ended, or a setting does not exist.
+    guest or a part of it has ended.
     """
     if boots.differ(plan.basis.boot, snapshot.boot):
         raise StalePlan(plan.id, ("the host was restarted after the plan was made",))
@@ -49,32 +50,21 @@ def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]
         changes.append(replace(change, target=inventory.get(target.key, target)))
         if target.key in inventory:
             continue
-        if why := _absent(change):
-            gone.append(why)
-        else:
+        if target.kind == "sysctl" and target.owner not in SYSCTLS:
+            raise refused(change, f"a plan changes only these sysctls: {', '.join(SYSCTLS)}")
+        if target.kind in ALONE and (target.kind != "process" or _is_process_id(target)):
             ended.add(target)
+        elif target.kind in _WITH_STATE:
+            raise refused(change, "the agent's inventory has no guest with such a cgroup, or no work queues")
+        elif target.kind == "process":
+            raise refused(change, "a process is named by its id and its start time")
+        else:
+            gone.append(f"{target} is gone")
     if gone:
         raise StalePlan(plan.id, tuple(gone))
     guests = {guest.uuid for guest in snapshot.guests}
     wanted = tuple(want for want in plan.wanted if want.target.owner in guests)
     return replace(plan, wanted=wanted, changes=tuple(changes)), frozenset(ended)
-
-
-def _absent(change: PlannedChange) -> str:
-    """Why a target that the inventory lacks makes the plan stale; empty for a process, which may have ended. Raises
-    Refused for a target that no inventory has."""
-    target = change.target
-    if target.kind == "sysctl" and target.owner not in SYSCTLS:
-        raise refused(change, f"a plan changes only these sysctls: {', '.join(SYSCTLS)}")
-    if target.kind == "process":
-        if not _is_process_id(target):
-            raise refused(change, "a process is named by its id and its start time")
-        return ""
-    if target.kind in SETTINGS:
-        return f"{target} does not exist"
-    if target.kind in _WITH_STATE:
-        raise refused(change, "the agent's inventory has no guest with such a cgroup, or no work queues")
-    return f"{target} is gone"
 
 
 def inventory_of(snapshot: Snapshot) -> dict[TargetKey, Target]:

@@ -31,8 +31,7 @@ from pinner.agent.refusal_limit import WINDOW_SECONDS, IdleLimit, RefusalLimit
 from pinner.agent.server import AgentServer
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
-from pinner.model.change import AffinityChange, Number, StateChange, Target, ThreadMask
-from pinner.model.cpuset import CpuSet
+from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.errors import (
     Busy,
     Invalid,
@@ -44,12 +43,9 @@ from pinner.model.errors import (
     StalePlan,
     Unanswered,
 )
-from pinner.model.governor import Governor
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.model.state_types import type_of_state
-from pinner.planning.plan_identity import identified
 from pinner.store.journal import Journal
 
 pytestmark = pytest.mark.fault(41)
@@ -531,15 +527,6 @@ def test_calls_that_do_nothing_are_bounded_like_refusals(journal: Journal, tmp_p
         journal.run("run-more")
     seconds[0] += WINDOW_SECONDS
     call(agent, "later")
-
-
-@pytest.mark.fault(69)
-@pytest.mark.parametrize("kind", ["ring", "irq", "rps", "governor", "coalescing", "queues"])
-def test_a_setting_that_does_not_exist_is_an_error_before_the_run(kind: str) -> None:
-    state = {Number: Number(1), CpuSet: cpus("1"), Governor: Governor("performance")}[type_of_state(kind)]
-    plan = make_plan(changes=(StateChange(Target(kind, "ens99 2", 2, "ens99"), state, state, "so"),))
-    with pytest.raises(StalePlan, match="ens99"):
-        identified(plan, make_snapshot())
 
 
 @pytest.mark.fault(69)
