@@ -1,6 +1,7 @@
 """Independent guests and processes: a run places each one that can be placed, and leaves the others as they were."""
 
 import threading
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -246,10 +247,10 @@ def test_a_journal_that_cannot_be_written_undoes_all(host, journal, monkeypatch)
     host.occupied = {"uuid-g2"}
     intend = journal.intend
 
-    def full(*entries: Entry) -> None:
+    def full(*entries: Entry, **more: Collection[Entry]) -> None:
         if not entries:
             raise StoreUnavailable("journal", "the disk is full")
-        intend(*entries)
+        intend(*entries, **more)
 
     monkeypatch.setattr(journal, "intend", full)
     assert apply(plan, host, journal).state == "undone"
@@ -260,11 +261,11 @@ def test_a_note_that_cannot_be_written_once_undoes_all_and_no_group_alone(host, 
     plan = the_plan(host)
     note, refused = journal.note, []
 
-    def full_once(entry: Entry) -> None:
+    def full_once(entry: Entry, **more: bool) -> None:
         if entry.state == "done" and not refused:
             refused.append(entry)
             raise StoreUnavailable("journal", "the disk is full")
-        note(entry)
+        note(entry, **more)
 
     monkeypatch.setattr(journal, "note", full_once)
     run = apply(plan, host, journal)
