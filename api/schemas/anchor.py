@@ -4,12 +4,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from pinner.api.field_types import Whole
 from pinner.api.schemas.base import Input
 from pinner.model.agent_audit import Anchor, SignedHead
 
 MAX_HEADS = 16
 """The most heads of an anchor; they fit into the largest request body."""
-_Number = Annotated[int, Field(ge=0, lt=2**63)]
+_Number = Annotated[int, Field(ge=0, lt=2**63), Whole]
 _Hash = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 _HostName = Annotated[str, Field(max_length=255)]
 _Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/=]{0,88}$")]
@@ -38,7 +39,7 @@ class SignedHeadInput(Input):
 class AnchorInput(Input):
     """An anchor, as `GET /v1/audit/anchor` returned it."""
 
-    version: Annotated[int, Field(ge=1, le=1, description="The version of this format.")]
+    version: Annotated[int, Field(ge=1, le=1, description="The version of this format."), Whole]
     heads: Annotated[tuple[SignedHeadInput, ...], Field(min_length=1, max_length=MAX_HEADS)]
     """The signed head of each host."""
 

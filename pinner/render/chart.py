@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-import rrdtool  # type: ignore[import-untyped]
+import rrdtool  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from pinner.model.errors import Invalid
 from pinner.model.measures import History, Series

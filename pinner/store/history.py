@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-import rrdtool  # type: ignore[import-untyped]
+import rrdtool  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from pinner.model.errors import Invalid, NotFound, StoreUnavailable
 from pinner.model.measures import HOST, PING, PING_LOSS, ROWS, History, Measured, series_of
