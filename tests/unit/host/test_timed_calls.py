@@ -39,7 +39,7 @@ def gate():
 
 
 def test_a_call_returns_the_result_or_raises_the_error(started):
-    calls = TimedCalls(5)
+    calls = TimedCalls(60)
     assert calls.call("g1", lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         calls.call("g1", lambda: 1 / 0)
@@ -48,7 +48,7 @@ def test_a_call_returns_the_result_or_raises_the_error(started):
 
 def test_calls_one_after_the_other_need_one_thread(monkeypatch):
     monkeypatch.setattr(timed_calls, "KEEP_SECONDS", 5)
-    calls = TimedCalls(5)
+    calls = TimedCalls(60)
     assert len({calls.call("g1", threading.get_ident) for _ in range(100)}) == 1
 
 
@@ -112,7 +112,7 @@ def test_changes_of_a_guest_that_hangs_are_bounded(gate, monkeypatch, started):
 
 
 def test_simultaneous_calls_with_one_key_all_return():
-    calls = TimedCalls(5.0)
+    calls = TimedCalls(60)
     with ThreadPoolExecutor(8) as callers:
         assert list(callers.map(lambda number: calls.call("g1", lambda: number), range(2000))) == list(range(2000))
 
@@ -130,7 +130,7 @@ def test_a_slow_machine_does_not_make_two_callers_that_wait_for_one_call_fail(re
         time.sleep(random.random() * seconds[code])
         return stop
 
-    calls = TimedCalls(5.0)
+    calls = TimedCalls(60)
     threading.settrace(stop)
     request.addfinalizer(lambda: threading.settrace(None))
     with ThreadPoolExecutor(4) as callers:
