@@ -26,6 +26,12 @@ def test_touched_test_files_are_named_once():
     assert ci_slice.choose(7, touched, []).touched == ("tests/unit/test_b.py",)
 
 
+def test_a_change_of_very_many_files_adds_none_to_the_slice():
+    touched = [f"tests/unit/test_{number}.py" for number in range(ci_slice.MOST_TOUCHED + 1)]
+    assert ci_slice.choose(7, touched, []).touched == ()
+    assert ci_slice.choose(7, touched[1:], []).touched == tuple(sorted(touched[1:]))
+
+
 def test_the_slow_tests_of_this_commit_can_be_told():
     try:
         choice = ci_slice.of_head()
