@@ -126,7 +126,7 @@ def test_errors_come_back_as_they_were_raised(remote, pinner):
     plan = planned(remote)
     pinner.stale.add(plan.id)
     cases = [
-        (lambda it: it.observe("a/b ?#%", 0.0), NotFound),
+        (lambda it: it.observe("a b ?#%", 0.0), NotFound),
         (lambda it: it.observe("none", 0.0), NotFound),
         (lambda it: it.plan("h1", Request("fastest"), None, None, NOBODY), NotFound),
         (lambda it: it.plan("h1", Request(emulator="9"), None, None, NOBODY), Invalid),
