@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -141,7 +141,7 @@ def verdict(mutant: Mutant, tree: Path, coverage: CoverageData, seconds: dict[st
         (tree / mutant.file).write_text(mutant.code)
 
 
-def judge(mutants: Sequence[Mutant], end: float, folders: Sequence[str]) -> list[str]:
+def judge(mutants: Sequence[Mutant], end: float, folders: Sequence[str]) -> Iterator[str]:
     """The verdicts, from as many copies of the source tree as tests may run at a time; ``end`` is the time to stop."""
     trees: SimpleQueue[Path] = SimpleQueue()
 
@@ -156,15 +156,25 @@ def judge(mutants: Sequence[Mutant], end: float, folders: Sequence[str]) -> list
         for number in range(WORKERS):
             trees.put(copy(Path(folder, str(number))))
         coverage, seconds = measure(Path(folder, "0"), folders)
-        return list(pool.map(partial(judged, partial(verdict, coverage=coverage, seconds=seconds)), mutants))
+        yield from pool.map(partial(judged, partial(verdict, coverage=coverage, seconds=seconds)), mutants)
 
 
-def report(found: Sequence[tuple[str, Mutant]]) -> bool:
-    """Print the survivors and the numbers; whether enough mutants are killed."""
-    for why, mutant in sorted(each for each in found if each[0] in (NOT_EXECUTED, SURVIVED)):
-        print(f"\n{mutant.file}:{mutant.line} {why}")
-        texts = mutant.code.splitlines(), mutant.mutated.splitlines()
-        print(*list(difflib.unified_diff(*texts, n=0, lineterm=""))[3:], sep="\n")
+def show(why: str, mutant: Mutant) -> None:
+    """Print the changed lines."""
+    texts = mutant.code.splitlines(), mutant.mutated.splitlines()
+    changed = list(difflib.unified_diff(*texts, n=0, lineterm=""))[3:]
+    print("", f"{mutant.file}:{mutant.line} {why}", *changed, sep="\n", flush=True)
+
+
+def report(verdicts: Iterable[tuple[str, Mutant]]) -> bool:
+    """Print the survivors, those that no test executes last, and the numbers; whether enough mutants are killed."""
+    found = []
+    for why, mutant in verdicts:
+        found.append((why, mutant))
+        if why == SURVIVED:
+            show(why, mutant)
+    for why, mutant in sorted(each for each in found if each[0] == NOT_EXECUTED):
+        show(why, mutant)
     counts = Counter(why for why, _ in found)
     run, killed = len(found) - counts[NOT_RUN], counts["killed"] + counts["killed by time"]
     print("\n" + ", ".join(f"{count} {why}" for why, count in counts.most_common()))
@@ -183,7 +193,7 @@ def main() -> int:
     given, begin = parser.parse_args(), time.monotonic()
     mutants = sample(given.paths, given.count, given.seed)
     verdicts = judge(mutants, begin + 60 * (given.minutes - 7), given.tests)
-    return 0 if report(list(zip(verdicts, mutants, strict=True))) else 1
+    return 0 if report(zip(verdicts, mutants, strict=True)) else 1
 
 
 if __name__ == "__main__":

@@ -175,7 +175,7 @@ def test_a_guest_that_has_ended_gets_no_names(host, journal):
 
 def test_a_vcpu_that_is_unplugged_during_the_run_leaves_the_others_named(host, journal):
     def unplug(write):
-        if write[0] == "guest g1 metadata":
+        if write[0] == "guest g1 emulator":
             host.threads[vcpu(0)] = []
 
     host.before_write = unplug
@@ -218,3 +218,21 @@ def test_an_interrupted_run_is_recovered_with_its_names(host, journal, policy):
         expected,
         expected,
     )
+
+
+def test_the_name_of_a_pin_that_was_not_made_is_no_placement(host, journal):
+    """g1 ends after its metadata is written, and g2 does not answer: no guest is placed."""
+    made = plan(host, process=False)
+
+    def end_g1(write):
+        if write[0] == "guest g1 emulator":
+            for target in (emulator("g1"), vcpu(0, "g1")):
+                host.threads.pop(target, None)
+
+    host.before_write = end_g1
+    host.occupied = {"uuid-g2"}
+    run = apply(made, host, journal)
+    states = [
+        (entry.change.kind, entry.state) for entry in journal.entries("run-1") if entry.change.target.name == "g1"
+    ]
+    assert (run.state, states) == ("undone", [("metadata", "done"), ("affinity", "gone"), ("affinity", "gone")])
