@@ -9,10 +9,12 @@ from support.anyhost import STRATEGIES
 from support.examples import examples
 from support.hosts import applied, cpus, guest, snapshot, topology
 
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan import Plan
+from pinner.model.plan import Plan, Wanted
 from pinner.model.request import Request
 from pinner.model.topology import Topology
+from pinner.planning.core_classes import warnings
 from pinner.planning.planner import plan
 
 CORES = [*([c, c + 1] for c in range(0, 12, 2)), *([c] for c in range(12, 20))]
@@ -105,3 +107,10 @@ def test_no_guest_is_mixed_silently_and_none_that_fits_is_left_out(vcpus, strate
     elif smt == "prefer":
         assert bool(made.unplaced) <= (sum(vcpus) > 16)
     assert smt != "isolate" or strategy != "isolated" or set(used(made).values()) <= {"fast"}
+
+
+@pytest.mark.parametrize(("count", "named"), [(3, "g0, g1, g2 may run"), (4, "g0, g1, g2 and 1 more may run")])
+def test_the_warning_names_three_guests_and_counts_the_others(count, named):
+    mixed = (Wanted(Target("vcpu", str(number), 0, f"g{number}"), cpus("11-12"), "so") for number in range(count))
+    (warning,) = warnings(FLOATING, mixed)
+    assert f"the vCPUs of {named} on cores of different speed" in warning

@@ -115,6 +115,11 @@ def test_a_mask_that_equals_housekeeping_beside_a_literal_emulator_set_is_no_res
     assert str(plan(host, "s", Request(emulator="0-3")).roles.housekeeping) == "4-7"
 
 
+def test_the_cpus_of_a_configured_owner_are_no_housekeeping_set_that_was_made_by_hand() -> None:
+    host = snapshot(plain(32), [], [process(40, 9.0, "0-3", reasons=["restricted"], reserves="configured")])
+    assert not plan(host, "s", Request()).roles.housekeeping & cpus("0-3")
+
+
 def test_all_threads_of_a_process_move_and_the_plan_has_the_mask_of_each() -> None:
     host = snapshot(plain(32), [], [process(300, 90.0, "0-3", ALL, "5-6")])
     made = plan(host, "s", Request())

@@ -50,6 +50,12 @@ def test_the_cpus_of_guests_leave_rps_and_a_second_plan_changes_nothing():
     assert plan(after(host(), made)).changes == ()
 
 
+def test_a_queue_without_cpus_of_guests_is_in_place():
+    reasons = [want.reason for want in plan(host()).wanted if want.target.kind == "rps"]
+    assert reasons[2] == "in place"
+    assert reasons[0] == "takes the CPUs of guests (2-15) out of RPS"
+
+
 def test_the_commands_and_the_texts_say_so():
     made = plan(host())
     script = shell.render(made)

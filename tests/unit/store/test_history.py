@@ -23,7 +23,7 @@ def fill(history: HistoryFiles, seconds: int, value: float | None = 7.0, begin: 
 
 
 def test_values_come_back_in_their_steps(tmp_path):
-    history = HistoryFiles(tmp_path / "history")
+    history = HistoryFiles(tmp_path / "state" / "history")
     end = fill(history, 300)
     fine = history.read(HOST, end - timedelta(minutes=3), end, 5)
     assert fine.step == 5

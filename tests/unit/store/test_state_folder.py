@@ -57,3 +57,10 @@ def test_the_machine_id_is_not_stored_itself(tmp_path):
     assert len(host.machine) == 64
     assert "0123456789abcdef" not in host.machine
     assert this_host("compute1", tmp_path / "missing") == Owner("compute1", "")
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_the_kernels_reason(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnavailable, match="Not a directory") as caught:
+        require_own_state(tmp_path / "file" / "state", HERE)
+    assert "Errno" not in caught.value.message
