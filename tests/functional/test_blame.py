@@ -53,6 +53,7 @@ def guest_of(pid: int) -> Guest:
     return Guest("u", "web-1", "running", pid, (), Emulator(cpus("0"), threads), (), (), 0, {}, ())
 
 
+@pytest.mark.slow("twenty busy threads, which need CPUs without other work")
 def test_the_thread_on_the_guest_s_cpu_is_named_among_twenty_busy_ones():
     first, second = sorted(os.sched_getaffinity(0))[:2]
     with ExitStack() as stack:
