@@ -94,7 +94,7 @@ def assert_reconciled(condition):
 
 def assert_origin(server, text):
     """Assert that the policy started the latest run, and that its origin contains this text."""
-    assert wait_until(lambda: text in server.runs()[0]["origin"] and server.runs()[0]["state"] == "applied", 20) < 20, [
+    assert wait_until(lambda: text in server.runs()[0]["origin"] and server.runs()[0]["state"] == "applied", 60) < 60, [
         run["origin"] for run in server.runs()[:3]
     ]
     assert server.runs()[0]["actor"] == "policy"
