@@ -10,7 +10,9 @@ from collections.abc import Iterator
 import pytest
 from support import examples, migrated, needs, slow
 
-from pinner.store import schema
+from pinner.store import engine, schema
+
+_SYNCHRONOUS = engine.SYNCHRONOUS
 
 
 def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -33,6 +35,20 @@ def newest_schema() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schema, "upgrade", migrated.upgrade)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waits_for_the_disk() -> Iterator[None]:
+    """SQLite does not wait until the disk has the data of a transaction. A killed process loses nothing by it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "SYNCHRONOUS", "OFF")
+        yield
+
+
+@pytest.fixture
+def durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test of that wait."""
+    monkeypatch.setattr(engine, "SYNCHRONOUS", _SYNCHRONOUS)
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ interval at once (inversion of the test; Hodges and Lehmann 1963).
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import lru_cache
+from itertools import combinations, islice
 from math import comb, inf, sqrt
 from statistics import fmean, median
 
@@ -143,9 +144,15 @@ def _orders(count: int, drawn: frozenset[int]) -> Iterator[frozenset[int]]:
     if comb(count, len(drawn)) <= MOST_ORDERS:
         yield from (order for order in map(frozenset, combinations(range(count), len(drawn))) if order != drawn)
         return
+    others = (order for order in _sampled(count, len(drawn)) if order != drawn)
+    yield from islice(others, MOST_ORDERS - 1)
+
+
+@lru_cache(maxsize=1)  # a verdict asks for the same orders for each measure
+def _sampled(count: int, size: int) -> tuple[frozenset[int], ...]:
+    """MOST_ORDERS different orders."""
     source = random.Random(SEED)  # noqa: S311 - no secret depends on it
-    others: set[frozenset[int]] = set()
-    while len(others) < MOST_ORDERS - 1:
-        others.add(frozenset(source.sample(range(count), len(drawn))))
-        others.discard(drawn)
-    yield from others
+    sampled: dict[frozenset[int], None] = {}
+    while len(sampled) < MOST_ORDERS:
+        sampled[frozenset(source.sample(range(count), size))] = None
+    return tuple(sampled)

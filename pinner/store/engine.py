@@ -27,6 +27,8 @@ MARIADB = ("mariadb", "mysql")
 """SQLAlchemy's names of MariaDB."""
 
 _WAL = "PRAGMA journal_mode = WAL"
+SYNCHRONOUS = "FULL"
+"""A transaction that has ended is on the disk."""
 
 
 def connect(url: str | URL) -> Engine:
@@ -142,7 +144,7 @@ def _configure(connection: sqlite3.Connection, _record: object) -> None:
     """Set the pragmas (https://www.sqlite.org/pragma.html). _begin starts transactions, not Python's sqlite3."""
     connection.isolation_level = None
     busy = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}"
-    for pragma in (busy, _WAL, "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON"):
+    for pragma in (busy, _WAL, f"PRAGMA synchronous = {SYNCHRONOUS}", "PRAGMA foreign_keys = ON"):
         connection.execute(pragma).close()
 
 

@@ -1,10 +1,10 @@
 """A host whose load follows its placement, with clocks that only the waiting of a probe moves."""
 
-import random
 import uuid
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
+from hashlib import blake2b
 
 from support.in_memory_agent import InMemoryAgent
 from support.in_memory_service import sample_snapshot
@@ -72,7 +72,7 @@ class HostUnderLoad:
     def _value(self, subject, series, at):
         if series in self.unknown or at > self.at:
             return None
-        noise = 5 * random.Random(f"{subject} {series} {at}").random()
+        noise = 5 * int.from_bytes(blake2b(f"{subject} {series} {at}".encode(), digest_size=4).digest()) / 2**32
         planned = any(begin < at <= end for begin, end in self._placed)
         if subject == self._loaded and series == "delay_vcpu":
             return 100.0 + noise + (self.effect if planned else 0.0)

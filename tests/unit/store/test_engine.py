@@ -18,7 +18,7 @@ def pragma(connection, name):
     return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
 
 
-def test_sqlite_is_set_up_for_durability(sqlite):
+def test_sqlite_is_set_up_for_durability(durable, sqlite):
     with reading(sqlite) as connection:
         assert pragma(connection, "journal_mode") == "wal"
         assert pragma(connection, "synchronous") == 2
