@@ -4,6 +4,7 @@ Both are taken out of their packages, which are not installed: a kernel would ch
 busybox-static would remove busybox.
 """
 
+import lzma
 import re
 import shutil
 import subprocess
@@ -20,13 +21,14 @@ from demo_traffic import GUEST, HOST, HOST_MAC
 _KERNELS = "linux-image-cloud-amd64"
 """The package that depends on the newest kernel for virtual machines."""
 _BUSYBOX = "busybox-static"
+_MODULE_FOLDERS = "kernel/(drivers/virtio|drivers/net|net/core)"
 _WANTED = re.compile(
-    r"/(vmlinuz-[^/]+|bin/busybox|virtio_console\.ko|kernel/(drivers/virtio|drivers/net|net/core)/[^/]+\.ko)$"
+    rf"/(vmlinuz-[^/]+|bin/busybox|modules\.builtin|(.*/virtio_console|{_MODULE_FOLDERS}/[^/]+)\.ko(\.xz)?)$"
 )
 _MODULES = ("virtio_pci", "virtio_net")
 _CACHE = Path.home() / ".cache/pinner-demo"
-_VERSION = "2"
-"""The version of a folder in the cache: those of version 1 lack virtio_console.ko."""
+_VERSION = "3"
+"""The version of a folder in the cache: those of version 2 lack modules.builtin."""
 READY = "the guest is ready"
 
 INIT_BEGIN = """\
@@ -105,12 +107,15 @@ def _fill(tree: Path, parts: Path, init: str, modules: Iterable[str]) -> None:
 
 
 def _with_needed(parts: Path, name: str) -> Iterator[Path]:
-    """The module's file after the files of all modules that it needs. A module that the kernel contains has no file."""
+    """The module's file after the files of all modules that it needs. A module that the kernel contains has no file.
+    Raises NoLinux."""
+    if re.search(rf"/{name}\.ko$", (parts / "modules.builtin").read_text(), re.MULTILINE):
+        return
     path = parts / f"{name}.ko"
     if not path.exists():
-        return
+        raise NoLinux(f"the kernel has no module {name}")
     needed = re.search(rb"\0depends=([^\0]*)\0", path.read_bytes())
-    for other in needed[1].decode().split(",") if needed else ():
+    for other in filter(None, needed[1].decode().split(",") if needed else ()):
         yield from _with_needed(parts, other.replace("-", "_"))
     yield path
 
@@ -128,7 +133,7 @@ def parts() -> Path:
         folder.mkdir()
         for package in Path(draft).glob("*.deb"):
             _unpack(package, folder)
-        if lacking := {"vmlinuz", "busybox"} - {path.name for path in folder.iterdir()}:
+        if lacking := {"vmlinuz", "busybox", "modules.builtin"} - {path.name for path in folder.iterdir()}:
             raise NoLinux(f"Debian's packages lack {', '.join(sorted(lacking))}")
         name = next(Path(draft).glob("linux-image-*.deb")).name.partition("_")[0] + f".{_VERSION}"
         with suppress(OSError):  # another demo was faster
@@ -160,7 +165,13 @@ def _unpack(package: Path, folder: Path) -> None:
     ):
         for file in files:
             if file.isreg() and _WANTED.search(file.name) and (content := files.extractfile(file)):
-                (folder / Path(file.name).name.partition("-")[0]).write_bytes(content.read())
+                _write(folder, Path(file.name).name.partition("-")[0], content.read())
+
+
+def _write(folder: Path, name: str, content: bytes) -> None:
+    """Write a file without its compression: Debian compresses modules since version 13."""
+    is_compressed = name.endswith(".xz")
+    (folder / name.removesuffix(".xz")).write_bytes(lzma.decompress(content) if is_compressed else content)
 
 
 def _run(*command: str, cwd: Path | None = None, text: str = "", out: Any = subprocess.PIPE) -> str:
