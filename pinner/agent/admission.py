@@ -32,7 +32,9 @@ def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admissi
                 return require(Past())
         return require(_past(known, journal))
 
-    return Admission(known, ended, require_permission)
+    owners = {change.target.owner for change in known.changes}
+    unread = {guest.uuid: guest.unread for guest in snapshot.guests if guest.unread and guest.uuid in owners}
+    return Admission(known, ended, unread, require_permission)
 
 
 def _past(plan: Plan, journal: Journal) -> Past:

@@ -4,13 +4,13 @@ The journal has each change and the prior masks before the change is made. After
 the kernel. The journal's lock allows one run at a time.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 
 from pinner.apply import staleness
-from pinner.apply.failures import words
+from pinner.apply.failures import require_read, words
 from pinner.apply.first_masks import whole_undo
 from pinner.apply.handed_down import corrected_later_runs, without_ended_masks
 from pinner.apply.notes import Notes, reported
@@ -21,9 +21,9 @@ from pinner.apply.transaction import Transaction
 from pinner.apply.undoable import undoable
 from pinner.apply.undoing import Undoing
 from pinner.model.change import DEFINED, AffinityChange, Change, Target
-from pinner.model.errors import NOTHING_CHANGED, Gone, RunConflict, StoreUnavailable
+from pinner.model.errors import NOTHING_CHANGED, Busy, Gone, RunConflict, StoreUnavailable
 from pinner.model.groups import are_independent, contiguous
-from pinner.model.journal import Entry, Run
+from pinner.model.journal import Entry, EntryState, Run
 from pinner.model.lineage import Lineage
 from pinner.model.plan import Plan
 
@@ -53,7 +53,7 @@ def apply(
             # Only under the host's lock: without the lock, another run may still change the host.
             admission = admit(plan, run)
             plan = admission.plan
-            changes: tuple[Change, ...] = staleness.check(plan, host, persist=run.persist)
+            changes: tuple[Change, ...] = staleness.check(plan, host, admission.unread, persist=run.persist)
             admission.require_permitted()
             if run.migrate_memory:
                 # Last: guests that run on their new CPUs already allocate new memory on the right node.
@@ -61,9 +61,9 @@ def apply(
             if not run.all_or_nothing and are_independent(changes):
                 changes = contiguous(changes)
             changes = tuple(with_metadata(changes, host))
-            entries = tuple(_intents(changes, run, host, now(), admission.ended))
+            entries = tuple(_intents(changes, run, host, now(), admission))
             journal.intend(*entries, reported=reported(run, entries))
-        return Transaction(run, entries, host, journal, now, progress).make()
+        return Transaction(run, entries, host, journal, now, progress, unread=admission.unread).make()
     finally:
         journal.leave(run)
 
@@ -132,20 +132,29 @@ def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterat
         raise
 
 
-def _intents(
-    changes: tuple[Change, ...], run: Run, host: Host, at: datetime, ended: Collection[Target] = ()
-) -> Iterator[Entry]:
-    """The entries of the changes. Those of targets that have ended are ``gone`` from the beginning: a recovery knows no
-    other sign that the rules of the agent were not applied to them."""
+def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime, admission: Admission) -> Iterator[Entry]:
+    """The entries of the changes. Those of targets that have ended are ``gone`` from the beginning, and those of guests
+    that cannot be read ``failed``: a recovery knows no other sign that the rules of the agent were not applied."""
     guests = {change.target.owner for change in changes if run.persist and change.target.kind in DEFINED}
-    definitions = {guest: host.definition(guest) for guest in guests}
+    definitions = {guest: host.definition(guest) for guest in guests - admission.unread.keys()}
     for seq, change in enumerate(changes, start=1):
         target = change.target
         definition, lineage = definitions.get(target.owner, ""), _lineage(change, host)
-        if target in ended:
-            yield Entry(run.id, seq, change, "gone", at, str(Gone(str(target))), definition=definition, lineage=lineage)
-        else:
-            yield Entry(run.id, seq, change, "intent", at, definition=definition, lineage=lineage)
+        state, error = _first_state(target, admission)
+        yield Entry(run.id, seq, change, state, at, error, definition=definition, lineage=lineage)
+
+
+def _first_state(target: Target, admission: Admission) -> tuple[EntryState, str]:
+    """The state of an entry before the run, and its error."""
+    try:
+        if target in admission.ended:
+            raise Gone(str(target))
+        require_read(target, admission.unread)
+    except Gone as error:
+        return "gone", words(error)
+    except Busy as error:
+        return "failed", words(error)
+    return "intent", ""
 
 
 def _lineage(change: Change, host: Host) -> Lineage | None:

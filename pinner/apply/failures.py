@@ -1,10 +1,10 @@
 """The guests that do not answer, and the failures of a run in words."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from pinner.apply.ports import Host
-from pinner.model.change import DEFINED
+from pinner.model.change import DEFINED, Target
 from pinner.model.errors import Busy, PinnerError
 from pinner.model.groups import Group, group_of
 from pinner.model.journal import Damaged, Entry
@@ -58,9 +58,9 @@ def words(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def unanswering(entries: Sequence[Entry], host: Host) -> dict[Group, tuple[Entry, str]]:
-    """The guests of these entries that do not answer now, each with its first entry and the reason. Their changes are
-    undone last: they must not delay others."""
+def unanswering(entries: Sequence[Entry], host: Host, unread: Mapping[str, str]) -> dict[Group, tuple[Entry, str]]:
+    """The guests of these entries that do not answer now or are ``unread`` (see Admission), each with its first entry
+    and the reason. Their changes are undone last: they must not delay others."""
     guests: dict[Group, Entry] = {}
     for entry in entries:
         if entry.change.target.kind in DEFINED:
@@ -69,10 +69,17 @@ def unanswering(entries: Sequence[Entry], host: Host) -> dict[Group, tuple[Entry
     for guest, entry in guests.items():
         with suppress(PinnerError):
             try:
+                require_read(entry.change.target, unread)
                 host.require_answering(entry.change.target)
             except Busy as error:
                 busy[guest] = (entry, words(error))
     return busy
+
+
+def require_read(target: Target, unread: Mapping[str, str]) -> None:
+    """Raises Busy for a part of a guest that is ``unread`` (see Admission)."""
+    if why := unread.get(target.owner):
+        raise Busy(str(target), f"it cannot be read: {why}", overdue=False)
 
 
 def _reason(failed: Entry, error: str) -> str:

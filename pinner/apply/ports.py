@@ -1,7 +1,7 @@
 """The interfaces that an apply needs: a host to change and a journal to write. Other packages implement both."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -239,6 +239,9 @@ class Admission:
     ended: frozenset[Target] = frozenset()
     """The processes and settings of the plan that the agent's inventory lacks. The rules were not applied to their
     changes: neither the run nor its recovery makes them."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """The guests of the plan (by UUID) that cannot be read now, each with the reason. The rules were not applied to
+    their changes, either: they fail, and those of other guests do not."""
     require_permitted: Callable[[], None] = lambda: None
     """Raises Refused or NovaConflict for a change that the agent's rules do not allow. An apply calls it once it knows
     that the plan is not stale. By default every change is permitted: the plan is this process's own."""

@@ -13,8 +13,9 @@ from pinner.model.nova import require_clear
 from pinner.model.plan import Plan
 
 
-def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]:
-    """The changes to make: all changes of the plan, or none if all of them are made already.
+def check(plan: Plan, host: Host, unread: Collection[str] = (), *, persist: bool) -> tuple[PlannedChange, ...]:
+    """The changes to make: all changes of the plan, or none if all of them are made already. The changes of guests that
+    are ``unread`` (by UUID) will fail, so what libvirt does not tell of them makes no plan stale.
 
     Raises Blocked; NovaConflict if the plan uses CPUs that Nova owns now; StalePlan with everything that has changed
     (with ``persist`` also if all changes are made: a definition is written only together with its live pin); Invalid
@@ -45,11 +46,11 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
         moved = [text for _, differences in stale for text in differences]
         if plan.purpose == "place":  # a release restores only parts that pinner has placed
             moved += plugged_in(plan, host)
-        moved += newly_excluded(plan.changes, bounds.excluded)
+        moved += newly_excluded(plan.changes, bounds.excluded.difference(unread))
         if gone or moved:
             raise StalePlan(plan.id, (*gone, *moved), tuple(asdict(target) for target, _ in stale))
     if persist:
-        _require_definitions(plan.changes, bounds, host)
+        _require_definitions((each for each in plan.changes if each.target.owner not in unread), bounds, host)
     return () if inspected and not pending else plan.changes
 
 

@@ -1,11 +1,12 @@
 """Transaction: makes the changes of one run, several guests at once, and notes each change in the journal."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 
 from pinner.apply import steps
-from pinner.apply.failures import summary, unanswering, words
+from pinner.apply.failures import require_read, summary, unanswering, words
 from pinner.apply.notes import Notes, reported
 from pinner.apply.ports import Host, Journal, Progress
 from pinner.apply.side_by_side import side_by_side, with_busy_last
@@ -34,10 +35,13 @@ class Transaction:
         now: Callable[[], datetime],
         progress: Progress,
         *,
+        unread: Mapping[str, str] = MappingProxyType({}),
         resumed: bool = False,
     ) -> None:
-        """``resumed``: the run was interrupted, so each change may be made, half made or not made. An entry of a target
-        of ALONE that is ``gone`` stays so: a new process with the same id must not be changed."""
+        """``unread``: see Admission. ``resumed``: the run was interrupted, so each change may be made, half made or not
+        made. An entry of a target of ALONE that is ``gone`` stays so: a new process with the same id must not be
+        changed."""
+        self._unread = unread
         self._left: set[Target] = set()
         """The targets that ended when their definition may have been written."""
         self._run = run
@@ -111,7 +115,7 @@ class Transaction:
         are noted: the next run leaves them all out."""
         if self._is_independent or self._resumed:
             return False
-        for group, (entry, error) in unanswering(self._entries, self._host).items():
+        for group, (entry, error) in unanswering(self._entries, self._host, self._unread).items():
             self._errors[entry.seq] = error
             self._failures[group] = (entry, error)
         return bool(self._failures)
@@ -146,6 +150,7 @@ class Transaction:
         target = step.entry.change.target
         if step.entry.state == "gone" and target.kind in ALONE:
             return self._note(step.entry, "gone", step.entry.error)
+        require_read(target, self._unread)
         try:
             if target.kind in DEFINED and group_of(target) not in self._begun:
                 self._host.require_answering(target)

@@ -72,7 +72,7 @@ class Undoing:
                 state, why = "stuck", "; ".join(filter(None, (why, found)))
             self._notes.note(entry, state, why)
 
-        with_busy_last(self._entries, undo, unanswering(self._entries, self._host), self._at_once)
+        with_busy_last(self._entries, undo, unanswering(self._entries, self._host, {}), self._at_once)
         for error in unforeseen:
             if not self._notes.resumed:
                 self._notes.close("failed", words(error))

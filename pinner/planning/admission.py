@@ -60,11 +60,13 @@ class Past:
 def require_permitted(plan: Plan, snapshot: Snapshot, past: Past, *, migrate_memory: bool) -> None:
     """Raises Refused, or NovaConflict, for the first change that the rules do not allow.
 
-    The plan is ``identified``. Changes of processes that have ended are skipped: no run makes them.
+    The plan is ``identified``. Changes of processes that have ended and of guests that cannot be read are skipped: no
+    run makes them.
     """
     snapshot = _without_own(snapshot, past.names)
     inventory = inventory_of(snapshot)
-    changes = [change for change in plan.changes if change.target.key in inventory]
+    unread = {guest.uuid for guest in snapshot.guests if guest.unread}
+    changes = [each for each in plan.changes if each.target.key in inventory and each.target.owner not in unread]
     match plan.purpose:
         case "release":
             _require_release(plan, changes, snapshot, past)

@@ -7,8 +7,10 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
+import private_libvirt
 import pytest
 from support import needs
 from support.kernel import started
@@ -16,6 +18,7 @@ from support.values import NOON, make_plan, make_run
 
 from pinner.apply import executor
 from pinner.host.kernel import cpuset_mount
+from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
 from pinner.model.change import AffinityChange, PlannedChange, Target
 from pinner.model.cpuset import CpuSet
@@ -93,6 +96,23 @@ def cpuset_of(tid: int) -> Path:
         needs.require("guest_cgroups")
         pytest.skip("guests have no cpusets here")
     return mount.folder / path.lstrip("/")
+
+
+@cache
+def describes_hung_guests(libvirtd: str) -> bool:
+    """Whether this libvirtd tells the XML of a guest whose QEMU hangs: libvirt 9 does, libvirt 11 does not."""
+    name = f"describes-{os.getpid()}"
+    private_libvirt.start_guest(libvirtd, private_libvirt.guest_xml(name), paused=True)
+    (guest,) = (each for each in Libvirt(libvirtd).guests(ROOT) if each.name == name)
+    try:
+        with hung(libvirtd, guest):
+            asked = ["virsh", "-c", libvirtd, "dumpxml", name]
+            subprocess.run(asked, stdout=subprocess.DEVNULL, check=True, timeout=10)
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        private_libvirt.virsh(libvirtd, "destroy", name)
+    return True
 
 
 @contextmanager

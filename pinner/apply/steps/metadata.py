@@ -5,6 +5,7 @@ nothing, and the order of the two writes does no harm where a process is killed 
 """
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
@@ -22,19 +23,31 @@ def with_metadata(changes: Iterable[Change], host: Host) -> Iterator[Change]:
     """The changes, and before the first pin of each guest the change of its metadata. A guest that has ended gets
     none."""
     changes = tuple(changes)
+    first: dict[str, Target] = {}
     pins: dict[str, list[PartPin]] = {}
     for change in changes:
         if isinstance(change, AffinityChange) and change.target.kind in PINNED:
+            first.setdefault(change.target.owner, change.target)
             pin = PartPin(change.target.kind, change.target.part, change.after)
             pins.setdefault(change.target.owner, []).append(pin)
+    # Side by side: guests that do not answer are waited for together.
+    with ThreadPoolExecutor(host.guests_at_once, "metadata") as threads:
+        found = threads.map(lambda guest: _change(first[guest], tuple(pins[guest]), host), first)
+        of_guest = dict(zip(first, found, strict=True))
     for change in changes:
-        if change.target.kind in PINNED and change.target.owner in pins:
-            with suppress(Gone):
-                yield _change(change.target, tuple(pins.pop(change.target.owner)), host)
+        if change.target.kind in PINNED and (named := of_guest.pop(change.target.owner, None)):
+            yield named
         yield change
 
 
-def _change(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataChange:
+def _change(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataChange | None:
+    """None for a guest that has ended."""
+    with suppress(Gone):
+        return _of_running(pinned, pins, host)
+    return None
+
+
+def _of_running(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataChange:
     """Raises Gone."""
     try:
         found = host.named_pins(pinned.owner)

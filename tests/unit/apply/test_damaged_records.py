@@ -6,6 +6,7 @@ from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
 from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import ended, executor
+from pinner.apply.ports import Admission
 from pinner.apply.recover import recover
 from pinner.model.change import Number, StateChange, Target
 from pinner.model.errors import StoreUnavailable
@@ -171,7 +172,7 @@ def test_recovery_undoes_the_sound_changes_of_an_interrupted_run(host, journal, 
     run = make_run("r1", all_or_nothing=True)
     changes = (host.change(emulator(), "1"), host.change(daemon(300), "0"), host.change(vcpu(0), "4"))
     journal.begin(run)
-    journal.intend(*executor._intents(changes, run, host, NOON))
+    journal.intend(*executor._intents(changes, run, host, NOON, Admission(host.plan(*changes))))
     for target in (emulator(), daemon(300)):
         for thread in host.threads[target]:
             host.move(thread.tid, "1" if target == emulator() else "0")

@@ -302,6 +302,15 @@ def test_a_process_that_has_ended_is_named_and_its_cpus_do_not_matter() -> None:
     require_permitted(known, VIEW, NOBODY, migrate_memory=False)
 
 
+def test_changes_of_a_guest_that_cannot_be_read_are_not_compared_and_the_others_are() -> None:
+    unread = replace(G1, unread="libvirt does not answer", excluded=True)
+    host = replace(VIEW, guests=(unread, G2, G3))
+    of_unread = thread_change("vcpu", G1.uuid, 0, "1")
+    admit(forged(of_unread), host)
+    with pytest.raises(Refused, match="guest g2"):
+        admit(forged(of_unread, thread_change("vcpu", G2.uuid, 0, "1")), host)
+
+
 def test_a_target_gets_the_name_of_the_inventory() -> None:
     known, _ = identified(forged(of_process(300), thread_change("vcpu", G1.uuid, 0, "1")), VIEW)
     assert [change.target.name for change in known.changes] == ["busy", "g1"]
