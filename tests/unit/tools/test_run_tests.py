@@ -15,7 +15,7 @@ def test_every_functional_test_is_in_one_part(is_isolated):
         for name, words in arguments(is_isolated=is_isolated).items()
         if "tests/functional" in words
     ]
-    assert selections == (["not machine", "machine"] if is_isolated else [""])
+    assert selections == (["machine", "not machine"] if is_isolated else [""])
 
 
 def test_a_machine_that_cannot_isolate_workers_has_one_for_functional_tests():
@@ -31,14 +31,34 @@ def test_each_part_gets_the_arguments_of_the_command_line(is_isolated):
 def test_a_failure_in_one_part_keeps_no_other_from_running(monkeypatch, capsys, failing, status):
     ran = []
 
-    def run(part: run_tests.Part) -> bool:
+    def run(part: run_tests.Part) -> run_tests.End:
         ran.append(part.name)
-        return part.name != failing
+        return run_tests.End(part, part.name != failing, 1.0)
 
     monkeypatch.setattr(run_tests, "run", run)
     monkeypatch.setattr(run_tests, "prepare", lambda: None)
     assert run_tests.main([]) == status
-    assert ran[:2] == ["unit", "functional"]
+    assert [name for name in ran if "," not in name] == ["unit", "functional"]
     assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines() if "FAILED" in line] == (
         [f"{failing}: FAILED"] if status else []
     )
+
+
+def test_a_part_runs_beside_the_next_one_and_prints_at_its_end(capfd, tmp_path):
+    """The first one waits for a file of the second one."""
+    made = tmp_path / "made"
+    (tmp_path / "test_first.py").write_text(
+        "import time, pathlib\n"
+        f"def test_waits():\n    while not pathlib.Path({str(made)!r}).exists():\n        time.sleep(0.01)\n"
+        "    assert False, 'first'\n"
+    )
+    (tmp_path / "test_second.py").write_text(
+        f"import pathlib\ndef test_makes():\n    pathlib.Path({str(made)!r}).touch()\n    assert False, 'second'\n"
+    )
+    options = ("-p", "no:cacheprovider", "--rootdir", str(tmp_path), "-c", "/dev/null")
+    first = run_tests.Part("first", (str(tmp_path / "test_first.py"), *options), is_beside=True)
+    second = run_tests.Part("second", (str(tmp_path / "test_second.py"), *options))
+    ends = run_tests.run_all([first, second])
+    assert [(end.part.name, end.passed) for end in ends] == [("first", False), ("second", False)]
+    out = capfd.readouterr().out
+    assert out.index("== second") < out.index("== first") < out.index("AssertionError: first")
