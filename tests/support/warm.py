@@ -21,6 +21,7 @@ _IMPORTED = [
     *("pytest", "support.warm", "libvirt", "rich.console", "rich.table"),
     *("pinner.cli.main", "pinner.cli.serve", "pinner.server.main", "pinner.server.opening", "pinner.server.access"),
     *("pinner.api.app", "pinner.api.server", "pinner.service.remote", "pinner.wiring", "pinner.store.migration"),
+    "pinner.nova.listener",
 ]
 
 
