@@ -241,7 +241,9 @@ def test_the_death_of_a_thread_of_the_nova_listener_ends_it(tmp_path: Path, targ
 
 def test_an_error_of_the_watcher_is_told_and_it_goes_on(start: Start, libvirtd: str) -> None:
     code = textwrap.dedent("""
+        from pinner.host import events
         from pinner.host.sources import Sources
+        events.FIRST_RETRY = 0.3
         kept, calls = Sources.wait, []
         def wait(self, seconds):
             calls.append(seconds)

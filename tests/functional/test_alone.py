@@ -50,9 +50,9 @@ class State:
         if not trace:
             code = {"pinner": warm.PINNER, "pinner-manage": warm.MANAGE}[program]
             return warm.run(*arguments, "--config-file", self.folder / "pinner.conf", code=code, **environment)
-        strace = ["strace", "-f", "-y", "-qq", "-e", f"trace={TRACED}", "-o", str(self.folder / "trace")]
+        options = ["-f", "--seccomp-bpf", "-y", "-qq", "-e", f"trace={TRACED}", "-o", str(self.folder / "trace")]
         return subprocess.run(
-            [*strace, BIN / program, *arguments, "--config-file", self.folder / "pinner.conf"],
+            ["strace", *options, BIN / program, *arguments, "--config-file", self.folder / "pinner.conf"],
             capture_output=True, text=True, check=False, timeout=120, env=os.environ | environment,
         )  # fmt: skip
 

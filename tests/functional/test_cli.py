@@ -87,7 +87,9 @@ def without_libvirt(tmp_path):
     return "--config-file", config
 
 
-@pytest.mark.parametrize("command", ["guest list", "process list", "plan --sample-seconds 0", "inventory --save -"])
+@pytest.mark.parametrize(
+    "command", ["guest list", "process list", "plan --sample-seconds 0", "inventory --save - --sample-seconds 0"]
+)
 def test_the_error_says_that_libvirt_does_not_answer(tmp_path, cli, without_libvirt, command):
     error = json.loads(cli(*without_libvirt, *command.split(), status=1))["error"]
     assert error["code"] == "host_unreachable"
