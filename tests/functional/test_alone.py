@@ -81,17 +81,37 @@ def state() -> Iterator[State]:
 
 def opened_by_root(trace: str) -> list[str]:
     """The calls of root that concern a file of the database. A process counts as root until it has given up root."""
-    dropped: set[str] = set()
+    children: set[str] = set()
+    _root_calls(trace, children)
+    # A child may be seen before the end of the call that has made it.
+    return _root_calls(trace, children)
+
+
+def _root_calls(trace: str, children: set[str]) -> list[str]:
+    """The calls; ``children`` begin without root, and those that the trace shows are added to them."""
+    dropped = set(children)
     found = []
-    for line in trace.splitlines():
-        pid, _, call = line.partition(" ")
+    for pid, call in _whole_calls(trace):
         if re.search(r"set(res)?uid\([1-9]\d*.*= 0$", call):
             dropped.add(pid)
         elif pid in dropped and (child := re.search(r"\b(?:clone3?|v?fork)\b.* = (\d+)$", call)):
             dropped.add(child[1])
+            children.add(child[1])
         elif "api/pinner.sqlite" in call and pid not in dropped:
-            found.append(line)
+            found.append(f"{pid} {call}")
     return found
+
+
+def _whole_calls(trace: str) -> Iterator[tuple[str, str]]:
+    """Each call with the id of its process. strace shows a call in two lines where another process is active then."""
+    begun: dict[str, str] = {}
+    for line in trace.splitlines():
+        pid, _, call = line.partition(" ")
+        if call.endswith(" <unfinished ...>"):
+            begun[pid] = call.removesuffix(" <unfinished ...>")
+        else:
+            resumed = re.sub(r"^\s*<\.\.\. \w+ resumed>", "", call)
+            yield pid, call if resumed == call else begun.pop(pid, "") + resumed
 
 
 def test_a_command_of_root_works_with_the_database_of_the_apis_user(state: State) -> None:
