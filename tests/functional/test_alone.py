@@ -69,7 +69,7 @@ def state() -> Iterator[State]:
         folder.chmod(0o711)
         (folder / "pinner.conf").write_text(
             f"[agent]\nstate_dir = {folder}/state\n[host]\nname = here\n"
-            f"[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n{api_user().config}"
+            f"[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\ncall_timeout = 1\n{api_user().config}"
         )
         api = folder / "state" / "api"
         api.mkdir(parents=True)

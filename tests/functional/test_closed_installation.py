@@ -32,7 +32,7 @@ def folder() -> Iterator[Path]:
         file = Path(name, "pinner.conf")
         file.write_text(
             f"[agent]\nstate_dir = {name}/state\n[libvirt]\nuri = qemu+unix:///system?socket={name}/no-libvirt\n"
-            f"{api_user().config}"
+            f"call_timeout = 1\n{api_user().config}"
         )
         yield Path(name)
 
