@@ -40,10 +40,10 @@ monitor.CHECK_SECONDS = 0.2
 """A server that checks its health five times a second in place of once in five."""
 QUICK_SILENCE = f"""
 from pinner.agent import client, server
-server.PULSE_SECONDS = 0.3
-client.AgentClient.__init__.__kwdefaults__["silence"] = 2.0
+server.PULSE_SECONDS = 0.2
+client.AgentClient.__init__.__kwdefaults__["silence"] = 1.0
 {QUICK_CHECKS}"""
-"""A server whose agent counts as silent after two seconds in place of ten."""
+"""A server whose agent counts as silent after one second in place of ten."""
 
 
 @pytest.fixture
@@ -143,8 +143,8 @@ def test_a_stopped_agent_costs_the_api_a_bounded_time_and_recovers(start: Start,
 
 
 def test_a_libvirtd_that_hangs_adds_no_thread_at_each_observation_and_is_told(start: Start, libvirtd: str) -> None:
-    """An observation waits 3 s here (six times call_timeout): some seconds stand for an hour."""
-    server = start(libvirtd, QUICK_CHECKS, config="[libvirt]\ncall_timeout = 0.5\n")
+    """An observation waits 1.8 s here (six times call_timeout): some seconds stand for an hour."""
+    server = start(libvirtd, QUICK_CHECKS, config="[libvirt]\ncall_timeout = 0.3\n")
     agent = server.process.pid
     until(lambda: status(server) == 200, 60, lambda: checks(server))
     guests = "/v1/hosts/here/guests"

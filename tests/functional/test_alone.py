@@ -68,7 +68,7 @@ def state() -> Iterator[State]:
         folder = Path(name)
         folder.chmod(0o711)
         (folder / "pinner.conf").write_text(
-            f"[agent]\nstate_dir = {folder}/state\n[host]\nname = here\n"
+            f"[agent]\nstate_dir = {folder}/state\n[host]\nname = here\nsample_seconds = 0.1\n"
             f"[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\ncall_timeout = 1\n{api_user().config}"
         )
         api = folder / "state" / "api"

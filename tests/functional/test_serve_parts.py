@@ -92,7 +92,7 @@ def host() -> Iterator[Host]:
         folder.chmod(0o711)
         (folder / "pinner.conf").write_text(
             f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n"
-            f"call_timeout = 1\n[host]\nname = here\n{api_user().config}"
+            f"call_timeout = 1\n[host]\nname = here\nsample_seconds = 0.1\n{api_user().config}"
         )
         yield Host(folder)
 
