@@ -1,12 +1,11 @@
 """Access with real processes: another user of this machine, and tokens that pinner-manage makes and revokes."""
 
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import httpx
 import pytest
+from support import warm
 from support.access import bearer, make_control, wrong_secret
 from support.real_service import real_service
 
@@ -17,7 +16,6 @@ from pinner.model.token import parse_token
 from pinner.server.sockets import listen_tcp
 from pinner.store.repositories import open_store
 
-MANAGE = Path(sys.executable).with_name("pinner-manage")
 OTHER_UID = 54321
 """A user id that has no user and no rights."""
 ASK = """
@@ -41,8 +39,9 @@ class Server:
         self.config.write_text(f"[database]\nconnection = sqlite:///{folder}/pinner.sqlite\n")
 
     def manage(self, *arguments):
-        command = [MANAGE, "token", *arguments, "--config-file", self.config]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        done = warm.run("token", *arguments, "--config-file", self.config, code=warm.MANAGE)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
     def status(self, token):
         return httpx.get(f"{self.url}/v1/hosts", headers=bearer(token)).status_code

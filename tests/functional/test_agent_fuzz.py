@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 from spare_user import SpareUser, spare_user
+from support.examples import examples
 from support.hostile_messages import Hostile
 from support.kernel import THREADS, masks, process, started
 from support.write_watch import WriteWatch
@@ -34,7 +35,7 @@ from pinner.model.guest import Guest
 from pinner.model.request import Request
 from pinner.planning import planner
 
-MESSAGES = int(os.environ.get("PINNER_FUZZ_MESSAGES", "1500"))
+MESSAGES = int(os.environ.get("PINNER_FUZZ_MESSAGES") or examples(1500))
 SEED = int(os.environ.get("PINNER_FUZZ_SEED", "1"))
 SUPPORT = Path(__file__).parents[1] / "support"
 

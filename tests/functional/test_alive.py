@@ -5,6 +5,7 @@ import resource
 import select
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -31,12 +33,17 @@ pytestmark = [
 Start = Callable[..., PinnerServer]
 
 
+QUICK_CHECKS = f"""
+from pinner.service import monitor
+monitor.CHECK_SECONDS = 0.2
+{warm.PINNER}"""
+"""A server that checks its health five times a second in place of once in five."""
 QUICK_SILENCE = f"""
 from pinner.agent import client, server
-server.PULSE_SECONDS = 0.5
-client.AgentClient.__init__.__kwdefaults__["silence"] = 3.0
-{warm.PINNER}"""
-"""A server whose agent counts as silent after three seconds in place of ten."""
+server.PULSE_SECONDS = 0.2
+client.AgentClient.__init__.__kwdefaults__["silence"] = 1.0
+{QUICK_CHECKS}"""
+"""A server whose agent counts as silent after one second in place of ten."""
 
 
 @pytest.fixture
@@ -105,17 +112,19 @@ def test_a_stopped_agent_costs_the_api_a_bounded_time_and_recovers(start: Start,
     server = start(libvirtd, QUICK_SILENCE)
     until(lambda: status(server) == 200, 60, lambda: checks(server))
     until(lambda: server.http.get("/v1/hosts/here/guests").status_code == 200, 60)
+    asked: list[float] = []
     took: list[tuple[float, int]] = []
+    transport = partial(httpx.HTTPTransport, uds=server.url.removeprefix("unix:"), verify=ssl.create_default_context())
 
     def observe(_: int) -> None:
-        began = time.monotonic()
-        with httpx.Client(transport=server_transport(server), base_url="http://localhost", timeout=60) as client:
+        asked.append(began := time.monotonic())
+        with httpx.Client(transport=transport(), base_url="http://localhost", timeout=60) as client:
             answer = client.get("/v1/hosts/here/guests")
         took.append((time.monotonic() - began, answer.status_code))
 
     with stopped(server.process.pid), ThreadPoolExecutor(80) as callers:
         list_of = [callers.submit(observe, number) for number in range(80)]
-        time.sleep(1)
+        until(lambda: len(asked) == 80, 30)
         for path in ("/v1/runs", "/healthcheck", "/v1/hosts"):
             assert server.http.get(path).status_code == 200, f"{path} needs the agent"
         for each in list_of:
@@ -133,13 +142,9 @@ def test_a_stopped_agent_costs_the_api_a_bounded_time_and_recovers(start: Start,
     until(lambda: server.http.get("/v1/hosts/here/guests").status_code == 200, 30)
 
 
-def server_transport(server: PinnerServer) -> httpx.HTTPTransport:
-    return httpx.HTTPTransport(uds=server.url.removeprefix("unix:"))
-
-
 def test_a_libvirtd_that_hangs_adds_no_thread_at_each_observation_and_is_told(start: Start, libvirtd: str) -> None:
-    """An observation waits 6 s here (six times call_timeout): half a minute stands for an hour."""
-    server = start(libvirtd)
+    """An observation waits 1.8 s here (six times call_timeout): some seconds stand for an hour."""
+    server = start(libvirtd, QUICK_CHECKS, config="[libvirt]\ncall_timeout = 0.3\n")
     agent = server.process.pid
     until(lambda: status(server) == 200, 60, lambda: checks(server))
     guests = "/v1/hosts/here/guests"
@@ -224,20 +229,21 @@ def test_the_death_of_a_thread_of_the_nova_listener_ends_it(tmp_path: Path, targ
         from pinner.nova import listener  # before its parts: it sets how oslo makes threads
         from pinner.nova import broker, delivery
         def dying(*_):
-            time.sleep(1)
+            time.sleep(0.2)
             raise ArithmeticError("broken on purpose")
         {target} = dying
         sys.exit(listener.main(["--config-file", {str(config)!r}]))
     """)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = warm.run(code=code, seconds=60)
     assert done.returncode == 1, done.stderr
     assert "ended by ArithmeticError: broken on purpose" in done.stderr
 
 
 def test_an_error_of_the_watcher_is_told_and_it_goes_on(start: Start, libvirtd: str) -> None:
     code = textwrap.dedent("""
-        import sys
+        from pinner.host import events
         from pinner.host.sources import Sources
+        events.FIRST_RETRY = 0.3
         kept, calls = Sources.wait, []
         def wait(self, seconds):
             calls.append(seconds)
@@ -245,10 +251,8 @@ def test_an_error_of_the_watcher_is_told_and_it_goes_on(start: Start, libvirtd: 
                 raise OSError(24, "Too many open files")
             return kept(self, min(seconds, 0.5))
         Sources.wait = wait
-        from pinner.cli.main import main
-        sys.exit(main())
     """)
-    server = start(libvirtd, code)
+    server = start(libvirtd, code + QUICK_CHECKS)
     until(lambda: "events" in checks(server), 30, server.log.read_text)
     assert "Too many open files" in checks(server)["events"]
     until(lambda: status(server) == 200, 60, lambda: checks(server))
@@ -256,14 +260,14 @@ def test_an_error_of_the_watcher_is_told_and_it_goes_on(start: Start, libvirtd: 
 
 
 def test_the_watchdog_is_told_only_while_the_threads_make_progress(folder: Path) -> None:
-    """A thread hangs after some seconds; systemd would end the process then."""
+    """A thread hangs after a moment; systemd would end the process then."""
     code = textwrap.dedent("""
         import sys, threading, time
         from pinner.heartbeat import Heartbeat
         from pinner.server.supervisor import Supervisor
         supervisor = Supervisor()
         def work():
-            for _ in range(20):
+            for _ in range(5):
                 heartbeat.beat()
                 time.sleep(0.1)
             time.sleep(3600)
@@ -286,7 +290,7 @@ def test_the_watchdog_is_told_only_while_the_threads_make_progress(folder: Path)
             assert "the thread worker has made no progress" in server.stderr.readline()
             while select.select([manager], [], [], 0)[0]:
                 assert manager.recv(100) == b"WATCHDOG=1"
-            assert not select.select([manager], [], [], 2)[0], "the watchdog hears nothing any more"
+            assert not select.select([manager], [], [], 1)[0], "the watchdog hears nothing any more"
             server.terminate()
             assert manager.recv(100) == b"STOPPING=1"
             assert server.wait(20) == 0
@@ -309,7 +313,7 @@ def limit_files(pid: int, soft: int) -> None:
 def test_a_process_without_file_descriptors_serves_again_once_it_has_some(
     start: Start, libvirtd: str, process: str
 ) -> None:
-    server = start(libvirtd)
+    server = start(libvirtd, QUICK_CHECKS)
     until(lambda: status(server) == 200, 60, lambda: checks(server))
     (api,) = server.children()
     pid = server.process.pid if process == "agent" else api
@@ -327,7 +331,7 @@ def test_a_process_without_file_descriptors_serves_again_once_it_has_some(
             # The API has no descriptor for a connection; the agent may have one, but none for its work.
             reasons = ("cannot be accepted", "no file can be opened")
             until(lambda: any(reason in server.log.read_text() for reason in reasons), 30, server.log.read_text)
-            time.sleep(2)
+            time.sleep(1)
             flood = server.log.read_text().splitlines()[lines:]
             refusals = sum("cannot be accepted" in line for line in flood)
             assert refusals == 1 or (refusals == 0 and process == "agent"), "one line a minute"

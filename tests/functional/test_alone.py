@@ -50,9 +50,9 @@ class State:
         if not trace:
             code = {"pinner": warm.PINNER, "pinner-manage": warm.MANAGE}[program]
             return warm.run(*arguments, "--config-file", self.folder / "pinner.conf", code=code, **environment)
-        strace = ["strace", "-f", "-y", "-qq", "-e", f"trace={TRACED}", "-o", str(self.folder / "trace")]
+        options = ["-f", "--seccomp-bpf", "-y", "-qq", "-e", f"trace={TRACED}", "-o", str(self.folder / "trace")]
         return subprocess.run(
-            [*strace, BIN / program, *arguments, "--config-file", self.folder / "pinner.conf"],
+            ["strace", *options, BIN / program, *arguments, "--config-file", self.folder / "pinner.conf"],
             capture_output=True, text=True, check=False, timeout=120, env=os.environ | environment,
         )  # fmt: skip
 
@@ -68,8 +68,8 @@ def state() -> Iterator[State]:
         folder = Path(name)
         folder.chmod(0o711)
         (folder / "pinner.conf").write_text(
-            f"[agent]\nstate_dir = {folder}/state\n[host]\nname = here\n"
-            f"[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n{api_user().config}"
+            f"[agent]\nstate_dir = {folder}/state\n[host]\nname = here\nsample_seconds = 0.1\n"
+            f"[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\ncall_timeout = 1\n{api_user().config}"
         )
         api = folder / "state" / "api"
         api.mkdir(parents=True)
@@ -81,17 +81,37 @@ def state() -> Iterator[State]:
 
 def opened_by_root(trace: str) -> list[str]:
     """The calls of root that concern a file of the database. A process counts as root until it has given up root."""
-    dropped: set[str] = set()
+    children: set[str] = set()
+    _root_calls(trace, children)
+    # A child may be seen before the end of the call that has made it.
+    return _root_calls(trace, children)
+
+
+def _root_calls(trace: str, children: set[str]) -> list[str]:
+    """The calls; ``children`` begin without root, and those that the trace shows are added to them."""
+    dropped = set(children)
     found = []
-    for line in trace.splitlines():
-        pid, _, call = line.partition(" ")
+    for pid, call in _whole_calls(trace):
         if re.search(r"set(res)?uid\([1-9]\d*.*= 0$", call):
             dropped.add(pid)
         elif pid in dropped and (child := re.search(r"\b(?:clone3?|v?fork)\b.* = (\d+)$", call)):
             dropped.add(child[1])
+            children.add(child[1])
         elif "api/pinner.sqlite" in call and pid not in dropped:
-            found.append(line)
+            found.append(f"{pid} {call}")
     return found
+
+
+def _whole_calls(trace: str) -> Iterator[tuple[str, str]]:
+    """Each call with the id of its process. strace shows a call in two lines where another process is active then."""
+    begun: dict[str, str] = {}
+    for line in trace.splitlines():
+        pid, _, call = line.partition(" ")
+        if call.endswith(" <unfinished ...>"):
+            begun[pid] = call.removesuffix(" <unfinished ...>")
+        else:
+            resumed = re.sub(r"^\s*<\.\.\. \w+ resumed>", "", call)
+            yield pid, call if resumed == call else begun.pop(pid, "") + resumed
 
 
 def test_a_command_of_root_works_with_the_database_of_the_apis_user(state: State) -> None:

@@ -84,7 +84,7 @@ def server() -> Iterator[Server]:
         config = folder / "pinner.conf"
         config.write_text(
             f"[agent]\nstate_dir = {folder}/state\n[host]\nname = here\n{api_config()}"
-            f"[libvirt]\nuri = qemu+unix:///system?socket={folder}/none\n"
+            f"[libvirt]\nuri = qemu+unix:///system?socket={folder}/none\ncall_timeout = 1\n"
         )
         process = warm.start("serve", "--config-file", config, output=folder / "log")
         try:

@@ -124,7 +124,7 @@ def test_a_policy_places_the_other_guests_while_one_blocks_the_listing(libvirtd,
         pid = qemu.find(ROOT, {uuid}).qemus[uuid]
         assert wait_until(lambda: guest_on(pid, ONLINE[1], ONLINE[1]), 60) < 60, server.drift()
 
-    with fresh_policy_server(libvirtd, RARE_RESYNC) as server:
+    with fresh_policy_server(libvirtd, f"{RARE_RESYNC}[libvirt]\ncall_timeout = 3\n") as server:
         server.policy("enforce", uuids, housekeeping=str(ONLINE[0]))
         place(uuids[0])
         with blocked(libvirtd, blocking, tmp_path):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.accounts import api_user
+from support.accounts import QUICK_SAMPLES, api_user
 from support.pinner_server import PinnerServer
 
 pytestmark = [
@@ -32,7 +32,7 @@ def folder() -> Iterator[Path]:
         file = Path(name, "pinner.conf")
         file.write_text(
             f"[agent]\nstate_dir = {name}/state\n[libvirt]\nuri = qemu+unix:///system?socket={name}/no-libvirt\n"
-            f"{api_user().config}"
+            f"call_timeout = 1\n{QUICK_SAMPLES}{api_user().config}"
         )
         yield Path(name)
 

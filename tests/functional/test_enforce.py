@@ -216,7 +216,7 @@ def test_an_affinity_changed_without_an_event_is_corrected_by_the_resync(libvirt
     The test uses a daemon: libvirt restricts a guest's cpuset with each pin, so its thread cannot leave its CPUs.
     """
     with (
-        fresh_policy_server(libvirtd, CONFIG.format(2)) as server,
+        fresh_policy_server(libvirtd, CONFIG.format(1)) as server,
         enforced(server, guest, other, daemon) as placed,
     ):
         os.sched_setaffinity(daemon.pid, [int(placed.cpu_outside("housekeeping"))])

@@ -6,9 +6,9 @@ import sys
 import time
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import pytest
+from support import warm
 from support.kernel import masks, process
 from support.policy_host import (
     NEVER_BUSY,
@@ -30,6 +30,7 @@ from support.real_guests import (
     only,
     plan_of,
     rollback,
+    settle,
     whole,
 )
 
@@ -155,8 +156,7 @@ def test_pinner_apply_places_the_guests_that_answer(server, libvirtd, start_gues
     options = [f"--guest={guest.name}" for guest in (*healthy, stuck)]
 
     def pinner(*arguments):
-        command = [Path(sys.executable).with_name("pinner"), "--url", server.url, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return warm.run("--url", server.url, *arguments)
 
     with hung(libvirtd, stuck):
         time.sleep(1)
@@ -202,7 +202,7 @@ def test_a_guest_that_hangs_in_the_middle_of_a_run_is_undone_last(libvirtd, jour
             assert only(now, planned) == only(planned, now)
     assert run.state == "applied_partly"
     assert run.error.startswith(f"1 of 3 guests and processes are not placed: guest {stuck.name} metadata: no answer")
-    time.sleep(1)
+    settle(host)
     assert rollback(host, journal).state == "rolled_back"
     for pid, masks_before in before.items():
         now = masks(pid)

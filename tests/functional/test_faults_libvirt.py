@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from support.real_guests import (
     only,
     plan_of,
     rollback,
+    settle,
     vcpu,
     whole,
 )
@@ -154,7 +155,7 @@ def test_a_hung_guest_does_not_delay_the_undo_of_others(bounded_host, journal, s
         of_others.count("done") == of_others.count("undone") == len(plan.changes) - len(whole(bounded_host, guest)) + 2
     )
     assert now == only(before[others[0].pid] | before[others[1].pid], now)
-    time.sleep(1)
+    settle(bounded_host)
     assert rollback(bounded_host, journal).state == "rolled_back"
     now = masks(guest.pid)
     assert now == only(before[guest.pid], now)
@@ -173,7 +174,7 @@ def test_guests_that_hang_are_waited_for_together(bounded_host, journal, start_g
         assert apply(plan, bounded_host, journal).state == "applied_partly"
         assert counted.timeouts == [TIMEOUT] * 8, "two for each guest"
         counted.together = None
-    time.sleep(1)
+    settle(bounded_host)
     assert rollback(bounded_host, journal).state == "rolled_back"
     assert (
         executor.apply(plan, make_run("run-2"), bounded_host, journal, lambda: NOON, lambda *_: None).state == "applied"
@@ -186,7 +187,7 @@ def test_guests_that_hang_are_waited_for_together(bounded_host, journal, start_g
         counted.together = None
         assert run.state == "rolled_back_partly"
         assert masks(other.pid) == only(before[other.pid], masks(other.pid))
-    time.sleep(1)
+    settle(bounded_host)
     again = replace(undo, id="again")
     assert executor.rollback(again, bounded_host, journal, lambda: NOON, lambda *_: None).state == "rolled_back"
     for guest in (*hanging, other):
@@ -205,7 +206,7 @@ def test_a_hung_guest_is_waited_for_twice(bounded_host, journal, start_guest, li
         run = executor.apply(plan, new, bounded_host, journal, lambda: NOON, lambda *_: None)
     assert run.state == "failed"
     assert counted.timeouts == [TIMEOUT, TIMEOUT]
-    time.sleep(1)
+    settle(bounded_host)
     assert rollback(bounded_host, journal).state == "rolled_back"
 
 
@@ -219,7 +220,7 @@ def test_a_late_change_is_undone_when_the_guest_runs_again(bounded_host, journal
             apply(plan_of(bounded_host, [change(bounded_host, vcpu(guest), SECOND)]), bounded_host, journal).state
             == "failed"
         )
-    time.sleep(1)
+    settle(bounded_host)
     now = masks(guest.pid)
     assert now == only(before, now)
 
@@ -267,6 +268,16 @@ def restarted(folder: Path, guest: Guest) -> Iterator[None]:
             running.terminate()
 
 
+def wait_until_it_answers(folder: Path) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        with suppress(subprocess.CalledProcessError):
+            private_libvirt.virsh(private_libvirt.uri(folder), "list")
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.mark.fault(19)
 def test_an_apply_completes_after_libvirtd_was_killed_during_a_call(own_libvirtd, journal):
     """A stopped libvirtd is killed during a call, so that its result is unknown; pinner repeats the call.
@@ -303,8 +314,8 @@ def test_changes_of_processes_do_not_need_libvirtd(own_libvirtd, journal, whole_
 
     The changes of guests are rolled back once libvirtd runs again.
     """
-    folder, libvirt, guest = own_libvirtd
-    host = LiveHost(libvirt)
+    folder, _, guest = own_libvirtd
+    host = LiveHost(Libvirt(private_libvirt.uri(folder), 2 * TIMEOUT))
 
     def progress(entry: Entry, total: int) -> None:
         if entry.state == "done" and entry.change.target.kind == "emulator":
@@ -322,7 +333,7 @@ def test_changes_of_processes_do_not_need_libvirtd(own_libvirtd, journal, whole_
         assert [entry.state for entry in journal.entries("run-1")] == [process_state, "stuck", "stuck", "failed"]
         assert masks(pid) == (only(before, masks(pid)) if whole_run else dict.fromkeys(masks(pid), str(FIRST)))
         with restarted(folder, guest):
-            time.sleep(1)
+            wait_until_it_answers(folder)
             assert rollback(host, journal).state == "rolled_back"
         now = masks(pid) | masks(guest.pid)
         assert now == only(before, now)

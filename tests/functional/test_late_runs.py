@@ -30,6 +30,7 @@ from pinner.model.journal import NEVER_BEGUN, ApplyOptions, Run
 from pinner.model.page import PageRequest
 from pinner.model.plan import Plan
 from pinner.model.request import Request
+from pinner.service import runs
 from pinner.service.compose import ServiceParts, compose
 from pinner.store.repositories import Store, open_store
 
@@ -151,13 +152,14 @@ def require_truth(host: Host, parts: ServiceParts) -> str:
     return run.state
 
 
-def test_a_stalled_agent_applies_once_it_goes_on(host):
+def test_a_stalled_agent_applies_once_it_goes_on(host, monkeypatch):
     """The service that asked for the run still waits: nobody closes the run."""
+    monkeypatch.setattr(runs, "END_SECONDS", 0.5)
     with closing(host.service()) as parts:
         plan = host.plan(parts)
         with host.stalled():
             thread, errors = started(lambda: parts.service.apply(plan.id, ApplyOptions(), ANN))
-            time.sleep(6)
+            time.sleep(1)
             assert host.store.runs.running()[0].state == "running"
             assert not host.is_moved()
         thread.join(20)

@@ -1,11 +1,10 @@
 """`pinner-nova-listener` with a real RabbitMQ and pinner's REST API, and the faults of each of them."""
 
-import subprocess
-import sys
 import time
 
 import private_rabbit
 import pytest
+from support import warm
 from support.access import InMemoryTokens
 from support.in_memory_service import InMemoryService
 from support.nova_listener import LISTENER, another_queue, listening, publish, until, waiting
@@ -223,8 +222,7 @@ def test_events_wait_while_the_token_is_wrong(tmp_path, rabbit, pinner):
 def test_an_error_in_the_configuration_is_one_line(tmp_path, config, complaint):
     file = tmp_path / "listener.conf"
     file.write_text(config + ("" if "[agent]" in config else f"[agent]\nstate_dir = {tmp_path}/state\n"))
-    command = [sys.executable, "-c", LISTENER, "--config-file", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = warm.run("--config-file", file, code=LISTENER)
     assert done.returncode == 2, done.stderr
     assert complaint in done.stderr.splitlines()[-1]
     assert "hunter2" not in done.stderr

@@ -8,6 +8,7 @@ import struct
 import time
 import zlib
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 
 import amqp
@@ -278,8 +279,17 @@ def sample(**data):
 
 
 GOOD = json.dumps(OWN.load("create-end"))
-BOMB = zlib.compress(bytes(256 << 20), 9)
-BOMB_OF_BZ2 = bz2.compress(bytes(1 << 30))
+
+
+@cache
+def bomb():
+    return zlib.compress(bytes(256 << 20), 9)
+
+
+def bomb_of_bz2():
+    return bz2.compress(bytes(1 << 30))
+
+
 HOSTILE = {
     "garbage of 10 MiB": lambda rabbit: send_raw(rabbit, b"x" * (10 << 20)),
     "nested JSON of 5 MiB": lambda rabbit: send_raw(rabbit, b"[" * (5 << 20)),
@@ -293,12 +303,12 @@ HOSTILE = {
     "nothing": lambda rabbit: send_raw(rabbit, b""),
     "pickle": lambda rabbit: send_raw(rabbit, b"cos\nsystem\n", content_type="application/x-python-serialize"),
     "an unknown encoding": lambda rabbit: send_raw(rabbit, GOOD.encode(), content_encoding="bogus"),
-    "a bomb": lambda rabbit: send_raw(rabbit, BOMB, application_headers={"compression": "application/x-gzip"}),
-    "an unknown compression": lambda rabbit: send_raw(rabbit, BOMB, application_headers={"compression": "bogus"}),
+    "a bomb": lambda rabbit: send_raw(rabbit, bomb(), application_headers={"compression": "application/x-gzip"}),
+    "an unknown compression": lambda rabbit: send_raw(rabbit, bomb(), application_headers={"compression": "bogus"}),
     "a name of 10 MiB": lambda rabbit: publish(rabbit.url, sample(display_name="n" * (10 << 20))),
     "a publisher of 1 MiB": lambda rabbit: publish(rabbit.url, sample() | {"publisher_id": "x" * (1 << 20)}),
     "an encoding that expands": lambda rabbit: send_raw(
-        rabbit, BOMB_OF_BZ2, content_type="text/plain", content_encoding="bz2"
+        rabbit, bomb_of_bz2(), content_type="text/plain", content_encoding="bz2"
     ),
     "100 MiB of JSON": lambda rabbit: send_raw(rabbit, enveloped("[" + "{}," * (33 << 20) + "{}]")),
     "a message id that is no UTF-8": lambda rabbit: send_bytes(rabbit, struct.pack(">HB", 1 << 7, 1) + b"\xff"),

@@ -2,16 +2,14 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support import ovsdb
+from support import ovsdb, warm
 
 from pinner.model.cpuset import CpuSet
 
-PINNER = [sys.executable, "-W", "error", "-c", "import sys; from pinner.cli.main import main; sys.exit(main())"]
+STRICT = f"import warnings; warnings.simplefilter('error'); {warm.PINNER}"
 ONLINE = CpuSet.parse(Path("/sys/devices/system/cpu/online").read_text())
 POLLED, REST = CpuSet.of([max(ONLINE)]), ONLINE - CpuSet.of([max(ONLINE)])
 
@@ -45,8 +43,7 @@ def cli(ovs, libvirtd, tmp_path):
             f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {libvirtd}\n[nova]\n{nova}\n[host]\n"
             f"name = here\novsdb = {socket}\n"
         )
-        command = [*PINNER, "--json", "--config-file", config, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = warm.run("--json", "--config-file", config, *arguments, code=STRICT)
         assert done.returncode == status, done.stderr
         return json.loads(done.stdout)
 
@@ -72,7 +69,7 @@ def test_no_plan_uses_their_cpus_or_moves_the_threads(cli, switch, start_guest, 
     guest = start_guest()
     socket = {} if source != "threads" else {"socket": tmp_path / "none"}
     made = cli(
-        "plan", "--guest", guest.name, "--with-processes", "--busy-threshold", "0.1", "--sample-seconds", "2", **socket
+        "plan", "--guest", guest.name, "--with-processes", "--busy-threshold", "0.1", "--sample-seconds", "1", **socket
     )
     assert {want["target"]["name"] for want in made["wanted"]} >= {guest.name}
     assert {want["cpus"] for want in made["wanted"]} == {str(REST)}

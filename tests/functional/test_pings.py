@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -16,9 +16,9 @@ import pytest
 from demo_environment import ended
 from demo_guest import LinuxGuest, linux_guest
 from demo_traffic import GUEST, GUEST_MAC, HOST, HOST_MAC
-from support.measured_host import wait_until
+from support.measured_host import QuickClock, wait_until
 
-from pinner.agent.recorder import Recorder
+from pinner.agent.recorder import SECONDS, Recorder
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT
 from pinner.host.meter import HostMeter
@@ -88,7 +88,9 @@ class Measured:
     def __init__(self, uri: str, guest: LinuxGuest, namespace: int, address: str, folder: Path) -> None:
         self._pinger = Pinger({guest.name: address}, partial(echoes_in, namespace))
         meter = HostMeter(ROOT, Libvirt(uri, 10.0), pings_of=self._pinger)
-        self._recorder = Recorder(meter, HistoryFiles(folder), lambda: datetime.now(UTC))
+        self._clock = QuickClock()
+        seconds = SECONDS / QuickClock.FACTOR
+        self._recorder = Recorder(meter, HistoryFiles(folder), self._clock.now, seconds=seconds)
         self._pinger.start()
         self._recorder.start()
 
@@ -98,7 +100,7 @@ class Measured:
         self._recorder.join()
 
     def history(self) -> History | None:
-        end = datetime.now(UTC)
+        end = self._clock.now()
         found = self._recorder.measures(end - timedelta(minutes=5), end, 5)
         return next((each for each in found if each.name), None)
 

@@ -1,13 +1,12 @@
 """Everything off in one command: a real server that enforces a policy, real guests, a daemon and its children."""
 
 import json
-import subprocess
-import sys
 import time
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import private_libvirt
 import pytest
+from support import warm
 from support.kernel import masks
 from support.policy_host import NEVER_BUSY, all_on, fresh_policy_server, running, wait_until
 from support.real_guests import ONLINE, only
@@ -26,8 +25,7 @@ def server(libvirtd):
 
 
 def cli(server, *command):
-    pinner = Path(sys.executable).with_name("pinner")
-    return subprocess.run([pinner, *command, "--url", server.url], capture_output=True, text=True, timeout=60)
+    return warm.run(*command, "--url", server.url)
 
 
 def test_everything_is_off_after_one_command(server, libvirtd, start_guest, tmp_path):
@@ -48,7 +46,7 @@ def test_everything_is_off_after_one_command(server, libvirtd, start_guest, tmp_
         assert done.returncode == 0, done.stderr
         run = json.loads(done.stdout)["run"]
         assert (run["state"], run["undoes"]) == ("rolled_back", "")
-        time.sleep(2.5)  # longer than a resync: nothing places them again
+        time.sleep(1.5)  # longer than a resync: nothing places them again
         now = masks(guest.pid)
         assert only(now, before) == only(before, now)
         assert masks(daemon.pid) == free
@@ -80,9 +78,9 @@ def test_three_commands_at_once_undo_everything_once(server, start_guest):
     before = [masks(guest.pid) for guest in guests]
     for guest in guests:
         applied(server, guest.name)
-    command = [Path(sys.executable).with_name("pinner"), "rollback", "--all", "--yes", "--json", "--url", server.url]
-    at_once = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = [(*each.communicate(timeout=60), each.returncode) for each in at_once]
+    with ThreadPoolExecutor(3) as at_once:
+        ended = list(at_once.map(lambda _: cli(server, "rollback", "--all", "--yes", "--json"), range(3)))
+    answers = [(each.stdout, each.stderr, each.returncode) for each in ended]
     for out, err, status in answers:
         refused = json.loads(err)["error"]["code"] in ("host_busy", "run_conflict") if status else False
         assert refused or json.loads(out)["run"]["state"] == "rolled_back", (out, err)

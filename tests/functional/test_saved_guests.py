@@ -61,7 +61,7 @@ def image(virsh, guest):
 
 def started(libvirt, virsh, guest):
     """The guest, started from its image."""
-    virsh("start", guest.name)
+    virsh("start", guest.name, "--paused")
     return next(each for each in libvirt.guests(ROOT) if each.uuid == guest.uuid)
 
 
@@ -71,8 +71,21 @@ def roll_back(host, journal, undoes, boot="boot-1"):
     return ended.state, ended.error
 
 
-@pytest.mark.parametrize("undoes", ["run-1", ""], ids=["one run", "all runs"])
-@pytest.mark.parametrize("since", ["nothing", "libvirtd was killed", "the host was restarted"])
+MORE = pytest.mark.slow("one more rollback of a saved image")
+ONE_RUN, ALL_RUNS = "run-1", ""
+
+
+@pytest.mark.parametrize(
+    ("undoes", "since"),
+    [
+        pytest.param(ONE_RUN, "nothing", id="one run"),
+        pytest.param(ONE_RUN, "libvirtd was killed", id="one run, libvirtd was killed", marks=MORE),
+        pytest.param(ONE_RUN, "the host was restarted", id="one run, the host was restarted"),
+        pytest.param(ALL_RUNS, "nothing", id="all runs", marks=MORE),
+        pytest.param(ALL_RUNS, "libvirtd was killed", id="all runs, libvirtd was killed"),
+        pytest.param(ALL_RUNS, "the host was restarted", id="all runs, the host was restarted", marks=MORE),
+    ],
+)
 def test_a_rollback_restores_the_saved_image(host, libvirt, libvirtd, journal, start, virsh, undoes, since):
     guest = start(devices=PASSWORD)
     before = save(virsh, guest)

@@ -44,7 +44,8 @@ def start(folder: Path) -> Iterator[Start]:
         file = folder / "pinner.conf"
         state = f"state_dir = {folder}/state\n" if own_state else ""
         file.write_text(
-            f"[agent]\n{state}[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n{api_config()}{config}"
+            f"[agent]\n{state}[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\ncall_timeout = 1\n"
+            f"{api_config()}{config}"
         )
         log = folder / "log"
         words = ["serve", "--config-file", str(file), *arguments]

@@ -37,7 +37,7 @@ echo {ready} >/dev/ttyS0
 done) >/dev/ttyS0 2>&1 &
 while :; do
     echo "boot $(cat /proc/sys/kernel/random/boot_id) rps $(cat /sys/class/net/eth*/queues/rx-0/rps_cpus)" >/dev/ttyS0
-    sleep 1
+    sleep 0.3
 done
 """
 )

@@ -26,3 +26,8 @@ def load_profile(*, whole: bool) -> None:
 def examples(whole: int) -> int:
     """The number of examples for this run of a test that has ``whole`` of them with ``--all``."""
     return max(1, whole * settings.default.max_examples // _WHOLE)
+
+
+def are_all() -> bool:
+    """Whether this run takes all examples."""
+    return settings.default.max_examples >= _WHOLE

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import kombu
+from support import warm
 from support.samples import TIMESTAMP
 
 LISTENER = "import sys; from pinner.nova.listener import main; sys.exit(main())"
@@ -22,7 +21,7 @@ EXCHANGE = kombu.Exchange("nova", type="topic", durable=False)
 class Listener:
     """The listener's process and its files, which are below ``folder``."""
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+    def __init__(self, process: warm.Program, folder: Path) -> None:
         self.process = process
         self._folder = folder
 
@@ -51,9 +50,7 @@ def listening(folder: Path, url: str, server: str, extra: str = "", program: str
     config.write_text(
         f"[agent]\nstate_dir = {folder}/state\n[nova_listener]\ntransport_url = {url}\nserver = {server}\n{extra}\n"
     )
-    with (folder / "listener.log").open("ab") as out:
-        command = [sys.executable, "-c", program, "--config-file", str(config)]
-        process = subprocess.Popen(command, stdout=out, stderr=out)
+    process = warm.start("--config-file", config, output=folder / "listener.log", code=program)
     try:
         yield Listener(process, folder)
     finally:

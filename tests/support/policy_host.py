@@ -106,7 +106,7 @@ class PolicyServer:
         """The CPUs of each role, once a placement is recorded, no drift is reported and ``placed()`` is true."""
 
         def reconciled() -> bool:
-            time.sleep(0.5)
+            time.sleep(0.2)
             report = self.drift()
             return bool(report["placement"] and not report["drifts"] and placed())
 
@@ -202,22 +202,22 @@ def running(folder: Path, name: str) -> Iterator[Daemon]:
 
 
 @contextmanager
-def fresh_policy_server(uri: str, config: str) -> Iterator[PolicyServer]:
-    """A server that starts without state; its state is deleted at the end."""
+def fresh_policy_server(uri: str, config: str, code: str = warm.PINNER) -> Iterator[PolicyServer]:
+    """A server that starts without state, of this program; its state is deleted at the end."""
     with (
         tempfile.TemporaryDirectory(prefix="pinner-test-") as folder,
-        policy_server(Path(folder), uri, config=config) as server,
+        policy_server(Path(folder), uri, config=config, code=code) as server,
     ):
         yield server
 
 
 @contextmanager
-def policy_server(folder: Path, uri: str, *, config: str = "") -> Iterator[PolicyServer]:
+def policy_server(folder: Path, uri: str, *, config: str = "", code: str = warm.PINNER) -> Iterator[PolicyServer]:
     """A server for the guests of the libvirtd at ``uri``; its state is below ``folder``."""
     folder.chmod(0o711)
     file, log = folder / "pinner.conf", folder / "log"
     file.write_text(f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {uri}\n{api_config()}{config}")
-    process = warm.start("serve", "--config-file", file, output=log)
+    process = warm.start("serve", "--config-file", file, output=log, code=code)
     try:
         server = PolicyServer(process, log)
         with server.http:

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -115,6 +115,19 @@ def describes_hung_guests(libvirtd: str) -> bool:
     return True
 
 
+def settle(host: LiveHost) -> None:
+    """Wait until libvirt has answered every call about a guest, also the overdue ones."""
+    calls = host._libvirt._daemon._calls
+    _wait_until(lambda: calls.overdue is None)
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 @contextmanager
 def hung(libvirtd: str, guest: Guest) -> Iterator[subprocess.Popen[bytes]]:
     """A guest whose QEMU does not answer, and a job that waits for its answer; in the end it goes on."""
@@ -122,7 +135,7 @@ def hung(libvirtd: str, guest: Guest) -> Iterator[subprocess.Popen[bytes]]:
     command = ["virsh", "-c", libvirtd, "qemu-monitor-command", guest.name, '{"execute": "query-status"}']
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as asking:
         try:
-            time.sleep(0.5)
+            _wait_until(lambda: private_libvirt.virsh(libvirtd, "domcontrol", guest.name).startswith("occupied"))
             assert asking.poll() is None
             yield asking
         finally:

@@ -6,6 +6,7 @@ Tests whose subject is the start itself, or the memory of a process, start real 
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ _IMPORTED = [
     *("pytest", "support.warm", "libvirt", "rich.console", "rich.table"),
     *("pinner.cli.main", "pinner.cli.serve", "pinner.server.main", "pinner.server.opening", "pinner.server.access"),
     *("pinner.api.app", "pinner.api.server", "pinner.service.remote", "pinner.wiring", "pinner.store.migration"),
+    "pinner.nova.listener",
 ]
 
 
@@ -28,10 +30,16 @@ class Program:
     """A running program, with the methods of subprocess.Popen that tests use."""
 
     def __init__(
-        self, *arguments: str, code: str, output: Path, errors: Path | None, environment: Mapping[str, str]
+        self,
+        *arguments: str,
+        code: str,
+        output: Path,
+        errors: Path | None,
+        environment: Mapping[str, str],
+        listening: socket.socket | None,
     ) -> None:
         output.write_bytes(b"")
-        work = (code, arguments, str(output), str(errors or ""), {**os.environ, **environment})
+        work = (code, arguments, str(output), str(errors or ""), {**os.environ, **environment}, listening)
         self._process = _context().Process(target=_run, args=work)
         self._process.start()
         assert self._process.pid is not None
@@ -68,10 +76,16 @@ class Program:
 
 
 def start(
-    *arguments: object, output: Path, code: str = PINNER, environment: Mapping[str, str] | None = None
+    *arguments: object,
+    output: Path,
+    code: str = PINNER,
+    environment: Mapping[str, str] | None = None,
+    listening: socket.socket | None = None,
 ) -> Program:
-    """Start `pinner` with these arguments, or another program; ``output`` gets what it writes."""
-    return Program(*map(str, arguments), code=code, output=output, errors=None, environment=environment or {})
+    """Start `pinner` with these arguments, or another program; ``output`` gets what it writes. It inherits the
+    ``listening`` socket as systemd hands it over."""
+    words, named = map(str, arguments), environment or {}
+    return Program(*words, code=code, output=output, errors=None, environment=named, listening=listening)
 
 
 def run(
@@ -81,7 +95,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="pinner-test-") as name:
         output, errors = Path(name, "output"), Path(name, "errors")
         words = [str(argument) for argument in arguments]
-        program = Program(*words, code=code, output=output, errors=errors, environment=environment)
+        program = Program(*words, code=code, output=output, errors=errors, environment=environment, listening=None)
         try:
             status = program.wait(seconds)
         finally:
@@ -96,8 +110,18 @@ def _context() -> ForkServerContext:
     return context
 
 
-def _run(code: str, arguments: tuple[str, ...], output: str, errors: str, environment: Mapping[str, str]) -> None:
+def _run(
+    code: str,
+    arguments: tuple[str, ...],
+    output: str,
+    errors: str,
+    environment: Mapping[str, str],
+    listening: socket.socket | None,
+) -> None:
     """Be the program, in the new process."""
+    if listening is not None:
+        os.dup2(listening.fileno(), 3)
+        environment = {**environment, "LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(os.open(output, os.O_WRONLY), 1)
     os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT, 0o644) if errors else 1, 2)
