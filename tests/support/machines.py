@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from support import archives
 
 OWN = Path(__file__).parents[1] / "data/machines"
@@ -13,7 +14,16 @@ ARCHIVES = {folder: sorted(folder.glob("*.tar.bz2")) for folder in _FOLDERS}
 """The archives in each folder."""
 NAMES = {path.name.removesuffix(".tar.bz2"): path for paths in ARCHIVES.values() for path in paths}
 """The archive of each machine by its name."""
-
+_LARGE = 75_000
+"""Bytes of an archive. A test of such a machine takes seconds of CPU time."""
+EACH = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow("large captured machines") if path.stat().st_size > _LARGE else ())
+        for name, path in NAMES.items()
+    ],
+)
+"""A test runs for each machine."""
 
 _UNPACKED = TemporaryDirectory(prefix="pinner-machines-", ignore_cleanup_errors=True)
 

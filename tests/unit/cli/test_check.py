@@ -6,7 +6,7 @@ import pytest
 from support.check_cases_network import CASES
 from support.hosts import snapshot
 from support.in_memory_service import EVIL
-from support.machines import NAMES, root_of
+from support.machines import EACH, root_of
 from support.readings import host, placed
 
 from pinner import codec
@@ -91,7 +91,7 @@ def test_a_saved_snapshot_can_be_checked(cli, tmp_path):
     assert report.sample_seconds == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@EACH
 def test_every_captured_machine_can_be_checked(cli, name):
     """No traceback, no finding without evidence, and no check that failed."""
     result = cli("check", "--root", root_of(name), "--json")

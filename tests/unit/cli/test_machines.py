@@ -3,8 +3,7 @@ and four threads per core."""
 
 import json
 
-import pytest
-from support.machines import NAMES, root_of
+from support.machines import EACH, root_of
 
 
 def letter(cpu):
@@ -12,7 +11,7 @@ def letter(cpu):
     return "x" if not cpu["online"] else "I" if cpu["isolated"] else "."
 
 
-@pytest.mark.parametrize("name", NAMES)
+@EACH
 def test_every_cpu_is_drawn_once_within_the_width(cli, name, monkeypatch):
     root = root_of(name)
     document = json.loads(cli("topology", "--root", root, "--json").out)
