@@ -56,11 +56,11 @@ class Machine(Host, Protocol):
         """See Agent."""
 
 
-Histories = Callable[[datetime, datetime, int, str], tuple[History, ...]]
+Histories = Callable[[datetime, datetime, int, str, tuple[str, ...]], tuple[History, ...]]
 """Reads the kept measures; see Agent.measures."""
 
 
-def no_history(begin: datetime, end: datetime, step: int, subject: str) -> NoReturn:  # noqa: ARG001
+def no_history(*_: object) -> NoReturn:
     """Raises NoMeasures: nothing is measured."""
     raise NoMeasures
 
@@ -250,9 +250,11 @@ class LocalAgent:
         """See Agent."""
         return self._event_queue.since(after, timeout, process_names)
 
-    def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> tuple[History, ...]:
+    def measures(
+        self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
+    ) -> tuple[History, ...]:
         """See Agent."""
-        return self._histories(begin, end, step, subject)
+        return self._histories(begin, end, step, subject, series)
 
     def blame(self, guest: str, seconds: float) -> Blame:
         """See Agent."""
