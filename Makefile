@@ -13,6 +13,7 @@
 # make mutants  change the code in 200 places (SEED=7: other ones), and list those that no fast test notices; an hour
 # make faults  write docs/faults.md: every fault with its tests and their results (LAB=1: also the tests of the lab)
 # make checks  write the table of docs/checks.md: every check of `pinner check`
+# make roles   write the table of roles of docs/rest.md
 # make lab    a shell on a virtual machine with several NUMA nodes (TOPOLOGY=two-socket)
 # make captures  save lab hosts as the captured machines of the tests (ARGS="two-socket offline")
 # make test-lab  test every strategy on every topology of the lab (ARGS="-k two-socket")
@@ -24,7 +25,7 @@ TOPOLOGY ?= two-socket
 SEEDS ?= 20
 MESSAGES ?= 100000
 
-.PHONY: help demo test test-all ci-slice setup setup-test setup-lint test-kills test-probes test-faults test-hung fuzz-agent mutants faults checks bench bench-compare lab captures test-lab sample lint
+.PHONY: help demo test test-all ci-slice setup setup-test setup-lint test-kills test-probes test-faults test-hung fuzz-agent mutants faults checks roles bench bench-compare lab captures test-lab sample lint
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -78,6 +79,9 @@ faults: setup-test
 
 checks: setup
 	.venv/bin/python tools/check_table.py
+
+roles: setup
+	.venv/bin/python tools/role_table.py
 
 lint: setup-lint
 	.venv/bin/tox run -e lint,types

@@ -30,14 +30,14 @@ from werkzeug.exceptions import Forbidden, TooManyRequests, Unauthorized
 from pinner.api.peer import Peer, TcpPeer, UnixPeer
 from pinner.api.proxies import Networks, client_address, is_trusted, throttle_key
 from pinner.api.throttle import Throttle
-from pinner.model.audit import OWN_ACTORS, UNAUTHENTICATED
+from pinner.model.actor import MAX_ACTOR, require_actor
+from pinner.model.audit import UNAUTHENTICATED
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.token import PresentedToken, Role, Token, parse_token
 
 ACTOR_HEADER = "X-Pinner-Actor"
 """The person for whom root sends the request over the Unix socket, percent-encoded (RFC 3986)."""
 FORWARDED_HEADERS = ("X-Forwarded-For", "Forwarded")
-MAX_ACTOR = 255
 ACCEPTED_SECONDS = 3600.0
 MAX_ACCEPTED = 1024
 """The credentials that are remembered as accepted."""
@@ -216,16 +216,13 @@ def _local_actor(uid: int, headers: Headers) -> str:
             ACTOR_HEADER, named[:MAX_ACTOR], f"no such header from uid {uid}: only root may name another actor"
         )
     actor = unquote(named)
-    if not (0 < len(actor) <= MAX_ACTOR and actor.isprintable()) or actor.lower() in OWN_ACTORS:
-        raise Invalid(
-            ACTOR_HEADER, named[:MAX_ACTOR], f"a user name of 1 to {MAX_ACTOR} printable characters, percent-encoded"
-        )
-    return actor
+    # Root may have no name, or one of pinner's own.
+    return actor if actor == _user_name(uid) else require_actor(actor, ACTOR_HEADER)
 
 
 def _user_name(uid: int) -> str:
+    """The user's name; its number where it has none, or one that people can mistake."""
     try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        name = ""
-    return name if name and name not in OWN_ACTORS else f"uid {uid}"
+        return require_actor(pwd.getpwuid(uid).pw_name, "user")
+    except (KeyError, Invalid):
+        return f"uid {uid}"

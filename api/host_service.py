@@ -71,9 +71,9 @@ class HostService:
         """See Service."""
         return self._every.findings(self._only(host), sample_seconds)
 
-    def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
+    def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
         """See Service."""
-        return self._every.measures(self._only(host), span, guest)
+        return self._every.measures(self._only(host), span, guest, series)
 
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
         """See Service."""

@@ -47,6 +47,26 @@ def require_own(folder: Path, field: str) -> None:
         raise Invalid(field, str(folder), f"a path that only root can write; user id {owner} can write it")
 
 
+def require_closed(folder: Path, field: str, user: int) -> None:
+    """Raise Invalid, which names ``field``, where everybody can make, replace or have made a file in ``folder``.
+
+    The id of the user who opens the file is ``user``. A folder that this process cannot enter is closed.
+    """
+    with suppress(PermissionError):
+        steps = list(_steps(folder))
+        above_is_open = False
+        for path, found in steps:
+            if above_is_open and found.st_uid not in (0, user):
+                expected = f"a folder of root or of user id {user}; {path} belongs to user id {found.st_uid}"
+                raise Invalid(field, str(folder), f"{expected}, who made it in a folder that everybody can write")
+            is_open = not stat.S_ISLNK(found.st_mode) and bool(found.st_mode & stat.S_IWOTH)
+            # In a sticky folder (/tmp) others cannot replace what it contains, but can create what is missing.
+            if is_open and (not found.st_mode & stat.S_ISVTX or path == steps[-1][0]):
+                expected = f"a folder that not everybody can write; everybody can write {path}"
+                raise Invalid(field, str(folder), f"{expected}; use another folder, or call `chmod o-w {path}`")
+            above_is_open = is_open
+
+
 def connect_remedy(path: Path) -> str:
     """How this user gets the right to connect to the Unix socket at ``path``, which the kernel has refused."""
     user = f"uid {os.geteuid()}"

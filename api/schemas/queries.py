@@ -2,19 +2,20 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
 from pinner.api.field_types import BusyThreshold, Name, Scalar, Seconds, ShortText, Timestamp
 from pinner.api.schemas.base import Input
 from pinner.model.blame import MAX_SECONDS
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.journal import RunState
-from pinner.model.measures import Span
+from pinner.model.measures import GUEST_SERIES, HOST_SERIES, Span
 from pinner.model.page import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, SortDirection
 from pinner.model.request import Request
 from pinner.model.whatif import MAX_MEMORY_KIB, GuestShape
 
 _DEFAULT = Request()
+_SERIES = "|".join(series.name for series in (*GUEST_SERIES, *HOST_SERIES))
 
 
 class PageQuery(Input):
@@ -140,6 +141,12 @@ class MeasuresQuery(Input):
         Scalar,
     ] = None
     guest: Annotated[Name | None, Field(description="Only the guest of this name or UUID.")] = None
+    series: Annotated[
+        tuple[str, ...],
+        BeforeValidator(lambda text: tuple(text.split(","))),
+        WithJsonSchema({"type": "string", "pattern": f"^({_SERIES})(,({_SERIES}))*$"}),
+        Field(description="Only the series of these names, separated by commas."),
+    ] = ()
 
     def span(self) -> Span:
         """The part of the history as a value."""

@@ -128,9 +128,10 @@ def measures(host: str, query_data: MeasuresQuery) -> Measures:
     """Show what was measured of a host and its guests: run delay, CPU use, drops.
 
     The last hour is kept in steps of 5 seconds, the last day in steps of 60, and 31 days in steps of 900. A value is
-    null where nothing was measured.
+    null where nothing was measured. An answer has at most a million values. Without `step`, a coarser step is taken
+    where there are more.
     """
-    return pinner().measures(host, query_data.span(), query_data.guest)
+    return pinner().measures(host, query_data.span(), query_data.guest, query_data.series)
 
 
 @bp.get("/hosts/<host>/guests/<guest>/blame")

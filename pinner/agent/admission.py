@@ -1,10 +1,11 @@
 """The admission of a plan: the planner's rules, with the agent's own snapshot and journal."""
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from pinner.apply.ports import Admission, Journal
-from pinner.model.change import PINNED
-from pinner.model.errors import NovaConflict, Refused
+from pinner.model.change import ALONE, INSIDE, PINNED, SETTINGS, Target, TargetKind
+from pinner.model.errors import Invalid, NovaConflict, Refused, StalePlan
 from pinner.model.journal import Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
@@ -35,6 +36,23 @@ def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admissi
     owners = {change.target.owner for change in known.changes}
     unread = {guest.uuid: guest.unread for guest in snapshot.guests if guest.unread and guest.uuid in owners}
     return Admission(known, ended, unread, require_permission)
+
+
+def require_settings(plan: Plan, inventory: Callable[[frozenset[TargetKind]], Snapshot]) -> None:
+    """Raises Invalid for a plan that would change nothing, because no setting in it exists now. It begins no run.
+
+    A plan with a target that exists goes on: its run names the settings that are gone, and makes the other changes. A
+    setting inside a guest is known only to the guest, which the run asks.
+    """
+    kinds = frozenset(change.target.kind for change in plan.changes)
+    if not kinds & set(SETTINGS) or not kinds <= set(ALONE) - set(INSIDE):
+        return
+    ended: frozenset[Target] = frozenset()
+    with suppress(Refused, StalePlan):  # the run says why
+        _, ended = identified(plan, inventory(kinds))
+    if len(ended) == len(plan.changes):
+        absent = [str(target) for change in plan.changes if (target := change.target).kind in SETTINGS]
+        raise Invalid("plan changes", absent, "settings that this host has now; make a new plan")
 
 
 def _past(plan: Plan, journal: Journal) -> Past:

@@ -104,7 +104,8 @@ def _measures(agent: Agent, given: Arguments, _: Caller) -> object:
     begin, end, step = _read(datetime, given, "begin"), _read(datetime, given, "end"), _read(int, given, "step")
     limits.require_span(begin, end, step)
     subject = limits.require_text("subject", given["subject"]) if given.get("subject") else ""
-    return _plain(agent.measures(begin, end, step, subject))
+    series = limits.require_series(_read(tuple[str, ...], given, "series")) if given.get("series") else ()
+    return _plain(agent.measures(begin, end, step, subject, series))
 
 
 def _blame(agent: Agent, given: Arguments, _: Caller) -> object:

@@ -73,7 +73,14 @@ class CapturedAgent:
         """No events, because a captured machine does not change."""
         return ()
 
-    def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> NoReturn:  # noqa: ARG002
+    def measures(
+        self,
+        begin: datetime,  # noqa: ARG002
+        end: datetime,  # noqa: ARG002
+        step: int,  # noqa: ARG002
+        subject: str = "",  # noqa: ARG002
+        series: tuple[str, ...] = (),  # noqa: ARG002
+    ) -> NoReturn:
         """Raises NotFound, because a captured machine has no history."""
         raise NotFound("measures", "of a captured machine")
 

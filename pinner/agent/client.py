@@ -103,9 +103,11 @@ class AgentClient:
         found = self._call(timeout, call="host_events", after=after, timeout=timeout, process_names=process_names)
         return self._read(tuple[HostEvent, ...], found)
 
-    def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> tuple[History, ...]:
+    def measures(
+        self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
+    ) -> tuple[History, ...]:
         """See Agent."""
-        found = self._call(call="measures", begin=begin, end=end, step=step, subject=subject)
+        found = self._call(call="measures", begin=begin, end=end, step=step, subject=subject, series=series)
         return self._read(tuple[History, ...], found)
 
     def blame(self, guest: str, seconds: float) -> Blame:

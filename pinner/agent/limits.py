@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from pinner.model import measures
 from pinner.model.change import PINNED, AffinityChange, PlannedChange, Target
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid
 from pinner.model.journal import Run
-from pinner.model.measures import MAX_VALUES, ROWS
+from pinner.model.measures import GUEST_SERIES, HOST_SERIES, MAX_VALUES, ROWS
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
@@ -114,6 +115,14 @@ def require_span(begin: datetime, end: datetime, step: int) -> None:
     seconds, most = (end - begin).total_seconds(), step * MAX_VALUES
     if not 0 < seconds <= most:
         raise Invalid("end", end.isoformat(), f"a time after the begin, by at most {most} seconds for the step {step}")
+
+
+def require_series(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of series of measures. Raises Invalid."""
+    if len(names) > (most := len(GUEST_SERIES) + len(HOST_SERIES)):
+        raise Invalid("series", len(names), f"at most {most} names")
+    measures.require_series(tuple(require_text("series", name) for name in names))
+    return names
 
 
 def require_sample_seconds(value: object) -> float:

@@ -56,11 +56,11 @@ class Machine(Host, Protocol):
         """See Agent."""
 
 
-Histories = Callable[[datetime, datetime, int, str], tuple[History, ...]]
+Histories = Callable[[datetime, datetime, int, str, tuple[str, ...]], tuple[History, ...]]
 """Reads the kept measures; see Agent.measures."""
 
 
-def no_history(begin: datetime, end: datetime, step: int, subject: str) -> NoReturn:  # noqa: ARG001
+def no_history(*_: object) -> NoReturn:
     """Raises NoMeasures: nothing is measured."""
     raise NoMeasures
 
@@ -156,8 +156,9 @@ class LocalAgent:
             limits.require_plan(plan, run, self._name)
             self._idle.require()
             run = self._own(run)
+            admission.require_settings(plan, self._take_inventory)
             self.recover()
-            with self._counted("done", progress) as watched:
+            with self._counted(run, "done", progress) as watched:
                 return executor.apply(plan, run, self._host, self._journal, self._now, watched, self._admit)
 
     def rollback(self, run: Run, progress: Progress) -> Run:
@@ -168,22 +169,25 @@ class LocalAgent:
             self._idle.require()
             run = self._own(run)
             self.recover()
-            with self._counted("undone", progress) as watched:
+            with self._counted(run, "undone", progress) as watched:
                 return executor.rollback(run, self._host, self._journal, self._now, watched)
 
     @contextmanager
-    def _counted(self, state: EntryState, progress: Progress) -> Iterator[Progress]:
-        """The progress of a run. A run counts as idle where it ends and no entry gets the state: it can be asked for
-        again and again."""
+    def _counted(self, run: Run, state: EntryState, progress: Progress) -> Iterator[Progress]:
+        """The progress of a run. A run counts as idle where it begins and no entry gets the state, also where it is
+        refused then: it can be asked for again and again."""
         states: set[EntryState] = set()
 
         def watched(entry: Entry, total: int) -> None:
             states.add(entry.state)
             progress(entry, total)
 
-        yield watched
-        if state not in states:
-            self._idle.add()
+        try:
+            yield watched
+        finally:
+            with suppress(StoreUnavailable):
+                if state not in states and self._has_run(run.id):
+                    self._idle.add()
 
     def _admit(self, plan: Plan, run: Run) -> Admission:
         # A host may have thousands of interrupts and rings, and guests with much memory: these are read only for a run
@@ -250,9 +254,11 @@ class LocalAgent:
         """See Agent."""
         return self._event_queue.since(after, timeout, process_names)
 
-    def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> tuple[History, ...]:
+    def measures(
+        self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
+    ) -> tuple[History, ...]:
         """See Agent."""
-        return self._histories(begin, end, step, subject)
+        return self._histories(begin, end, step, subject, series)
 
     def blame(self, guest: str, seconds: float) -> Blame:
         """See Agent."""

@@ -70,10 +70,12 @@ class Agent(Protocol):
         If events were lost, the first event says so. Changes that pinner makes itself are not reported.
         """
 
-    def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> tuple[History, ...]:
+    def measures(
+        self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
+    ) -> tuple[History, ...]:
         """The kept values of a subject (HOST, a guest's UUID, the name of a guest that runs; empty: of all) between two
-        times, in steps of ``step`` seconds (of measures.ROWS). Raises NotFound where nothing is measured, Invalid,
-        StoreUnavailable, HostUnreachable."""
+        times, in steps of ``step`` seconds (of measures.ROWS): those of the ``series`` with these names, or all. Raises
+        NotFound where nothing is measured, Invalid, StoreUnavailable, HostUnreachable."""
 
     def blame(self, guest: str, seconds: float) -> Blame:
         """The threads that run while threads of the guest (by UUID) wait for a CPU, in the next ``seconds``. Raises

@@ -57,7 +57,7 @@ def chart(context: Context, arguments: Namespace) -> int:
     series, image = SERIES[arguments.series], image_format(arguments.output)
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
-        found = pinner.measures(host, Span(begin=datetime.now(UTC) - arguments.last), arguments.guest)
+        found = pinner.measures(host, Span(begin=datetime.now(UTC) - arguments.last), arguments.guest, (series.name,))
     lines = [Line(label, history) for label, history in highest(found, series)]
     if not lines:
         raise NotFound("measures", series.name)

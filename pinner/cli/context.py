@@ -164,15 +164,16 @@ def reason(error: Exception) -> str:
 
 
 def local_caller() -> "Caller":
-    """The person at this terminal, for the audit trail."""
+    """The person at this terminal, for the audit trail. Raises Invalid."""
     import uuid
 
+    from pinner.model.actor import require_actor
     from pinner.model.audit import Caller
 
     # Any user can set SUDO_USER. It is trusted only for root, because root has no need to forge it.
     user = os.environ.get("SUDO_USER", "") if os.geteuid() == 0 else ""
     try:
-        user = user or pwd.getpwuid(os.getuid()).pw_name
+        user = require_actor(user, "SUDO_USER") if user else pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         user = f"uid {os.getuid()}"
     terminal = next((os.ttyname(fd) for fd in (0, 2) if os.isatty(fd)), "")

@@ -16,7 +16,7 @@ from pinner.cli.places import masks
 from pinner.cli.tables import Table
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import PinnerError
-from pinner.model.measures import HOST, Span
+from pinner.model.measures import HOST, TREND, Span
 from pinner.render import visible
 from pinner.render.sparkline import sparkline
 
@@ -102,10 +102,10 @@ def list_guests(context: Context, arguments: Namespace) -> int:
 def _trends(pinner: "Service", host: str) -> dict[str, str]:
     """The run delay of each guest's vCPUs within the last hour as a sparkline; none where nothing is measured."""
     try:
-        found = pinner.measures(host, Span()).histories
+        found = pinner.measures(host, Span(), None, (TREND,)).histories
     except PinnerError:
         return {}
-    return {each.subject: sparkline(each.values["delay_vcpu"], _BARS) for each in found if each.subject != HOST}
+    return {each.subject: sparkline(each.values[TREND], _BARS) for each in found if each.subject != HOST}
 
 
 def guests(shown: Iterable["Guest"], trends: Mapping[str, str] = NO_TRENDS) -> Table:

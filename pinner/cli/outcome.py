@@ -106,7 +106,7 @@ def _picture(pinner: "Service", found: "RunOutcome", series: "Series", file: Pat
     from pinner.render.chart import Line, Mark, chart, image_format
 
     image, run = image_format(file), pinner.run(found.run)
-    measures = pinner.measures(run.host, Span(begin=found.begin, end=found.end))
+    measures = pinner.measures(run.host, Span(begin=found.begin, end=found.end), None, (series.name,))
     of_run = [each for each in measures.histories if each.subject == HOST or each.name in found.guests]
     lines = [Line(label, history) for label, history in highest(replace(measures, histories=tuple(of_run)), series)]
     if not lines:

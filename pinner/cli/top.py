@@ -4,6 +4,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, get_args
@@ -15,7 +16,7 @@ from pinner.cli.output import cells, print_json, table
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.tables import Cell, Table
 from pinner.cli.values import rounds
-from pinner.model.measures import Span
+from pinner.model.measures import TREND, Span
 from pinner.render import visible
 from pinner.render.measures import SortKey, host_line, rows, sorted_rows
 from pinner.render.sparkline import sparkline
@@ -23,10 +24,13 @@ from pinner.render.sparkline import sparkline
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
-    from pinner.model.measures import Measures
+    from pinner.model.measures import History, Measures
     from pinner.render.measures import Row
+    from pinner.service.protocol import Service
 
 REFRESH_SECONDS = 5
+_LATEST = timedelta(minutes=1)
+"""The time before the newest value in which the latest values are searched."""
 BARS, LEAST_BARS = 24, 9
 """The width of the line of an hour: 150 s for each bar; and in a narrow terminal."""
 LONGEST_NAME = 24
@@ -75,11 +79,25 @@ def top(context: Context, arguments: Namespace) -> int:
             return 0
         with _display(context.out) as show:
             for number in count(1):
-                show(_shown(pinner.measures(host, Span()), arguments.sort, context.out.width))
+                show(_shown(*_read(pinner, host), arguments.sort, context.out.width))
                 if number == wanted:
                     return 0
                 time.sleep(REFRESH_SECONDS)
     return 0
+
+
+def _read(pinner: "Service", host: str) -> "tuple[Measures, Measures]":
+    """All measures of the last minute, and the series of the line of the last hour: all of an hour would be too much of
+    a host with hundreds of guests."""
+    hour = pinner.measures(host, Span(), None, (TREND, "use_host"))
+    ends = [each.begin + timedelta(seconds=each.step * (len(_longest(each)) - 1)) for each in hour.histories]
+    if not ends:
+        return hour, hour
+    return pinner.measures(host, Span(begin=max(ends) - _LATEST)), hour
+
+
+def _longest(history: "History") -> tuple[float | None, ...]:
+    return max(history.values.values(), key=len, default=())
 
 
 @contextmanager
@@ -94,16 +112,16 @@ def _display(out: "Console") -> Iterator[Callable[["Group"], None]]:
         yield partial(live.update, refresh=True)
 
 
-def _shown(measures: "Measures", sort: SortKey, width: int) -> "Group":
+def _shown(measures: "Measures", hour: "Measures", sort: SortKey, width: int) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
-    return Group(Text(visible(f"{measures.host}: {host_line(measures)}")), _table(measures, sort, width))
+    return Group(Text(visible(f"{measures.host}: {host_line(measures)}")), _table(rows(measures, hour), sort, width))
 
 
-def _table(measures: "Measures", sort: SortKey, width: int) -> Table:
+def _table(guests: "tuple[Row, ...]", sort: SortKey, width: int) -> Table:
     """The table of the guests. In a narrow terminal it has fewer columns, so that the names can be read."""
-    found = sorted_rows(rows(measures), sort)
+    found = sorted_rows(guests, sort)
     texts = [_texts(row) for row in found]
     columns = [name for name in _COLUMNS if name not in _PINGS or any(text[name] != "-" for text in texts)]
     free = width - min(LONGEST_NAME, max(len(name) for name in ("GUEST", *(visible(row.name) for row in found))))

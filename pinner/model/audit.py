@@ -8,8 +8,10 @@ POLICY_ACTOR = "policy"
 """The actor of everything that the policy controller does."""
 UNAUTHENTICATED = "unauthenticated"
 """The actor of a request whose sender is not known."""
-OWN_ACTORS = frozenset({POLICY_ACTOR, UNAUTHENTICATED, "local"})
-"""The actors that no caller may be named like. Earlier versions used ``local`` for callers without a token."""
+RECOVERY = "pinner"
+"""The actor of a recovery, which the agent makes by itself."""
+OWN_ACTORS = frozenset({POLICY_ACTOR, UNAUTHENTICATED, RECOVERY, "local"})
+"""The actors that no caller may be named like (actor.py). Earlier versions had ``local``: a caller without a token."""
 
 
 class AuditAction(StrEnum):

@@ -1,12 +1,13 @@
 """Measures: what the agent counts every few seconds, and the rates that follow from two counts."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf
 from types import MappingProxyType
 
 from pinner.model.change import TargetKind, ThreadKey
+from pinner.model.errors import Invalid
 
 ROWS: Mapping[int, int] = MappingProxyType({5: 720, 60: 1440, 900: 2976})
 """The steps of the history in seconds, and the number of values that are kept of each: of an hour, a day, 31 days."""
@@ -15,6 +16,9 @@ MAX_VALUES = max(ROWS.values())
 
 PING, PING_LOSS = "ping", "ping_loss"
 """The series of pings; a guest has them if the agent pings it, and it answers."""
+
+TREND = "delay_vcpu"
+"""The series that a table of guests shows as a line."""
 
 HOST = "host"
 """The subject of the measures of the host itself; the others are UUIDs of guests."""
@@ -158,16 +162,25 @@ class Measures:
     step: int
     """Seconds from one value to the next."""
     guest_series: tuple[Series, ...]
-    """The measures of a guest."""
+    """The measures of a guest, or those of them that were asked for."""
     host_series: tuple[Series, ...]
-    """The measures of the host."""
+    """The measures of the host, or those of them that were asked for."""
     histories: tuple[History, ...]
     """The values: those of the host, then those of each guest."""
 
 
-def series_of(subject: str) -> tuple[Series, ...]:
-    """The measures that are kept of a subject."""
-    return HOST_SERIES if subject == HOST else GUEST_SERIES
+def series_of(subject: str, names: Collection[str] = ()) -> tuple[Series, ...]:
+    """The measures that are kept of a subject; those with such ``names``, if any are given."""
+    kept = HOST_SERIES if subject == HOST else GUEST_SERIES
+    return tuple(series for series in kept if series.name in names) if names else kept
+
+
+def require_series(names: Collection[str], known: Iterable[Series] = (*GUEST_SERIES, *HOST_SERIES)) -> None:
+    """Raises Invalid for a name that is no name of a ``known`` series."""
+    allowed = tuple(series.name for series in known)
+    for name in names:
+        if name not in allowed:
+            raise Invalid("series", name, f"one of {', '.join(allowed)}")
 
 
 def measured(before: Counts, after: Counts) -> Measured:

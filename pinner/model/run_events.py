@@ -4,11 +4,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.model.agent_audit import AgentAction, AgentEvent
+from pinner.model.audit import RECOVERY
 from pinner.model.change_text import change_text, entry_result, run_options, run_result
 from pinner.model.journal import Entry, Run, RunKind
-
-RECOVERY = "pinner"
-"""The actor of a recovery, which the agent makes by itself."""
 
 ALL_RUNS = "all runs"
 """The target of a rollback of all runs, in both audit trails."""

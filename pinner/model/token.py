@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, get_args
 
-from pinner.model.audit import OWN_ACTORS
+from pinner.model.actor import require_actor
 from pinner.model.errors import Invalid
 
 Role = Literal["reader", "operator", "admin", "hook"]
@@ -83,9 +83,7 @@ def check_name(name: str, field: str) -> str:
     """The name, where it may be the actor of a token or of a certificate. Raises Invalid."""
     if not _NAME.fullmatch(name):
         raise Invalid(field, name, "1 to 64 letters, digits and characters of . _ @ -, first a letter or a digit")
-    if name.lower() in OWN_ACTORS:
-        raise Invalid(field, name, f"another name: {', '.join(sorted(OWN_ACTORS))} are pinner's own actors")
-    return name
+    return require_actor(name, field)
 
 
 def check_role(role: str, field: str) -> Role:

@@ -10,8 +10,11 @@ from pinner.model.outcome import MEASURES, PINGS, Comparison, Measure, ObservedM
 _DELAYS = ("delay_vcpu", "delay_emulator", "delay_iothread", "delay_vhost")
 _SERIES = {each.name: (each.name,) for each in MEASURES} | {"run_delay": _DELAYS}
 """The series that are added up for each measure."""
-_USES = ("use_vcpu", "use_emulator", "use_iothread", "use_vhost")
 _OF_HOST = ("softnet_drops", "pressure")
+JUDGED = tuple(name for names in _SERIES.values() for name in names)
+"""The series of all measures."""
+USES = ("use_vcpu", "use_emulator", "use_iothread", "use_vhost")
+"""The series of ``control_use``."""
 _MEANS = tuple(each.name for each in PINGS)
 """The measures that are no sum over the guests, but a mean."""
 
@@ -46,7 +49,7 @@ def control_use(
 ) -> tuple[float, ...]:
     """The CPU use of the guests other than ``guests`` in the steps between two times, oldest first. 100 is one CPU."""
     others = [each for each in histories if each.step == step and each.subject not in (*guests, HOST)]
-    known = _summed(others, _USES)
+    known = _summed(others, USES)
     return tuple(known[at] for at in sorted(known) if begin <= at - timedelta(seconds=step) and at <= end)
 
 

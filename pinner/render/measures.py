@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, PING, PING_LOSS, History, Measures
+from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, PING, PING_LOSS, TREND, History, Measures
 
 SortKey = Literal["delay", "cpu", "drops", "name"]
 
@@ -48,10 +48,12 @@ class Row:
         return (self.delays[0] or 0.0) >= HIGH_DELAY
 
 
-def rows(measures: Measures) -> tuple[Row, ...]:
-    """The guests that run, by their names."""
+def rows(measures: Measures, hour: Measures | None = None) -> tuple[Row, ...]:
+    """The guests that run, by their names. The trend is that of ``hour``, if it is given."""
     running = [each for each in measures.histories if each.name]
-    return tuple(_row(each) for each in sorted(running, key=lambda each: (each.name, each.subject)))
+    trends = {each.subject: each.values.get(TREND, ()) for each in (hour or measures).histories}
+    ordered = sorted(running, key=lambda each: (each.name, each.subject))
+    return tuple(_row(each, trends.get(each.subject, ())) for each in ordered)
 
 
 def sorted_rows(found: Iterable[Row], by: SortKey) -> tuple[Row, ...]:
@@ -77,10 +79,10 @@ def host_line(measures: Measures) -> str:
     return ", ".join(known) or "nothing is measured yet"
 
 
-def _row(history: History) -> Row:
+def _row(history: History, trend: tuple[float | None, ...]) -> Row:
     delays = tuple(_latest(history, name) for name in _DELAYS)
     use = _sum(_latest(history, name) for name in _USES)
-    drops, trend = _latest(history, "drops"), history.values.get("delay_vcpu", ())
+    drops = _latest(history, "drops")
     return Row(history.name, delays, use, drops, trend, _latest(history, PING), _latest(history, PING_LOSS))
 
 

@@ -18,6 +18,7 @@ from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Invalid, PinnerError
 from pinner.render import visible
 from pinner.server import folders, installation, privileges, sockets
+from pinner.server.database import require_closed
 from pinner.server.sockets import ApiAddress
 from pinner.server.supervisor import Supervisor
 from pinner.service.compose import ServiceParts
@@ -109,6 +110,8 @@ def serve_alone(config: cfg.ConfigOpts, address: ApiAddress) -> None:
     account = privileges.numbered(user, os.getegid())
     if wrong := privileges.unsuitable(user, account.pw_name):
         raise Invalid("--only api, started by the user", account.pw_name, wrong)
+    url = wiring.database_url(config)
+    require_closed(url, user)
     agent = wiring.agent_client(config)
     with ExitStack() as undo:
         _lock(config, undo)
@@ -117,7 +120,7 @@ def serve_alone(config: cfg.ConfigOpts, address: ApiAddress) -> None:
             listeners = sockets.listen(address, undo)
         elif address.bind:
             listeners.append(sockets.listen_tcp(address.bind, address.port))
-        serve(config, agent, wiring.database_url(config), listeners, tls=address.tls)
+        serve(config, agent, url, listeners, tls=address.tls)
 
 
 def run(

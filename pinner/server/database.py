@@ -4,6 +4,7 @@ replace by a symlink."""
 import os
 import pwd
 
+from pinner import owners
 from pinner.model.errors import Invalid
 from pinner.owners import owner_of
 from pinner.server import installation, privileges
@@ -27,6 +28,14 @@ def other_owner(url: str) -> pwd.struct_passwd | None:
     if account.pw_gid == 0:
         raise Invalid(FIELD, str(file), f"a file in a folder of a user, not of root's group and user id {owner}")
     return account
+
+
+def require_closed(url: str, user: int) -> None:
+    """Raises Invalid for an SQLite file in a folder that everybody can write: they could replace the audit trail.
+
+    The id of the user who opens the database is ``user``."""
+    if file := sqlite_file(url):
+        owners.require_closed(file.parent, FIELD, user)
 
 
 def become_owner(url: str) -> None:

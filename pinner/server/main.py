@@ -23,6 +23,7 @@ from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Invalid, PinnerError
 from pinner.owners import require_own
 from pinner.server import agent_process, api_process, folders, privileges, sockets
+from pinner.server.database import require_closed
 from pinner.server.sockets import ApiAddress
 from pinner.server.supervisor import Supervisor
 
@@ -54,11 +55,13 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None, o
         _serve_apart(config, address)
     else:
         with ExitStack() as undo:
+            url = wiring.database_url(config)
+            require_closed(url, os.geteuid())
             undo.callback(os.close, folders.lock(wiring.state_dir(config)))
             threads: list[Heartbeat] = []
             agent = wiring.local_agent(config, {os.getpid()}, undo, threads)
             listeners = sockets.listen(address, undo)
-            api_process.serve(config, agent, wiring.database_url(config), listeners, tls=address.tls, threads=threads)
+            api_process.serve(config, agent, url, listeners, tls=address.tls, threads=threads)
 
 
 def _api_address(config: cfg.ConfigOpts, bind: str | None, port: int | None) -> ApiAddress:
@@ -108,7 +111,8 @@ def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:
     account = privileges.unprivileged(config.api.user, config.api.group)
     # The default state folder depends on the user, and the child runs as another user.
     wiring.use_state_of_root(config)
-    database = wiring.database_url(config)
+    url = wiring.database_url(config)
+    require_closed(url, account.pw_uid)
     with ExitStack() as undo:
         lock = agent_process.prepare(config, account)
         undo.callback(os.close, lock)
@@ -122,7 +126,7 @@ def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:
         if child == 0:
             os.close(own_end)
             os.close(lock)  # the API may end a moment after the agent, which a new server may replace at once
-            os._exit(api_process.run(config, account, database, listeners, child_end, address.tls))
+            os._exit(api_process.run(config, account, url, listeners, child_end, address.tls))
         os.close(child_end)
         for listener in listeners:
             listener.close()

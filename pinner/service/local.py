@@ -107,9 +107,9 @@ class LocalService:
         """See Service."""
         return self._checker.check(self._hosts.reading(host, sample_seconds))
 
-    def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
+    def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
         """See Service."""
-        return self._measures.measures(host, span, guest)
+        return self._measures.measures(host, span, guest, series)
 
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
         """See Service."""

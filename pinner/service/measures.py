@@ -5,11 +5,25 @@ from datetime import UTC, datetime, timedelta
 
 from pinner.model.blame import MAX_SECONDS, Blame
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, MAX_VALUES, ROWS, History, Measures, Span, finest
+from pinner.model.measures import (
+    GUEST_SERIES,
+    HOST,
+    MAX_VALUES,
+    ROWS,
+    History,
+    Measures,
+    Span,
+    finest,
+    require_series,
+    series_of,
+)
 from pinner.service.hosts import Hosts
 
 DEFAULT = timedelta(hours=1)
 """The length of a span without a beginning."""
+
+_GUEST = "guest"
+"""Any subject other than HOST."""
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC) + DEFAULT
 """No time can be DEFAULT before an earlier one."""
@@ -29,8 +43,13 @@ class MeasureReader:
         found = self._hosts.observe(host, 0.0).running_guest(guest)
         return self._hosts.blame(host, found.uuid, seconds)
 
-    def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
+    def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
         """See Service.measures."""
+        series = tuple(dict.fromkeys(series))
+        require_series(series)
+        of_guest = series_of(_GUEST, series)
+        if guest is not None and not of_guest:
+            require_series(series, GUEST_SERIES)
         now = self._now()
         end = min(span.end or now, now)
         begin = span.begin or max(end, _EARLIEST) - DEFAULT
@@ -40,16 +59,18 @@ class MeasureReader:
         if (end - begin).total_seconds() / step > MAX_VALUES:
             raise Invalid("step", step, f"a longer step, or a shorter span: at most {MAX_VALUES} values of each series")
         if guest is not None:
-            histories = self._of_guest(host, begin, end, step, guest)
+            histories = self._of_guest(host, begin, end, step, guest, series)
         else:
-            step, histories = self._read(host, begin, end, step, coarser=span.step is None)
-        return Measures(host, step, GUEST_SERIES, HOST_SERIES, histories)
+            step, histories = self._read(host, begin, end, step, series, coarser=span.step is None)
+        return Measures(host, step, of_guest, series_of(HOST, series), histories)
 
-    def _of_guest(self, host: str, begin: datetime, end: datetime, step: int, guest: str) -> tuple[History, ...]:
+    def _of_guest(
+        self, host: str, begin: datetime, end: datetime, step: int, guest: str, series: tuple[str, ...]
+    ) -> tuple[History, ...]:
         """The values of one guest. Raises NotFound."""
         try:
             # A guest may have the name that means the host.
-            found = self._hosts.agent(host).measures(begin, end, step, "" if guest == HOST else guest)
+            found = self._hosts.agent(host).measures(begin, end, step, "" if guest == HOST else guest, series)
         except (NotFound, Invalid) as error:
             if isinstance(error, Invalid) and error.details["field"] != "subject":
                 raise
@@ -59,13 +80,13 @@ class MeasureReader:
         return found
 
     def _read(
-        self, host: str, begin: datetime, end: datetime, step: int, *, coarser: bool
+        self, host: str, begin: datetime, end: datetime, step: int, series: tuple[str, ...], *, coarser: bool
     ) -> tuple[int, tuple[History, ...]]:
         """The values of all subjects with their step; a coarser one where there are too many values, if it is free."""
         steps = [each for each in sorted(ROWS) if each > step] if coarser else []
         try:
-            return step, self._hosts.agent(host).measures(begin, end, step, "")
+            return step, self._hosts.agent(host).measures(begin, end, step, "", series)
         except Invalid as error:
             if not steps or error.details["field"] != "step":
                 raise
-            return self._read(host, begin, end, steps[0], coarser=True)
+            return self._read(host, begin, end, steps[0], series, coarser=True)

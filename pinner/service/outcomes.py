@@ -24,7 +24,7 @@ from pinner.model.objective import Term
 from pinner.model.outcome import RunOutcome, Watch
 from pinner.model.page import PageRequest
 from pinner.model.plan import Plan
-from pinner.outcome.samples import observed, samples, watched_measures
+from pinner.outcome.samples import JUDGED, observed, samples, watched_measures
 from pinner.outcome.watch import worse
 from pinner.repeated import Repeated
 from pinner.service.hosts import Hosts
@@ -94,7 +94,7 @@ class OutcomeKeeper:
     def require_measured(self, host: str) -> None:
         """Raises NotFound where nothing was measured in the time before now."""
         now = self._now()
-        histories = self._hosts.agent(host).measures(now - SPAN, now, STEP, "")
+        histories = self._hosts.agent(host).measures(now - SPAN, now, STEP, "", JUDGED)
         if not samples(histories, (), STEP):
             raise NotFound("measures", f"of host {host} in the last {SPAN.seconds // 60} minutes")
 

@@ -19,7 +19,7 @@ from pinner.model.plan import Plan
 from pinner.model.probe import WASH_OUT_SECONDS, Probe, ProbeState
 from pinner.model.snapshot import Snapshot
 from pinner.outcome import probing
-from pinner.outcome.samples import control_use, samples
+from pinner.outcome.samples import JUDGED, USES, control_use, samples
 from pinner.service.backoffs import HostBackoffs
 from pinner.service.hosts import Hosts
 from pinner.service.policies import HostPolicies, revision
@@ -163,7 +163,7 @@ class ProbeExecution:
         if why := probing.jumped(clock, self._timing.monotonic() - span.passed):
             return Window(span.arm, {}, {}, why)
         try:
-            found = self._hosts.agent(self._probe.host).measures(span.begin, span.end, STEP, "")
+            found = self._hosts.agent(self._probe.host).measures(span.begin, span.end, STEP, "", (*JUDGED, *USES))
             self._read_events()
         except PinnerError as error:
             return Window(span.arm, {}, {}, str(error))

@@ -83,9 +83,9 @@ class Service(Protocol):
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
         """What hurts the host's guests, by all installed checks over two samples of the host's counters."""
 
-    def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
-        """The kept measures of the host and its guests, or of one guest (name or UUID). Raises NotFound where nothing
-        is measured, and Invalid."""
+    def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
+        """The kept measures of the host and its guests, or of one guest (name or UUID): those of ``series`` (names), or
+        all. Raises NotFound where nothing is measured, and Invalid."""
 
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
         """Who delays a guest (by name or UUID): the threads that run while its threads wait, in the next ``seconds``.

@@ -96,9 +96,9 @@ class RemoteService:
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
         return self._rest.get(CheckReport, "hosts", host, "findings", sample_seconds=sample_seconds)
 
-    def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
+    def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
         begin, end = (at.isoformat() if at else None for at in (span.begin, span.end))
-        query = {"from": begin, "to": end, "step": span.step, "guest": guest}
+        query = {"from": begin, "to": end, "step": span.step, "guest": guest, "series": ",".join(series)}
         return self._rest.get(Measures, "hosts", host, "measures", **query)
 
     def blame(self, host: str, guest: str, seconds: float) -> Blame:

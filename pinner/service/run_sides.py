@@ -12,7 +12,7 @@ from pinner.model.measures import HOST, History, finest
 from pinner.model.outcome import ObservedMeasure, Sample
 from pinner.model.page import PageRequest
 from pinner.model.probe import PROBE_ORIGIN
-from pinner.outcome.samples import between, samples
+from pinner.outcome.samples import JUDGED, between, samples
 from pinner.service.hosts import Hosts
 from pinner.service.runs import RunManager
 from pinner.service.watch_times import known_span, known_span_now, needed_steps
@@ -187,7 +187,7 @@ class RunSides:
         histories: tuple[History, ...] = ()
         try:
             if first < last:
-                histories = self._hosts.agent(run.host).measures(first, last, step, "")
+                histories = self._hosts.agent(run.host).measures(first, last, step, "", JUDGED)
             else:
                 missing = "the clock was set back since the run"
         except NotFound as error:

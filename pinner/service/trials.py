@@ -17,7 +17,7 @@ from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.probe import Probe
 from pinner.model.trial import KEEPING, ChangeKind, Trial, Waiting, change_kind, without_names
-from pinner.outcome.samples import control_use
+from pinner.outcome.samples import USES, control_use
 from pinner.planning.canary import canary_plan, untested
 from pinner.planning.leaving_out import leave_out
 from pinner.repeated import Repeated
@@ -163,7 +163,7 @@ class TrialKeeper:
     def _uses(self, host: str) -> dict[str, float]:
         """The mean CPU use of each guest, by UUID. 100 is one CPU."""
         now, step = self._now(), min(ROWS)
-        found = self._hosts.agent(host).measures(now - ACTIVITY, now, step, "")
+        found = self._hosts.agent(host).measures(now - ACTIVITY, now, step, "", USES)
         guests = [each for each in found if each.subject != HOST]
         uses = {each.subject: control_use([each], (), now - ACTIVITY, now, step) for each in guests}
         return {guest: fmean(use) for guest, use in uses.items() if use}

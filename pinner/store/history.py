@@ -9,7 +9,7 @@ day. A guest that starts again goes on with its file if it is there.
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,8 +62,11 @@ class HistoryFiles:
                 why = str(error) or "RRDtool does not say why; the disk may be full"
                 self._failures.warn("the measures of %s are not kept: %s", each.name or each.subject, why)
 
-    def read(self, subject: str, begin: datetime, end: datetime, step: int, name: str = "") -> History:
-        """The values of a subject between two times, in steps of ``step`` seconds (of ROWS).
+    def read(
+        self, subject: str, begin: datetime, end: datetime, step: int, name: str = "", series: Collection[str] = ()
+    ) -> History:
+        """The values of a subject between two times, in steps of ``step`` seconds (of ROWS); those of ``series`` alone,
+        if any are given.
 
         Raises NotFound for a subject without a history, Invalid, and StoreUnavailable for a damaged file.
         """
@@ -82,7 +85,7 @@ class HistoryFiles:
         except _FAILURES as error:
             raise StoreUnavailable(str(file), str(error)) from None
         columns = zip(*rows, strict=True) if rows else [()] * len(names)
-        values = dict(zip(names, columns, strict=True))
+        values = {each: column for each, column in zip(names, columns, strict=True) if not series or each in series}
         return History(subject, name, datetime.fromtimestamp(start + found_step, UTC), found_step, values)
 
     def subjects(self, since: datetime = _EARLIEST) -> tuple[str, ...]:

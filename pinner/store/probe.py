@@ -1,12 +1,15 @@
 """What a monitor asks of the central database: whether it answers, its size, the number of its runs."""
 
+import os
+import uuid
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import Engine, func, select, text
+from sqlalchemy import Engine, func, insert, select, text
 
 from pinner.store import tables
-from pinner.store.engine import reading
+from pinner.store.engine import reading, translated
 from pinner.store.room import require_room
 
 _SIZES = {
@@ -16,6 +19,11 @@ _SIZES = {
 _MARIADB = "SELECT SUM(data_length + index_length) FROM information_schema.tables WHERE table_schema = DATABASE()"
 
 
+_ROW = 8192
+"""Bytes of a row that is tried; PostgreSQL finds no room for it in pages that it has."""
+_NO_TIME = datetime.min.replace(tzinfo=UTC)
+
+
 class Probe:
     """Asks one database. Every method raises StoreUnavailable."""
 
@@ -23,11 +31,23 @@ class Probe:
         self._engine = engine
 
     def check(self) -> None:
-        """Return if the database answers, and has room for more. Of a database server the room is not known."""
+        """Return if the database answers, and takes more: of SQLite the folder has room, and a server takes a row.
+
+        A server that has no room left refuses the row only where the row needs room of its own.
+        """
         with reading(self._engine) as connection:
             connection.execute(select(tables.audit_chain.c.id).limit(1)).all()
-        if self._engine.dialect.name == "sqlite" and (file := self._engine.url.database):
-            require_room(Path(file).parent)
+        if self._engine.dialect.name == "sqlite":
+            require_room(Path(str(self._engine.url.database)).parent)
+        else:
+            self._try_row()
+
+    def _try_row(self) -> None:
+        """Insert a row, and roll it back. Nobody waits for it: no other transaction has its key."""
+        row = {"actor": "", "key": uuid.uuid4().hex, "fingerprint": "", "at": _NO_TIME, "status": 0, "location": ""}
+        with translated(self._engine), self._engine.connect() as connection:
+            connection.execute(insert(tables.idempotency_keys).values(row | {"body": os.urandom(_ROW)}))
+            connection.rollback()
 
     def size(self) -> int:
         """The bytes of the database; SQLite's file without its write-ahead log."""

@@ -240,6 +240,7 @@ def test_the_agent_ends_when_the_api_is_killed(start: Start) -> None:
         ("[api]\ntls_client_roles = deploy:root\n", (), "[api] tls_client_roles: 'root'"),
         ("[oslo_policy]\npolicy_file = /no/such/file\n", (), "[oslo_policy] policy_file: '/no/such/file'"),
         ("[database]\nconnection = nonsense\n", (), "connection"),
+        ("[database]\nconnection = sqlite:////tmp/x.sqlite\n", (), "[database] connection: '/tmp' is not valid"),
     ],
 )
 @needs_root

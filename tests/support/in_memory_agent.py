@@ -94,10 +94,12 @@ class InMemoryAgent:
         """A snapshot without counters."""
         return HostReading(self.snapshot(0.0))
 
-    def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> tuple[History, ...]:
+    def measures(
+        self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
+    ) -> tuple[History, ...]:
         """Those of ``histories``; by default the host, whose values nobody knows."""
         if self.histories is not None:
-            return self.histories(begin, end, step, subject)
+            return self.histories(begin, end, step, subject, series)
         return (History(HOST, "", begin, step, {series.name: (None,) for series in HOST_SERIES}),)
 
     def blame(self, guest: str, seconds: float) -> Blame:

@@ -34,7 +34,7 @@ from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.guest import Emulator, Guest, Vcpu
 from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import ApplyOptions, Entry, Run, RunProgress, RunState
-from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures, Span
+from pinner.model.measures import HOST, History, Measures, Span, require_series, series_of
 from pinner.model.outcome import MEASURES, Arm, Comparison, ObservedMeasure, RunOutcome, Watch, Window
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import LeftOut, Plan, PlanSummary
@@ -143,16 +143,18 @@ class InMemoryService:
         samples = (HostSample(threads={201: ThreadTimes(0, 0)}), later) if sample_seconds else (later,)
         return HostChecker().check(HostReading(taken, samples, sample_seconds))
 
-    def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
+    def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
         """The vCPUs of the guest wait longer and longer."""
-        taken = self.observe(host, 0.0)
-        values = {series.name: (None, 10.0, 20.0, 80.0) for series in (*GUEST_SERIES, *HOST_SERIES)}
-        histories = [History(HOST, "", NOON, 5, values)]
-        histories += [History(each.uuid, each.name, NOON, 5, values) for each in taken.guests]
-        found = tuple(each for each in histories if guest in (None, each.subject, each.name))
+        require_series(series)
+        names = {HOST: "", **{each.uuid: each.name for each in self.observe(host, 0.0).guests}}
+        found = tuple(
+            History(subject, name, NOON, 5, {each.name: (None, 10.0, 20.0, 80.0) for each in wanted})
+            for subject, name in names.items()
+            if guest in (None, subject, name) and (wanted := series_of(subject, series))
+        )
         if not found:
             raise NotFound("measures of guest", str(guest))
-        return Measures(host, span.step or 5, GUEST_SERIES, HOST_SERIES, found)
+        return Measures(host, span.step or 5, series_of("", series), series_of(HOST, series), found)
 
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
         """A process of another user delays the guest."""

@@ -19,7 +19,9 @@ class Ring:
         self._subjects = {HOST: "", **guests}
         self._value = value
 
-    def __call__(self, begin: datetime, end: datetime, step: int, subject: str) -> tuple[History, ...]:
+    def __call__(
+        self, begin: datetime, end: datetime, step: int, subject: str, series: tuple[str, ...] = ()
+    ) -> tuple[History, ...]:
         first = int(begin.timestamp()) // step * step + step
         times = [datetime.fromtimestamp(at, UTC) for at in range(first, int(end.timestamp()) + 1, step)]
         return tuple(
@@ -28,12 +30,12 @@ class Ring:
                 name,
                 datetime.fromtimestamp(first, UTC),
                 step,
-                {name: tuple(self._value(each, name, at) for at in times) for name in self._names(each)},
+                {name: tuple(self._value(each, name, at) for at in times) for name in names},
             )
             for each, name in self._subjects.items()
-            if subject in ("", each)
+            if subject in ("", each) and (names := self._names(each, series))
         )
 
     @staticmethod
-    def _names(subject: str) -> tuple[str, ...]:
-        return tuple(series.name for series in series_of(subject) if series.name not in (PING, PING_LOSS))
+    def _names(subject: str, series: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(each.name for each in series_of(subject, series) if each.name not in (PING, PING_LOSS))

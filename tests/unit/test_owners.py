@@ -8,7 +8,7 @@ import pytest
 from pinner import wiring
 from pinner.host.capture import capture
 from pinner.model.errors import Invalid
-from pinner.owners import owner_of, require_own
+from pinner.owners import owner_of, require_closed, require_own
 
 pytestmark = [
     pytest.mark.needs("root"),
@@ -104,3 +104,43 @@ def test_root_captures_into_no_folder_of_another_user(folder: Path) -> None:
     with pytest.raises(Invalid, match="a new or empty folder of this user"):
         capture(Path("/"), folder, scrub=True)
     assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
+@pytest.mark.parametrize("inside", [".", "absent", "absent/deeper"])
+def test_a_folder_that_everybody_can_write_is_refused_by_its_name(folder: Path, mode: int, inside: str) -> None:
+    """A sticky folder, too: another user may have made the file."""
+    folder.chmod(mode)
+    with pytest.raises(Invalid, match=f"here: .*everybody can write {folder};.*o-w {folder}"):
+        require_closed(folder / inside, "here", ANN)
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o775, 0o770])
+@pytest.mark.parametrize("owner", [0, ANN, BOB])
+def test_a_folder_that_not_everybody_can_write_is_closed(folder: Path, mode: int, owner: int) -> None:
+    os.chown(folder, owner, -1)
+    folder.chmod(mode)
+    require_closed(folder, "here", ANN)
+
+
+@pytest.mark.parametrize(("mode", "refused"), [(0o777, True), (0o1777, False)])
+def test_in_a_sticky_folder_nobody_replaces_an_own_folder(folder: Path, mode: int, refused: bool) -> None:
+    folder.parent.chmod(mode)
+    os.chown(folder, ANN, -1)
+    if refused:
+        with pytest.raises(Invalid, match=f"everybody can write {folder.parent};"):
+            require_closed(folder, "here", ANN)
+    else:
+        require_closed(folder, "here", ANN)
+
+
+def test_a_folder_that_another_user_made_in_a_sticky_folder_is_refused(folder: Path) -> None:
+    folder.parent.chmod(0o1777)
+    os.chown(folder, BOB, -1)
+    with pytest.raises(Invalid, match=f"{folder} belongs to user id {BOB}"):
+        require_closed(folder, "here", ANN)
+    link = folder.parent / "link"
+    link.symlink_to("/root")
+    os.chown(link, BOB, -1, follow_symlinks=False)
+    with pytest.raises(Invalid, match=f"{link} belongs to user id {BOB}"):
+        require_closed(link, "here", ANN)

@@ -40,6 +40,9 @@ BOUNDS = [
     ("measures", "step", HOUR | {"step": 0}),
     ("measures", "step", HOUR | {"step": HUGE}),
     ("measures", "subject", HOUR | {"step": 5, "subject": "x" * (limits.MAX_TEXT + 1)}),
+    ("measures", "series", HOUR | {"step": 5, "series": ["drops", LONG]}),
+    ("measures", "series", HOUR | {"step": 5, "series": ["drops"] * 1000}),
+    ("measures", "series", HOUR | {"step": 5, "series": "drops"}),
     ("blame", "sample_seconds", {"guest": "g", "trace_seconds": 301}),
     ("blame", "guest", {"guest": LONG, "trace_seconds": 1}),
     ("run", "run", {"run": LONG}),
@@ -120,7 +123,7 @@ class Kept:
     def subjects(self, _since):
         return (HOST, *(str(number) for number in range(self.guests)))
 
-    def read(self, subject, begin, _end, step, name=""):
+    def read(self, subject, begin, _end, step, name="", series=()):
         self.seen.append(subject)
         return History(subject, name, begin, step, {})
 
@@ -129,10 +132,19 @@ def test_the_values_of_all_subjects_are_bounded_as_a_sum():
     kept = Kept(600)
     recorder = Recorder(lambda: (), kept, lambda: NOON)
     begin = NOON - timedelta(hours=1)
-    with pytest.raises(Invalid, match="longer step"):
-        recorder.measures(begin, NOON, 5)
+    for series in ((), ("delay_vcpu", "use_vcpu", "drops")):
+        with pytest.raises(Invalid, match="longer step"):
+            recorder.measures(begin, NOON, 5, "", series)
     assert kept.seen == []
     assert len(recorder.measures(begin, NOON, 60)) == 601
+
+
+def test_one_series_of_many_guests_is_within_the_bound_of_the_sum():
+    kept = Kept(600)
+    recorder = Recorder(lambda: (), kept, lambda: NOON)
+    assert len(recorder.measures(NOON - timedelta(hours=1), NOON, 5, "", ("delay_vcpu",))) == 600
+    assert HOST not in kept.seen
+    assert len(recorder.measures(NOON - timedelta(hours=1), NOON, 5, "", ("pressure",))) == 1
 
 
 def test_a_coarser_step_is_taken_where_the_finest_one_has_too_many_values():
@@ -142,14 +154,15 @@ def test_a_coarser_step_is_taken_where_the_finest_one_has_too_many_values():
         def agent(self, _host):
             return self
 
-        def measures(self, begin, end, step, subject):
+        def measures(self, begin, end, step, subject, series):
             steps.append(step)
-            return Recorder(lambda: (), Kept(600), lambda: NOON).measures(begin, end, step, subject)
+            return Recorder(lambda: (), Kept(600), lambda: NOON).measures(begin, end, step, subject, series)
 
     reader = MeasureReader(Hosts(), lambda: NOON)
 
     assert reader.measures("h1", Span()).step == 60
     assert steps == [5, 60]
+    assert reader.measures("h1", Span(), None, ("drops",)).step == 5
     with pytest.raises(Invalid, match="longer step"):
         reader.measures("h1", Span(step=5))
 

@@ -44,6 +44,8 @@ def test_what_is_measured_between_two_counts_is_kept(tmp_path):
     for guest in (GUEST, "web-1"):
         (found,) = recorder.measures(NOON, clock.now, 5, guest)
         assert (found.subject, found.values["drops"][-1]) == (GUEST, pytest.approx(1))
+    (found,) = recorder.measures(NOON, clock.now, 5, "", ("drops", "use_vcpu"))
+    assert (found.subject, sorted(found.values)) == (GUEST, ["drops", "use_vcpu"])
 
 
 def test_a_guest_that_ended_keeps_its_history_and_loses_its_name(tmp_path):

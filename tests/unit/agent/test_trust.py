@@ -31,7 +31,7 @@ from pinner.agent.refusal_limit import WINDOW_SECONDS, IdleLimit, RefusalLimit
 from pinner.agent.server import AgentServer
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
-from pinner.model.change import AffinityChange, Target, ThreadMask
+from pinner.model.change import AffinityChange, Number, StateChange, Target, ThreadMask
 from pinner.model.errors import (
     Busy,
     Invalid,
@@ -46,6 +46,7 @@ from pinner.model.errors import (
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.sysctls import SYSCTLS
 from pinner.store.journal import Journal
 
 pytestmark = pytest.mark.fault(41)
@@ -303,10 +304,11 @@ def _agent(
     host: InMemoryHost,
     take: Callable[[float], Snapshot] = lambda _: make_snapshot(),
     clock: Callable[[], datetime] = lambda: NOON,
+    idle_limit: IdleLimit | None = None,
 ) -> LocalAgent:
     with tempfile.TemporaryDirectory() as folder:
         trail = AgentTrail("h1", journal.chain, SigningKey(Path(folder) / "signing.key"), clock)
-    return LocalAgent(take, host, journal, clock, HostEventQueue(clock), trail, name="h1")
+    return LocalAgent(take, host, journal, clock, HostEventQueue(clock), trail, name="h1", idle_limit=idle_limit)
 
 
 def results(journal: Journal) -> list[tuple[str, str]]:
@@ -482,6 +484,55 @@ def test_the_start_of_a_process_cannot_be_foreseen(journal: Journal) -> None:
     assert run.state == "applied"
     assert [entry.state for entry in journal.entries("run-1")] == ["gone"]
     assert host.writes == []
+
+
+ABSENT = (
+    StateChange(Target("irq", "", 4711, "4711"), cpus("0-3"), cpus("0"), "so"),
+    StateChange(Target("ring", "eth7", None, "eth7"), Number(64), Number(512), "so"),
+)
+SWAPPINESS = StateChange(SYSCTLS["vm.swappiness"].target, Number(60), Number(1), "so")
+
+
+@pytest.mark.fault(69)
+@pytest.mark.parametrize("others", [(), (make_change(4711),)], ids=["alone", "beside a process that has ended"])
+def test_settings_that_do_not_exist_are_an_error_before_the_run(journal: Journal, others) -> None:
+    host = InMemoryHost()
+    agent = _agent(journal, host)
+    records = results(journal)
+    with pytest.raises(Invalid, match=r"4711") as refused:
+        agent.apply(_current(make_plan(changes=(*others, *ABSENT))), make_run(), lambda *_: None)
+    assert refused.value.details["field"] == "plan changes"
+    assert refused.value.details["value"] == [str(change.target) for change in ABSENT]
+    with pytest.raises(NotFound):
+        journal.run("run-1")
+    assert host.writes == []
+    assert results(journal) == [*records, ("run.apply", "refused: invalid")]
+
+
+def test_a_run_with_one_setting_that_exists_makes_it_without_the_others(journal: Journal) -> None:
+    host = InMemoryHost()
+    host.states[SWAPPINESS.target] = Number(60)
+    agent = _agent(journal, host, lambda _: replace(make_snapshot(), sysctls={"vm.swappiness": 60}))
+    plan = make_plan(changes=(*ABSENT, SWAPPINESS))
+    agent.apply(_current(replace(plan, request=Request(fix=("host-swapping",)))), make_run(), lambda *_: None)
+    states = {entry.change.target.kind: entry.state for entry in journal.entries("run-1")}
+    assert states == {"irq": "gone", "ring": "gone", "sysctl": "done"}
+
+
+@pytest.mark.fault(69)
+def test_runs_that_are_refused_after_their_begin_are_bounded(journal: Journal, tmp_path: Path) -> None:
+    """Each is a durable run with two records of the trail."""
+    seconds = [1000.0]
+    agent = _agent(journal, InMemoryHost(), idle_limit=IdleLimit(lambda: seconds[0], 3))
+    other_host = replace(make_plan(), basis=replace(make_plan().basis, fingerprint="another"))
+    for number in range(3):
+        with pytest.raises(StalePlan):
+            agent.apply(other_host, make_run(f"run-{number}"), lambda *_: None)
+        assert journal.run(f"run-{number}").state == "failed"
+    with pytest.raises(Busy, match="3 calls of the last 60 s did nothing"):
+        agent.apply(make_plan(), make_run("run-more"), lambda *_: None)
+    with pytest.raises(NotFound):
+        journal.run("run-more")
 
 
 def _current(plan: Plan) -> Plan:

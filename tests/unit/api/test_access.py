@@ -4,6 +4,7 @@ import logging
 import os
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from support.access import (
@@ -159,6 +160,21 @@ def test_a_uid_without_a_user_is_named_by_its_number(app_with, pinner):
     assert pinner.records[-1].actor == "uid 54321"
 
 
+@pytest.mark.parametrize("name", ["policy", "Policy", "p\u043elicy", "pinner", "uid 7", " "])
+def test_a_user_named_like_a_part_of_pinner_is_shown_by_its_number(app_with, pinner, monkeypatch, name):
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: SimpleNamespace(pw_name=name, pw_uid=uid))
+    client_of(app_with(), UnixPeer(54321, 7)).post("/v1/hosts/h1/snapshot", json={})
+    assert pinner.records[-1].actor == "uid 54321"
+
+
+def test_root_without_a_name_may_send_its_number(app_with, pinner, monkeypatch):
+    """As the CLI does in a container without users."""
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
+    root = client_of(app_with(), UnixPeer(0, 7))
+    root.post("/v1/hosts/h1/snapshot", headers={"X-Pinner-Actor": "uid%200"}, json={})
+    assert pinner.records[-1].actor == "uid 0"
+
+
 def test_root_names_the_person_for_whom_it_calls(app_with, pinner):
     root = client_of(app_with(), UnixPeer(0, 7))
     root.post("/v1/hosts/h1/snapshot", headers={"X-Pinner-Actor": "EXAMPLE%5Cj%C3%BCrg"}, json={})
@@ -176,6 +192,10 @@ def test_root_names_the_person_for_whom_it_calls(app_with, pinner):
         (UnixPeer(0, 7), "a%0Ab"),
         (UnixPeer(0, 7), "policy"),
         (UnixPeer(0, 7), "Unauthenticated"),
+        (UnixPeer(0, 7), "%20"),
+        (UnixPeer(0, 7), "p%D0%BElicy"),
+        (UnixPeer(0, 7), "pinner"),
+        (UnixPeer(0, 7), "uid%207"),
     ],
 )
 def test_other_actors_are_refused(app_with, tokens, pinner, peer, actor):

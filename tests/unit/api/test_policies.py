@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 from oslo_policy.policy import Enforcer
+from role_table import DOCUMENT, expected
 from support.access import InMemoryTokens, bearer, client_of, make_control
 from support.in_memory_service import SIGNED_HEAD
 
@@ -258,3 +260,18 @@ def test_a_wrong_file_is_refused_at_the_start(files, text, named):
     assert refused.value.details["field"] == "[oslo_policy] policy_file"
     assert refused.value.details["value"].endswith("policy.yaml")
     assert named in str(refused.value)
+
+
+def test_the_document_has_the_table_of_roles_as_the_rules_decide():
+    """`make roles` writes it."""
+    document = DOCUMENT.read_text("utf-8")
+    assert document == expected(document)
+
+
+def test_the_table_of_roles_has_what_each_role_may():
+    table = DOCUMENT.read_text("utf-8")
+    for (method, path), (roles, _) in OPERATIONS.items():
+        if GUEST not in path and "none" not in path:
+            marks = " | ".join("yes" if role in roles.split() else "" for role in ROLES)
+            row = rf"\| {method} {re.escape(path.replace('h1', '{host}'))} \| [^|]+ \| {re.escape(marks)} \|"
+            assert re.search(row, table), (method, path)

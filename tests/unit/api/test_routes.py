@@ -221,6 +221,17 @@ def test_the_measures_of_a_host(client):
     assert client.get("/v1/hosts/h1/measures?guest=nobody").status_code == 404
 
 
+def test_some_series_of_the_measures(client):
+    found = read(Measures, client.get("/v1/hosts/h1/measures?series=drops,delay_vcpu,drops"))
+    assert [series.name for series in found.guest_series] == ["delay_vcpu", "drops"]
+    assert found.host_series == ()
+    assert {tuple(sorted(each.values)) for each in found.histories} == {("delay_vcpu", "drops")}
+    for wrong in ("drop", "drops,", "", " drops", "drops,nothing"):
+        refused = client.get("/v1/hosts/h1/measures", query_string={"series": wrong})
+        assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, "series")
+        assert "delay_vcpu" in refused.json["error"]["message"]
+
+
 def test_the_room_for_guests_of_one_shape(client):
     found = read(Capacity, client.get("/v1/hosts/h1/capacity?vcpus=1&memory_kib=0"))
     assert found.shape == GuestShape(1)

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from xml.etree import ElementTree
 
 import pytest
@@ -495,6 +495,20 @@ def test_top_shows_the_names_of_guests_at_any_width(pinner, cli, monkeypatch, wi
     assert max(map(len, (head, *lines))) <= width
     assert "LAST HOUR" in head
     assert ("PING" in head) == has_pings
+
+
+def test_top_asks_for_an_hour_of_one_series_and_a_minute_of_all(pinner, cli, monkeypatch):
+    """All values of an hour are too many on a host with hundreds of guests."""
+    asked = []
+    whole = pinner.measures
+
+    def measures(host, span, guest=None, series=()):
+        asked.append((span.begin, series))
+        return whole(host, span, guest, series)
+
+    monkeypatch.setattr(pinner, "measures", measures)
+    assert "80.0" in cli("top").out
+    assert asked == [(None, ("delay_vcpu", "use_host")), (NOON + timedelta(seconds=15 - 60), ())]
 
 
 @pytest.mark.parametrize("width", [80, 119, 120, 200])

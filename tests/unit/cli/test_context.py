@@ -10,6 +10,7 @@ from pinner.cli.output import cpu_cell, folded, kib
 from pinner.cli.parser import shared_options
 from pinner.cli.places import alike, masks, part
 from pinner.model.change import AffinityChange, Target, ThreadMask
+from pinner.model.errors import Invalid
 
 
 def caller():
@@ -22,6 +23,13 @@ def test_sudo_user_is_trusted_only_for_root(monkeypatch):
     assert caller().actor == "alice"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert caller().actor != "alice"
+
+
+def test_a_sudo_user_named_like_a_part_of_pinner_is_refused(monkeypatch):
+    monkeypatch.setenv("SUDO_USER", "p\u043elicy")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(Invalid, match=r"SUDO_USER.*looks like policy"):
+        caller()
 
 
 def test_caller_without_a_name_or_a_terminal(monkeypatch):

@@ -21,7 +21,7 @@ class Spans:
     def agent(self, _host):
         return self
 
-    def measures(self, begin, end, _step, _subject):
+    def measures(self, begin, end, _step, _subject, _series):
         self.asked.append((begin, end))
         return ()
 
@@ -47,7 +47,7 @@ def test_the_measures_of_one_guest_are_asked_of_the_agent_alone():
         def agent(self, _host):
             return self
 
-        def measures(self, begin, _end, step, subject):
+        def measures(self, begin, _end, step, subject, _series):
             asked.append(subject)
             if subject not in ("web-1", ""):
                 raise Invalid("subject", subject, "host, or the UUID of a guest")
@@ -59,3 +59,29 @@ def test_the_measures_of_one_guest_are_asked_of_the_agent_alone():
         with pytest.raises(NotFound):
             reader.measures("h1", Span(), other)
     assert asked == ["web-1", "web-2", ""]
+
+
+def test_the_wanted_series_are_asked_of_the_agent_alone():
+    asked = []
+
+    class Hosts:
+        def agent(self, _host):
+            return self
+
+        def measures(self, begin, _end, step, subject, series):
+            asked.append((subject, series))
+            return (History(GUEST, "web-1", begin, step, {}),)
+
+    reader = MeasureReader(Hosts(), lambda: NOON)
+    found = reader.measures("h1", Span(), None, ("drops", "pressure"))
+    assert [each.name for each in found.guest_series] == ["drops"]
+    assert [each.name for each in found.host_series] == ["pressure"]
+    reader.measures("h1", Span(), "web-1", ("drops",))
+    assert asked == [("", ("drops", "pressure")), ("web-1", ("drops",))]
+
+
+@pytest.mark.parametrize(("guest", "series", "wrong"), [(None, "drop", "drop"), ("web-1", "pressure", "pressure")])
+def test_a_series_that_nobody_measures_is_named(guest, series, wrong):
+    with pytest.raises(Invalid, match="delay_vcpu") as refused:
+        MeasureReader(Spans(), lambda: NOON).measures("h1", Span(), guest, (series,))
+    assert (refused.value.details["field"], refused.value.details["value"]) == ("series", wrong)

@@ -292,6 +292,8 @@ def test_who_delays_a_guest(remote, pinner):
 
 def test_the_measures(remote, pinner):
     assert remote.measures("h1", Span(step=60)) == pinner.measures("h1", Span(step=60))
+    some = ("delay_vcpu", "pressure")
+    assert remote.measures("h1", Span(), None, some) == pinner.measures("h1", Span(), None, some)
     begin = datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     assert remote.measures("h1", Span(begin, begin + timedelta(1)), EVIL).histories
     with pytest.raises(NotFound):

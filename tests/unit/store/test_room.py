@@ -3,12 +3,17 @@
 import errno
 import os
 import subprocess
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import pytest
+from sqlalchemy import func, make_url, select
+from support.database_servers import SERVERS
 
 from pinner.model.errors import StoreUnavailable
+from pinner.store import tables
+from pinner.store.engine import connect, reading
 from pinner.store.journal import Journal
+from pinner.store.probe import Probe
 from pinner.store.repositories import open_store
 from pinner.store.room import require_room
 
@@ -51,3 +56,35 @@ def test_a_small_file_system_that_is_full_has_no_room(tmp_path):
             require_room(tmp_path)
     finally:
         subprocess.run(["umount", tmp_path], check=True)
+
+
+def read_only_replica(databases, kind, folder):
+    """The URL of a database that a user without special rights can only read."""
+    url, server = databases.fresh(kind, folder), databases.server(kind)
+    name = str(make_url(url).database)
+    if kind == "postgresql":
+        server.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        return url, nullcontext()
+    server.execute("CREATE OR REPLACE USER reader@'%' IDENTIFIED BY ''")
+    server.execute(f"GRANT ALL ON {name}.* TO reader@'%'")
+    return make_url(url).set(username="reader").render_as_string(hide_password=False), server.changed({"read_only": 1})
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_server_that_takes_no_row_is_not_ready(databases, tmp_path, kind):
+    url, is_replica = read_only_replica(databases, kind, tmp_path)
+    with is_replica, open_store(url) as store:
+        assert store.tokens.list() == ()
+        with pytest.raises(StoreUnavailable, match=r"read.only"):
+            store.probe.check()
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_the_row_that_is_tried_is_not_left(databases, tmp_path, kind):
+    engine = connect(databases.fresh(kind, tmp_path))
+    try:
+        Probe(engine).check()
+        with reading(engine) as connection:
+            assert connection.execute(select(func.count()).select_from(tables.idempotency_keys)).scalar() == 0
+    finally:
+        engine.dispose()

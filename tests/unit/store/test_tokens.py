@@ -87,7 +87,8 @@ def test_a_token_expires(tokens, hours, state):
 
 @pytest.mark.fault(44)
 @pytest.mark.parametrize(
-    "name", [*sorted(OWN_ACTORS), "Policy", "", " ", "a b", "-x", "a\n", "x" * 65, "uid 7", "\u0430dmin"]
+    "name",
+    [*sorted(OWN_ACTORS), "Policy", "", " ", "a b", "-x", "a\n", "x" * 65, "uid 7", "\u0430dmin", "p0licy", "policy."],
 )
 def test_a_wrong_name_is_refused(tokens, name):
     with pytest.raises(Invalid) as refused:

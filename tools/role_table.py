@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""Writes the table of roles into docs/rest.md, as the rules of pinner/api/policies.py decide."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from oslo_config.cfg import ConfigOpts
+from oslo_policy.policy import Enforcer, Rules
+
+from pinner.api.policies import list_rules
+from pinner.model.token import ROLES
+
+DOCUMENT = Path(__file__).parents[1] / "docs/rest.md"
+_BEGIN, _END = "<!-- table of roles: `make roles` writes it -->\n", "<!-- end of the table -->\n"
+
+
+def expected(document: str) -> str:
+    """The document with the table of the rules' defaults."""
+    before, begin, rest = document.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    return before + begin + "\n" + "\n".join(_table()) + "\n\n" + end + after
+
+
+def _table() -> Iterator[str]:
+    enforcer = Enforcer(ConfigOpts(), rules=Rules({rule.name: rule.check for rule in list_rules()}), use_conf=False)
+    yield f"| request | does | {' | '.join(f'`{role}`' for role in ROLES)} |"
+    yield "|---|---|" + "---|" * len(ROLES)
+    for rule in list_rules():
+        for request in getattr(rule, "operations", ()):
+            may = (enforcer.enforce(rule.name, {"host": ""}, {"roles": [role]}) for role in ROLES)
+            marks = " | ".join("yes" if each else "" for each in may)
+            yield f"| {request['method']} {request['path']} | {rule.description.rstrip('.')} | {marks} |"
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(expected(DOCUMENT.read_text("utf-8")), "utf-8")
