@@ -65,7 +65,6 @@ def test_a_malformed_request_is_400_and_closes_the_connection(server, request_by
     assert answers.error["code"] == "invalid"
     assert b"Connection: close" in answers.raw
     assert b"X-Openstack-Request-Id: req-" in answers.raw
-    assert answers.seconds < 5
 
 
 @pytest.mark.parametrize(("status", "request_bytes"), REFUSED.values(), ids=REFUSED)

@@ -228,9 +228,9 @@ def doubling(count: int, last: str) -> str:
 )
 def test_values_that_would_take_for_ever_are_refused(conf, text, why):
     """Nova's user writes them, and pinner's agent reads them as root before each plan."""
-    begin = time.monotonic()
+    begin = time.process_time()
     assert why in conf(text).error
-    assert time.monotonic() - begin < 5.0
+    assert time.process_time() - begin < 5.0
 
 
 def test_the_files_are_bounded_in_number_and_in_size(conf, tmp_path):
