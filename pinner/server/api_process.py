@@ -110,11 +110,10 @@ def serve_alone(config: cfg.ConfigOpts, address: ApiAddress) -> None:
     account = privileges.numbered(user, os.getegid())
     if wrong := privileges.unsuitable(user, account.pw_name):
         raise Invalid("--only api, started by the user", account.pw_name, wrong)
-    url = wiring.database_url(config)
-    require_closed(url, user)
-    agent = wiring.agent_client(config)
+    agent, url = wiring.agent_client(config), wiring.database_url(config)
     with ExitStack() as undo:
         _lock(config, undo)
+        require_closed(url, user)
         listeners = sockets.inherited()
         if not listeners:
             listeners = sockets.listen(address, undo)

@@ -55,9 +55,9 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None, o
         _serve_apart(config, address)
     else:
         with ExitStack() as undo:
+            undo.callback(os.close, folders.lock(wiring.state_dir(config)))
             url = wiring.database_url(config)
             require_closed(url, os.geteuid())
-            undo.callback(os.close, folders.lock(wiring.state_dir(config)))
             threads: list[Heartbeat] = []
             agent = wiring.local_agent(config, {os.getpid()}, undo, threads)
             listeners = sockets.listen(address, undo)
@@ -112,10 +112,10 @@ def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:
     # The default state folder depends on the user, and the child runs as another user.
     wiring.use_state_of_root(config)
     url = wiring.database_url(config)
-    require_closed(url, account.pw_uid)
     with ExitStack() as undo:
         lock = agent_process.prepare(config, account)
         undo.callback(os.close, lock)
+        require_closed(url, account.pw_uid)
         listeners = sockets.listen(address, undo, wait_seconds=api_process.ORPHAN_SECONDS)
         # The child reads a byte when the agent listens, and the end of the pipe when this process has ended.
         child_end, own_end = os.pipe()

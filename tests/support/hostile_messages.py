@@ -25,6 +25,8 @@ NUMBERS = (-1, 0, 1, 2, 7, 255, 4095, 8192, 65536, 2**31 - 1, 2**31, 2**32, 2**6
 TIMES = ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "1970-01-01T00:00:00Z", "2026-01-01T00:00:00",
          "2026-01-01T00:00:00+23:59", "2262-04-12T00:00:00Z")  # fmt: skip
 """The edges of what a time can be."""
+SERIES = ([], ["drops"], ["drops"] * 17, ["drops"] * 100_000, ["x" * 4097], ["use_host", ""], "drops", {"drops": 1})
+"""Names of series of a call of measures: few, as many as there are, and wrong ones."""
 SPANS = [(begin, end, step) for begin in TIMES for end in TIMES for step in (5, 60, 900, 0, -1, 2**63)]
 """All of them are beyond the bounds, or empty."""
 
@@ -55,11 +57,12 @@ class Hostile:
             return self._random.choice((b"[" * 5000, b"null", b"NaN", b'{"call":1e999}', b'"\\ud800"', b"\xff", b"{"))
         if chance < 0.1:
             begin, end, step = self._random.choice(SPANS)
-            return json.dumps({"call": "measures", "begin": begin, "end": end, "step": step, "subject": ""}).encode()
+            call = {"call": "measures", "begin": begin, "end": end, "step": step, "subject": ""}
+            return json.dumps(call | {"series": self._random.choice(SERIES)}).encode()
         if chance < 0.5:
             names = ("run", "guest", "plan", "excluded", "detail", "after", "timeout", "process_names", "drifts",
                      "sample_seconds", "trace_seconds", "centre", "limit", "begin", "end", "step", "subject",
-                     "x")  # fmt: skip
+                     "series", "x")  # fmt: skip
             # Random calls of apply and snapshot never reach the host; legitimate ones are among the changed ones.
             call = {name: self._value(0) for name in names if self._random.random() < 0.7}
             return json.dumps(call | {"call": self._random.choice((*CALLS, self._value(0)))}).encode()

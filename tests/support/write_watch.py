@@ -64,6 +64,8 @@ class WriteWatch:
                 data = os.read(self._events, 1 << 16)
             except BlockingIOError:
                 return
+            except ProcessLookupError:
+                continue  # a file in /proc of another process, which has ended; the kernel drops the event
             while data:
                 length, _, _, _, _, file, pid = _EVENT.unpack_from(data)
                 self._written[pid].add(str(Path(f"/proc/self/fd/{file}").readlink()))
