@@ -39,6 +39,7 @@ _MOST_SECONDS = 30
 _MARGIN, _STEP = 5.0, 0.2
 """Seconds: how long a look itself may take, and the time between two questions."""
 _CREDENTIALS = struct.Struct("3i")
+_TIMEVAL = struct.Struct("2l")
 """struct ucred: the ids of a process, its user and its group."""
 
 
@@ -121,8 +122,10 @@ def _ask(target: Target, request: bytes) -> bytes:
     pid = _pid(target)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
-            asked.settimeout(_PATIENCE)
+            # Not by settimeout: where the queue of connections is full, only a connect that blocks waits (unix(7)).
+            asked.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(*divmod(int(_PATIENCE * 1e6), 10**6)))
             _connect(asked, pid)
+            asked.settimeout(_PATIENCE)
             peer, user, _ = _CREDENTIALS.unpack(
                 asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             )

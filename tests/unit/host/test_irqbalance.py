@@ -20,7 +20,8 @@ CONFIGURED = CpuSet.parse("1")
 class Made:
     """An irqbalance that takes new banned CPUs at its next look."""
 
-    def __init__(self, path):
+    def __init__(self, path, first=None):
+        """``first`` is work that it does before it accepts a connection; one connection at most waits meanwhile."""
         self.banned = CONFIGURED
         self.asked = []
         self.reply = ""
@@ -28,10 +29,12 @@ class Made:
         self.looks = True
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(path))
-        self._socket.listen()
+        self._socket.listen(0)
+        self._first = first or (lambda: None)
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self):
+        self._first()
         while True:
             try:
                 peer, _ = self._socket.accept()
@@ -134,6 +137,20 @@ def test_a_stopped_irqbalance_holds_nobody_up(tmp_path, monkeypatch):
         silent.listen()
         with pytest.raises(ApplyFailed, match="irqbalance does not answer on its socket: timed out"):
             irqbalance.banned_cpus(RUNNING.target)
+
+
+def test_an_irqbalance_whose_queue_of_connections_is_full_is_waited_for(tmp_path, monkeypatch):
+    """Its queue has room for one: the second of two requests finds it full while irqbalance looks at interrupts."""
+    monkeypatch.setattr(irqbalance, "FOLDER", tmp_path)
+    monkeypatch.setattr(irqbalance, "_PATIENCE", 60.0)
+    path, asked = tmp_path / f"irqbalance{PID}.sock", threading.Event()
+    made = Made(path, asked.wait)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        other.connect(str(path))
+        other.sendall(b"settings cpus NULL")
+        threading.Timer(0.2, asked.set).start()
+        assert irqbalance.banned_cpus(RUNNING.target) == CONFIGURED
+    made.close()
 
 
 def test_without_a_socket_it_is_an_error_and_an_ended_process_is_gone(tmp_path, monkeypatch):
