@@ -6,7 +6,6 @@ long the call takes. Without one for SILENCE_SECONDS the agent counts as silent:
 
 import math
 import socket
-import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,13 +29,13 @@ from pinner.model.plan import Plan
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
+from pinner.unix_connect import limit_connect
 
 SILENCE_SECONDS = 10.0
 """How long a caller waits for a sign of life."""
 PATIENCE_SECONDS = 150.0
 """How long a call that is no run may take, besides the seconds of its sample or of its wait for events: two calls of
 libvirt about the whole host at the default [libvirt] call_timeout, and half a minute."""
-_TIMEVAL = struct.Struct("ll")
 
 T = TypeVar("T")
 
@@ -218,11 +217,7 @@ class AgentClient:
         peer = None
         try:
             peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            # The time of a blocking connect(2). With settimeout(3) Python connects without blocking, and a full queue
-            # is an error at once.
-            whole = int(self._silence)
-            limit = _TIMEVAL.pack(whole, int((self._silence - whole) * 1e6))
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+            limit_connect(peer, self._silence)
             peer.connect(str(self._path))
         except BlockingIOError:
             if peer is not None:

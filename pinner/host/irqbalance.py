@@ -20,6 +20,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
 from pinner.model.interrupts import Balancer
 from pinner.model.process import Process
+from pinner.unix_connect import limit_connect
 
 LIVE = Path("/")
 FOLDER = Path("/run/irqbalance")
@@ -39,7 +40,6 @@ _MOST_SECONDS = 30
 _MARGIN, _STEP = 5.0, 0.2
 """Seconds: how long a look itself may take, and the time between two questions."""
 _CREDENTIALS = struct.Struct("3i")
-_TIMEVAL = struct.Struct("2l")
 """struct ucred: the ids of a process, its user and its group."""
 
 
@@ -122,8 +122,7 @@ def _ask(target: Target, request: bytes) -> bytes:
     pid = _pid(target)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
-            # Not by settimeout: where the queue of connections is full, only a connect that blocks waits (unix(7)).
-            asked.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(*divmod(int(_PATIENCE * 1e6), 10**6)))
+            limit_connect(asked, _PATIENCE)
             _connect(asked, pid)
             asked.settimeout(_PATIENCE)
             peer, user, _ = _CREDENTIALS.unpack(

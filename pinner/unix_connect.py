@@ -1,0 +1,16 @@
+"""A connect to a Unix socket whose queue of connections is full: how long it waits for room (unix(7))."""
+
+import socket
+import struct
+
+_TIMEVAL = struct.Struct("2l")
+
+
+def limit_connect(connecting: socket.socket, seconds: float) -> None:
+    """Let the connect of a new Unix socket wait for so many seconds; then it raises BlockingIOError.
+
+    After settimeout, Python connects without blocking, and a full queue is an error at once. So settimeout comes after
+    the connect.
+    """
+    limit = _TIMEVAL.pack(*divmod(max(1, int(seconds * 1e6)), 1_000_000))
+    connecting.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
