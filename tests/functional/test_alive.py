@@ -31,6 +31,7 @@ pytestmark = [
     pytest.mark.needs("root"),
 ]
 Start = Callable[..., PinnerServer]
+MORE = pytest.mark.slow("the death of one more thread")
 
 
 QUICK_CHECKS = f"""
@@ -190,15 +191,15 @@ sys.exit(main())
     ("module", "kind", "method", "thread"),
     [
         ("agent.server", "AgentServer", "_accept", "agent-accept"),
-        ("agent.server", "AgentServer", "_pulse", "agent-pulse"),
+        pytest.param("agent.server", "AgentServer", "_pulse", "agent-pulse", marks=MORE),
         ("host.events", "HostWatcher", "_run", "events"),
-        ("host.libvirt_events", "LibvirtEvents", "_reconnect", "libvirt-events"),
+        pytest.param("host.libvirt_events", "LibvirtEvents", "_reconnect", "libvirt-events", marks=MORE),
         ("service.controller", "PolicyController", "_repeat", "controller-"),
-        ("service.audit_heads", "AuditHeads", "_repeat", "audit-heads"),
-        ("service.daily", "Daily", "_repeat", "retention"),
+        pytest.param("service.audit_heads", "AuditHeads", "_repeat", "audit-heads", marks=MORE),
+        pytest.param("service.daily", "Daily", "_repeat", "retention", marks=MORE),
         ("service.passes", "Passes", "_repeat", "outcomes of runs"),
-        ("service.passes", "Passes", "_repeat", "interrupted probes"),
-        ("service.monitor", "Monitor", "_repeat", "health"),
+        pytest.param("service.passes", "Passes", "_repeat", "interrupted probes", marks=MORE),
+        pytest.param("service.monitor", "Monitor", "_repeat", "health", marks=MORE),
     ],
 )
 def test_the_death_of_any_thread_ends_the_server_with_a_line_in_the_log(

@@ -19,6 +19,7 @@ STRICT = f"import warnings; warnings.simplefilter('error'); {warm.PINNER}"
 PINNER = [sys.executable, "-W", "error", "-c", "import sys; from pinner.cli.main import main; sys.exit(main())"]
 
 pytestmark = pytest.mark.needs("two_cpus")
+MORE = pytest.mark.slow("one more command without libvirt")
 
 
 @pytest.fixture
@@ -88,7 +89,11 @@ def without_libvirt(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", ["guest list", "process list", "plan --sample-seconds 0", "inventory --save - --sample-seconds 0"]
+    "command",
+    [
+        *("guest list", "inventory --save - --sample-seconds 0"),
+        *(pytest.param(command, marks=MORE) for command in ("process list", "plan --sample-seconds 0")),
+    ],
 )
 def test_the_error_says_that_libvirt_does_not_answer(tmp_path, cli, without_libvirt, command):
     error = json.loads(cli(*without_libvirt, *command.split(), status=1))["error"]
@@ -96,7 +101,7 @@ def test_the_error_says_that_libvirt_does_not_answer(tmp_path, cli, without_libv
     assert f"libvirt does not answer at qemu+unix:///system?socket={tmp_path}/no" in error["message"]
 
 
-@pytest.mark.parametrize("command", ["inventory", "host show", "topology"])
+@pytest.mark.parametrize("command", ["inventory", pytest.param("host show", marks=MORE), "topology"])
 def test_cpus_and_nodes_are_shown_without_libvirt(tmp_path, without_libvirt, command):
     shown = warm.run(*without_libvirt, *command.split(), code=STRICT)
     assert shown.returncode == 0, shown.stderr

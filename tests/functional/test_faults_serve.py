@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from support import warm
 from support.kernel import masks
 from support.policy_host import wait_until
 from support.real_guests import describes_hung_guests, hung, only
@@ -20,9 +21,13 @@ from pinner.model.guest import Guest
 pytestmark = pytest.mark.needs("root", "two_cpus")
 
 
+PATIENT = f"from pinner.host.libvirt import Libvirt; Libvirt.__init__.__defaults__ = (10.0, 60.0); {warm.PINNER}"
+"""A server that waits for a guest which has hung for more than a second already: this machine is busy."""
+
+
 @pytest.fixture
 def server(libvirtd: str) -> Iterator[RestartableServer]:
-    with restartable_server(libvirtd) as running:
+    with restartable_server(libvirtd, PATIENT) as running:
         yield running
 
 

@@ -19,8 +19,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from support import warm
 from support.kernel import THREADS, masks, process
-from support.policy_host import NEVER_BUSY
+from support.policy_host import NEVER_BUSY, wait_until
 
 from pinner.agent import wire
 from pinner.agent.client import AgentClient
@@ -41,13 +42,22 @@ pytestmark = [
 ANN = Caller("ann", "cli", "req-1")
 CPUS = sorted(os.sched_getaffinity(0))
 SUPPORT = Path(__file__).parents[1] / "support"
+AGENT = """
+import sys, threading
+from support import agent_process
+class Endless:
+    read = staticmethod(threading.Event().wait)
+sys.stdin = Endless
+agent_process.main(*sys.argv[1:])
+"""
+"""An agent that runs until it is killed."""
 
 
 @dataclass
 class Host:
     """A real agent, the process that it may move, and a central database."""
 
-    agent: "subprocess.Popen[str]"
+    agent: warm.Program
     client: AgentClient
     path: Path
     busy: int
@@ -68,7 +78,7 @@ class Host:
     def stalled(self) -> Iterator[None]:
         """The agent does not run within this block."""
         self.agent.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.agent.pid, os.WSTOPPED | os.WNOWAIT)
+        wait_until(lambda: Path(f"/proc/{self.agent.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", 20)
         try:
             yield
         finally:
@@ -100,20 +110,16 @@ def host(libvirtd: str, tmp_path: Path) -> Iterator[Host]:
     with process(THREADS.format(count=2)) as busy, open_store(database) as store:
         path = tmp_path / "agent.sock"
         (tmp_path / "journal").mkdir()
-        command = [
-            sys.executable,
-            SUPPORT / "agent_process.py",
-            path,
-            str(os.getuid()),
-            tmp_path / "journal",
-            libvirtd,
-            str(busy),
-        ]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as agent:
-            assert agent.stdout and agent.stdout.readline() == "ready\n"
+        output, words = tmp_path / "output", (path, os.getuid(), tmp_path / "journal", libvirtd, busy)
+        agent = warm.start(*words, output=output, code=AGENT)
+        try:
+            wait_until(lambda: output.read_text() == "ready\n" or agent.poll() is not None, 60)
+            assert output.read_text() == "ready\n"
             yield Host(agent, AgentClient("h1", path), path, busy, store, database)
+        finally:
             agent.send_signal(signal.SIGCONT)
-            agent.communicate(timeout=20)
+            agent.terminate()
+            agent.wait(20)
 
 
 def started(call: Callable[[], object]) -> tuple[threading.Thread, list[PinnerError]]:

@@ -34,6 +34,7 @@ pytestmark = [
 NOVA = """<metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1"><nova:name>i</nova:name>
 <nova:flavor name="m1" id="1">{}</nova:flavor></nova:instance></metadata>"""
 OLD_NOVA, NEW_NOVA = NOVA.format(""), NOVA.format("<nova:extraSpecs></nova:extraSpecs>")
+MORE = pytest.mark.slow("one more guest whose metadata names pins")
 HOUSEKEEPING = Request(housekeeping=str(FIRST), guests=())
 
 
@@ -94,8 +95,17 @@ def live(virsh, guest):
     return re.sub(r"\s*<cputune>\s*</cputune>", "", pins)
 
 
-@pytest.mark.parametrize("persist", [False, True])
-@pytest.mark.parametrize("extra", ["", OLD_NOVA, NEW_NOVA], ids=["no Nova", "before Nova 32", "Nova 32"])
+@pytest.mark.parametrize(
+    ("extra", "persist"),
+    [
+        pytest.param("", False, id="no Nova"),
+        pytest.param("", True, id="no Nova, persist", marks=MORE),
+        pytest.param(OLD_NOVA, False, id="before Nova 32", marks=MORE),
+        pytest.param(OLD_NOVA, True, id="before Nova 32, persist"),
+        pytest.param(NEW_NOVA, False, id="Nova 32", marks=MORE),
+        pytest.param(NEW_NOVA, True, id="Nova 32, persist"),
+    ],
+)
 def test_the_metadata_names_exactly_the_pins_of_the_run_and_a_rollback_restores_the_xml(
     host, journal, start, virsh, extra, persist
 ):

@@ -49,7 +49,7 @@ class StoppingClient(AgentClient):
 
 
 def main(database: str, path: str, plan: str, when: str) -> None:
-    client = StoppingClient("h1", Path(path))
+    client = StoppingClient("h1", Path(path), silence=600.0)  # the stop counts as silence of the agent, too
     client.when = when
     with (
         open_store(database) as store,

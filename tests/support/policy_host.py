@@ -202,22 +202,22 @@ def running(folder: Path, name: str) -> Iterator[Daemon]:
 
 
 @contextmanager
-def fresh_policy_server(uri: str, config: str, code: str = warm.PINNER) -> Iterator[PolicyServer]:
-    """A server that starts without state, of this program; its state is deleted at the end."""
+def fresh_policy_server(uri: str, config: str) -> Iterator[PolicyServer]:
+    """A server that starts without state; its state is deleted at the end."""
     with (
         tempfile.TemporaryDirectory(prefix="pinner-test-") as folder,
-        policy_server(Path(folder), uri, config=config, code=code) as server,
+        policy_server(Path(folder), uri, config=config) as server,
     ):
         yield server
 
 
 @contextmanager
-def policy_server(folder: Path, uri: str, *, config: str = "", code: str = warm.PINNER) -> Iterator[PolicyServer]:
+def policy_server(folder: Path, uri: str, *, config: str = "") -> Iterator[PolicyServer]:
     """A server for the guests of the libvirtd at ``uri``; its state is below ``folder``."""
     folder.chmod(0o711)
     file, log = folder / "pinner.conf", folder / "log"
     file.write_text(f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {uri}\n{api_config()}{config}")
-    process = warm.start("serve", "--config-file", file, output=log, code=code)
+    process = warm.start("serve", "--config-file", file, output=log)
     try:
         server = PolicyServer(process, log)
         with server.http:
