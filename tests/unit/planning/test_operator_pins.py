@@ -114,10 +114,6 @@ def test_a_recorded_guest_that_its_operator_pins_afterwards_is_no_drift() -> Non
 @pytest.mark.parametrize(
     ("facts", "why"),
     [
-        (
-            {"unread": "libvirt has not answered for 2 s", "excluded": True},
-            "stays as it is: it cannot be read: libvirt has",
-        ),
         ({"excluded": True}, "its metadata excludes it"),
         ({"leaving": True}, "it is being migrated away"),
         ({"name": "other"}, "the plan's request is not for this guest"),
