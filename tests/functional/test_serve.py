@@ -129,6 +129,7 @@ def test_after_the_agent_was_killed_a_new_server_starts_at_once(start: Start) ->
     """The API of the killed agent ends by itself; the new server waits for that."""
     first = start()
     first.process.kill()
+    first.process.wait()  # until then it has the lock of the folder
     second = start()
     assert second.http.get("/healthcheck").status_code == 200
     assert "libvirt does not answer" in second.http.get(f"/v1/hosts/{socket.gethostname()}/guests").text
