@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pinner.host import affinity, evidence, files, lineage, memory, procfs, qemu, sampling, states
+from pinner.host import affinity, domain_xml, evidence, files, lineage, memory, procfs, qemu, sampling, states
 from pinner.host.guest_rps import LimitedAgents
 from pinner.host.guests import cell_pins, pinned_by_nova
 from pinner.host.known_masks import KnownMasks
@@ -160,6 +160,10 @@ class LiveHost:
     def definition(self, guest: str) -> str:
         """See Host."""
         return self._libvirt.definition(guest)
+
+    def defined_pin(self, target: Target, definition: str) -> CpuSet | None:
+        """See Host."""
+        return domain_xml.pin_in(definition, target)
 
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
         """See Host."""
