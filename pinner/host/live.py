@@ -1,6 +1,6 @@
 """LiveHost: this machine, for an apply. It reads threads from the kernel and pins guests through libvirt."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -270,7 +270,8 @@ class LiveHost:
                 if procfs.started(ROOT, known.tid) == known.started:
                     return known.tid
             self._qemus.pop(guest, None)
-        # One search finds the processes of all guests.
+        # One search finds the processes of all guests. Each guest that starts needs one, so what is kept stays bounded.
+        self._keep({guest, *self._libvirt.users})
         qemus = qemu.find(ROOT, {guest, *self._libvirt.users}, self._libvirt.users).qemus
         found: dict[str, ThreadKey] = {}
         for uuid, pid in qemus.items():
@@ -280,3 +281,11 @@ class LiveHost:
         if guest not in found:
             raise Gone(f"guest {guest}")
         return found[guest].tid
+
+    def _keep(self, guests: Container[str]) -> None:
+        """Drop what is known of all other guests (by UUID): they have ended."""
+        self._known.keep(guests)
+        for uuid in [each for each in tuple(self._qemus) if each not in guests]:
+            self._qemus.pop(uuid, None)
+        for target in [each for each in tuple(self._singles) if each.owner not in guests]:
+            self._singles.pop(target, None)

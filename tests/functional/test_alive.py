@@ -186,6 +186,7 @@ sys.exit(main())
     [
         ("agent.server", "AgentServer", "_accept", "agent-accept"),
         ("agent.server", "AgentServer", "_pulse", "agent-pulse"),
+        ("agent.freed_memory", "FreedMemory", "_repeat", "freed memory"),
         ("host.events", "HostWatcher", "_run", "events"),
         ("host.libvirt_events", "LibvirtEvents", "_reconnect", "libvirt-events"),
         ("service.controller", "PolicyController", "_repeat", "controller-"),
