@@ -104,8 +104,8 @@ class Forking:
         for status in Path("/proc").glob("[0-9]*/status"):
             with suppress(OSError):
                 ids = re.findall(r"^NSpid:\s+(.*)$", status.read_text(), re.MULTILINE)[0].split()
-                space = os.readlink(status.with_name("ns") / "pid")
-                if ids[-1] == inside and space == os.readlink(f"/proc/{init}/ns/pid"):
+                space = (status.with_name("ns") / "pid").readlink()
+                if ids[-1] == inside and space == Path(f"/proc/{init}/ns/pid").readlink():
                     return int(status.parent.name)
         raise LookupError(inside)
 
