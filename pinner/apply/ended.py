@@ -29,7 +29,7 @@ def purge(journal: Journal, before: datetime, host: Host, name: str, boot: str =
     return journal.purge(
         before,
         is_kept,
-        lambda ended: sources(ended, journal.in_force(name), boot),
+        lambda ended: sources(ended, journal.in_force(name), boot, host),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.apply import staleness
+from pinner.apply.definitions import with_pins_of_others
 from pinner.apply.failures import require_read, words
 from pinner.apply.first_masks import whole_undo
 from pinner.apply.handed_down import corrected_later_runs, without_ended_masks
@@ -85,7 +86,7 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
             undone = _require_reversible(run.undoes, journal)
             if not (made := journal.entries(undone.id)):
                 raise RunConflict(undone.id, undone.state, NOTHING_CHANGED)
-            entries = undoable(undone, made)
+            entries = with_pins_of_others(undone, undoable(undone, made), host, journal)
             earlier = undone.is_of_earlier_boot(run.boot)
             if earlier and undone.persist:
                 entries = without_ended_masks(undone, entries, host, journal)
@@ -105,7 +106,7 @@ def _roll_all_back(run: Run, host: Host, journal: Journal, now: Callable[[], dat
     journal.begin(run)
     try:
         with _refusing(run, journal, now):
-            whole = whole_undo(run, journal.in_force(run.host), now())
+            whole = whole_undo(run, journal.in_force(run.host), now(), host)
             journal.intend(*whole.entries)
         notes = Notes(run, len(whole.entries), journal, now, progress)
         return Undoing(notes, undoable(run, whole.entries), host).roll_back(persist=False, damaged=whole.damaged)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import assert_never
 
+from pinner.apply.definitions import last_of_others
+from pinner.apply.ports import Host
 from pinner.apply.steps import metadata
 from pinner.apply.steps.affinity import of_no_thread
 from pinner.apply.steps.heirs import usual
@@ -24,6 +26,7 @@ from pinner.model.change import (
     MemoryChange,
     MetadataChange,
     StateChange,
+    Target,
     TargetKey,
     ThreadKey,
     ThreadMask,
@@ -47,12 +50,13 @@ class WholeUndo:
     """The changes that it cannot undo, because their records are damaged."""
 
 
-def whole_undo(run: Run, made: Iterable[InForce | Damaged], at: datetime) -> WholeUndo:
-    """The entries of a rollback of all runs in the boot ``run.boot``. ``made`` are the changes in force, oldest first.
+def whole_undo(run: Run, made: Iterable[InForce | Damaged], at: datetime, host: Host) -> WholeUndo:
+    """The entries of a rollback of all runs of ``host`` in the boot ``run.boot``. ``made`` are the changes in force,
+    oldest first.
 
     Metadata comes first, then threads, then states, then memory: the entries are undone in reverse order.
     """
-    history = _History(made, run.boot)
+    history = _History(made, run.boot, host)
     changes = sorted(history.entries(), key=lambda entry: _ORDER[entry.change.kind])
     entries = tuple(replace(entry, run=run.id, seq=seq, at=at) for seq, entry in enumerate(changes, start=1))
     return WholeUndo(entries, tuple(history.damaged))
@@ -64,14 +68,14 @@ def damaged_in_force(made: Iterable[InForce | Damaged], boot: str) -> tuple[Dama
     return tuple(each for each in found if not each.has_ended(boot))
 
 
-def sources(ended: Collection[str], made: Iterable[InForce | Damaged], boot: str) -> frozenset[str]:
+def sources(ended: Collection[str], made: Iterable[InForce | Damaged], boot: str, host: Host) -> frozenset[str]:
     """The runs among ``ended`` from which a rollback of all other runs takes prior masks.
 
     ``ended`` are ids of runs whose own targets have ended. Of them, the undo still needs every run that changed a
     target of another run, and the runs of the target from which a thread may have inherited its first known mask.
-    ``made`` and ``boot`` as for ``whole_undo``.
+    ``made``, ``boot`` and ``host`` as for ``whole_undo``.
     """
-    return _History(made, boot).needed_runs(ended) & frozenset(ended)
+    return _History(made, boot, host).needed_runs(ended) & frozenset(ended)
 
 
 _ORDER = {"metadata": 0, "affinity": 1, "state": 2, "memory": 3}
@@ -84,6 +88,9 @@ class _Past:
     first: Entry
     last: Entry
     definition: str = ""
+    """The one to restore: an operator may have changed the target's pin in it since the first run."""
+    written: set[CpuSet] = field(default_factory=set)
+    """The CPUs that runs wrote to the definition."""
     masks: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
     """The mask of each thread before pinner first touched it."""
     inherited: dict[ThreadKey, tuple[ThreadMask, tuple["_Past", ...]]] = field(default_factory=dict)
@@ -105,10 +112,11 @@ class _Past:
 
 
 class _History:
-    def __init__(self, made: Iterable[InForce | Damaged], boot: str) -> None:
+    def __init__(self, made: Iterable[InForce | Damaged], boot: str, host: Host) -> None:
         """``made`` are the changes in force, oldest first; ``boot`` is the host's present boot."""
         self.damaged: list[Damaged] = []
         """The changes whose records are damaged, without those that have ended with their threads."""
+        self._host = host
         self._pasts: dict[TargetKey, _Past] = {}
         self._givers: dict[CpuSet, dict[TargetKey, tuple[_Past, Lineage | None]]] = {}
         """The targets that got a mask, each with the lineage of the first change that gave them this mask."""
@@ -128,8 +136,8 @@ class _History:
         past.runs.add(entry.run)
         if isinstance(change, MetadataChange):
             past.names = self._names(past, change, persist=persist, earlier_boot=earlier_boot)
-        if persist and not past.definition:
-            past.definition = entry.definition or NO_PINS
+        if persist:
+            self._define(past, entry)
         match change:
             case AffinityChange():
                 for thread in (*change.before, *entry.found):
@@ -153,6 +161,14 @@ class _History:
         if not earlier_boot:
             past.heirs |= {thread.key: thread for thread in entry.heirs}
 
+    def _define(self, past: _Past, entry: Entry) -> None:
+        found, change = entry.definition or NO_PINS, entry.change
+        past.definition = past.definition or found
+        if isinstance(change, AffinityChange):
+            written = {*past.written, *self._damaged_cpus(change.target)}
+            past.definition = last_of_others(past.definition, found, written, change.target, self._host)
+            past.written.add(change.after)
+
     def entries(self) -> Iterator[Entry]:
         """One entry for each target."""
         for past in self._pasts.values():
@@ -170,9 +186,11 @@ class _History:
 
     def _former(self, past: _Past) -> tuple[CpuSet, ...]:
         """The CPUs that runs gave to a target before the last run, and those of its damaged records."""
-        target = past.first.change.target
-        damaged = (each.cpus for each in self.damaged if each.owner and each.may_concern(target))
+        damaged = self._damaged_cpus(past.first.change.target)
         return tuple(dict.fromkeys((*tuple(past.given)[:-1], *damaged)))
+
+    def _damaged_cpus(self, target: Target) -> Iterator[CpuSet]:
+        return (each.cpus for each in self.damaged if each.owner and each.may_concern(target))
 
     def needed_runs(self, ended: Collection[str]) -> frozenset[str]:
         """The runs that changed a target of a run that has not ``ended``, or a target from which such a target may

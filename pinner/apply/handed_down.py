@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from pinner.apply.definitions import Definitions
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps.heirs import given_masks, usual
 from pinner.apply.steps.metadata import as_started
@@ -61,7 +62,7 @@ def corrected_later_runs(
     states = {} if earlier_boot else _prior_states(entries)
     if not givers and not names and not states:
         return ()
-    definitions = {entry.change.target: entry.definition for entry in entries if undone.persist}
+    definitions = Definitions(undone, entries, host)
     later = (each for each in journal.in_force(undone.host, after=undone.id) if isinstance(each, InForce))
     return tuple(_Correction(givers, names, definitions, states).corrected(later))
 
@@ -164,15 +165,14 @@ class _Correction:
         self,
         givers: Sequence[_Giver],
         names: Iterable[MetadataChange],
-        definitions: Mapping[Target, str],
+        definitions: Definitions,
         states: Mapping[TargetKey, State],
     ) -> None:
-        """``definitions``: of each target whose definition the run changed, the definition from before. ``states``: of
-        each target whose state the run changed, the prior one."""
+        """``states``: of each target whose state the run changed, the prior one."""
         self._givers = givers
         self._by_target = {giver.target.key: giver for giver in givers}
         self._names = {change.target.key: change for change in names}
-        self._definitions = {target.key: definition for target, definition in definitions.items()}
+        self._definitions = definitions
         self._states = states
         self._own = {key: giver for giver in givers for key in giver.prior}
         self._placed: set[ThreadKey] = set()
@@ -181,16 +181,9 @@ class _Correction:
     def corrected(self, later: Iterable[InForce]) -> Iterator[Entry]:
         """The entries that differ after the correction."""
         for each in later:
-            new = self._redefined(self._entry(each.entry)) if each.persist else self._entry(each.entry)
+            new = self._entry(self._definitions.without_run(each.entry) if each.persist else each.entry)
             if new != each.entry:
                 yield new
-
-    def _redefined(self, entry: Entry) -> Entry:
-        """The entry with the definition from before the run, where it found the run's pin of the same target: an undo
-        reads only that pin. An even later run found the pin of this entry."""
-        if not isinstance(entry.change, AffinityChange):
-            return entry
-        return replace(entry, definition=self._definitions.pop(entry.change.target.key, entry.definition))
 
     def _entry(self, entry: Entry) -> Entry:
         match change := entry.change:
@@ -219,7 +212,7 @@ class _Correction:
         remaining = tuple(pin for pin in undone.pins if pin.key not in named_again)
         self._names[change.target.key] = replace(undone, pins=remaining)
         live = restored(change.live, undone.live, undone.pins)
-        if change.target.key not in self._definitions:
+        if change.target not in self._definitions:
             return replace(change, live=live)
         return replace(change, live=live, definition=restored(change.definition, undone.definition, undone.pins))
 

@@ -101,6 +101,9 @@ class Host(Protocol):
     def definition(self, guest: str) -> str:
         """The <cputune> element of the guest's persistent definition as XML, empty where it has none. Raises Gone."""
 
+    def defined_pin(self, target: Target, definition: str) -> CpuSet | None:
+        """The target's pin in a ``definition``; None where it has none."""
+
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
         """Restore the target's own pin element of ``definition`` in the persistent definition: also its absence.
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Literal
 
 from pinner.apply import steps
+from pinner.apply.definitions import with_pins_of_others
 from pinner.apply.first_masks import damaged_in_force, whole_undo
 from pinner.apply.handed_down import corrected_later_runs, without_ended_masks
 from pinner.apply.notes import Notes, reported
@@ -68,7 +69,7 @@ def _resolve(
         if entries or damaged:
             damaged += damaged_in_force(journal.in_force(run.host), boot)
         else:
-            whole = whole_undo(replace(run, boot=boot), journal.in_force(run.host), now())
+            whole = whole_undo(replace(run, boot=boot), journal.in_force(run.host), now(), host)
             entries, damaged = whole.entries, whole.damaged
             journal.intend(*entries)
         under_way = _under_way(entries, host)
@@ -82,6 +83,7 @@ def _resolve(
     forward = run.kind == "apply" and policy == "forward" and not earlier and not damaged
     if forward and entries and (independent or not begun):
         return Transaction(run, entries, host, journal, now, lambda *_: None, resumed=True).make()
+    entries = tuple(with_pins_of_others(undone, entries, host, journal))
     under_way = frozenset() if earlier else _under_way(entries, host)
     # A half-made change of a state is undone first: it may have widened the masks that the later changes set.
     first = [each.seq for each in entries if each.seq in under_way and steps.resets_masks(each.change)]

@@ -6,7 +6,6 @@ not answer. Source: https://libvirt.org/formatdomain.html; Nova writes its own m
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from lxml import etree
 
@@ -97,12 +96,8 @@ class Domain:
         return found if self.emulator_pin is None else {("emulator", None): self.emulator_pin, **found}
 
 
-@lru_cache(maxsize=1024)
 def parse(xml: str) -> Domain:
-    """Read a domain's XML as libvirt writes it. Raises Invalid for a CPU list that does not parse.
-
-    A guest's XML changes rarely, and the agent reads that of all guests twice for each run.
-    """
+    """Read a domain's XML as libvirt writes it. Raises Invalid for a CPU list that does not parse."""
     domain = _tree(xml)
     vcpu = domain.find("vcpu")
     cpuset = None if vcpu is None else vcpu.get("cpuset")

@@ -1,6 +1,6 @@
 """Builds a Guest from libvirt's XML, /proc and the counters of its taps."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,21 +52,21 @@ class DomainDescription:
     unread: str = ""
     """See ActiveDomain."""
 
-    def parsed(self) -> ActiveDomain:
+    def parsed(self, parse: Callable[[str], Domain] = domain_xml.parse) -> ActiveDomain:
         """The domain with its XML read. Raises Invalid for a CPU list that does not parse."""
         return ActiveDomain(
             uuid=self.uuid,
             name=self.name,
             state=self.state,
-            xml=domain_xml.parse(self.xml),
-            definition=None if self.definition is None else domain_xml.parse(self.definition),
+            xml=parse(self.xml),
+            definition=None if self.definition is None else parse(self.definition),
             unread=self.unread,
         )
 
-    def parsed_or_left_alone(self) -> ActiveDomain:
+    def parsed_or_left_alone(self, parse: Callable[[str], Domain] = domain_xml.parse) -> ActiveDomain:
         """The domain; with XML that cannot be read, it is left alone."""
         try:
-            return self.parsed()
+            return self.parsed(parse)
         except (etree.XMLSyntaxError, ValueError, Invalid) as error:
             return self.without_xml(str(error)).parsed()
 

@@ -1,16 +1,12 @@
 """The masks of QEMU's threads, read from files only where they may have changed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import lru_cache
 from typing import NamedTuple
 
 from pinner.host import cpu_clocks
 from pinner.model.change import Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
-
-_MOST = 16_384
-"""Targets whose masks are kept, of 0.6 KiB and more each. Those of guests that have ended are dropped together with all
-others."""
 
 
 class _Known(NamedTuple):
@@ -43,10 +39,13 @@ class KnownMasks:
             bits = self._bits(masks)
             # The kernel leaves out CPUs that are offline; then its bits do not say what the file says.
             if bits == [_bits_of(each.cpus, self._settings.size) for each in masks]:
-                if len(self._known) >= _MOST:
-                    self._known.clear()
                 self._known[target] = _Known(process, ran, masks, bits)
         return masks
+
+    def keep(self, guests: Container[str]) -> None:
+        """Drop the masks of all other guests (by UUID): they have ended."""
+        for target in [each for each in tuple(self._known) if each.owner not in guests]:
+            self._known.pop(target, None)
 
     def _bits(self, masks: tuple[ThreadMask, ...]) -> list[bytes | None]:
         ask = self._settings.mask

@@ -52,6 +52,8 @@ class Libvirt:
         self._daemon = Connections(uri, call_timeout)
         self.host_calls = self._daemon.host_calls
         self._inactive: tuple[InactiveGuest, ...] = ()  # as inactive() found them last
+        self._parsed: Mapping[str, domain_xml.Domain] = {}
+        """Every XML that active() found last: it changes rarely, and is read twice for each run."""
         self.users: Mapping[str, int | None] = {}  # of each guest's QEMU, by UUID, as active() found them last
 
     def capabilities(self) -> str:
@@ -72,7 +74,14 @@ class Libvirt:
 
     def active(self) -> list[ActiveDomain]:
         """The active guests as libvirt describes them. A guest that it does not describe is excluded."""
-        found = [description.parsed_or_left_alone() for description in self.descriptions()]
+        known_xml, parsed = self._parsed, dict[str, domain_xml.Domain]()
+
+        def parse(xml: str) -> domain_xml.Domain:
+            parsed[xml] = known_xml.get(xml) or domain_xml.parse(xml)
+            return parsed[xml]
+
+        found = [description.parsed_or_left_alone(parse) for description in self.descriptions()]
+        self._parsed = parsed
         known = self.users
         self.users = {each.uuid: known.get(each.uuid) if each.unread else qemu.user_id(each.xml.user) for each in found}
         return found

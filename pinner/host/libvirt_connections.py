@@ -8,6 +8,7 @@ import errno
 import socket
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeVar
 
 import libvirt  # type: ignore[import-untyped]
@@ -23,6 +24,8 @@ each QEMU."""
 _LISTING_PART = 0.1
 """The part of ``call_timeout`` after which guests are read one by one. libvirt lists hundreds of guests in less."""
 _RETRY_SECONDS = 0.1
+_MOST_DOMAINS = 512
+"""Domains that are kept for each connection."""
 
 _DENIED = {
     libvirt.VIR_ERR_OPERATION_DENIED,
@@ -48,13 +51,8 @@ class _Link:
 
     def __init__(self, connection: libvirt.virConnect) -> None:
         self.connection = connection
-        self._domains: dict[str, libvirt.virDomain] = {}
-
-    def domain(self, uuid: str) -> libvirt.virDomain:
-        """The domain of this UUID, searched once."""
-        if uuid not in self._domains:
-            self._domains[uuid] = self.connection.lookupByUUIDString(uuid)
-        return self._domains[uuid]
+        self.domain: Callable[[str], libvirt.virDomain] = lru_cache(_MOST_DOMAINS)(connection.lookupByUUIDString)
+        """The domain of a UUID. Those of guests that ended make room for others."""
 
 
 class Connections:

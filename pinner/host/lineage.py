@@ -10,7 +10,7 @@ one if it started after that one got its mask, and one of these facts holds:
 - it has the random addresses of the process's program: only a fork has the same ones, an exec chooses new ones;
 - it is in the cgroup of the process's systemd service;
 - it is an orphan in the process's session: a process that leads no session, and whose parent is in another one, has
-  lost the parent that started it.
+  lost the parent that started it. In a container its parent may also be the first process there, which adopts orphans.
 
 By a process group, a service or an orphan's session it does not count if its present parent, which is no descendant,
 has the same mask: then it may have inherited the mask from that parent. By the addresses of the program the same holds,
@@ -23,6 +23,7 @@ have forked the process, or adopted a fork of the placed one. Such a process is 
 """
 
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -40,6 +41,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _RANDOMIZE = Path("/proc/sys/kernel/randomize_va_space")
 _NO_RANDOMIZE = 0x0040000
 """ADDR_NO_RANDOMIZE of personality(2)."""
+_IDS = re.compile(rb"^NSpid:(.*)$", re.MULTILINE)
 _ADDRESSES = (23, 25, 44)
 """Fields of /proc/PID/stat after the name: startcode, startstack, start_brk."""
 
@@ -99,7 +101,7 @@ def heirs(
     """
     if lineage.boot != _boot():
         return Descendants()
-    found = descendants(pid, started, lineage, relatives, others, _main_mask, _service)
+    found = descendants(pid, started, lineage, relatives, others, _main_mask, _service, _is_first)
     return Descendants(_threads(found.sure, masks), _threads(found.unsure, masks))
 
 
@@ -120,8 +122,10 @@ def descendants(
     others: Mapping[ThreadKey, int],
     mask: Callable[[int], CpuSet],
     service: Callable[[int], str],
+    adopts: Callable[[int], bool] = lambda _: False,
 ) -> Descendants[int]:
-    """The process ids of the descendants among the relatives. ``mask`` and ``service`` read facts of a process id."""
+    """The process ids of the descendants among the relatives. ``mask``, ``service`` and ``adopts`` read facts of a
+    process id; ``adopts``: it is the first one of a namespace of process ids."""
     known = relatives.get(pid)
     # With another start time, the id belongs to another process, and so do its children, group and session.
     kin = {pid} if known is None or known.started == started else set[int]()
@@ -138,7 +142,8 @@ def descendants(
 
     def is_orphan(each: Relative) -> bool:
         parent = relatives.get(each.parent)
-        return each.pid != each.session and (parent is None or parent.session != each.session)
+        is_adopted = parent is None or parent.session != each.session or adopts(parent.pid)
+        return each.pid != each.session and is_adopted
 
     def is_adopted_fork(each: Relative) -> bool:
         parent = relatives.get(each.parent)
@@ -215,6 +220,14 @@ def _service(pid: int) -> str:
         return ""
     path = next((path for controllers, path in rows if controllers in ("", "name=systemd") and path != "/"), "")
     return path if path.endswith(".service") else ""
+
+
+def _is_first(pid: int) -> bool:
+    """Whether the process is the first one of its namespace of process ids (NSpid of pid_namespaces(7))."""
+    with suppress(OSError):
+        found = _IDS.search(files.read(f"/proc/{pid}/status"))
+        return found is not None and found[1].split()[-1:] == [b"1"]
+    return False
 
 
 def _main_mask(pid: int) -> CpuSet:

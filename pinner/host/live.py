@@ -1,10 +1,10 @@
 """LiveHost: this machine, for an apply. It reads threads from the kernel and pins guests through libvirt."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pinner.host import affinity, evidence, files, lineage, memory, procfs, qemu, sampling, states
+from pinner.host import affinity, domain_xml, evidence, files, lineage, memory, procfs, qemu, sampling, states
 from pinner.host.guest_rps import LimitedAgents
 from pinner.host.guests import cell_pins, pinned_by_nova
 from pinner.host.known_masks import KnownMasks
@@ -161,6 +161,10 @@ class LiveHost:
         """See Host."""
         return self._libvirt.definition(guest)
 
+    def defined_pin(self, target: Target, definition: str) -> CpuSet | None:
+        """See Host."""
+        return domain_xml.pin_in(definition, target)
+
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
         """See Host."""
         self._libvirt.restore_definition(target, definition, given)
@@ -266,7 +270,8 @@ class LiveHost:
                 if procfs.started(ROOT, known.tid) == known.started:
                     return known.tid
             self._qemus.pop(guest, None)
-        # One search finds the processes of all guests.
+        # One search finds the processes of all guests. Each guest that starts needs one, so what is kept stays bounded.
+        self._keep({guest, *self._libvirt.users})
         qemus = qemu.find(ROOT, {guest, *self._libvirt.users}, self._libvirt.users).qemus
         found: dict[str, ThreadKey] = {}
         for uuid, pid in qemus.items():
@@ -276,3 +281,11 @@ class LiveHost:
         if guest not in found:
             raise Gone(f"guest {guest}")
         return found[guest].tid
+
+    def _keep(self, guests: Container[str]) -> None:
+        """Drop what is known of all other guests (by UUID): they have ended."""
+        self._known.keep(guests)
+        for uuid in [each for each in tuple(self._qemus) if each not in guests]:
+            self._qemus.pop(uuid, None)
+        for target in [each for each in tuple(self._singles) if each.owner not in guests]:
+            self._singles.pop(target, None)

@@ -10,6 +10,7 @@ from typing import Protocol
 from oslo_config import cfg
 
 from pinner.agent.client import AgentClient
+from pinner.agent.freed_memory import FreedMemory
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import Histories, LocalAgent, no_history
 from pinner.agent.recorder import Recorder
@@ -187,7 +188,7 @@ def _start(
         watcher.start()
         undo.callback(watcher.close)
         threads += watcher.heartbeats
-    for worker in (pinger, recorder):
+    for worker in (pinger, recorder, FreedMemory()):
         if worker is not None:
             worker.start()
             undo.callback(worker.stop)

@@ -192,6 +192,7 @@ sys.exit(main())
     [
         ("agent.server", "AgentServer", "_accept", "agent-accept"),
         pytest.param("agent.server", "AgentServer", "_pulse", "agent-pulse", marks=MORE),
+        pytest.param("agent.freed_memory", "FreedMemory", "_repeat", "freed memory", marks=MORE),
         ("host.events", "HostWatcher", "_run", "events"),
         pytest.param("host.libvirt_events", "LibvirtEvents", "_reconnect", "libvirt-events", marks=MORE),
         ("service.controller", "PolicyController", "_repeat", "controller-"),

@@ -1,6 +1,7 @@
 """Real processes that fork under a real apply: their children get back what they would have had."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import insert
+from support import needs
 from support.kernel import allowed, started
 from support.policy_host import wait_until
 from support.real_guests import FIRST, ONLINE, SECOND, apply, change, daemon, plan_of, rollback
@@ -74,19 +76,38 @@ class Forking:
     A session of the test's would not do: its id is 0 where no process has made one, and then no fact names the session.
     """
 
-    def __init__(self, *, own_session: bool) -> None:
+    def __init__(self, *, own_session: bool = False, container: bool = False) -> None:
+        """``container``: the processes have a namespace of process ids; the shell is its first process."""
         command = [sys.executable, "-c", FORKS]
         self._is_leader = own_session
+        self._is_inside = container
+        inside = ["unshare", "--pid", "--fork", "--kill-child"] if container else []
         self._process = subprocess.Popen(
-            command if own_session else ["sh", "-c", LEADER, "sh", *command],
+            command if own_session else [*inside, "sh", "-c", LEADER, "sh", *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
         assert self._process.stdout is not None
-        self.pid = int(self._process.stdout.readline())
+        self.pid = self._read_pid()
         self.children: list[int] = []
+
+    def _read_pid(self) -> int:
+        assert self._process.stdout is not None
+        told = self._process.stdout.readline().strip()
+        return self._pid_here(told) if self._is_inside else int(told)
+
+    def _pid_here(self, inside: str) -> int:
+        """The process id in this namespace of a process of the container."""
+        init = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().strip()
+        for status in Path("/proc").glob("[0-9]*/status"):
+            with suppress(OSError):
+                ids = re.findall(r"^NSpid:\s+(.*)$", status.read_text(), re.MULTILINE)[0].split()
+                space = (status.with_name("ns") / "pid").readlink()
+                if ids[-1] == inside and space == Path(f"/proc/{init}/ns/pid").readlink():
+                    return int(status.parent.name)
+        raise LookupError(inside)
 
     def tell(self, command: str, children: int = 1) -> list[int]:
         """The process ids of the new children."""
@@ -94,7 +115,7 @@ class Forking:
         assert self._process.stdout is not None
         self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
-        found = [int(self._process.stdout.readline()) for _ in range(children)]
+        found = [self._read_pid() for _ in range(children)]
         self.children += found
         return found
 
@@ -126,9 +147,11 @@ def live() -> LiveHost:
     return LiveHost(Libvirt("qemu:///system"))
 
 
-@pytest.fixture(params=[True, False], ids=["own-session", "session-of-another"])
+@pytest.fixture(params=["own_session", "session_of_another", "container"])
 def forking(request: pytest.FixtureRequest) -> Iterator[Forking]:
-    process = Forking(own_session=request.param)
+    if request.param == "container":
+        needs.require("mounts")
+    process = Forking(own_session=request.param == "own_session", container=request.param == "container")
     try:
         yield process
     finally:

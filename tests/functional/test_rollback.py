@@ -115,6 +115,27 @@ def test_a_pin_that_an_operator_changed_in_the_definition_stays_and_is_named(hos
     assert re.findall(r"<(\w+pin) (?:vcpu='(\d)' )?cpuset='(\S+?)'", xml) == [("vcpupin", "0", str(FIRST))]
 
 
+@pytest.mark.fault(52, 72)
+@pytest.mark.parametrize("order", [("run-1", "run-2"), ("run-2", "run-1"), ("",)], ids=" ".join)
+def test_a_pin_that_an_operator_wrote_between_two_runs_is_back_after_them(host, journal, start_guest, libvirtd, order):
+    """Both runs write the same pin; the operator's is in the running guest, too."""
+    guest = start_guest(persistent=True)
+    before = masks(guest.pid)
+    for run in ("run-1", "run-2"):
+        plan = plan_of(host, [change(host, vcpu(guest), SECOND)])
+        assert apply(plan, host, journal, run=run, persist=True).state == "applied"
+        if run == "run-1":
+            private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "0", str(FIRST), "--config", "--live")
+    errors = [rollback(host, journal, run).error for run in order]
+    assert errors[0] == ""
+    xml = private_libvirt.virsh(libvirtd, "dumpxml", "--inactive", guest.name)
+    assert re.findall(r"<(\w+pin) (?:vcpu='(\d)' )?cpuset='(\S+?)'", xml) == [("vcpupin", "0", str(FIRST))]
+    assert "urn:pinner" not in xml
+    moved = {guest.vcpus[0].thread.tid: str(FIRST)} if order[0] == "run-2" else {}
+    now = masks(guest.pid)
+    assert only(now, before) == only(before | moved, now)
+
+
 @pytest.mark.fault(22)
 def test_a_guest_that_was_undefined_since_is_not_defined_again(host, journal, start_guest, libvirtd):
     guest = start_guest(persistent=True)

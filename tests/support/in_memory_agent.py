@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from support.hosts import masked
+from support.in_memory_host import InMemoryHost
 
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import Histories
@@ -150,7 +151,7 @@ class InMemoryAgent:
 
     def _rollback_all(self, run: Run, progress: Progress) -> Run:
         self.journal.begin(run)
-        entries = whole_undo(run, self.journal.in_force(run.host), self.now()).entries
+        entries = whole_undo(run, self.journal.in_force(run.host), self.now(), InMemoryHost()).entries
         self.journal.intend(*entries)
         return self._undo(run, entries, progress)
 

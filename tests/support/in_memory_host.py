@@ -210,6 +210,10 @@ class InMemoryHost:
     def definition(self, guest: str) -> str:
         return self.definitions[guest]
 
+    def defined_pin(self, target: Target, definition: str) -> CpuSet | None:
+        found = _pin_of(target).search(definition)
+        return None if found is None else CpuSet.parse(found[0].rstrip("]").rpartition(" ")[2], "cpus")
+
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
         pin, text = _pin_of(target), self.definitions[target.owner]
         now, saved = (found[0] if (found := pin.search(each)) else "" for each in (text, definition))

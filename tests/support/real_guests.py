@@ -68,8 +68,8 @@ def apply(plan: Plan, host: LiveHost, journal: Journal, **run: object) -> Run:
     return executor.apply(plan, make_run(**run), host, journal, lambda: NOON, lambda *_: None)
 
 
-def rollback(host: LiveHost, journal: Journal) -> Run:
-    run = make_run("back", kind="rollback", undoes="run-1")
+def rollback(host: LiveHost, journal: Journal, undoes: str = "run-1") -> Run:
+    run = make_run(f"back-{undoes}", kind="rollback", undoes=undoes)
     return executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
 
 

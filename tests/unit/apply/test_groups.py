@@ -376,3 +376,22 @@ def test_beside_a_change_of_the_host_every_guest_that_does_not_answer_is_named_a
     assert states(journal, "uuid-g2") == ["undone", "undone"]
     failed = [entry for entry in journal.entries("run-1") if entry.state == "failed"]
     assert [str(entry.change.target) for entry in failed] == ["guest g1 emulator", "guest g3 emulator"]
+
+
+@pytest.mark.fault(47)
+def test_four_guests_that_hang_beside_a_partition_are_named_at_once_and_the_next_run_does_without_them(host, journal):
+    """As many as are changed at the same time: the first run changes nothing, and no guest delays another one."""
+    hung = tuple(f"h{number}" for number in range(4))
+    for guest in hung:
+        host.add(vcpu(0, guest), "0-7")
+    host.before, host.states[SCOPE] = host.kernel(), MEMBER
+    partition = StateChange(SCOPE, MEMBER, isolated("4-7"), "so")
+    changes = [host.change(vcpu(0, guest), "4-7") for guest in (*hung, *GUESTS)]
+    host.occupied = {f"uuid-{guest}" for guest in hung}
+    run = apply(replace(host.plan(*changes), changes=(*changes, partition)), host, journal)
+    assert (run.state, host.kernel(), host.states[SCOPE]) == ("undone", host.before, MEMBER)
+    assert [guest for guest in hung if f"guest {guest} vcpu 0: occupied" in run.error] == list(hung)
+    assert host.writes == []
+    others = [each for each in changes if each.target.owner not in host.occupied]
+    again = apply(replace(host.plan(*others), changes=(*others, partition)), host, journal, run="run-2")
+    assert (again.state, host.states[SCOPE]) == ("applied", isolated("4-7"))

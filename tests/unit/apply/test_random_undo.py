@@ -68,7 +68,9 @@ class Host(InMemoryHost):
 class Story:
     """Random steps on a host, and what other programs did there."""
 
-    def __init__(self, folder, seed):
+    def __init__(self, folder, seed, operators=0):
+        """``operators``: how often, compared with other steps, an operator changes the definition."""
+        self.operators, self.defined = operators, DEFINITION
         self.random, self.folder, self.runs, self.told = Random(seed), folder, [], []
         self.host, self.daemon = Host(), daemon(DAEMON)
         self.allowed = {tid: {mask} for tid, mask in self.host.kernel().items()}
@@ -140,6 +142,14 @@ class Story:
             self.host.pin_live(target, cpus(mask))
         self.allowed[tid].add(mask)
 
+    def an_operator_pins_a_part_in_the_definition(self):
+        """To CPUs that no run gives; or the operator removes its pin."""
+        target, mask = self.random.choice(PARTS), self.random.choice(("6", "7", ""))
+        self.told.append(f"operator: {target} -> {mask or 'none'}")
+        self.host.definitions[GUEST] = _with_pin(self.host.definitions[GUEST], target, mask)
+        self.defined = _with_pin(self.defined, target, mask)
+        self.allowed[100 * (PARTS.index(target) + 1)].add(mask or "0-7")
+
     def the_guest_restarts(self):
         if GUEST not in self.host.saved:
             self.start("from its definition", _pins(self.host.definitions[GUEST]), self.host.defined_names.get(GUEST))
@@ -177,7 +187,7 @@ class Story:
             self.the_guest_restarts: 1,
             self.the_guest_is_saved_or_started: 1,
             self.the_host_restarts: 1,
-        }
+        } | ({self.an_operator_pins_a_part_in_the_definition: self.operators} if self.operators else {})
         for step in self.random.choices(list(steps), list(steps.values()), k=STEPS):
             self.host.clock += 10
             step()
@@ -192,12 +202,21 @@ class Story:
 @pytest.mark.fault(32, 55, 59)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_left(tmp_path, seed):
-    story = Story(tmp_path, seed)
+    require_nothing_is_left(Story(tmp_path, seed))
+
+
+@pytest.mark.fault(52, 72)
+@pytest.mark.parametrize("seed", (*range(8), 98, 129, 221))
+def test_the_definition_has_the_last_pins_of_an_operator(tmp_path, seed):
+    require_nothing_is_left(Story(tmp_path, seed, operators=4))
+
+
+def require_nothing_is_left(story):
     story.happen()
     host = story.host
     left = {tid: mask for tid, mask in host.kernel().items() if mask not in story.allowed[tid]}
     assert left == {}, story.told
-    assert host.definitions[GUEST] == DEFINITION, story.told
+    assert set(_pins(host.definitions[GUEST])) == set(_pins(story.defined)), story.told
     assert (host.names.get(GUEST, ()), host.defined_names.get(GUEST, ())) == ((), ()), story.told
     story.journal.close()
 
@@ -205,6 +224,13 @@ def test_nothing_is_left(tmp_path, seed):
 def _pins(definition):
     found = re.findall(r"\[(vcpu|emulator) ?(\d*):? ([^]:]+)\]", definition)
     return tuple(PartPin(kind, int(part) if part else None, cpus(mask)) for kind, part, mask in found)
+
+
+def _with_pin(definition, target, mask):
+    """The definition with this pin of the target; without one for an empty mask."""
+    name = target.kind if target.part is None else f"{target.kind} {target.part}:"
+    others = re.sub(rf"\[{name} [^]:]+\]", "", definition)
+    return others + (f"[{name} {mask}]" if mask else "")
 
 
 def _mask(definition, target):

@@ -55,7 +55,6 @@ def test_all_fields_of_a_domain():
     assert domain.taps == (("tap12", "52:54:00:00:00:01"),)
     assert domain.pci == ("0000:3b:00.1", "0001:5e:1f.0")
     assert (domain.nova, domain.dedicated) == (None, False)
-    assert domain_xml.parse("".join(FULL)) is domain
 
 
 NOVA = """<domain><metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1">

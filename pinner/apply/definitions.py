@@ -1,0 +1,59 @@
+"""The pin in a guest's definition that an undo restores: the last one that no run wrote.
+
+An operator may change a pin in the definition between two runs that write the same one. The later run found the
+operator's pin, and the journal has it in the entry of that run only.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from pinner.apply.ports import Host, Journal
+from pinner.model.change import AffinityChange, Target, TargetKey
+from pinner.model.cpuset import CpuSet
+from pinner.model.journal import Entry, InForce, Run
+
+
+def last_of_others(known: str, found: str, written: Collection[CpuSet], target: Target, host: Host) -> str:
+    """The definition ``found`` by a run, where an operator has changed the target's pin in it; else the ``known`` one.
+
+    ``written`` are the CPUs that earlier runs wrote there.
+    """
+    return known if host.defined_pin(target, found) in written else found
+
+
+class Definitions:
+    """The definitions that targets of one run would have without the run. Later runs come oldest first."""
+
+    def __init__(self, run: Run, entries: Iterable[Entry], host: Host) -> None:
+        """``entries`` are those of the run."""
+        self._host = host
+        self._first = {entry.change.target.key: entry for entry in entries if run.persist}
+        self._last: dict[TargetKey, str] = {}
+
+    def __contains__(self, target: Target) -> bool:
+        """Whether the run changed the target's definition."""
+        return target.key in self._first
+
+    def without_run(self, later: Entry) -> Entry:
+        """The entry of a later run that wrote definitions, with the definition that it would have found."""
+        target = later.change.target
+        first = self._first.get(target.key)
+        if first is None or not isinstance(first.change, AffinityChange):
+            return later
+        known = self._last.get(target.key, first.definition)
+        # A later run that gave the target other CPUs has been rolled back, or the rollback of the run is refused.
+        self._last[target.key] = last_of_others(known, later.definition, (first.change.after,), target, self._host)
+        return replace(later, definition=self._last[target.key])
+
+    def of_run(self, entry: Entry) -> Entry:
+        """An entry of the run, with the definition that its undo restores."""
+        return replace(entry, definition=self._last.get(entry.change.target.key, entry.definition))
+
+
+def with_pins_of_others(run: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> list[Entry]:
+    """The entries of the run, with the definitions that its rollback restores."""
+    definitions = Definitions(run, entries, host)
+    for each in journal.in_force(run.host, after=run.id) if run.persist else ():
+        if isinstance(each, InForce) and each.persist:
+            definitions.without_run(each.entry)
+    return [definitions.of_run(entry) for entry in entries]
