@@ -2,7 +2,8 @@
 
 Each part is one run of pytest. A failure in one part keeps no other part from running; the last lines say which failed.
 The functional tests run in workers with processes, mounts and a network of their own, where the machine allows it.
-Those that need the machine's own mostly wait: they run beside the unit tests.
+They mostly wait, so the fast ones run beside the unit tests. Slow tests load or measure the machine: no other part runs
+beside them.
 """
 
 import argparse
@@ -12,15 +13,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import demo_linux
 import rights
 
 WORKERS = 3
 """For two CPUs: the tests of a worker wait for libvirt and QEMU while those of the others compute."""
+WORKERS_BESIDE = 2
+"""Workers of the functional tests beside those of the unit tests."""
+_WITH_SLOW = ("--all", "--slow-of")
 _NO_TESTS = 5
 """pytest's status where no test was selected."""
 _ISOLATED = Path(__file__).parents[1] / "tests/isolated_python"
@@ -33,7 +39,7 @@ class Part:
     name: str
     arguments: tuple[str, ...]
     is_beside: bool = False
-    """Whether it runs beside the next part, which prints while it works; this one prints at its end."""
+    """Whether it runs beside the parts that are not, after the other parts that are. Its output follows at the end."""
 
 
 @dataclass(frozen=True)
@@ -50,44 +56,48 @@ class End:
 
 def parts(common: Sequence[str], *, is_isolated: bool) -> Iterator[Part]:
     """The parts of a run; ``common`` are arguments of each, ``is_isolated`` says whether workers can be isolated."""
-    if is_isolated:
-        own = ("tests/functional", "-m", "machine", *common)
-        yield Part("functional, in the machine's namespaces", own, is_beside=True)
     yield Part("unit", ("tests/unit", "-n", str(WORKERS), "--dist", "worksteal", *common))
-    if is_isolated:
-        worker = f"popen//python={_ISOLATED}"
-        yield Part(
-            "functional",
-            ("tests/functional", "-m", "not machine", "--tx", f"{WORKERS}*{worker}", "--dist", "loadscope", *common),
-        )
-    else:
+    if not is_isolated:
         yield Part("functional", ("tests/functional", *common))
+        return
+    is_beside = not any(word.startswith(_WITH_SLOW) for word in common)
+    # The machine's own come first: the guests of the other ones are processes of the machine, too.
+    own = ("tests/functional", "-m", "machine", *common)
+    yield Part("functional, in the machine's namespaces", own, is_beside)
+    workers = f"{WORKERS_BESIDE if is_beside else WORKERS}*popen//python={_ISOLATED}"
+    apart = ("tests/functional", "-m", "not machine", "--tx", workers, "--dist", "loadscope", *common)
+    yield Part("functional", apart, is_beside)
 
 
-def run(part: Part) -> End:
-    """Run a part."""
+def run(part: Part, output: IO[bytes] | None) -> End:
+    """Run a part, whose output is the program's own if no other one is given."""
     began = time.monotonic()
     command = [sys.executable, "-m", "pytest", *part.arguments]
-    with tempfile.TemporaryFile() as kept:
-        if not part.is_beside:
-            print(f"== {part.name}", flush=True)
-        done = subprocess.run(command, check=False, stdout=kept if part.is_beside else None, stderr=subprocess.STDOUT)
-        if part.is_beside:
-            kept.seek(0)
-            print(f"== {part.name}", flush=True)
-            shutil.copyfileobj(kept, sys.stdout.buffer)
+    done = subprocess.run(command, check=False, stdout=output, stderr=subprocess.STDOUT if output else None)
     return End(part, done.returncode in (0, _NO_TESTS), time.monotonic() - began)
 
 
 def run_all(parts: Iterable[Part]) -> list[End]:
-    """Run the parts, each that is ``is_beside`` beside the next one."""
-    ended: list[Future[End]] = []
-    with ThreadPoolExecutor() as beside:
+    """Run the parts that are ``is_beside`` beside the others."""
+    with ThreadPoolExecutor(1) as beside, ExitStack() as outputs:
+        kept: list[tuple[Part, IO[bytes], Future[End]]] = []
+        ahead = []
         for part in parts:
-            ended.append(beside.submit(run, part))
-            if not part.is_beside:
-                wait(ended)
-    return [each.result() for each in ended]
+            if part.is_beside:
+                output = outputs.enter_context(tempfile.TemporaryFile())
+                kept.append((part, output, beside.submit(run, part, output)))
+            else:
+                ahead.append(part)
+        ended = []
+        for part in ahead:
+            print(f"== {part.name}", flush=True)
+            ended.append(run(part, None))
+        for part, output, end in kept:
+            print(f"== {part.name}", flush=True)
+            ended.append(end.result())
+            output.seek(0)
+            shutil.copyfileobj(output, sys.stdout.buffer)
+    return ended
 
 
 def prepare() -> None:

@@ -204,7 +204,7 @@ def test_waiting_for_events_uses_hardly_any_cpu_time(start_guest, subscriber):
     subscriber.discard()
     before = time.process_time()
     time.sleep(3)
-    assert time.process_time() - before < 0.03
+    assert time.process_time() - before < 0.15, "events of other tests take some of it, and polling all"
 
 
 def test_reading_guests_starts_no_event_loop(libvirtd):

@@ -31,20 +31,25 @@ def test_each_part_gets_the_arguments_of_the_command_line(is_isolated):
 def test_a_failure_in_one_part_keeps_no_other_from_running(monkeypatch, capsys, failing, status):
     ran = []
 
-    def run(part: run_tests.Part) -> run_tests.End:
+    def run(part: run_tests.Part, _output: object) -> run_tests.End:
         ran.append(part.name)
         return run_tests.End(part, part.name != failing, 1.0)
 
     monkeypatch.setattr(run_tests, "run", run)
     monkeypatch.setattr(run_tests, "prepare", lambda: None)
     assert run_tests.main([]) == status
-    assert [name for name in ran if "," not in name] == ["unit", "functional"]
+    assert {"unit", "functional"} <= {*ran}
     assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines() if "FAILED" in line] == (
         [f"{failing}: FAILED"] if status else []
     )
 
 
-def test_a_part_runs_beside_the_next_one_and_prints_at_its_end(capfd, tmp_path):
+@pytest.mark.parametrize(("common", "beside"), [((), 2), (("--all",), 0), (("--slow-of=1/4",), 0)])
+def test_only_fast_tests_run_beside_others(common, beside):
+    assert sum(part.is_beside for part in run_tests.parts(common, is_isolated=True)) == beside
+
+
+def test_a_part_runs_beside_the_others_and_its_output_follows(capfd, tmp_path):
     """The first one waits for a file of the second one."""
     made = tmp_path / "made"
     (tmp_path / "test_first.py").write_text(
@@ -59,6 +64,6 @@ def test_a_part_runs_beside_the_next_one_and_prints_at_its_end(capfd, tmp_path):
     first = run_tests.Part("first", (str(tmp_path / "test_first.py"), *options), is_beside=True)
     second = run_tests.Part("second", (str(tmp_path / "test_second.py"), *options))
     ends = run_tests.run_all([first, second])
-    assert [(end.part.name, end.passed) for end in ends] == [("first", False), ("second", False)]
+    assert [(end.part.name, end.passed) for end in ends] == [("second", False), ("first", False)]
     out = capfd.readouterr().out
     assert out.index("== second") < out.index("== first") < out.index("AssertionError: first")
