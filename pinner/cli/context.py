@@ -164,7 +164,7 @@ def reason(error: Exception) -> str:
 
 
 def local_caller() -> "Caller":
-    """The person at this terminal, for the audit trail. Raises Invalid."""
+    """The person at this terminal, for the audit trail: a number in place of a name that people can mistake."""
     import uuid
 
     from pinner.model.actor import require_actor
@@ -173,8 +173,8 @@ def local_caller() -> "Caller":
     # Any user can set SUDO_USER. It is trusted only for root, because root has no need to forge it.
     user = os.environ.get("SUDO_USER", "") if os.geteuid() == 0 else ""
     try:
-        user = require_actor(user, "SUDO_USER") if user else pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
+        user = require_actor(user or pwd.getpwuid(os.getuid()).pw_name, "user")
+    except (KeyError, Invalid):
         user = f"uid {os.getuid()}"
     terminal = next((os.ttyname(fd) for fd in (0, 2) if os.isatty(fd)), "")
     origin = f"cli {terminal.removeprefix('/dev/')}".strip()

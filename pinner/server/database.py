@@ -3,6 +3,8 @@ replace by a symlink."""
 
 import os
 import pwd
+import stat
+from contextlib import suppress
 
 from pinner import owners
 from pinner.model.errors import Invalid
@@ -31,11 +33,17 @@ def other_owner(url: str) -> pwd.struct_passwd | None:
 
 
 def require_closed(url: str, user: int) -> None:
-    """Raises Invalid for an SQLite file in a folder that everybody can write: they could replace the audit trail.
+    """Raises Invalid for an SQLite file that everybody can write, or that is in a folder that everybody can write: they
+    could replace the audit trail.
 
     The id of the user who opens the database is ``user``."""
     if file := sqlite_file(url):
-        owners.require_closed(file.parent, FIELD, user)
+        for folder in {file.parent, file.resolve().parent}:
+            owners.require_closed(folder, FIELD, user)
+        with suppress(FileNotFoundError, PermissionError):
+            if file.stat().st_mode & stat.S_IWOTH:
+                expected = f"a file that not everybody can write; call `chmod o-w {file}`"
+                raise Invalid(FIELD, str(file), expected)
 
 
 def become_owner(url: str) -> None:

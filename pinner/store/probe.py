@@ -38,7 +38,7 @@ class Probe:
         with reading(self._engine) as connection:
             connection.execute(select(tables.audit_chain.c.id).limit(1)).all()
         if self._engine.dialect.name == "sqlite":
-            require_room(Path(str(self._engine.url.database)).parent)
+            require_room(Path(str(self._engine.url.database)).resolve().parent)
         else:
             self._try_row()
 

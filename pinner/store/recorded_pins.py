@@ -11,8 +11,10 @@ from pinner.store.engine import reading
 
 _PLACED = text(
     "SELECT guest.value FROM json_each(:guests) AS guest "
-    "WHERE EXISTS (SELECT 1 FROM entries WHERE entries.owner = guest.value)"
+    "WHERE EXISTS (SELECT 1 FROM entries WHERE entries.owner = guest.value AND entries.state <> 'failed')"
 )
+"""Of a guest that a run touched, the first change is that of the metadata, and it did not fail. All changes of a guest
+that could not be read have failed."""
 _PERSISTED = text(
     "SELECT DISTINCT entries.owner, entries.kind, json_extract(entries.change, '$.target.part'), entries.mask "
     "FROM json_each(:guests) AS guest JOIN entries ON entries.owner = guest.value JOIN runs ON runs.id = entries.run "

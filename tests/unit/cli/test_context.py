@@ -1,6 +1,7 @@
 """The caller of a command, and the texts of table cells."""
 
 import os
+import pwd
 
 import pytest
 from support.values import cpus
@@ -10,7 +11,6 @@ from pinner.cli.output import cpu_cell, folded, kib
 from pinner.cli.parser import shared_options
 from pinner.cli.places import alike, masks, part
 from pinner.model.change import AffinityChange, Target, ThreadMask
-from pinner.model.errors import Invalid
 
 
 def caller():
@@ -25,11 +25,15 @@ def test_sudo_user_is_trusted_only_for_root(monkeypatch):
     assert caller().actor != "alice"
 
 
-def test_a_sudo_user_named_like_a_part_of_pinner_is_refused(monkeypatch):
-    monkeypatch.setenv("SUDO_USER", "p\u043elicy")
+@pytest.mark.parametrize("name", ["p\u043elicy", "local", "pinner"])
+def test_a_user_named_like_a_part_of_pinner_is_a_number(monkeypatch, name):
+    monkeypatch.setattr(os, "getuid", lambda: 4242424)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: pwd.struct_passwd((name, "x", 4242424, 1, "", "/", "/bin/sh")))
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    assert caller().actor == "uid 4242424"
+    monkeypatch.setenv("SUDO_USER", name)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    with pytest.raises(Invalid, match=r"SUDO_USER.*looks like policy"):
-        caller()
+    assert caller().actor == "uid 4242424"
 
 
 def test_caller_without_a_name_or_a_terminal(monkeypatch):

@@ -46,6 +46,14 @@ def test_a_guest_whose_threads_a_run_changed_is_placed_also_after_a_rollback(jou
     assert journal.recorded_pins([WEB, OTHER]) == RecordedPins(frozenset({WEB}))
 
 
+def test_a_guest_whose_changes_all_failed_was_not_placed(journal):
+    """It could not be read, so no change was tried. A change that was tried comes after that of the metadata."""
+    carry_out(journal, "run-1", "failed", "failed")
+    assert journal.recorded_pins([WEB]) == RecordedPins()
+    carry_out(journal, "run-2", "undone", "failed")
+    assert journal.recorded_pins([WEB]) == RecordedPins(frozenset({WEB}))
+
+
 def test_pins_in_definitions_count_until_their_run_is_rolled_back(journal):
     carry_out(journal, "run-1", "done", "undone", "stuck", persist=True, after="4-5")
     carry_out(journal, "run-2", "done", guest=OTHER)
