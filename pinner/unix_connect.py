@@ -6,11 +6,13 @@ import struct
 _TIMEVAL = struct.Struct("2l")
 
 
-def limit_connect(connecting: socket.socket, seconds: float) -> None:
-    """Let the connect of a new Unix socket wait for so many seconds; then it raises BlockingIOError.
+def connect(connecting: socket.socket, address: str, seconds: float) -> None:
+    """Connect a new Unix socket. Raises BlockingIOError where the queue has no room for so many seconds, and OSError.
 
     After settimeout, Python connects without blocking, and a full queue is an error at once. So settimeout comes after
     the connect.
     """
     limit = _TIMEVAL.pack(*divmod(max(1, int(seconds * 1e6)), 1_000_000))
     connecting.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    connecting.connect(address)
+    connecting.getpeername()  # a signal ends the wait, and Python takes that for a connection

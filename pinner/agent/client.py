@@ -29,7 +29,7 @@ from pinner.model.plan import Plan
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
-from pinner.unix_connect import limit_connect
+from pinner.unix_connect import connect
 
 SILENCE_SECONDS = 10.0
 """How long a caller waits for a sign of life."""
@@ -217,8 +217,7 @@ class AgentClient:
         peer = None
         try:
             peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            limit_connect(peer, self._silence)
-            peer.connect(str(self._path))
+            connect(peer, str(self._path), self._silence)
         except BlockingIOError:
             if peer is not None:
                 peer.close()

@@ -20,7 +20,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
 from pinner.model.interrupts import Balancer
 from pinner.model.process import Process
-from pinner.unix_connect import limit_connect
+from pinner.unix_connect import connect
 
 LIVE = Path("/")
 FOLDER = Path("/run/irqbalance")
@@ -122,7 +122,6 @@ def _ask(target: Target, request: bytes) -> bytes:
     pid = _pid(target)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
-            limit_connect(asked, _PATIENCE)
             _connect(asked, pid)
             asked.settimeout(_PATIENCE)
             peer, user, _ = _CREDENTIALS.unpack(
@@ -143,9 +142,9 @@ def _ask(target: Target, request: bytes) -> bytes:
 def _connect(asked: socket.socket, pid: int) -> None:
     """irqbalance has an abstract socket where it could not make a file."""
     try:
-        asked.connect(str(FOLDER / f"irqbalance{pid}.sock"))
+        connect(asked, str(FOLDER / f"irqbalance{pid}.sock"), _PATIENCE)
     except (FileNotFoundError, ConnectionRefusedError):
-        asked.connect(f"\0irqbalance{pid}.sock")
+        connect(asked, f"\0irqbalance{pid}.sock", _PATIENCE)
 
 
 def _answer(asked: socket.socket) -> bytes:

@@ -19,7 +19,7 @@ from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.ovs import OvsMasks
 from pinner.owners import owner_of
-from pinner.unix_connect import limit_connect
+from pinner.unix_connect import connect
 
 ANSWER_SECONDS = 1.0
 """The longest time for connection, question and answer."""
@@ -89,8 +89,7 @@ def _ask(path: Path, end: float) -> Any:
     """The result of the question. The server may send questions of its own (echo) before."""
     received = b""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        limit_connect(sock, _left(end))
-        sock.connect(str(path))
+        connect(sock, str(path), _left(end))
         sock.settimeout(_left(end))
         sock.sendall(json.dumps(_QUESTION).encode())
         while len(received) <= MAX_ANSWER:
