@@ -62,6 +62,9 @@ def environ(request: Request, ends: Endpoints) -> dict[str, Any]:
     if b"%2f" in path.lower():
         # A proxy that decodes it sees another path, and may permit that one.
         raise malformed("request target: a path must have no encoded slash (%2F)")
+    if path.startswith(b"//"):
+        # A proxy may have rules for the path with one slash.
+        raise malformed("request target: a path must begin with one slash")
     found: dict[str, Any] = {
         "REQUEST_METHOD": request.method,
         "SCRIPT_NAME": "",

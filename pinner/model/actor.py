@@ -11,11 +11,11 @@ MAX_ACTOR = 255
 
 _UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u2800\u3164\ufe00-\ufe0f\uffa0]")
 """Characters that Python counts as printable, and nobody sees."""
-_NUMBERED = re.compile(r"uid\s+[0-9]+")
-"""A user without a name."""
+_NUMBERED = re.compile(r"uld\s+[ol2-9]+")
+"""A user without a name, with the letters of _ALIKE."""
 _ALIKE = str.maketrans(
-    "0οоσ" + "1iιіӏıⅼ" + "ρр" + "сϲ" + "уүγ" + "ηпո" + "гя" + "υս" + "аα" + "тτ" + "һհ" + "еҽ" + "ԁ",  # noqa: RUF001
-    "oooo" + "lllllll" + "pp" + "cc" + "yyy" + "nnn" + "rr" + "uu" + "aa" + "tt" + "hh" + "ee" + "d",
+    "0οоσօ" + "1iιіӏıⅼł|" + "ρрᴘ" + "сϲ" + "уүγ" + "ηпո" + "гя" + "υս" + "аα" + "тτ" + "һհ" + "еҽ" + "ԁ",  # noqa: RUF001
+    "ooooo" + "lllllllll" + "ppp" + "cc" + "yyy" + "nnn" + "rr" + "uu" + "aa" + "tt" + "hh" + "ee" + "d",
 )
 """Digits and letters of other alphabets that look like a letter of pinner's own actors (Unicode TR 39)."""
 
@@ -24,7 +24,7 @@ def require_actor(name: str, field: str) -> str:
     """The name, where it is that of a person or a program. Raises Invalid."""
     if own := next((own for own in sorted(OWN_ACTORS) if _seen(own) == _seen(name)), ""):
         raise Invalid(field, name, f"another name: it looks like {own}, which is one of pinner's own actors")
-    if _NUMBERED.fullmatch(unicodedata.normalize("NFKC", name).casefold()):
+    if _NUMBERED.fullmatch(_plain(name)):
         raise Invalid(field, name, "another name: pinner shows a user without a name so")
     if not (0 < len(name) <= MAX_ACTOR and name.isprintable() and _is_normal(name)):
         expected = f"1 to {MAX_ACTOR} printable characters in Unicode's form NFKC"
@@ -39,5 +39,8 @@ def _is_normal(name: str) -> bool:
 
 def _seen(name: str) -> str:
     """The letters and digits of a name, the same for names that look alike."""
-    plain = unicodedata.normalize("NFKD", name).casefold()
-    return "".join(letter for letter in plain if letter.isalnum()).translate(_ALIKE)
+    return "".join(letter for letter in _plain(name) if letter.isalnum())
+
+
+def _plain(name: str) -> str:
+    return unicodedata.normalize("NFKD", name).casefold().translate(_ALIKE)

@@ -4,7 +4,8 @@ Python imports many modules only when they are used first. An installation below
 a Python in root's home, cannot be read any more then. The process therefore gets mounts of its own: in them, an empty
 folder hides the closed folder, and contains the installation alone. Where mounts are not allowed, as in a container,
 the process holds the installation open, and Python searches it through the open descriptors. Both show the folders of
-the installation and nothing beside them; the modes of the files in them stay in force.
+the installation, and the modes of the files in them stay in force. The mounts show nothing beside them; an open
+descriptor also leads to what is beside the folder, as far as its modes let everybody read it.
 """
 
 import ctypes

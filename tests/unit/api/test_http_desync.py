@@ -41,6 +41,7 @@ MALFORMED = {
     "a tab in the request line": b"GET\t/healthcheck\tHTTP/1.1\r\nHost: localhost\r\n\r\n",
     "a target that is no path": b"GET ftp://localhost/healthcheck HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "an encoded slash": b"GET /v1%2Fhosts HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "two slashes at the begin": b"GET //v1/hosts HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "an encoded slash in a name": b"GET /v1/hosts/a%2f..%2fh1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "a tunnel": b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "a TLS handshake": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",

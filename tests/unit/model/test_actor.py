@@ -19,13 +19,17 @@ LOOK_ALIKES = [
     "p\u00f3licy",
     "po1icy",
     "p0licy",
+    "p\u0585licy",
+    "\u0142ocal",
+    "|ocal",
+    "\u1d18inner",
     "policy.",
     "_policy_",
     "pol icy",
     "\u24df\u24d8\u24dd\u24dd\u24d4\u24e1",  # letters in circles
 ]
 BLANK = ["", " ", "\u00a0", "\u3164", " ann", "ann ", "ann  bell", "ann\tbell", "ann\nbell", "\u200b", "\u2800"]
-NUMBERED = ["uid 0", "uid 7", "UID 7", "uid\u00a07", "uid  7"]
+NUMBERED = ["uid 0", "u\u0456d 0", "uid 10", "uid 7", "UID 7", "uid\u00a07", "uid  7"]
 
 
 @pytest.mark.parametrize("name", [*LOOK_ALIKES, *BLANK, *NUMBERED, "ann\u202e", "\uff41nn", "ju\u0308rg", "x" * 256])
