@@ -19,32 +19,38 @@ T = TypeVar("T")
 _COLLECTIONS = ("list", "tuple", "set", "frozenset", "dict")
 
 
-class _FailFast:
-    """Of a type: pydantic reads no further item of a collection after the first wrong one. It would keep an error of
-    a kilobyte for each field of each wrong item, and a message can have a million of them."""
+def failing_fast(schema: Any, handler: "GetCoreSchemaHandler") -> Any:
+    """The schema, so that pydantic reads no further item of a collection after the first wrong one.
+
+    pydantic would keep an error of a kilobyte for each field of each wrong item, and a message can have a million.
+    """
+    parts: list[Any] = [schema]
+    resolved: set[str] = set()
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            if part.get("type") in _COLLECTIONS:
+                part["fail_fast"] = True
+            elif part.get("type") == "definition-ref" and part["schema_ref"] not in resolved:
+                resolved.add(part["schema_ref"])
+                parts.append(handler.resolve_ref_schema(part))
+            parts += [value for name, value in part.items() if name != "metadata"]
+        elif isinstance(part, list):
+            parts += part
+    return schema
+
+
+class _FailingFast:
+    """Of a type: it is read as ``failing_fast`` says."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> Any:
-        schema = handler(source)
-        parts: list[Any] = [schema]
-        resolved: set[str] = set()
-        while parts:
-            part = parts.pop()
-            if isinstance(part, dict):
-                if part.get("type") in _COLLECTIONS:
-                    part["fail_fast"] = True
-                elif part.get("type") == "definition-ref" and part["schema_ref"] not in resolved:
-                    resolved.add(part["schema_ref"])
-                    parts.append(handler.resolve_ref_schema(part))
-                parts += [value for name, value in part.items() if name != "metadata"]
-            elif isinstance(part, list):
-                parts += part
-        return schema
+        return failing_fast(handler(source), handler)
 
 
 def _adapter(kind: Any) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter
 
-    return TypeAdapter(Annotated[kind, _FailFast()])
+    return TypeAdapter(Annotated[kind, _FailingFast()])
 
 
 adapter: Callable[[Any], "TypeAdapter[Any]"] = cache(_adapter)
