@@ -64,7 +64,7 @@ ShortText = Annotated[str, Field(max_length=500)]
 MAX_NAMES = 1000
 """The most names in one list of a request."""
 Name = Annotated[str, Field(max_length=255)]
-Names = Annotated[tuple[Name, ...], Field(max_length=MAX_NAMES, fail_fast=True)]
+Names = Annotated[tuple[Name, ...], Field(max_length=MAX_NAMES)]
 CpuList = Annotated[
     str,
     Field(

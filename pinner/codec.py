@@ -6,20 +6,51 @@ pydantic reads the dataclasses of the model directly, so no value is defined twi
 import hashlib
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pinner.model.errors import Invalid
 
 if TYPE_CHECKING:  # imported where a value is read or written: the help of a command needs no pydantic
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
 
 T = TypeVar("T")
+
+
+_COLLECTIONS = ("list", "tuple", "set", "frozenset", "dict")
+
+
+def failing_fast(schema: Any, handler: "GetCoreSchemaHandler") -> Any:
+    """The schema, so that pydantic reads no further item of a collection after the first wrong one.
+
+    pydantic would keep an error of a kilobyte for each field of each wrong item, and a message can have a million.
+    """
+    parts: list[Any] = [schema]
+    resolved: set[str] = set()
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            if part.get("type") in _COLLECTIONS:
+                part["fail_fast"] = True
+            elif part.get("type") == "definition-ref" and part["schema_ref"] not in resolved:
+                resolved.add(part["schema_ref"])
+                parts.append(handler.resolve_ref_schema(part))
+            parts += [value for name, value in part.items() if name != "metadata"]
+        elif isinstance(part, list):
+            parts += part
+    return schema
+
+
+class _FailingFast:
+    """Of a type: it is read as ``failing_fast`` says."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> Any:
+        return failing_fast(handler(source), handler)
 
 
 def _adapter(kind: Any) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter
 
-    return TypeAdapter(kind)
+    return TypeAdapter(Annotated[kind, _FailingFast()])
 
 
 adapter: Callable[[Any], "TypeAdapter[Any]"] = cache(_adapter)

@@ -139,7 +139,6 @@ Fix = Annotated[
     tuple[Annotated[Name, Field(json_schema_extra={"enum": sorted(FIXES)})], ...],
     Field(
         max_length=MAX_NAMES,
-        fail_fast=True,
         description="The codes of findings (`GET /v1/hosts/{host}/findings`). The plan then changes only what cures "
         "these findings, and what `with` names; guests and processes stay.",
     ),

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pinner.model import measures
@@ -25,6 +25,8 @@ MAX_NAMES = 4096
 """Names in one list: each process of the host is searched in it."""
 MAX_WAIT_SECONDS = 60.0
 """The longest wait for host events."""
+LATEST = datetime(9999, 1, 1, tzinfo=UTC)
+"""No history ends later: its last step ends after the last time, and must still be a time."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", re.ASCII)
 
@@ -106,12 +108,15 @@ def require_number(field: str, value: int) -> int:
 
 
 def require_span(begin: datetime, end: datetime, step: int) -> None:
-    """Raises Invalid for more values of a series than the history keeps of any step."""
+    """Raises Invalid for more values of a series than the history keeps of any step, and for times without a zone or
+    after LATEST."""
     if step not in ROWS:
         raise Invalid("step", shown(step), f"one of {', '.join(map(str, ROWS))}")
     for field, value in (("begin", begin), ("end", end)):
         if value.tzinfo is None:
             raise Invalid(field, value.isoformat(), "a time with a time zone")
+    if end > LATEST:
+        raise Invalid("end", end.isoformat(), f"a time until {LATEST.isoformat()}")
     seconds, most = (end - begin).total_seconds(), step * MAX_VALUES
     if not 0 < seconds <= most:
         raise Invalid("end", end.isoformat(), f"a time after the begin, by at most {most} seconds for the step {step}")

@@ -23,7 +23,7 @@ NUMBERS = (-1, 0, 1, 2, 7, 255, 4095, 8192, 65536, 2**31 - 1, 2**31, 2**32, 2**6
 
 
 TIMES = ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "1970-01-01T00:00:00Z", "2026-01-01T00:00:00",
-         "2026-01-01T00:00:00+23:59", "2262-04-12T00:00:00Z")  # fmt: skip
+         "2026-01-01T00:00:00+23:59", "2262-04-12T00:00:00Z", "9999-12-31T23:30:00Z")  # fmt: skip
 """The edges of what a time can be."""
 SERIES = ([], ["drops"], ["drops"] * 17, ["drops"] * 100_000, ["x" * 4097], ["use_host", ""], "drops", {"drops": 1})
 """Names of series of a call of measures: few, as many as there are, and wrong ones."""
