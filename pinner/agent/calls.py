@@ -10,10 +10,11 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from pinner import codec
-from pinner.agent import limits
+from pinner.agent import limits, peers
+from pinner.agent.peers import Peer
 from pinner.agent.protocol import Agent, Progress
 from pinner.agent.waiting import steps
-from pinner.model.agent_audit import ChainHead, agent_peer
+from pinner.model.agent_audit import ChainHead
 from pinner.model.blame import MAX_SECONDS
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid
@@ -29,7 +30,7 @@ Arguments = Mapping[str, Any]
 class Caller:
     """The other end of a connection."""
 
-    label: str
+    peer: Peer
     """The calling process and its user, as the kernel names them."""
     progress: Progress
 
@@ -48,11 +49,11 @@ def name_of(call: Mapping[str, Any]) -> str:
 def answer(agent: Agent, call: Mapping[str, Any], caller: Caller) -> object:
     """The result of a call. Raises Invalid for an unknown call or a wrong argument, and the errors of the agent."""
     handler = HANDLERS[name_of(call)]
-    set_before = agent_peer.set(caller.label)
+    set_before = peers.calling.set(caller.peer)
     try:
         return handler(agent, call, caller)
     finally:
-        agent_peer.reset(set_before)
+        peers.calling.reset(set_before)
 
 
 def _snapshot(agent: Agent, given: Arguments, _: Caller) -> object:
@@ -148,7 +149,7 @@ def _audit_records(agent: Agent, given: Arguments, _: Caller) -> object:
 
 def _run_of(given: Arguments, caller: Caller) -> Run:
     """The run of a call. The kernel says who called, whatever the message claims."""
-    return replace(_read(Run, given, "run"), peer=caller.label)
+    return replace(_read(Run, given, "run"), peer=caller.peer.label)
 
 
 def _read(kind: type[T], given: Arguments, name: str) -> T:

@@ -13,7 +13,7 @@ from pinner.agent import admission, limits, peers
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.pools import with_pools
 from pinner.agent.protocol import Progress
-from pinner.agent.refusal_limit import IdleLimit
+from pinner.agent.refusal_limit import CallLimit
 from pinner.agent.trail import AgentTrail
 from pinner.agent.waiting import require_caller
 from pinner.apply import executor
@@ -28,7 +28,7 @@ from pinner.model.errors import NoMeasures, NotFound, NotPermitted, RunConflict,
 from pinner.model.event import HostEvent
 from pinner.model.guest import Guest
 from pinner.model.health import AgentHealth, Check
-from pinner.model.journal import NEVER_BEGUN, Entry, EntryState, Run
+from pinner.model.journal import NEVER_BEGUN, Damaged, Entry, EntryState, Run
 from pinner.model.measures import History
 from pinner.model.plan import Plan
 from pinner.model.reading import HostReading
@@ -98,7 +98,7 @@ class LocalAgent:
         histories: Histories = no_history,
         trace: Tracer = no_trace,
         take_inventory: Inventories | None = None,
-        idle_limit: IdleLimit | None = None,
+        idle_limit: CallLimit | None = None,
     ) -> None:
         """``take_snapshot`` gets the seconds between its two samples; ``trail`` is the audit trail beside the journal;
         ``recovery`` is how an interrupted apply ends; ``name`` is this host's name in pinner; ``boot`` the id of its
@@ -120,7 +120,7 @@ class LocalAgent:
         self._trace = trace
         self._take_inventory = take_inventory or (lambda _: take_snapshot(0.0))
         self._boot = boot
-        self._idle = idle_limit or IdleLimit()
+        self._idle = idle_limit or CallLimit()
         self._ended_boots = not boot
 
     def recover(self) -> None:
@@ -166,16 +166,17 @@ class LocalAgent:
         self._require_open(run)
         with self._trail.refusals(run, self._has_run):
             limits.require_rollback(run, self._name)
-            self._idle.require()
             run = self._own(run)
             self.recover()
-            with self._counted(run, "undone", progress) as watched:
+            undone = self._undone(run)
+            self._idle.require(undone)
+            with self._counted(run, "undone", progress, undone) as watched:
                 return executor.rollback(run, self._host, self._journal, self._now, watched)
 
     @contextmanager
-    def _counted(self, run: Run, state: EntryState, progress: Progress) -> Iterator[Progress]:
+    def _counted(self, run: Run, state: EntryState, progress: Progress, subject: str = "") -> Iterator[Progress]:
         """The progress of a run. A run counts as idle where it begins and no entry gets the state, also where it is
-        refused then: it can be asked for again and again."""
+        refused then: it can be asked for again and again. ``subject``: see CallLimit.add."""
         states: set[EntryState] = set()
 
         def watched(entry: Entry, total: int) -> None:
@@ -187,7 +188,15 @@ class LocalAgent:
         finally:
             with suppress(StoreUnavailable):
                 if state not in states and self._has_run(run.id):
-                    self._idle.add()
+                    self._idle.add(subject)
+
+    def _undone(self, run: Run) -> str:
+        """What a rollback undoes; empty where nothing of it is in force. Calls that do nothing keep nobody from a
+        rollback that has something to undo: only many rollbacks of the same that undid nothing do."""
+        for each in self._journal.in_force(run.host):
+            if run.undoes in ("", each.run if isinstance(each, Damaged) else each.entry.run):
+                return run.undoes or "all runs"
+        return ""
 
     def _admit(self, plan: Plan, run: Run) -> Admission:
         # A host may have thousands of interrupts and rings, and guests with much memory: these are read only for a run

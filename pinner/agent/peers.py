@@ -4,6 +4,7 @@ import os
 import pwd
 import socket
 import struct
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 _CREDENTIALS = struct.Struct("3i")
@@ -28,6 +29,15 @@ def of(connection: socket.socket) -> Peer:
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _gid = _CREDENTIALS.unpack(found)
     return Peer(pid, uid)
+
+
+calling: ContextVar[Peer | None] = ContextVar("calling", default=None)
+"""The caller that the agent works for now; None: the agent itself."""
+
+
+def calling_user() -> int:
+    """The user id of the caller that the agent works for now."""
+    return (calling.get() or own()).uid
 
 
 def own() -> Peer:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Set
+from contextlib import suppress
 from datetime import datetime
 from math import ceil
 from typing import Protocol
@@ -86,7 +87,8 @@ class Recorder(Worker):
         self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
     ) -> tuple[History, ...]:
         """The values of a subject, by default of all, between two times in steps of ``step`` seconds: those of
-        ``series``, by default of all. A guest that runs may also be given by its name.
+        ``series``, by default of all. A guest that runs may also be given by its name, unless a subject is named so:
+        HOST, or a guest's UUID.
 
         Of all subjects, one is left out that has none of the series or no value since ``begin``, or whose values were
         deleted just now or cannot be read. Raises NotFound for a subject without values, Invalid, StoreUnavailable.
@@ -96,8 +98,11 @@ class Recorder(Worker):
             return self._kept.read(subject, begin, end, step, self._names.get(subject, ""), series)
 
         if subject:
-            running = (known for known, name in self._names.items() if name and name == subject)
-            return (read(next(running, subject)),)
+            if subject not in self._names:
+                with suppress(NotFound, Invalid):  # no guest that has ended, either
+                    return (read(subject),)
+                subject = next((known for known, name in self._names.items() if name and name == subject), subject)
+            return (read(subject),)
         found = []
         wanted = {each: len(series_of(each, series)) for each in self._kept.subjects(begin)}
         if (values := sum(wanted.values()) * ceil((end - begin).total_seconds() / step)) > MAX_SUM:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from pinner.agent.peers import calling_user
 from pinner.model.errors import Busy
 
 MAX_RECORDS = 60
@@ -64,23 +65,35 @@ class RefusalLimit:
             return left_out
 
 
-class IdleLimit:
-    """The windows of one agent for calls that did nothing. Several threads may use one object."""
+class CallLimit:
+    """The windows of one agent for accepted calls of a kind: one of each user, so that nobody uses up those of root.
+    Several threads may use one object."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MAX_IDLE) -> None:
-        """``clock`` returns monotonic seconds; ``most`` calls may do nothing."""
-        self._window = _Window(clock)
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, most: int = MAX_IDLE, what: str = "did nothing"
+    ) -> None:
+        """``clock`` returns monotonic seconds; ``most`` calls of a window are let through; ``what`` they did."""
+        self._clock = clock
         self._most = most
+        self._what = what
+        self._guard = threading.Lock()
+        self._windows: dict[tuple[int, str], _Window] = {}
+        """By the user id of the caller, and the subject of the calls."""
 
-    def add(self) -> None:
-        """Count a call that did nothing."""
-        self._window.add()
+    def add(self, subject: str = "") -> None:
+        """Count a call of the present caller. The calls of each ``subject`` are counted apart."""
+        with self._guard:
+            self._windows = {key: window for key, window in self._windows.items() if window.count()}
+            self._windows.setdefault((calling_user(), subject), _Window(self._clock)).add()
 
-    def is_full(self) -> bool:
-        """Whether so many calls did nothing that the window takes no more."""
-        return self._window.count() >= self._most
+    def is_full(self, subject: str = "") -> bool:
+        """Whether the window of the present caller takes no more calls."""
+        with self._guard:
+            window = self._windows.get((calling_user(), subject))
+        return window is not None and window.count() >= self._most
 
-    def require(self) -> None:
+    def require(self, subject: str = "") -> None:
         """Raises Busy where the window takes no more."""
-        if self.is_full():
-            raise Busy("the agent", f"{self._most} calls of the last {WINDOW_SECONDS:g} s did nothing", overdue=False)
+        if self.is_full(subject):
+            why = f"{self._most} calls of the last {WINDOW_SECONDS:g} s {self._what}"
+            raise Busy("the agent", why, overdue=False)

@@ -162,7 +162,7 @@ class AgentServer:
         elif (places := self._take_places(caller)) is None:
             self._turn_away(peer, Busy("the agent", f"it answers {MAX_CALLS} calls already", overdue=False))
         else:
-            call = threading.Thread(target=self._serve, args=(peer, caller.label, places), name="agent-call")
+            call = threading.Thread(target=self._serve, args=(peer, caller, places), name="agent-call")
             try:
                 call.start()
             except RuntimeError as error:
@@ -180,17 +180,17 @@ class AgentServer:
                 places.callback(semaphore.release)
             return places.pop_all()
 
-    def _serve(self, peer: socket.socket, label: str, places: ExitStack) -> None:
+    def _serve(self, peer: socket.socket, caller: peers.Peer, places: ExitStack) -> None:
         line = Line(peer)
         try:
             with places, peer, waits_for(lambda: self._closing or _hung_up(peer)):
                 self._lines.add(line)
-                self._answer(peer, line, label)
+                self._answer(peer, line, caller)
                 line.end()
         finally:
             self._lines.discard(line)
 
-    def _answer(self, peer: socket.socket, line: Line, label: str) -> None:
+    def _answer(self, peer: socket.socket, line: Line, caller: peers.Peer) -> None:
         try:
             with ExitStack() as places:
                 take_place = partial(self._take_large, places)
@@ -199,15 +199,15 @@ class AgentServer:
                 if _hung_up(peer, _GONE):
                     # A caller that has given up must be able to rely on it: what has not begun never begins.
                     raise CallerLeft
-                result = calls.answer(self._agent, call, calls.Caller(label, _progress_to(line)))
+                result = calls.answer(self._agent, call, calls.Caller(caller, _progress_to(line)))
                 del call
             line.send(ANSWER_SECONDS, result=result)
         except PinnerError as error:
             _refuse(line, error)
         except (EOFError, CallerLeft) as error:
-            LOG.info("the caller %s got no answer: %s", label, error)
+            LOG.info("the caller %s got no answer: %s", caller.label, error)
         except Exception:
-            LOG.exception("a call to the agent by %s failed", label)
+            LOG.exception("a call to the agent by %s failed", caller.label)
             _refuse(line, PinnerError("the agent failed; its log has the reason"))
 
     def _take_large(self, places: ExitStack, length: int) -> None:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from pinner.agent import limits
+from pinner.agent import limits, peers
 from pinner.agent.refusal_limit import WINDOW_SECONDS, RefusalLimit
 from pinner.agent.signing import SigningKey
 from pinner.model import run_events
-from pinner.model.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead, SignedHead, agent_peer
+from pinner.model.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead, SignedHead
 from pinner.model.errors import Invalid, NovaConflict, PinnerError, Refused, RunConflict, StoreUnavailable
 from pinner.model.journal import Run
 
@@ -121,7 +121,7 @@ class AgentTrail:
             LOG.warning("refused %d more runs in %g seconds, without a record of each", left_out, WINDOW_SECONDS)
 
     def _event(self, action: AgentAction, target: str, after: str, result: str) -> AgentEvent:
-        return AgentEvent(self._now(), "", action, target, "", after, result, "", agent_peer.get())
+        return AgentEvent(self._now(), "", action, target, "", after, result, "", _caller())
 
 
 def _cut(run: Run) -> Run:
@@ -131,4 +131,9 @@ def _cut(run: Run) -> Run:
 
 
 def _peer(run: Run) -> str:
-    return run.peer or agent_peer.get() or "pinner"
+    return run.peer or _caller() or "pinner"
+
+
+def _caller() -> str:
+    """The caller that the agent works for now, as the kernel names it; empty: the agent itself."""
+    return caller.label if (caller := peers.calling.get()) else ""

@@ -230,9 +230,11 @@ class Transaction:
         return outcomes
 
     def _note_unmade(self, groups: Collection[Group]) -> None:
+        """Note the changes that were not tried. One that is ``gone`` or ``failed`` from the beginning stays so."""
         for entry in () if self._resumed else self._in_groups(groups, self._entries):
             if entry.seq not in self._noted and entry.seq not in self._in_place:
-                self._note(entry, "undone", "not made: a change before it failed")
+                unmade: tuple[EntryState, str] = ("undone", "not made: a change before it failed")
+                self._note(entry, *(unmade if entry.state == "intent" else (entry.state, entry.error)))
 
     def _outcome(self) -> tuple[RunState, str]:
         """The state and the error of a run that was not aborted."""

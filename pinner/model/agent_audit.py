@@ -1,7 +1,6 @@
 """The agent's audit trail: a chain of records beside its journal, and the signed heads of that chain."""
 
 import re
-from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -32,10 +31,6 @@ class AgentAction(StrEnum):
     CENTRE_HEAD = "centre.head"
     KEY_SET = "key.set"
     CHAIN_CUT = "chain.cut"
-
-
-agent_peer: ContextVar[str] = ContextVar("agent_peer", default="")
-"""The caller that the agent works for now, as the kernel names it (SO_PEERCRED); empty: the agent itself."""
 
 
 @dataclass(frozen=True, slots=True)

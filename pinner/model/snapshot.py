@@ -97,13 +97,14 @@ class Snapshot:
     the slice no weight. Null where it was not read."""
 
     def running_guest(self, name: str) -> Guest:
-        """The active guest with this name or UUID. Raises Invalid for one that is shut off, NotFound without one."""
-        for guest in self.guests:
-            if name in (guest.name, guest.uuid):
-                return guest
-        for off in self.inactive:
-            if name in (off.name, off.uuid):
-                raise Invalid("guest", off.name, "a running guest; this one is shut off", guest=off.uuid)
+        """The active guest with this name or UUID. Raises Invalid for one that is shut off, NotFound without one.
+
+        A UUID goes first: the owner of another guest may have named it so."""
+        known: tuple[Guest | InactiveGuest, ...] = (*self.guests, *self.inactive)
+        for found in (*(each for each in known if each.uuid == name), *(each for each in known if each.name == name)):
+            if isinstance(found, Guest):
+                return found
+            raise Invalid("guest", found.name, "a running guest; this one is shut off", guest=found.uuid)
         raise NotFound("guest", name, tuple(guest.name for guest in self.guests))
 
     def nova_owns(self) -> NovaOwns:

@@ -24,12 +24,14 @@ class Killed(BaseException):
 
 
 class ExecutingAgent(InMemoryAgent):
-    """``host`` is the host; ``ended`` are the targets that had ended by the agent's own inventory."""
+    """``host`` is the host; ``ended`` are the targets that had ended by the agent's own inventory, and ``unread``
+    the guests that it could not read."""
 
     def __init__(self, folder: Path, snapshot: Snapshot, now: Callable[[], datetime]) -> None:
         super().__init__(folder, snapshot, now)
         self.host = InMemoryHost()
         self.ended: set[Target] = set()
+        self.unread: dict[str, str] = {}
         self.policy: RecoveryPolicy = "back"
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
@@ -57,4 +59,4 @@ class ExecutingAgent(InMemoryAgent):
         recover(self.host, self.journal, self.policy, self.now)
 
     def _admit(self, plan: Plan, _run: Run) -> Admission:
-        return Admission(plan, frozenset(self.ended))
+        return Admission(plan, frozenset(self.ended), self.unread)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from support.values import NOON
 
 from pinner import codec
-from pinner.agent import calls, limits, wire
+from pinner.agent import calls, limits, peers, wire
 from pinner.agent.recorder import Recorder
 from pinner.agent.waiting import CallerLeft, waits_for
 from pinner.model.change import Target, ThreadMask
@@ -90,7 +90,7 @@ class Untouched:
         raise Invalid("limit", limit, "fewer")
 
 
-CALLER = calls.Caller("a test", lambda *_: None)
+CALLER = calls.Caller(peers.own(), lambda *_: None)
 
 
 @pytest.mark.parametrize(("call", "argument", "message"), BOUNDS, ids=[f"{row[0]} {row[1]}" for row in BOUNDS])

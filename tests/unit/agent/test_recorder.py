@@ -1,6 +1,7 @@
 """The recorder of measures."""
 
 import os
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -55,6 +56,26 @@ def test_a_guest_that_ended_keeps_its_history_and_loses_its_name(tmp_path):
     for _ in range(3):
         recorder.record()
     assert [each.name for each in recorder.measures(NOON, clock.now, 5, GUEST)] == [""]
+
+
+@pytest.mark.parametrize("subject", [HOST, GUEST])
+def test_a_guest_that_is_named_like_another_subject_does_not_hide_its_measures(tmp_path, subject):
+    other = "6f1f5d6e-0000-4000-8000-000000000002"
+    named = [Counts(other, subject, at, {}, {"drops": {"vnet1": at}}) for at in (0, 5, 10, 15)]
+    # The other subject has ended at the last count.
+    meter = iter([(named[0], *counts(0, 0, 0)), (named[1], *counts(5, 0, 0)), (named[2], *counts(10, 0)), (named[3],)])
+    clock = Clock()
+    recorder = Recorder(lambda: next(meter), HistoryFiles(tmp_path), clock)
+    for _ in range(4):
+        recorder.record()
+        assert [each.subject for each in measured(recorder, clock, subject)] in ([], [subject])
+    assert [each.subject for each in measured(recorder, clock, subject)] == [subject]
+
+
+def measured(recorder, clock, subject):
+    with suppress(NotFound):  # its first count gave no values
+        return recorder.measures(NOON, clock.now, 5, subject)
+    return ()
 
 
 class Purged(HistoryFiles):

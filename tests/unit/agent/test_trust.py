@@ -27,7 +27,7 @@ from pinner.agent import limits, peers, server, wire
 from pinner.agent.client import AgentClient
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
-from pinner.agent.refusal_limit import WINDOW_SECONDS, IdleLimit, RefusalLimit
+from pinner.agent.refusal_limit import WINDOW_SECONDS, CallLimit, RefusalLimit
 from pinner.agent.server import AgentServer
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
@@ -304,7 +304,7 @@ def _agent(
     host: InMemoryHost,
     take: Callable[[float], Snapshot] = lambda _: make_snapshot(),
     clock: Callable[[], datetime] = lambda: NOON,
-    idle_limit: IdleLimit | None = None,
+    idle_limit: CallLimit | None = None,
 ) -> LocalAgent:
     with tempfile.TemporaryDirectory() as folder:
         trail = AgentTrail("h1", journal.chain, SigningKey(Path(folder) / "signing.key"), clock)
@@ -523,7 +523,7 @@ def test_a_run_with_one_setting_that_exists_makes_it_without_the_others(journal:
 def test_runs_that_are_refused_after_their_begin_are_bounded(journal: Journal, tmp_path: Path) -> None:
     """Each is a durable run with two records of the trail."""
     seconds = [1000.0]
-    agent = _agent(journal, InMemoryHost(), idle_limit=IdleLimit(lambda: seconds[0], 3))
+    agent = _agent(journal, InMemoryHost(), idle_limit=CallLimit(lambda: seconds[0], 3))
     other_host = replace(make_plan(), basis=replace(make_plan().basis, fingerprint="another"))
     for number in range(3):
         with pytest.raises(StalePlan):
@@ -568,7 +568,7 @@ def test_calls_that_do_nothing_are_bounded_like_refusals(journal: Journal, tmp_p
     trail = AgentTrail("h1", journal.chain, key, lambda: NOON, RefusalLimit(lambda: seconds[0]))
     agent = LocalAgent(
         lambda _: make_snapshot(), InMemoryHost(), journal, lambda: NOON, HostEventQueue(lambda: NOON), trail,
-        name="h1", idle_limit=IdleLimit(lambda: seconds[0], 3),
+        name="h1", idle_limit=CallLimit(lambda: seconds[0], 3),
     )  # fmt: skip
     for number in range(3):
         call(agent, number)

@@ -52,3 +52,13 @@ def test_nova_owns_its_sets_and_the_cpus_of_guests_that_it_pinned(pins, policy, 
     assert owns.sets == NovaSets(shared=cpus("0-4"))
     assert owns.guests == (NovaGuest(pinned.uuid, "g1", cpus(dedicated), floating=not policy),)
     assert owns.dedicated == cpus(dedicated)
+
+
+def test_a_guest_named_like_the_uuid_of_another_one_is_not_that_one():
+    first, second = guest(1, 2, cpus("0-7")), guest(2, 1, cpus("0-3"))
+    off = InactiveGuest("off", "00000000-0000-4000-8000-000000000077")
+    now = replace(snapshot(plain(8), [replace(first, name=second.uuid), second]), inactive=(off,))
+    assert now.running_guest(second.uuid) == second
+    now = replace(now, guests=(replace(first, name=off.uuid),))
+    with pytest.raises(Invalid, match="shut off"):
+        now.running_guest(off.uuid)

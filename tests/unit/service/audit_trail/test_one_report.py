@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 from support.executing_agent import ExecutingAgent, Killed
+from support.in_memory_host import vcpu
 from support.trail import ANN, Installation
 from support.values import NOON, make_plan, make_snapshot
 
@@ -34,14 +35,14 @@ def installed(tmp_path, monkeypatch, empty):
     installation.stop()
 
 
-def apply(installed, cpus="1"):
-    """The state of a run that moves each daemon to its CPU."""
+def apply(installed, cpus="1", targets=DAEMONS, options=ApplyOptions()):  # noqa: B008
+    """The state of a run that moves each target, by default each daemon, to its CPU."""
     host = installed.agent.host
     installed.plans += 1
     basis = installed.store.snapshots.add(make_snapshot())
-    plan = make_plan(f"plan-{installed.plans}", basis, tuple(host.change(daemon, cpus) for daemon in DAEMONS))
+    plan = make_plan(f"plan-{installed.plans}", basis, tuple(host.change(target, cpus) for target in targets))
     installed.store.plans.add(plan, NOON)
-    return ended(installed, installed.service.apply(plan.id, ApplyOptions(), ANN))
+    return ended(installed, installed.service.apply(plan.id, options, ANN))
 
 
 def ended(installed, run):
@@ -83,6 +84,26 @@ def test_a_run_of_ended_processes_alone_is_intact(installed):
     centre, agent = reports(installed)
     assert centre == agent
     assert set(agent.values()) == {1}
+
+
+@pytest.mark.parametrize("all_or_nothing", [False, True])
+def test_each_part_of_a_guest_that_cannot_be_read_is_one_record_in_both_trails(installed, all_or_nothing):
+    parts = [vcpu(0), vcpu(0, "g2"), vcpu(1, "g2"), vcpu(2, "g2")]
+    for part in parts:
+        installed.agent.host.add(part, "0-7")
+        installed.agent.host.definitions[part.owner] = ""
+    installed.agent.unread = {parts[1].owner: "no answer"}
+    installed.agent.ended.add(DAEMONS[2])
+    run = apply(installed, targets=(*parts, *DAEMONS), options=ApplyOptions(all_or_nothing=all_or_nothing))
+    assert run.state == ("undone" if all_or_nothing else "applied_partly")
+    assert installed.verify().findings == ()
+    centre, agent = reports(installed)
+    assert centre == agent
+    assert set(agent.values()) == {1}
+    of_run = {subject: result for subject, result in agent if subject.startswith(run.id)}
+    assert sum(result.startswith("failed") for result in of_run.values()) == len(parts) - 1
+    assert sum(result.startswith("gone") for result in of_run.values()) == 1
+    assert len(of_run) == len(parts) + len(DAEMONS)
 
 
 class Story:

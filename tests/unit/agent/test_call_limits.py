@@ -1,0 +1,120 @@
+"""The agent bounds calls that it accepts and that could fill its disk; they keep nobody else from an undo."""
+
+import os
+from contextlib import closing, contextmanager
+
+import pytest
+from support.in_memory_host import InMemoryHost, vcpu
+from support.values import NOON, make_plan, make_run, make_snapshot
+
+from pinner.agent import peers, server
+from pinner.agent.client import AgentClient
+from pinner.agent.host_event_queue import HostEventQueue
+from pinner.agent.local import LocalAgent
+from pinner.agent.refusal_limit import WINDOW_SECONDS, CallLimit
+from pinner.agent.signing import SigningKey
+from pinner.agent.trail import AgentTrail
+from pinner.apply import executor
+from pinner.model.errors import Busy, NotPermitted
+from pinner.store.journal import Journal
+
+pytestmark = pytest.mark.fault(69)
+API_USER = 54321
+MOST = 3
+
+
+class Setup:
+    """An agent of a host with one guest, and its clock."""
+
+    def __init__(self, folder, journal):
+        self.seconds = 1000.0
+        self.journal = journal
+        self.host = InMemoryHost()
+        self.host.add(vcpu(0), "0-7")
+        trail = AgentTrail("h1", journal.chain, SigningKey(folder / "signing.key"), lambda: NOON)
+        self.agent = LocalAgent(
+            lambda _: make_snapshot(), self.host, journal, lambda: NOON, HostEventQueue(lambda: NOON), trail,
+            name="h1", idle_limit=CallLimit(lambda: self.seconds, MOST),
+        )  # fmt: skip
+
+    def apply(self, name):
+        plan = make_plan(changes=(self.host.change(vcpu(0), "1"),))
+        executor.apply(plan, make_run(name), self.host, self.journal, lambda: NOON, lambda *_: None)
+
+    def roll_back(self, name, undoes=""):
+        return self.agent.rollback(make_run(name, kind="rollback", plan="", undoes=undoes), lambda *_: None)
+
+    def flood(self):
+        """As many calls that do nothing as the agent accepts."""
+        for number in range(MOST):
+            self.agent.close_run(make_run(f"idle-{number}"))
+        with pytest.raises(Busy, match="did nothing"):
+            self.agent.close_run(make_run("idle-more"))
+
+
+@pytest.fixture
+def setup(tmp_path):
+    with closing(Journal(tmp_path)) as journal:
+        yield Setup(tmp_path, journal)
+
+
+@contextmanager
+def called_by(user):
+    before = peers.calling.set(peers.Peer(1, user))
+    try:
+        yield
+    finally:
+        peers.calling.reset(before)
+
+
+def refuse_writes(_write):
+    raise NotPermitted("affinity", "EPERM")
+
+
+def test_the_calls_of_another_user_leave_those_of_root(setup):
+    with called_by(API_USER):
+        setup.flood()
+    with called_by(0):
+        assert setup.roll_back("root-1").state == "rolled_back"
+        assert setup.agent.close_run(make_run("root-2")).state == "failed"
+    with called_by(API_USER), pytest.raises(Busy):
+        setup.roll_back("of-api")
+
+
+def test_the_user_of_a_call_is_that_of_its_connection(setup, tmp_path, monkeypatch):
+    users = iter([API_USER] * (MOST + 1))
+    monkeypatch.setattr(server.peers, "of", lambda _: peers.Peer(1, next(users, 0)))
+    serving = server.AgentServer(setup.agent, tmp_path / "agent.sock", user=os.geteuid())
+    serving._users.add(API_USER)
+    serving.start()
+    setup.agent = AgentClient("h1", tmp_path / "agent.sock")
+    try:
+        setup.flood()
+        assert setup.roll_back("root-1").state == "rolled_back"
+    finally:
+        serving.close()
+
+
+@pytest.mark.parametrize("undoes", ["", "run-1"])
+def test_calls_that_do_nothing_keep_nobody_from_a_rollback_that_undoes_something(setup, undoes):
+    setup.apply("run-1")
+    setup.flood()
+    assert setup.roll_back("undo", undoes).state == "rolled_back"
+    assert setup.journal.run("run-1").state == "rolled_back"
+    with pytest.raises(Busy):
+        setup.roll_back("again")
+
+
+@pytest.mark.parametrize("undoes", ["", "run-1"])
+def test_rollbacks_that_undo_nothing_of_what_is_in_force_are_bounded(setup, undoes):
+    setup.apply("run-1")
+    setup.host.before_write = refuse_writes
+    for number in range(MOST):
+        assert setup.roll_back(f"undo-{number}", undoes).state == "rolled_back_partly"
+    with pytest.raises(Busy, match="did nothing"):
+        setup.roll_back("undo-more", undoes)
+    other = "" if undoes else "run-1"
+    assert setup.roll_back("undo-other", other).state == "rolled_back_partly"
+    setup.seconds += WINDOW_SECONDS
+    setup.host.before_write = lambda _: None
+    assert setup.roll_back("undo-later", undoes).state == "rolled_back"
