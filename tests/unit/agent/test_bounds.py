@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from support.values import NOON
 
 from pinner import codec
-from pinner.agent import calls, limits, wire
+from pinner.agent import calls, limits, server, wire
 from pinner.agent.recorder import Recorder
 from pinner.agent.waiting import CallerLeft, waits_for
 from pinner.model.change import Target, ThreadMask
@@ -117,6 +117,18 @@ def test_a_message_of_millions_of_values_costs_no_memory(text):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 64 * 2**20
+
+
+@pytest.mark.parametrize("value", [b'{"a":1}', b"[1]", b'"a long text that is no key"'])
+def test_the_long_messages_of_all_callers_take_less_than_600_mib_together(value):
+    """Four of 12 MiB took 1,044 MiB: a caller that waits for events keeps its message there."""
+    part = 20
+    text = b'{"x":[' + b",".join([value] * (wire.MAX_VALUES // part // 2 - 10)) + b"]}"
+    tracemalloc.start()
+    parsed = wire.parse(text, wire.MAX_VALUES // part)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert parsed and taken * part * server.MAX_LARGE_CALLS < 600 * 2**20
 
 
 @pytest.mark.parametrize("wrong", [{}, 1, [], None])
