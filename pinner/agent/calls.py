@@ -89,8 +89,9 @@ def _entries(agent: Agent, given: Arguments, _: Caller) -> object:
 
 
 def _host_events(agent: Agent, given: Arguments, _: Caller) -> object:
-    given_names = _read(tuple[str, ...], given, "process_names") if given.get("process_names") is not None else None
-    names = None if given_names is None else limits.require_names(given_names)
+    names = None
+    if given.get("process_names") is not None:
+        names = limits.require_names(_read(tuple[str, ...], given, "process_names", limits.MAX_NAMES))
     after = limits.require_number("after", _read(int, given, "after"))
     timeout = limits.require_wait(given.get("timeout"))
     found: tuple[HostEvent, ...] = ()
@@ -105,7 +106,9 @@ def _measures(agent: Agent, given: Arguments, _: Caller) -> object:
     begin, end, step = _read(datetime, given, "begin"), _read(datetime, given, "end"), _read(int, given, "step")
     limits.require_span(begin, end, step)
     subject = limits.require_text("subject", given["subject"]) if given.get("subject") else ""
-    series = limits.require_series(_read(tuple[str, ...], given, "series")) if given.get("series") else ()
+    series: tuple[str, ...] = ()
+    if given.get("series"):
+        series = limits.require_series(_read(tuple[str, ...], given, "series", limits.MAX_SERIES))
     return _plain(agent.measures(begin, end, step, subject, series))
 
 
@@ -132,7 +135,8 @@ def _publish_policy_set(agent: Agent, _given: Arguments, _: Caller) -> None:
 
 
 def _explain(agent: Agent, given: Arguments, _: Caller) -> object:
-    return _plain(agent.explain(limits.require_drifts(_read(tuple[Drift, ...], given, "drifts"))))
+    drifts = _read(tuple[Drift, ...], given, "drifts", limits.MAX_CHANGES)
+    return _plain(agent.explain(limits.require_drifts(drifts)))
 
 
 def _set_excluded(agent: Agent, given: Arguments, _: Caller) -> None:
@@ -152,9 +156,12 @@ def _run_of(given: Arguments, caller: Caller) -> Run:
     return replace(_read(Run, given, "run"), peer=caller.peer.label)
 
 
-def _read(kind: type[T], given: Arguments, name: str) -> T:
-    """An argument. Raises Invalid."""
-    return codec.read(kind, given.get(name), name)
+def _read(kind: type[T], given: Arguments, name: str, most: int | None = None) -> T:
+    """An argument. Raises Invalid; also for a list of more than ``most`` items, which is not read."""
+    value = given.get(name)
+    if most is not None and isinstance(value, list) and len(value) > most:
+        raise Invalid(name, len(value), f"at most {most} items")
+    return codec.read(kind, value, name)
 
 
 def _plain(values: tuple[object, ...]) -> list[object]:

@@ -23,6 +23,8 @@ MAX_TEXT = 4096
 """Characters of a text for people."""
 MAX_NAMES = 4096
 """Names in one list: each process of the host is searched in it."""
+MAX_SERIES = len(GUEST_SERIES) + len(HOST_SERIES)
+"""Names of series in one call."""
 MAX_WAIT_SECONDS = 60.0
 """The longest wait for host events."""
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
@@ -124,8 +126,6 @@ def require_span(begin: datetime, end: datetime, step: int) -> None:
 
 def require_series(names: tuple[str, ...]) -> tuple[str, ...]:
     """The names of series of measures. Raises Invalid."""
-    if len(names) > (most := len(GUEST_SERIES) + len(HOST_SERIES)):
-        raise Invalid("series", len(names), f"at most {most} names")
     measures.require_series(tuple(require_text("series", name) for name in names))
     return names
 
@@ -142,15 +142,11 @@ def require_wait(value: object) -> float:
 
 def require_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """The names of processes. Raises Invalid."""
-    if len(names) > MAX_NAMES:
-        raise Invalid("process_names", len(names), f"at most {MAX_NAMES} names")
     return tuple(require_text("process_names", name) for name in names)
 
 
 def require_drifts(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
     """Drifts to explain. Raises Invalid."""
-    if len(drifts) > MAX_CHANGES:
-        raise Invalid("drifts", len(drifts), f"at most {MAX_CHANGES} of them")
     if (threads := sum(len(drift.actual) for drift in drifts)) > MAX_THREADS:
         raise Invalid("drift actual", threads, f"at most {MAX_THREADS} threads")
     for drift in drifts:

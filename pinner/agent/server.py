@@ -44,7 +44,7 @@ MAX_SAME_CALLS = {
 """Calls of one name at once: long waits must not keep others from a rollback."""
 
 LARGE_BYTES = 256 * 1024
-MAX_LARGE_CALLS = 4
+MAX_LARGE_CALLS = 2
 """Calls of more than LARGE_BYTES at once: the values of a message can take thirty times its length in memory."""
 
 REQUEST_SECONDS = 10.0

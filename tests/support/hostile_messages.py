@@ -21,6 +21,10 @@ TEXTS = (
 NUMBERS = (-1, 0, 1, 2, 7, 255, 4095, 8192, 65536, 2**31 - 1, 2**31, 2**32, 2**63, 2**64, 10**30, -(2**63), 1e8, 1e308,
            -0.0, 0.5, 1e-320)  # fmt: skip
 
+ITEMS = ({}, [], [{}], 1, None, "x")
+"""Items of a long list: most of them are wrong wherever it stands."""
+MANY = 30_000
+"""Items of a long list: fewer than the agent refuses by their number, so that it reads them."""
 
 TIMES = ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "1970-01-01T00:00:00Z", "2026-01-01T00:00:00",
          "2026-01-01T00:00:00+23:59", "2262-04-12T00:00:00Z", "9999-12-31T23:30:00Z")  # fmt: skip
@@ -59,6 +63,10 @@ class Hostile:
             begin, end, step = self._random.choice(SPANS)
             call = {"call": "measures", "begin": begin, "end": end, "step": step, "subject": ""}
             return json.dumps(call | {"series": self._random.choice(SERIES)}).encode()
+        if chance < 0.13:
+            plan = {name: self._many() for name in ("changes", "wanted", "memory")}
+            calls = ({"call": "explain", "drifts": self._many()}, {"call": "apply", "plan": plan, "run": {}})
+            return json.dumps(self._random.choice(calls)).encode()
         if chance < 0.5:
             names = ("run", "guest", "plan", "excluded", "detail", "after", "timeout", "process_names", "drifts",
                      "sample_seconds", "trace_seconds", "centre", "limit", "begin", "end", "step", "subject",
@@ -141,7 +149,12 @@ class Hostile:
             case _:
                 parent[key] = self._value(0)
 
+    def _many(self) -> list[object]:
+        return [self._random.choice(ITEMS)] * MANY
+
     def _value(self, depth: int) -> Any:
+        if depth == 0 and self._random.random() < 0.02:
+            return self._many()
         kind = self._random.randrange(8)
         if kind == 0:
             return self._random.choice(NUMBERS)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from support.values import NOON
 
 from pinner import codec
-from pinner.agent import calls, limits, peers, wire
+from pinner.agent import calls, limits, peers, server, wire
 from pinner.agent.recorder import Recorder
 from pinner.agent.waiting import CallerLeft, waits_for
 from pinner.model.change import Target, ThreadMask
@@ -48,6 +48,7 @@ BOUNDS = [
     ("measures", "subject", HOUR | {"step": 5, "subject": "x" * (limits.MAX_TEXT + 1)}),
     ("measures", "series", HOUR | {"step": 5, "series": ["drops", LONG]}),
     ("measures", "series", HOUR | {"step": 5, "series": ["drops"] * 1000}),
+    ("measures", "series", HOUR | {"step": 5, "series": [1] * 1000}),
     ("measures", "series", HOUR | {"step": 5, "series": "drops"}),
     ("blame", "sample_seconds", {"guest": "g", "trace_seconds": 301}),
     ("blame", "guest", {"guest": LONG, "trace_seconds": 1}),
@@ -58,10 +59,12 @@ BOUNDS = [
     ("host_events", "timeout", {"after": 0, "timeout": 61}),
     ("host_events", "process_names", {"after": 0, "timeout": 0, "process_names": ["x"] * (limits.MAX_NAMES + 1)}),
     ("host_events", "process_names", {"after": 0, "timeout": 0, "process_names": ["x" * (limits.MAX_TEXT + 1)]}),
+    ("host_events", "process_names", {"after": 0, "timeout": 0, "process_names": [1] * (limits.MAX_NAMES + 1)}),
     ("has_guest", "guest", {"guest": LONG}),
     ("publish_guest_event", "guest", {"guest": LONG, "detail": ""}),
     ("set_excluded", "guest", {"guest": LONG, "excluded": True}),
     ("explain", "drifts", {"drifts": [DRIFT] * (limits.MAX_CHANGES + 1)}),
+    ("explain", "drifts", {"drifts": [{}] * (limits.MAX_CHANGES + 1)}),
     ("explain", "drift actual", {"drifts": [DRIFT | {"actual": [THREAD] * (limits.MAX_THREADS + 1)}]}),
     ("audit_head", "centre.seq", {"centre": {"seq": HUGE, "hash": "0" * 64}}),
     ("audit_records", "after", {"after": HUGE, "limit": 1}),
@@ -117,6 +120,18 @@ def test_a_message_of_millions_of_values_costs_no_memory(text):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 64 * 2**20
+
+
+@pytest.mark.parametrize("value", [b'{"a":1}', b"[1]", b'"a long text that is no key"'])
+def test_the_long_messages_of_all_callers_take_less_than_600_mib_together(value):
+    """Four of 12 MiB took 1,044 MiB: a caller that waits for events keeps its message there."""
+    part = 20
+    text = b'{"x":[' + b",".join([value] * (wire.MAX_VALUES // part // 2 - 10)) + b"]}"
+    tracemalloc.start()
+    parsed = wire.parse(text, wire.MAX_VALUES // part)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert parsed and taken * part * server.MAX_LARGE_CALLS < 600 * 2**20
 
 
 @pytest.mark.parametrize("wrong", [{}, 1, [], None])
