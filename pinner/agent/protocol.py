@@ -112,7 +112,8 @@ class Agent(Protocol):
     def audit_head(self, centre: ChainHead | None) -> SignedHead:
         """The signed head of the agent's audit trail, after the agent has added the centre's head to it.
 
-        None: the agent adds nothing, as where the caller has reported too many other heads just now. Raises NotFound for a captured machine, which has no trail, and StoreUnavailable.
+        None: the agent adds nothing. Raises NotFound for a captured machine, which has no trail, StoreUnavailable, and
+        Busy where the caller has reported too many heads just now.
         """
 
     def audit_records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:

@@ -21,8 +21,9 @@ LOG = logging.getLogger(__name__)
 
 MAX_RECORDS = 1000
 """The largest number of records in one answer."""
-MAX_HEADS = 60
-"""Records of heads of the centre in a window. It reports one at the end of each run, and once a minute."""
+MAX_HEADS = 600
+"""Records of heads of the centre in a window. It reports one at the end of each run, once a minute, and up to 51 for an
+export."""
 MAX_MARKS = 300
 """Records of guests that are excluded or included in a window: somebody may exclude every guest of a large host."""
 _REFUSALS = (Refused, Invalid, RunConflict, NovaConflict)
@@ -94,14 +95,12 @@ class AgentTrail:
         return self._chain.records(after, limit)
 
     def _report(self, centre: ChainHead) -> None:
-        """Record the centre's head. Of too many in a window, those that come last are left out: a later one vouches for
-        the same records of the centre."""
-        if self._chain.heads()[1] == centre or self._heads.is_full():
-            return
-        self._chain.append_new(self._event(AgentAction.CENTRE_HEAD, str(centre.seq), centre.hash, "reported"))
-        self._heads.add()
-        if self._heads.is_full():
-            LOG.warning("%d heads of the centre in %g seconds: more have no record", MAX_HEADS, WINDOW_SECONDS)
+        """Record the centre's head, unless it is known. Raises Busy where the window takes no more: an answer without
+        the record would say that the agent vouches for less than it was asked for."""
+        if self._chain.heads()[1] != centre:
+            self._heads.require()
+            self._heads.add()
+            self._chain.append_new(self._event(AgentAction.CENTRE_HEAD, str(centre.seq), centre.hash, "reported"))
 
     def require_marks(self) -> None:
         """Raises Busy where so many guests were marked just now that the trail takes no record of one more."""
