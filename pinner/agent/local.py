@@ -309,6 +309,7 @@ class LocalAgent:
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""
+        self._trail.require_marks()
         self._host.set_excluded(guest, excluded=excluded)
         self._trail.excluded(guest, excluded=excluded)
 

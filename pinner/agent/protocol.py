@@ -106,13 +106,14 @@ class Agent(Protocol):
         """Write into the guest's metadata (by UUID) whether it is excluded from placement (Guest.excluded).
 
         Writes the live metadata, and the persistent definition if the guest has one. Raises Gone, NotPermitted,
-        HostUnreachable.
+        HostUnreachable, and Busy where the caller has marked too many guests just now.
         """
 
     def audit_head(self, centre: ChainHead | None) -> SignedHead:
         """The signed head of the agent's audit trail, after the agent has added the centre's head to it.
 
-        None: the agent adds nothing. Raises NotFound for a captured machine, which has no trail, and StoreUnavailable.
+        None: the agent adds nothing. Raises NotFound for a captured machine, which has no trail, StoreUnavailable, and
+        Busy where the caller has reported too many heads just now.
         """
 
     def audit_records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:

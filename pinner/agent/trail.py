@@ -2,6 +2,7 @@
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -9,7 +10,7 @@ from datetime import datetime
 from typing import Protocol
 
 from pinner.agent import limits, peers
-from pinner.agent.refusal_limit import WINDOW_SECONDS, RefusalLimit
+from pinner.agent.refusal_limit import WINDOW_SECONDS, CallLimit, RefusalLimit
 from pinner.agent.signing import SigningKey
 from pinner.model import run_events
 from pinner.model.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead, SignedHead
@@ -20,6 +21,11 @@ LOG = logging.getLogger(__name__)
 
 MAX_RECORDS = 1000
 """The largest number of records in one answer."""
+MAX_HEADS = 600
+"""Records of heads of the centre in a window. It reports one at the end of each run, once a minute, and up to 51 for an
+export."""
+MAX_MARKS = 300
+"""Records of guests that are excluded or included in a window: somebody may exclude every guest of a large host."""
 _REFUSALS = (Refused, Invalid, RunConflict, NovaConflict)
 """The errors that say that a caller asked for something that the agent does not do."""
 _HASH = re.compile("[0-9a-f]{64}")
@@ -51,12 +57,15 @@ class AgentTrail:
         key: SigningKey,
         now: Callable[[], datetime],
         refusal_limit: RefusalLimit | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin the chain, or note in it that the key is another one than before.
+        """Begin the chain, or note in it that the key is another one than before. ``clock`` returns monotonic seconds.
 
         Where the chain cannot be written, every use of it raises StoreUnavailable, and reading the host goes on.
         """
         self._limit = refusal_limit or RefusalLimit()
+        self._heads = CallLimit(clock, MAX_HEADS, "reported heads of the centre")
+        self._marks = CallLimit(clock, MAX_MARKS, "marked guests")
         self._host = host
         self._chain = chain
         self._key = key
@@ -73,7 +82,7 @@ class AgentTrail:
             limits.require_number("centre.seq", centre.seq)
             if not _HASH.fullmatch(centre.hash):
                 raise Invalid("centre.hash", centre.hash[:80], "64 hexadecimal digits")
-            self._chain.append_new(self._event(AgentAction.CENTRE_HEAD, str(centre.seq), centre.hash, "reported"))
+            self._report(centre)
         own, seen = self._chain.heads()
         at = self._now().isoformat(timespec="microseconds")
         return self._key.sign(SignedHead(self._host, own.seq, own.hash, seen.seq, seen.hash, at, "", ""))
@@ -85,8 +94,21 @@ class AgentTrail:
         limits.require_number("after", after)
         return self._chain.records(after, limit)
 
+    def _report(self, centre: ChainHead) -> None:
+        """Record the centre's head, unless it is known. Raises Busy where the window takes no more: an answer without
+        the record would say that the agent vouches for less than it was asked for."""
+        if self._chain.heads()[1] != centre:
+            self._heads.require()
+            self._heads.add()
+            self._chain.append_new(self._event(AgentAction.CENTRE_HEAD, str(centre.seq), centre.hash, "reported"))
+
+    def require_marks(self) -> None:
+        """Raises Busy where so many guests were marked just now that the trail takes no record of one more."""
+        self._marks.require()
+
     def excluded(self, guest: str, *, excluded: bool) -> None:
         """Record that a guest's metadata was changed."""
+        self._marks.add()
         result = "excluded" if excluded else "included"
         self._chain.append(self._event(AgentAction.GUEST_EXCLUDE, guest, "", result))
 

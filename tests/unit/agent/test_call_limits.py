@@ -13,8 +13,9 @@ from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.refusal_limit import WINDOW_SECONDS, CallLimit
 from pinner.agent.signing import SigningKey
-from pinner.agent.trail import AgentTrail
+from pinner.agent.trail import MAX_HEADS, MAX_MARKS, AgentTrail
 from pinner.apply import executor
+from pinner.model.agent_audit import ChainHead
 from pinner.model.errors import Busy, NotPermitted
 from pinner.store.journal import Journal
 
@@ -31,7 +32,11 @@ class Setup:
         self.journal = journal
         self.host = InMemoryHost()
         self.host.add(vcpu(0), "0-7")
-        trail = AgentTrail("h1", journal.chain, SigningKey(folder / "signing.key"), lambda: NOON)
+        self.host.set_excluded = lambda guest, *, excluded: self.marks.append((guest, excluded))
+        self.marks = []
+        trail = AgentTrail(
+            "h1", journal.chain, SigningKey(folder / "signing.key"), lambda: NOON, clock=lambda: self.seconds
+        )
         self.agent = LocalAgent(
             lambda _: make_snapshot(), self.host, journal, lambda: NOON, HostEventQueue(lambda: NOON), trail,
             name="h1", idle_limit=CallLimit(lambda: self.seconds, MOST),
@@ -118,3 +123,41 @@ def test_rollbacks_that_undo_nothing_of_what_is_in_force_are_bounded(setup, undo
     setup.seconds += WINDOW_SECONDS
     setup.host.before_write = lambda _: None
     assert setup.roll_back("undo-later", undoes).state == "rolled_back"
+
+
+def test_heads_of_the_centre_are_bounded_in_the_agents_trail(setup):
+    heads = [ChainHead(1 + number % 2, f"{number:064x}") for number in range(MAX_HEADS + 1)]
+    with called_by(API_USER):
+        for head in heads[:-1]:
+            setup.agent.audit_head(head)
+        with pytest.raises(Busy, match=f"{MAX_HEADS} calls of the last 60 s reported heads"):
+            setup.agent.audit_head(heads[-1])
+        assert setup.agent.audit_head(None).centre == setup.agent.audit_head(heads[-2]).centre == heads[-2]
+    assert len(setup.agent.audit_records(1, 1000)) == MAX_HEADS
+    with called_by(0):
+        assert setup.agent.audit_head(heads[-1]).centre == heads[-1]
+    setup.seconds += WINDOW_SECONDS
+    with called_by(API_USER):
+        assert setup.agent.audit_head(heads[0]).centre == heads[0]
+
+
+def test_a_head_that_the_agent_has_already_counts_for_nothing(setup):
+    same, other = ChainHead(7, "ab" * 32), ChainHead(8, "cd" * 32)
+    for _ in range(MAX_HEADS + 20):
+        setup.agent.audit_head(same)
+    assert setup.agent.audit_head(other).centre == other
+
+
+def test_marks_of_guests_are_bounded_and_each_is_recorded(setup):
+    with called_by(API_USER):
+        for number in range(MAX_MARKS):
+            setup.agent.set_excluded("g1", excluded=number % 2 == 0)
+        with pytest.raises(Busy, match=f"{MAX_MARKS} calls of the last 60 s marked guests"):
+            setup.agent.set_excluded("g1", excluded=True)
+    assert len(setup.marks) == len(setup.agent.audit_records(1, 1000)) == MAX_MARKS
+    with called_by(0):
+        setup.agent.set_excluded("g1", excluded=True)
+    setup.seconds += WINDOW_SECONDS
+    with called_by(API_USER):
+        setup.agent.set_excluded("g1", excluded=True)
+    assert len(setup.marks) == len(setup.agent.audit_records(1, 1000)) == MAX_MARKS + 2
