@@ -112,6 +112,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run all parts; the status is 1 if a part failed."""
     parser = argparse.ArgumentParser(description=__doc__, usage="%(prog)s [ARGUMENTS OF PYTEST]")
     _, common = parser.parse_known_args(arguments)
+    for word in common:
+        if Path(word.partition("::")[0]).exists():
+            parser.error(f"{word}: each part has its own files; run `make test ARGS={word}`")
     is_isolated = not rights.lacking("root", "mounts", "pid_namespaces", "network_namespaces")
     prepare()
     ended = run_all(parts(common, is_isolated=is_isolated))

@@ -71,6 +71,16 @@ def path(tmp_path: Path, agent: InMemoryAgent) -> Iterator[Path]:
     serving.close()
 
 
+@pytest.fixture
+def patient(tmp_path: Path, agent: InMemoryAgent) -> Iterator[Path]:
+    """A server that waits for a request however long its callers take to be there all at once."""
+    serving = AgentServer(agent, tmp_path / "patient.sock", user=-1, request_seconds=600.0)
+    serving.start()
+    yield tmp_path / "patient.sock"
+    agent.event_queue.close()
+    serving.close()
+
+
 @contextmanager
 def connected(path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
@@ -170,15 +180,15 @@ def _answer_of(peer: socket.socket) -> bytes:
         raise EOFError from None
 
 
-def test_more_callers_than_threads_are_told_at_once_that_the_agent_is_busy(path: Path) -> None:
+def test_more_callers_than_threads_are_told_at_once_that_the_agent_is_busy(patient: Path) -> None:
     with contextlib.ExitStack() as opened:
         for _ in range(server.MAX_CALLS):
-            opened.enter_context(connected(path))
-        wait_until(lambda: calls_of() == server.MAX_CALLS)
+            opened.enter_context(connected(patient))
+        wait_until(lambda: calls_of() == server.MAX_CALLS, 60)
         with pytest.raises(Busy, match="64 calls already"):
-            AgentClient("h1", path).run("run-1")
-    wait_until(lambda: calls_of() == 0)
-    assert AgentClient("h1", path).snapshot(0.0).host == "h1"
+            AgentClient("h1", patient).run("run-1")
+    wait_until(lambda: calls_of() == 0, 60)
+    assert AgentClient("h1", patient).snapshot(0.0).host == "h1"
 
 
 def test_a_sample_ends_when_its_caller_disconnects(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -241,6 +241,8 @@ def test_a_new_host_and_one_that_failed_once_are_asked_before_those_that_fail_ea
     asked_for, may_fail = [], threading.Event()
 
     def fetch(url, *_):
+        if not url.startswith("http://127.0.0.1:1/"):
+            raise OSError("a thread of an earlier test asks")
         asked_for.append(url.split("/")[-2])
         assert may_fail.wait(60)
         raise OSError("timed out")

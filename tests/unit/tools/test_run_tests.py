@@ -67,3 +67,10 @@ def test_a_part_runs_beside_the_others_and_its_output_follows(capfd, tmp_path):
     assert [(end.part.name, end.passed) for end in ends] == [("second", False), ("first", False)]
     out = capfd.readouterr().out
     assert out.index("== second") < out.index("== first") < out.index("AssertionError: first")
+
+
+def test_a_file_is_refused_because_each_part_has_its_own(capsys):
+    with pytest.raises(SystemExit) as refused:
+        run_tests.main([f"{__file__}::test_x"])
+    assert refused.value.code == 2
+    assert f"run `make test ARGS={__file__}::test_x`" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from support.forgery import rewrite
 from support.trail import ANN, Installation, changed_actor
 from support.values import NOON
 
+from pinner.agent import trail
 from pinner.model.audit import AuditAction, audit_event
 from pinner.model.errors import NotFound
 from pinner.model.journal import ApplyOptions
@@ -123,7 +124,13 @@ def repeated(*actions):
             each.result()
 
 
-def test_runs_under_way_are_no_finding_of_a_verification_or_of_an_export(pinner, tmp_path):
+@pytest.fixture
+def unbounded_heads(monkeypatch):
+    """The exchange goes on without a pause, many times as often as that of a server."""
+    monkeypatch.setattr(trail, "MAX_HEADS", 1_000_000)
+
+
+def test_runs_under_way_are_no_finding_of_a_verification_or_of_an_export(unbounded_heads, pinner, tmp_path):
     file = tmp_path / "trail.jsonl"
     with repeated(lambda: pinner.rollback(pinner.apply()), pinner.exchange):
         for _ in range(12):
