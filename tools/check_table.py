@@ -4,18 +4,18 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from document_table import with_table
+
 from pinner.model.check import HostCheck
 from pinner.service.findings import installed
 
 DOCUMENT = Path(__file__).parents[1] / "docs/checks.md"
-_BEGIN, _END = "<!-- table of checks: `make checks` writes it -->\n", "<!-- end of the table -->\n"
+_BEGIN = "<!-- table of checks: `make checks` writes it -->\n"
 
 
 def expected(document: str) -> str:
     """The document with the table of the installed checks."""
-    before, begin, rest = document.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    return before + begin + "\n" + "\n".join(_table()) + "\n\n" + end + after
+    return with_table(document, _BEGIN, _table())
 
 
 def _table() -> Iterator[str]:

@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from document_table import with_table
 from oslo_config.cfg import ConfigOpts
 from oslo_policy.policy import Enforcer, Rules
 
@@ -11,14 +12,12 @@ from pinner.api.policies import list_rules
 from pinner.model.token import ROLES
 
 DOCUMENT = Path(__file__).parents[1] / "docs/rest.md"
-_BEGIN, _END = "<!-- table of roles: `make roles` writes it -->\n", "<!-- end of the table -->\n"
+_BEGIN = "<!-- table of roles: `make roles` writes it -->\n"
 
 
 def expected(document: str) -> str:
     """The document with the table of the rules' defaults."""
-    before, begin, rest = document.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    return before + begin + "\n" + "\n".join(_table()) + "\n\n" + end + after
+    return with_table(document, _BEGIN, _table())
 
 
 def _table() -> Iterator[str]:
