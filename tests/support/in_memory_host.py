@@ -292,6 +292,16 @@ class InMemoryHost:
             threads[:] = [replace(t, cpus=mask) if t.tid == tid else t for t in threads]
 
 
+def defined_guest() -> InMemoryHost:
+    """A host with one guest, g1, that has metadata and a definition."""
+    host = InMemoryHost()
+    host.has_metadata = True
+    host.add(emulator(), "0-7")
+    host.add(vcpu(0), "0-7")
+    host.definitions[vcpu(0).owner] = "<cputune/>"
+    return host
+
+
 def emulator(guest: str = "g1") -> Target:
     return Target("emulator", f"uuid-{guest}", None, guest)
 

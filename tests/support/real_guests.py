@@ -3,8 +3,7 @@
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -14,6 +13,7 @@ import private_libvirt
 import pytest
 from support import needs
 from support.kernel import started
+from support.measured_host import wait_until
 from support.values import NOON, make_plan, make_run
 
 from pinner.apply import executor
@@ -118,14 +118,7 @@ def describes_hung_guests(libvirtd: str) -> bool:
 def settle(host: LiveHost) -> None:
     """Wait until libvirt has answered every call about a guest, also the overdue ones."""
     calls = host._libvirt._daemon._calls
-    _wait_until(lambda: calls.overdue is None)
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: calls.overdue is None, 60, pause=0.02)
 
 
 @contextmanager
@@ -135,7 +128,9 @@ def hung(libvirtd: str, guest: Guest) -> Iterator[subprocess.Popen[bytes]]:
     command = ["virsh", "-c", libvirtd, "qemu-monitor-command", guest.name, '{"execute": "query-status"}']
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as asking:
         try:
-            _wait_until(lambda: private_libvirt.virsh(libvirtd, "domcontrol", guest.name).startswith("occupied"))
+            wait_until(
+                lambda: private_libvirt.virsh(libvirtd, "domcontrol", guest.name).startswith("occupied"), 60, pause=0.02
+            )
             assert asking.poll() is None
             yield asking
         finally:

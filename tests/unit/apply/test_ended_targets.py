@@ -1,20 +1,16 @@
 """Targets that had ended before a run, by the agent's own inventory: neither the run nor its recovery changes them."""
 
 import pytest
+from support.admitted_runs import apply_admitted, recover_killed
 from support.in_memory_host import InMemoryHost, vcpu
 from support.values import NOON, make_run
 
 from pinner.apply import executor
 from pinner.apply.ports import Admission
-from pinner.apply.recover import recover
 from pinner.model.change import Number, StateChange, Target
 
 RING = Target("ring", "ens1 2", None, "ens1")
 DAEMON = Target("process", "900", 7, "daemon")
-
-
-class Killed(BaseException):
-    pass
 
 
 @pytest.fixture
@@ -30,11 +26,7 @@ def host():
 def apply(host, journal, **more):
     ring = StateChange(RING, Number(512), Number(64), "so")
     plan = host.plan(host.change(vcpu(0), "2"), ring, host.change(DAEMON, "3"))
-    admission = Admission(plan, frozenset({RING, DAEMON}))
-    run = make_run("run-1", **more)
-    return executor.apply(
-        plan, run, host, journal, lambda: NOON, lambda entry, total: None, lambda plan, run: admission
-    )
+    return apply_admitted(Admission(plan, frozenset({RING, DAEMON})), host, journal, **more)
 
 
 def states(journal):
@@ -48,20 +40,9 @@ def test_a_run_changes_no_target_that_had_ended(host, journal):
 
 
 @pytest.mark.parametrize("policy", ["back", "forward"])
-def test_the_recovery_of_a_killed_run_changes_no_target_that_had_ended(host, journal, policy, monkeypatch):
+def test_the_recovery_of_a_killed_run_changes_no_target_that_had_ended(host, journal, policy):
     """Nobody has compared these changes with the rules of the agent."""
-
-    def die(*_):
-        raise Killed
-
-    host.before_write = die
-    with monkeypatch.context() as dead:
-        dead.setattr("pinner.apply.transaction.Transaction._undo_groups", die)
-        with pytest.raises(Killed):
-            apply(host, journal)
-    host.before_write = lambda write: None
-    journal._notes.clear()  # they died with the process
-    run = recover(host, journal, policy, lambda: NOON)
+    run = recover_killed(lambda: apply(host, journal), host, journal, policy)
     assert run.state == {"back": "undone", "forward": "applied"}[policy]
     assert (host.states[RING], [str(mask.cpus) for mask in host.threads[DAEMON]]) == (Number(512), ["0-7"])
 

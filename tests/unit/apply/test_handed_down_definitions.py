@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.in_memory_host import InMemoryHost, emulator, vcpu
+from support.in_memory_host import defined_guest, emulator, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor, recover
@@ -17,12 +17,7 @@ GUEST = "uuid-g1"
 
 @pytest.fixture
 def host():
-    host = InMemoryHost()
-    host.has_metadata = True
-    host.add(emulator(), "0-7")
-    host.add(vcpu(0), "0-7")
-    host.definitions[GUEST] = "<cputune/>"
-    return host
+    return defined_guest()
 
 
 def apply(host, journal, name, target, after, *, persist=False):

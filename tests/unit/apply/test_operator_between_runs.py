@@ -3,7 +3,7 @@
 from itertools import permutations
 
 import pytest
-from support.in_memory_host import InMemoryHost, emulator, vcpu
+from support.in_memory_host import defined_guest, vcpu
 from support.values import NOON, make_run
 
 from pinner.apply import executor, recover
@@ -16,12 +16,7 @@ OPERATORS = "[vcpu 0: 6]"
 
 @pytest.fixture
 def host():
-    host = InMemoryHost()
-    host.has_metadata = True
-    host.add(emulator(), "0-7")
-    host.add(vcpu(0), "0-7")
-    host.definitions[GUEST] = "<cputune/>"
-    return host
+    return defined_guest()
 
 
 def persist(host, journal, name):

@@ -2,39 +2,27 @@
 hangs is enough. The agent cannot compare their changes with its rules, so no run makes them."""
 
 import pytest
+from support.admitted_runs import apply_admitted, recover_killed
 from support.in_memory_host import InMemoryHost, vcpu
-from support.values import NOON, make_run
 
-from pinner.apply import executor
 from pinner.apply.ports import Admission
-from pinner.apply.recover import recover
-from pinner.model.bounds import Bounds
 
 WHY = "libvirt does not answer about it"
 
 
-class Killed(BaseException):
-    pass
-
-
 @pytest.fixture
-def host(monkeypatch):
+def host():
     host = InMemoryHost()
     for target in (vcpu(0), vcpu(0, "g2")):
         host.add(target, "0-7")
         host.definitions[target.owner] = ""
-    # What libvirt does not describe is left alone.
-    monkeypatch.setattr(host, "bounds", lambda: Bounds(excluded=frozenset({vcpu(0, "g2").owner})))
+    host.marked.add(vcpu(0, "g2").owner)  # what libvirt does not describe is left alone
     return host
 
 
 def apply(host, journal, **more):
     plan = host.plan(host.change(vcpu(0), "2"), host.change(vcpu(0, "g2"), "3"))
-    admission = Admission(plan, unread={vcpu(0, "g2").owner: WHY})
-    run = make_run("run-1", **more)
-    return executor.apply(
-        plan, run, host, journal, lambda: NOON, lambda entry, total: None, lambda plan, run: admission
-    )
+    return apply_admitted(Admission(plan, unread={vcpu(0, "g2").owner: WHY}), host, journal, **more)
 
 
 def masks(host):
@@ -66,19 +54,8 @@ def test_a_run_of_all_changes_or_none_makes_none(host, journal):
 
 
 @pytest.mark.parametrize("policy", ["back", "forward"])
-def test_the_recovery_of_a_killed_run_changes_no_guest_that_could_not_be_read(host, journal, policy, monkeypatch):
+def test_the_recovery_of_a_killed_run_changes_no_guest_that_could_not_be_read(host, journal, policy):
     """Nobody has compared its changes with the rules of the agent."""
-
-    def die(*_):
-        raise Killed
-
-    host.before_write = die
-    with monkeypatch.context() as dead:
-        dead.setattr("pinner.apply.transaction.Transaction._undo_groups", die)
-        with pytest.raises(Killed):
-            apply(host, journal)
-    host.before_write = lambda write: None
-    journal._notes.clear()  # they died with the process
-    run = recover(host, journal, policy, lambda: NOON)
+    run = recover_killed(lambda: apply(host, journal), host, journal, policy)
     assert run.state == {"back": "undone", "forward": "applied_partly"}[policy]
     assert masks(host)[1] == "0-7"
