@@ -18,26 +18,23 @@ MAX_IDLE = 60
 
 
 class _Window:
-    """Counts events in a window. Several threads may use one object; ``clock`` returns monotonic seconds."""
+    """Counts events in a window; ``clock`` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._guard = threading.Lock()
         self._ends = 0.0
         self._count = 0
 
     def add(self) -> int:
         """Count an event; the number of events in its window, with it."""
-        with self._guard:
-            if (now := self._clock()) >= self._ends:
-                self._ends, self._count = now + WINDOW_SECONDS, 0
-            self._count += 1
-            return self._count
+        if (now := self._clock()) >= self._ends:
+            self._ends, self._count = now + WINDOW_SECONDS, 0
+        self._count += 1
+        return self._count
 
     def count(self) -> int:
         """The number of events in the window; 0 where it has ended."""
-        with self._guard:
-            return self._count if self._clock() < self._ends else 0
+        return self._count if self._clock() < self._ends else 0
 
 
 class RefusalLimit:
@@ -90,7 +87,7 @@ class CallLimit:
         """Whether the window of the present caller takes no more calls."""
         with self._guard:
             window = self._windows.get((calling_user(), subject))
-        return window is not None and window.count() >= self._most
+            return window is not None and window.count() >= self._most
 
     def require(self, subject: str = "") -> None:
         """Raises Busy where the window takes no more."""

@@ -38,7 +38,7 @@ def require_closed(url: str, user: int) -> None:
 
     The id of the user who opens the database is ``user``."""
     if file := sqlite_file(url):
-        for folder in {file.parent, file.resolve().parent}:
+        for folder in (file.parent, file.resolve().parent):
             owners.require_closed(folder, FIELD, user)
         with suppress(FileNotFoundError, PermissionError):
             if file.stat().st_mode & stat.S_IWOTH:
