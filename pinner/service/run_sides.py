@@ -1,11 +1,12 @@
 """RunSides: reads what was measured before and after a run."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from pinner.agent.protocol import Agent
 from pinner.model.audit import POLICY_ACTOR
-from pinner.model.errors import NotFound
+from pinner.model.errors import Invalid, NotFound
 from pinner.model.groups import guests_of
 from pinner.model.journal import Run
 from pinner.model.measures import HOST, History, finest
@@ -187,7 +188,7 @@ class RunSides:
         histories: tuple[History, ...] = ()
         try:
             if first < last:
-                histories = self._hosts.agent(run.host).measures(first, last, step, "", JUDGED)
+                histories = _whole(self._hosts.agent(run.host), first, last, step, JUDGED)
             else:
                 missing = "the clock was set back since the run"
         except NotFound as error:
@@ -213,3 +214,18 @@ class RunSides:
 
     def _targets(self, run: Run) -> set[object]:
         return {entry.change.target.key for entry in self._runs.entries(run.id)}
+
+
+def _whole(agent: Agent, begin: datetime, end: datetime, step: int, series: tuple[str, ...]) -> tuple[History, ...]:
+    """The values of all subjects, in several answers where they are too many for one. Raises like Agent.measures."""
+    try:
+        return agent.measures(begin, end, step, "", series)
+    except Invalid as error:
+        if error.details["field"] != "step" or len(series) == 1:
+            raise
+    found: dict[str, History] = {}
+    for part in (series[: len(series) // 2], series[len(series) // 2 :]):
+        for each in _whole(agent, begin, end, step, part):
+            known = found.get(each.subject, each)
+            found[each.subject] = replace(known, values={**known.values, **each.values})
+    return tuple(found.values())

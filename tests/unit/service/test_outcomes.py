@@ -134,6 +134,22 @@ def test_an_outcome_has_the_same_measures_before_and_after_the_run(parts, plan, 
     assert (found.is_final, found.notes) == (True, ())
 
 
+@pytest.mark.parametrize("most", [1, 3])
+def test_an_outcome_of_a_host_with_more_values_than_an_answer_has_is_the_same(parts, plan, clock, agent, most):
+    """An agent bounds the values in one answer: on a host with hundreds of guests, those of an hour are too many."""
+    run = applied(parts, plan)
+    clock.forward(400)
+    expected, whole = parts.service.outcome(run.id), agent.histories
+
+    def bounded(begin, end, step, subject, series=()):
+        if not 0 < len(series) <= most:
+            raise Invalid("step", step, "fewer series")
+        return whole(begin, end, step, subject, series)
+
+    agent.measures = bounded
+    assert parts.service.outcome(run.id) == expected
+
+
 def test_a_stored_outcome_stays_when_the_history_has_aged(parts, plan, clock, agent):
     run = applied(parts, plan)
     passes(parts, clock, 320)
