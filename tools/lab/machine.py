@@ -16,11 +16,13 @@ _LACKS = "mtrr=off"
 API = "10.0.2.15"
 """The host's address for calls from this machine, as QEMU's user network defines it."""
 _KERNEL = (
-    "root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off systemd.show_status=no "
+    "root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off tsc=reliable systemd.show_status=no "
     "systemd.hostname={name} systemd.machine_id={id.hex} maxcpus=1 init=/usr/local/sbin/all-cpus"
 )
 """The kernel detects its devices with one CPU, and starts the other CPUs before all other programs: in QEMU 7.2
-emulated CPUs lose their devices, or QEMU ends, when one CPU moves a device's memory while others run (fixed in 8.1)."""
+emulated CPUs lose their devices, or QEMU ends, when one CPU moves a device's memory while others run (fixed in 8.1).
+It trusts the time stamp counter, which is this machine's own: where a busy machine delays the emulated HPET, the kernel
+would call the counter unstable, and patch its code for it while the other CPUs start, which can hang them all."""
 
 _BUSES = 32
 """The numbers of PCI buses for each node; node 0 begins with this number, and the buses of no node with 0."""
