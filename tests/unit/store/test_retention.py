@@ -90,6 +90,13 @@ def test_a_placement_that_no_run_made_keeps_its_plan(store):
     assert store.plans.get(plan.id) == plan
 
 
+def test_a_dry_run_counts_snapshots_without_a_plan_and_deletes_none(store):
+    key = store.snapshots.add(make_snapshot())
+    for _ in range(2):
+        assert purge_plans(store.plans._engine, YEAR, dry_run=True) == (0, 1)
+    assert store.snapshots.get(key) == make_snapshot()
+
+
 def test_runs_that_the_undo_of_others_needs_are_kept(store):
     for number in (1, 2, 3):
         store.runs.add(make_run(f"run-{number}", state="undone"))
