@@ -28,6 +28,12 @@ TRACES = (
     "getent passwd pinner; getent group pinner; systemctl list-unit-files --no-legend 'pinner*'"
 )
 """Shows everything that setup-host makes."""
+BOUNDS = (
+    "for part in agent api; do "
+    "cat /sys/fs/cgroup$(systemctl show --value -p ControlGroup pinner-$part)/memory.max "
+    "/proc/$(systemctl show --value -p MainPID pinner-$part)/oom_score_adj; done"
+)
+"""Shows the most memory of agent and API, and how early the kernel ends each where the host has none left."""
 WEIGHT = f"cat /sys/fs/cgroup/{SLICE}/cpu.weight; ls /run/systemd/system.control"
 """Shows the weight of the guests, and the folders where systemd has stored settings."""
 SECONDS = 240.0
@@ -82,6 +88,7 @@ def test_an_enforced_policy_holds_after_a_reboot_and_a_removal_leaves_nothing(ho
         "\n"
     )[:3] == ["root:pinner 660", "pinner:root 600", "pinner:pinner 700"]
 
+    assert host.run(BOUNDS).out.split() == [str(1 << 30), "-500", str(1 << 30), "200"]
     pinner(host, "policy set --yes --mode enforce --with cpu-weights --strategy shared-pool --guest", GUEST)
     mask = wait_placed(host)
     host.reboot(900)
