@@ -1,6 +1,7 @@
 """Watches which files the processes of this machine open for writing (fanotify(7)); only root may."""
 
 import ctypes
+import errno
 import os
 import select
 import struct
@@ -16,6 +17,8 @@ _EVENTS = 0x2 | 0x8
 """FAN_MODIFY, and FAN_CLOSE_WRITE: a file that was open for writing is closed, whether it was written or not."""
 _EVENT = struct.Struct("=IBBHQii")
 """struct fanotify_event_metadata."""
+_GONE = (errno.ESRCH, errno.ENODEV, errno.ENXIO)
+"""The errors of a file of a process that has ended, or of a device that has gone: the kernel drops the event."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -64,8 +67,10 @@ class WriteWatch:
                 data = os.read(self._events, 1 << 16)
             except BlockingIOError:
                 return
-            except ProcessLookupError:
-                continue  # a file in /proc of another process, which has ended; the kernel drops the event
+            except OSError as error:
+                if error.errno not in _GONE:
+                    raise
+                continue
             while data:
                 length, _, _, _, _, file, pid = _EVENT.unpack_from(data)
                 self._written[pid].add(str(Path(f"/proc/self/fd/{file}").readlink()))
