@@ -227,14 +227,6 @@ class NewPolicy(Input):
             "becomes propose; the drift says why."
         ),
     ] = False
-
-    probe_first: Annotated[
-        bool,
-        Field(
-            description="Probe each kind of change that is new on the host before the policy makes it, on one guest. "
-            "If it is worse, the mode becomes propose; the drift says why."
-        ),
-    ] = False
     setback: Annotated[
         Setback | None,
         Field(
@@ -245,4 +237,4 @@ class NewPolicy(Input):
 
     def policy(self) -> Policy:
         """The policy for the service. Raises Invalid."""
-        return Policy(self.request.request(), self.mode, self.undo_if_worse, self.probe_first)
+        return Policy(self.request.request(), self.mode, self.undo_if_worse)

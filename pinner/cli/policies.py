@@ -35,10 +35,6 @@ With --undo-if-worse the server watches the guests for 30 s after each plan
 that the policy applies. If they become worse, it rolls the plan back and sets
 the mode to propose; `pinner drift` says why.
 
-With --probe-first the server probes each kind of change that is new on the
-host before the policy makes it, on one guest and for about 10 min. If it is
-worse, the server sets the mode to propose.
-
 Options that are not given keep the values of the present policy. The defaults
 below are those of a first policy."""
 
@@ -75,11 +71,6 @@ def register(commands: Commands) -> None:
         "--undo-if-worse",
         action=BooleanOptionalAction,
         help="roll back what the policy applied if the guests become worse, and then only propose (default: no)",
-    )
-    setting.add_argument(
-        "--probe-first",
-        action=BooleanOptionalAction,
-        help="probe what is new on the host on one guest first, and only propose if it is worse (default: no)",
     )
     request_options(setting, for_policy=True)
     fix_option(setting)
@@ -128,7 +119,6 @@ def set_policy(context: Context, arguments: Namespace) -> int:
             updated(base.request, arguments),
             arguments.mode or base.mode,
             base.undo_if_worse if arguments.undo_if_worse is None else arguments.undo_if_worse,
-            base.probe_first if arguments.probe_first is None else arguments.probe_first,
         )
         if not agreed(f"Set the policy of host {host} to the mode {wanted.mode}?", yes=arguments.yes):
             return 0
@@ -170,8 +160,6 @@ def show_drift(context: Context, arguments: Namespace) -> int:
         context.warn(report.error)
     if report.setback:
         context.warn(_setback(report.setback))
-    if report.waiting:
-        context.note(f"{counted(report.waiting.changes, 'change')} not made yet: {visible(report.waiting.why)}")
     if report.proposed:
         context.note(f"to end it: pinner apply {report.proposed}")
     if report.repack:
@@ -221,7 +209,7 @@ def _repack(found: "Repack") -> str:
 
 def _setback(found: "Setback") -> str:
     since = moment(found.at)
-    return f"the policy proposes and no longer enforces since {since}, because of {found.cause}: {found.why}"
+    return f"the policy proposes and no longer enforces since {since}, because of run {found.run}: {found.why}"
 
 
 def _summary(report: "DriftReport") -> str:
@@ -253,7 +241,6 @@ def _print(context: Context, host: str, policy: ShownPolicy) -> None:
         ("host", host),
         ("mode", policy.mode),
         ("undo if worse", policy.undo_if_worse),
-        ("probe first", policy.probe_first),
     ]
     for field in fields(Request):
         if field.name != "rebalance":

@@ -8,7 +8,6 @@ from pinner.model.change import State, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan import LeftOut
 from pinner.model.policy import Mode, Setback
-from pinner.model.trial import Waiting
 
 Cause = Literal[
     "arrived",
@@ -98,7 +97,4 @@ class DriftReport:
     repack: Repack | None = None
     """The last dry run of a re-pack; null: there was none, it is outdated, or the policy only observes."""
     setback: Setback | None = None
-    """Why the policy enforces no longer: a run or a probe of it made a guest worse. Null: pinner has not changed the
-    mode."""
-    waiting: Waiting | None = None
-    """The changes that wait for the verdict of a probe; null: none waits."""
+    """Why the policy enforces no longer: a run of it made a guest worse. Null: pinner has not changed the mode."""

@@ -31,9 +31,6 @@ class Policy:
     """The reaction to drift."""
     undo_if_worse: bool = False
     """Whether a run of the policy is watched, and rolled back if a measure becomes worse. The mode is propose then."""
-    probe_first: bool = False
-    """Whether a kind of change that is new on the host is probed before the policy makes it, on one guest. If it is
-    worse, the mode is propose then."""
 
     def __post_init__(self) -> None:
         if self.mode not in ("observe", "propose", "enforce"):
@@ -49,18 +46,11 @@ class Setback:
     """Why pinner set the mode of a policy from enforce to propose. It holds until somebody sets the policy again."""
 
     run: str
-    """The run of the policy that is rolled back; empty after a probe."""
+    """The run of the policy that is rolled back."""
     at: datetime
     """The time at which the mode was set."""
     why: str
     """The measures that became worse, in words."""
-    probe: str = ""
-    """The probe of the policy that found its plan worse; empty after a run."""
-
-    @property
-    def cause(self) -> str:
-        """The run or probe in words."""
-        return f"probe {self.probe}" if self.probe else f"run {self.run}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +63,4 @@ class ShownPolicy(Policy):
     @classmethod
     def of(cls, policy: Policy, setback: Setback | None) -> "ShownPolicy":
         """The policy with its setback."""
-        return cls(policy.request, policy.mode, policy.undo_if_worse, policy.probe_first, setback)
+        return cls(policy.request, policy.mode, policy.undo_if_worse, setback)

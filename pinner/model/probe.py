@@ -64,8 +64,6 @@ class Probe:
     """The result of the test; null unless the state is ended."""
     left: str = ""
     """The run that the probe could not roll back, so that the host still has the planned placement; else empty."""
-    policy: str = ""
-    """The revision of the policy that started the probe; empty: a person did."""
 
     @property
     def total_seconds(self) -> int:

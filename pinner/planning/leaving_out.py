@@ -1,4 +1,4 @@
-"""Plans without the changes of some targets: of those that wait, and of those that a probe does not test. Pure."""
+"""Plans without the changes of targets that wait. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace

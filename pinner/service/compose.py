@@ -26,7 +26,6 @@ from pinner.service.probes import ProbeManager
 from pinner.service.reconciler import Reconciler
 from pinner.service.repacks import RepackProposer
 from pinner.service.runs import RunManager
-from pinner.service.trials import TrialKeeper
 from pinner.store.repositories import Retention, Store
 
 
@@ -84,8 +83,7 @@ def compose(
     outcomes = OutcomeKeeper(hosts, policies, runs, store, now)
     timing = timing or Timing(now)
     probes = ProbeManager(hosts, policies, runs, store, new_id, outcomes.require_measured, timing)
-    trials = TrialKeeper(hosts, policies, plans, probes, store, outcomes.watched, now)
-    reconciler = Reconciler(hosts, policies, plans, runs, store, now, new_id, sample_seconds, repacks, trials)
+    reconciler = Reconciler(hosts, policies, plans, runs, store, now, new_id, sample_seconds, repacks)
     guest_events = GuestEventHandler(hosts, reconciler, store, now, migration)
     exclusions = GuestExclusions(hosts, store, now)
     trail = AuditTrail(hosts, runs, store)

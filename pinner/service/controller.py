@@ -214,8 +214,7 @@ class PolicyController:
         """Note a report for the metrics (see ReconcileNote), and when the next reconcile is due."""
         if self._note:
             self._note.reconciled(report, seconds)
-        untils = [drift.backoff_until for drift in report.drifts]
-        untils += [report.waiting.until] if report.waiting else []
+        untils = (drift.backoff_until for drift in report.drifts)
         backoffs = [(until - report.at).total_seconds() for until in untils if until]
         waits = [self._resync_seconds, *(max(backoff, FIRST_RETRY) for backoff in backoffs)]
         if report.migrating:

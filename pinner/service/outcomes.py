@@ -22,7 +22,6 @@ from pinner.model.groups import guests_of
 from pinner.model.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS, ApplyOptions, Run
 from pinner.model.objective import Term
 from pinner.model.outcome import RunOutcome, Watch
-from pinner.model.page import PageRequest
 from pinner.model.plan import Plan
 from pinner.outcome.samples import JUDGED, observed, samples, watched_measures
 from pinner.outcome.watch import worse
@@ -41,14 +40,8 @@ LOG = logging.getLogger(__name__)
 KEPT = timedelta(days=1)
 """For so long, the outcome of an older run is stored: after a day, its steps would be longer than the span."""
 
-WATCHED = timedelta(seconds=MAX_WATCH_SECONDS) + timedelta(minutes=6)
-"""After this time, the watch of a run is over: a server that looks later ends it."""
-
 _OVER_LATER = (HostUnreachable, HostBusy, Busy, Overloaded, StoreUnavailable)
 """The errors after which a rollback may succeed later. After any other one the watch ends, and a person decides."""
-
-_LATEST = 50
-"""How many of the latest runs of a host are read to find one that is watched."""
 
 
 class OutcomeKeeper:
@@ -97,15 +90,6 @@ class OutcomeKeeper:
         histories = self._hosts.agent(host).measures(now - SPAN, now, STEP, "", JUDGED)
         if not samples(histories, (), STEP):
             raise NotFound("measures", f"of host {host} in the last {SPAN.seconds // 60} minutes")
-
-    def watched(self, host: str) -> str:
-        """The run of the host that is undone if its watch finds it worse; empty: there is none. Another run would end
-        the watch."""
-        latest = self._store.runs.list(host, PageRequest(_LATEST)).items
-        watched = (each for each in latest if each.undo_if_worse and each.state in ("applied", "applied_partly"))
-        # No server looks at a run that ended long ago.
-        due = (each for each in watched if each.ended_at is None or abs(self._now() - each.ended_at) <= WATCHED)
-        return next((each.id for each in due if _goes_on(self._store.outcomes.watch(each.id))), "")
 
     def make_pass(self) -> None:
         """Look at each run that is watched, and store each outcome that is complete."""

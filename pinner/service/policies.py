@@ -17,7 +17,6 @@ from pinner.model.errors import (
 )
 from pinner.model.journal import Run
 from pinner.model.policy import Expected, Policy, Setback
-from pinner.model.probe import Probe
 from pinner.model.request import Request
 from pinner.planning import planner
 from pinner.service.hosts import Hosts
@@ -66,24 +65,16 @@ class HostPolicies:
         """Let the policy propose and no longer enforce, because ``run`` made a guest worse: the policy would make the
         same change again. Nothing happens where the policy does not enforce, or does not undo."""
         cause = Setback(run.id, self._now(), why)
-        self._set_back(run.host, cause, lambda policy: policy.undo_if_worse, caller)
 
-    def set_back_after(self, probe: Probe, why: str, caller: Caller) -> None:
-        """Let the policy propose and no longer enforce, because its own ``probe`` found a guest worse. Nothing happens
-        where the policy was changed since the probe began."""
-        cause = Setback("", self._now(), why, probe.id)
-        self._set_back(probe.host, cause, lambda policy: revision(policy) == probe.policy, caller)
-
-    def _set_back(self, host: str, cause: Setback, concerns: Callable[[Policy], bool], caller: Caller) -> None:
         def change(before: Policy | None) -> None:
-            if before is not None and before.mode == "enforce" and concerns(before):
-                self._put_setback(host, before, cause, caller)
+            if before is not None and before.mode == "enforce" and before.undo_if_worse:
+                self._put_setback(run.host, before, cause, caller)
 
-        self._change(host, None, change)
-        self._publish(host)
+        self._change(run.host, None, change)
+        self._publish(run.host)
 
     def _put_setback(self, host: str, before: Policy, cause: Setback, caller: Caller) -> None:
-        after, result = replace(before, mode="propose"), f"set to propose, because of {cause.cause}: {cause.why}"
+        after, result = replace(before, mode="propose"), f"set to propose, because of run {cause.run}: {cause.why}"
         event = audit_event(
             caller, cause.at, AuditAction.POLICY_SET, host, host, result, before=_summary(before), after=_summary(after)
         )
@@ -148,5 +139,4 @@ def revision(policy: Policy | None) -> str:
 
 def _summary(policy: Policy) -> str:
     undoing = ", undo if worse" if policy.undo_if_worse else ""
-    probing = ", probe first" if policy.probe_first else ""
-    return f"{policy.mode}{undoing}{probing}: {codec.dump(policy.request).decode()}"
+    return f"{policy.mode}{undoing}: {codec.dump(policy.request).decode()}"

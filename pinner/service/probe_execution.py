@@ -20,13 +20,10 @@ from pinner.model.probe import WASH_OUT_SECONDS, Probe, ProbeState
 from pinner.model.snapshot import Snapshot
 from pinner.outcome import probing
 from pinner.outcome.samples import JUDGED, USES, control_use, samples
-from pinner.service.backoffs import HostBackoffs
 from pinner.service.hosts import Hosts
-from pinner.service.policies import HostPolicies, revision
 from pinner.service.probe_switches import Switches, put_back
 from pinner.service.runs import RunManager
 from pinner.store.probes import Probes
-from pinner.store.repositories import Store
 
 LOG = logging.getLogger(__name__)
 
@@ -96,20 +93,18 @@ class ProbeExecution:
         probe: Probe,
         plan: Plan,
         hosts: Hosts,
-        policies: HostPolicies,
         runs: RunManager,
-        store: Store,
+        probes: Probes,
         timing: Timing,
         stop: Stop,
     ) -> None:
         self._probe = probe
         self._hosts = hosts
-        self._policies = policies
         self._runs = runs
-        self._probes = store.probes
+        self._probes = probes
         self._timing = timing
         self._stop = stop
-        self._switches = Switches(runs, probe, self._pause, HostBackoffs(store, timing.now))
+        self._switches = Switches(runs, probe, self._pause)
         self._guests = changed_guests(plan)
         self._events: tuple[HostEvent, ...] = ()
         """The events of the windows that are not judged yet."""
@@ -136,7 +131,6 @@ class ProbeExecution:
 
     def _all_windows(self) -> None:
         last: _Span | None = None
-        self._require_policy()
         self._read_events()
         self._events = ()
         for arm in self._probe.order:
@@ -199,14 +193,6 @@ class ProbeExecution:
 
     def _pause(self, seconds: float) -> None:
         if self._timing.wait(self._stop.event, seconds):
-            raise _StoppedError
-        self._require_policy()
-
-    def _require_policy(self) -> None:
-        """Stop the probe if the policy that started it was changed: it may observe now."""
-        wanted = self._probe.policy
-        if wanted and revision(self._policies.find(self._probe.host)) != wanted:
-            self._stop.order("cancelled", "the policy was changed")
             raise _StoppedError
 
     def _end(self, state: ProbeState, why: str) -> None:

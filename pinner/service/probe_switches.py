@@ -4,13 +4,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pinner.model.audit import Caller
-from pinner.model.errors import HostBusy, PolicyConflict, RunConflict, StalePlan
+from pinner.model.errors import HostBusy, PolicyConflict, RunConflict
 from pinner.model.journal import ApplyOptions, Run
 from pinner.model.outcome import Arm
 from pinner.model.page import MAX_LIMIT, PageRequest
 from pinner.model.probe import Probe
-from pinner.service.backoffs import HostBackoffs
-from pinner.service.failures import Failures, failures_of, named_targets
 from pinner.service.runs import RunManager
 
 T = TypeVar("T")
@@ -22,10 +20,9 @@ BUSY_TRIES = 30
 class Switches:
     """Places the host of one probe as planned, and back as it was."""
 
-    def __init__(self, runs: RunManager, probe: Probe, pause: Callable[[float], None], backoffs: HostBackoffs) -> None:
-        """``pause`` waits for some seconds. ``backoffs`` count what the probe of a policy cannot place."""
+    def __init__(self, runs: RunManager, probe: Probe, pause: Callable[[float], None]) -> None:
+        """``pause`` waits for some seconds."""
         self._runs = runs
-        self._backoffs = backoffs
         self._probe = probe
         self._pause = pause
         self._caller = Caller(probe.actor, probe.mark, "")
@@ -43,25 +40,13 @@ class Switches:
                 raise RunConflict(undo.id, undo.state, f"the placement is not as before: {undo.error}")
 
     def _applied(self) -> Run:
-        expected = (self._probe.policy,) if self._probe.policy else None
         options = ApplyOptions(all_or_nothing=True)
-        try:
-            begun = self._patiently(lambda: self._runs.apply(self._probe.plan, options, self._caller, expected))
-        except StalePlan as stale:
-            self._back_off(named_targets(stale))
-            raise
-        run = _ended(self._runs, begun)
+        run = _ended(self._runs, self._patiently(lambda: self._runs.apply(self._probe.plan, options, self._caller)))
         if run.state != "applied":
-            self._back_off(failures_of(self._runs.entries(run.id)))
             raise RunConflict(run.id, run.state, f"the plan is not placed: {run.error}")
         if not self._runs.entries(run.id):
             raise RunConflict(run.id, run.state, "it changed nothing: the host is as planned already")
         return run
-
-    def _back_off(self, failures: Failures) -> None:
-        """Let the guests and processes that a policy could not place back off: its next probe tests another guest."""
-        if self._probe.policy and failures:
-            self._backoffs.back_off(self._probe.host, failures, self._caller)
 
     def _patiently(self, start: Callable[[], T]) -> T:
         for _ in range(BUSY_TRIES):
@@ -95,7 +80,7 @@ def put_back(runs: RunManager, probe: Probe) -> tuple[str, str]:
 
 
 def _rollback(runs: RunManager, run: str, probe: Probe) -> Run:
-    return runs.rollback(run, Caller(probe.actor, probe.mark, ""), is_of_policy=bool(probe.policy))
+    return runs.rollback(run, Caller(probe.actor, probe.mark, ""))
 
 
 def _ended(runs: RunManager, run: Run) -> Run:

@@ -2,16 +2,12 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
 
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import Blocked, Invalid, ProbeBusy
 from pinner.model.plan import Plan
-from pinner.model.policy import Policy
 from pinner.model.probe import (
-    DEFAULT_SECONDS,
-    DEFAULT_WINDOWS,
     MAX_SECONDS,
     MAX_WINDOWS,
     MIN_SECONDS,
@@ -19,12 +15,11 @@ from pinner.model.probe import (
     PROBE_ID,
     Probe,
 )
-from pinner.model.trial import Trial
 from pinner.outcome.schedule import schedule
 from pinner.repeated import Repeated
 from pinner.service.hosts import Hosts
 from pinner.service.passes import Passes, visit
-from pinner.service.policies import HostPolicies, revision
+from pinner.service.policies import HostPolicies
 from pinner.service.probe_execution import ProbeExecution, Stop, Timing, changed_guests, store_end
 from pinner.service.probe_switches import put_back
 from pinner.service.runs import RunManager
@@ -81,13 +76,11 @@ class ProbeManager:
         self._hosts.require(plan.host)
         _require_possible(plan, windows, seconds)
         self._policies.require_permitted(plan.host, f"the probe of plan {plan_id}", None)
-        return self._begin(self._new(plan, windows, seconds, caller), plan, caller)
-
-    def begin_trials(self, plan: Plan, policy: Policy, trials: Iterable[Trial], caller: Caller) -> Probe:
-        """Start to probe a stored plan for a policy, which is not refused because the policy is enforced. It ends where
-        the policy is changed. The trials are stored with the id of the probe. Raises like ``begin``."""
-        new = replace(self._new(plan, DEFAULT_WINDOWS, DEFAULT_SECONDS, caller), policy=revision(policy))
-        return self._begin(new, plan, caller, tuple(replace(each, probe=new.id) for each in trials))
+        self._require_measured(plan.host)
+        self._require_idle(plan.host)
+        probe = self._new(plan, windows, seconds, caller)
+        self._carry_out(probe, plan, caller)
+        return probe
 
     def _new(self, plan: Plan, windows: int, seconds: int, caller: Caller) -> Probe:
         return Probe(
@@ -102,12 +95,6 @@ class ProbeManager:
             seconds=seconds,
             guests=tuple(sorted(changed_guests(plan).values())),
         )
-
-    def _begin(self, probe: Probe, plan: Plan, caller: Caller, trials: tuple[Trial, ...] = ()) -> Probe:
-        self._require_measured(plan.host)
-        self._require_idle(plan.host)
-        self._carry_out(probe, plan, caller, trials)
-        return probe
 
     def get(self, probe: str) -> Probe:
         """A probe as it is now. Raises NotFound."""
@@ -150,12 +137,10 @@ class ProbeManager:
             raise ProbeBusy(host, probe.id)
         self._runs.require_idle(host)
 
-    def _carry_out(self, probe: Probe, plan: Plan, caller: Caller, trials: tuple[Trial, ...]) -> None:
+    def _carry_out(self, probe: Probe, plan: Plan, caller: Caller) -> None:
         """Store the probe before its first run, and carry it out in a thread."""
         stop = Stop()
-        execution = ProbeExecution(
-            probe, plan, self._hosts, self._policies, self._runs, self._store, self._timing, stop
-        )
+        execution = ProbeExecution(probe, plan, self._hosts, self._runs, self._store.probes, self._timing, stop)
         thread = threading.Thread(target=self._run, args=(probe.id, execution), name=probe.id, daemon=True)
         result = f"{len(probe.order)} windows of {probe.seconds} s, plan {plan.id}"
         event = audit_event(caller, probe.started_at, AuditAction.PROBE_BEGIN, probe.host, probe.id, result)
@@ -163,7 +148,7 @@ class ProbeManager:
             # A pass must know the probe as one of this process before it is stored.
             self._stops[probe.id], self._threads[probe.id] = stop, thread
         try:
-            self._store.probes.add(probe, event, trials)
+            self._store.probes.add(probe, event)
         except Exception:
             self._forget(probe.id)
             raise

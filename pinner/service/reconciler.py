@@ -35,7 +35,6 @@ from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
 from pinner.service.repacks import RepackProposer
 from pinner.service.runs import RunManager
-from pinner.service.trials import TrialKeeper
 from pinner.store.repositories import Store
 
 LOG = logging.getLogger(__name__)
@@ -64,11 +63,9 @@ class Reconciler:
         new_id: Callable[[], str],
         sample_seconds: float,
         repacks: RepackProposer,
-        trials: TrialKeeper,
     ) -> None:
         """``sample_seconds`` is the sample of a measurement of CPU use."""
         self._repacks = repacks
-        self._trials = trials
         self._hosts = hosts
         self._policies = policies
         self._plans = plans
@@ -127,7 +124,6 @@ class Reconciler:
         refusals: list[PinnerError] = []
         known: set[Group] = set()
         with self._locks[host]:
-            self._trials.store_verdicts(host, self._policies.find(host))
             while True:
                 try:
                     return self._attempt(host, measurement, cause)
@@ -149,7 +145,6 @@ class Reconciler:
             return self._report(host, seen)
         caller = self._caller(cause)
         skipped = backoff_reasons(seen.drifts)
-        skipped |= self._trials.waiting(host, seen, skipped, caller)[0]
         wanted = reasoned(leave_out(seen.plan, skipped, seen.placement, seen.snapshot), seen.drifts)
         enforced = seen.policy.mode == "enforce"
         applies = enforced and not wanted.blocked and bool(wanted.changes)
@@ -274,7 +269,6 @@ class Reconciler:
             migrating=tuple(guest.name for guest in seen.snapshot.guests if guest.is_migrating),
             repack=self._repacks.found(host),
             setback=self._policies.setback(host),
-            waiting=self._trials.waiting(host, seen, {}, None)[1],
         )
 
     def _record(self, caller: Caller, action: AuditAction, host: str, subject: str, result: str) -> None:

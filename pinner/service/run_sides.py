@@ -12,7 +12,6 @@ from pinner.model.journal import Run
 from pinner.model.measures import HOST, History, finest
 from pinner.model.outcome import ObservedMeasure, Sample
 from pinner.model.page import PageRequest
-from pinner.model.probe import PROBE_ORIGIN
 from pinner.outcome.samples import JUDGED, between, samples
 from pinner.service.hosts import Hosts
 from pinner.service.runs import RunManager
@@ -173,7 +172,7 @@ class RunSides:
     @staticmethod
     def _is_of_policy(run: Run) -> bool:
         """Whether the policy has made the run, or a watch has rolled back one that the policy made."""
-        return run.actor == POLICY_ACTOR and run.kind != "release" and not run.origin.startswith(PROBE_ORIGIN)
+        return run.actor == POLICY_ACTOR and run.kind != "release"
 
     def _is_release_beside(self, run: Run, guests: Mapping[str, str]) -> bool:
         return run.kind == "release" and self._guests(run).keys().isdisjoint(guests)

@@ -83,11 +83,8 @@ class RunManager:
         """Accept no more runs, and wait for the runs under way."""
         self._workers.shutdown(wait=True)
 
-    def apply(self, plan_id: str, options: ApplyOptions, caller: Caller, expected: Expected = None) -> Run:
-        """Start to apply a stored plan. See Service.apply.
-
-        Raises PreconditionFailed, and opens no run, where the host's policy has none of the ``expected`` revisions.
-        """
+    def apply(self, plan_id: str, options: ApplyOptions, caller: Caller) -> Run:
+        """Start to apply a stored plan. See Service.apply."""
         plan = self._plans.get(plan_id)
         self._hosts.require(plan.host)
         if plan.blocked:
@@ -98,7 +95,7 @@ class RunManager:
             raise Blocked(plan_id, plan.blocked)
         self._policies.require_permitted(plan.host, f"plan {plan_id}", plan.request)
         run = replace(self._new("apply", plan.host, plan.id, caller), **asdict(options))
-        return self._start_apply(plan, run, caller, expected)[0]
+        return self._start_apply(plan, run, caller)[0]
 
     def carry_out(self, plan: Plan, caller: Caller, kind: RunKind, policy: Policy | None = None) -> Run:
         """Apply a stored plan and wait for the end of the run. Raises the agent's refusal.
@@ -114,13 +111,11 @@ class RunManager:
         ended.result()
         return self.get(run.id)
 
-    def rollback(self, run_id: str, caller: Caller, *, is_of_policy: bool = False) -> Run:
-        """Start to roll a run back. See Service.rollback. An enforced policy permits the rollbacks that are its own
-        (``is_of_policy``)."""
+    def rollback(self, run_id: str, caller: Caller) -> Run:
+        """Start to roll a run back. See Service.rollback."""
         undone = self.get(run_id)
         agent = self._hosts.agent(undone.host)
-        if not is_of_policy:
-            self._policies.require_permitted(undone.host, f"the rollback of run {run_id}", None)
+        self._policies.require_permitted(undone.host, f"the rollback of run {run_id}", None)
         if undone.kind != "rollback" and undone.state in ("applied", "failed") and not self._runs.entries(run_id):
             # The agent's journal has no run that was refused.
             raise RunConflict(run_id, undone.state, NOTHING_CHANGED + self._placed_before(undone))

@@ -1,6 +1,5 @@
 """The probes of plans."""
 
-from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 
@@ -10,11 +9,9 @@ from pinner import codec
 from pinner.model.audit import AuditEvent
 from pinner.model.errors import NotFound, ProbeBusy
 from pinner.model.probe import Probe
-from pinner.model.trial import Trial
 from pinner.store import tables
 from pinner.store.audit import append_events
 from pinner.store.engine import reading
-from pinner.store.trials import put_trials
 from pinner.store.write import write
 
 _COLUMNS = tables.probes.c
@@ -26,9 +23,8 @@ class Probes:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def add(self, probe: Probe, event: AuditEvent, trials: Iterable[Trial] = ()) -> None:
-        """Store a new probe with its audit record, and the trials of a policy's probe. Raises ProbeBusy where its host
-        has one that has not ended."""
+    def add(self, probe: Probe, event: AuditEvent) -> None:
+        """Store a new probe with its audit record. Raises ProbeBusy where its host has one that has not ended."""
 
         def store(connection: Connection) -> None:
             # The end of the audit trail is locked first: of two servers, the second one finds the probe of the first.
@@ -37,7 +33,6 @@ class Probes:
             if (other := connection.execute(running).scalar()) is not None:
                 raise ProbeBusy(probe.host, other)
             connection.execute(insert(tables.probes).values(id=probe.id, host=probe.host, **_values(probe)))
-            put_trials(connection, trials)
 
         write(self._engine, store)
 

@@ -29,7 +29,6 @@ from pinner.store.retention import purge_answers, purge_heads, purge_plans, purg
 from pinner.store.runs import Runs
 from pinner.store.snapshots import Snapshots
 from pinner.store.tokens import Tokens
-from pinner.store.trials import Trials
 
 LOG = logging.getLogger(__name__)
 
@@ -88,7 +87,6 @@ class Store:
     runs: Runs
     outcomes: Outcomes
     probes: Probes
-    trials: Trials
     audit: Audit
     policies: Policies
     placements: Placements
@@ -122,7 +120,6 @@ def open_store(url: str) -> Iterator[Store]:
             runs=Runs(engine),
             outcomes=Outcomes(engine),
             probes=Probes(engine),
-            trials=Trials(engine),
             audit=Audit(engine),
             policies=Policies(engine),
             placements=Placements(engine),

@@ -23,7 +23,7 @@ from pinner.store.server_settings import require_settings
 if TYPE_CHECKING:
     from alembic.config import Config
 
-NEWEST = "0025"
+NEWEST = "0026"
 """The revision that this code reads and writes."""
 
 EMPTY = "base"

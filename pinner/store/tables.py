@@ -179,17 +179,6 @@ probes = Table(
 )
 """The probes of plans. Only the central database has rows in it."""
 
-trials = Table(
-    "trials",
-    metadata,
-    Column("host", String(255), primary_key=True),
-    Column("request", String(64), primary_key=True),
-    Column("kind", String(32), primary_key=True),
-    Column("body", LONG_TEXT, nullable=False),
-)
-"""The kinds of change that policies have probed. ``request`` is the hash of a request without names. Only the central
-database has rows in it."""
-
 policies = Table(
     "policies",
     metadata,

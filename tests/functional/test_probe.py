@@ -31,7 +31,6 @@ from pinner.host.live import LiveHost
 from pinner.model.audit import Caller
 from pinner.model.guest import Guest
 from pinner.model.plan import Plan
-from pinner.model.policy import Policy
 from pinner.model.probe import DEFAULT_SECONDS, MIN_SECONDS, Probe
 from pinner.model.request import Request
 from pinner.service.compose import ServiceParts
@@ -146,31 +145,6 @@ def test_a_plan_that_puts_a_guest_on_the_busiest_cpu_is_worse(
     assert found.outcome.judgement == "worse", found
 
 
-@LOAD
-def test_a_policy_probes_a_guest_first_and_applies_then(quick: ServiceParts, guest: Guest, clock: QuickClock) -> None:
-    """The plan of the first test, by a policy."""
-    parts = quick
-    with busy_processes(16, ONLINE, priority=0) as busy:
-        request = beside(guest, busy)
-        before = masks(guest.pid)
-        wait_until(lambda: steps(parts, guest, clock.now) >= 1, START_SECONDS)
-        parts.service.set_policy("h1", Policy(request, "enforce", probe_first=True), ANN)
-        waiting = parts.reconciler.reconcile("h1", "policy set").waiting
-        assert waiting is not None
-        parts.probes.wait(waiting.probe)
-        probe = parts.service.probe_by_id(waiting.probe)
-        assert (probe.state, probe.why, probe.left, probe.guests) == ("ended", "", "", (guest.name,))
-        assert probe.outcome is not None
-        assert probe.outcome.judgement == "better", probe
-        after = masks(guest.pid)
-        assert only(after, before) == only(before, after)
-        report = parts.reconciler.reconcile("h1", "resync")
-        assert (report.waiting, report.error, report.drifts) == (None, "", ())
-        assert masks(guest.pid) != before
-        assert all(str(mask) == str(ONLINE[0]) for pid in busy for mask in masks(pid).values())
-    assert parts.service.policy("h1").mode == "enforce"
-
-
 # -- killed --
 
 
@@ -251,45 +225,4 @@ def test_after_a_kill_in_a_window_the_next_server_puts_the_placement_back(
     records = [(each["action"], each["subject"]) for each in server.get("/audit", limit=200)["items"]]
     assert ("probe.begin", probe) in records
     assert ("probe.end", probe) in records
-    assert server.get("/audit/verify")["ok"] is True
-
-
-@KILL
-def test_after_a_kill_in_a_window_of_a_policy_the_next_server_puts_the_placement_back_and_probes_again(
-    server: RestartableServer, start_guest: Callable[..., Guest]
-) -> None:
-    """The policy is enforced, which refuses the rollbacks of others."""
-    guest = start_guest(vcpus=1)
-    before = masks(guest.pid)
-
-    def is_placed() -> bool:
-        now = masks(guest.pid)
-        return only(now, before) != only(before, now)
-
-    def next_probe(*known: str) -> str:
-        """The id of the probe that the policy waits for, once it is another one."""
-        found: list[str] = []
-
-        def is_waiting() -> bool:
-            waiting = server.get("/hosts/here/drift")["waiting"]
-            found.extend([str(waiting["probe"])] if waiting and waiting["probe"] not in known else [])
-            return bool(found)
-
-        wait_until(is_waiting, START_SECONDS)
-        return found[0]
-
-    request = {"guests": [guest.name], "busy_threshold": NEVER_BUSY}
-    policy = {"mode": "enforce", "probe_first": True, "request": request}
-    assert server.current.http.put("/v1/hosts/here/policy", json=policy).status_code == 200
-    # The first probe is refused until the agent has measured something.
-    probe = next_probe()
-    kill_in_a_window(server, is_placed, "agent and api")
-    server.restart()
-    wait_until(lambda: server.get(f"/probes/{probe}")["state"] != "running", 60)
-    found = server.get(f"/probes/{probe}")
-    assert (found["state"], found["left"], found["outcome"]) == ("interrupted", "", None), found
-    assert not is_placed()
-    next_probe(probe)
-    records = [each["action"] for each in server.get("/audit", limit=500)["items"]]
-    assert records.count("probe.begin") == 2
     assert server.get("/audit/verify")["ok"] is True

@@ -24,14 +24,10 @@ def guest(name, owner):
     return replace(sample_snapshot().guests[0], uuid=owner, name=name)
 
 
-class HostUnderLoad:
-    """An agent with guests. While the host is placed as planned, ``effect`` is added to the delay of one guest."""
+class ProbedHost:
+    """A host with two guests, web1 and db1, and a plan for web1, which adds ``effect`` to the delay of web1."""
 
-    def __init__(self, folder, snapshot, loaded, *, sample_seconds=0.0, use=0.0):
-        """``loaded`` is the UUID of the guest whose delay follows the placement, and ``use`` is its CPU use.
-
-        The service measures CPU use for ``sample_seconds``.
-        """
+    def __init__(self, folder):
         self.at = NOON
         self.passed = 0.0
         self.effect = 0.0
@@ -40,23 +36,22 @@ class HostUnderLoad:
         """What happens at the end of a wait, by its number from 1; 0: at each wait."""
         self.unknown = frozenset()
         """Series that nobody knows."""
-        self._loaded = loaded
-        self._sample_seconds = sample_seconds
-        self._use = use
         self._placed = []
-        self.agent = InMemoryAgent(folder, snapshot, lambda: self.at)
-        self.agent.histories = Ring({each.uuid: each.name for each in snapshot.guests}, self._value)
+        both = (guest("web1", WEB), guest("db1", DB))
+        self.agent = InMemoryAgent(folder, replace(make_snapshot(), guests=both), lambda: self.at)
+        self.agent.histories = Ring({WEB: "web1", DB: "db1"}, self._value)
 
-    def has_planned_placement(self):
-        """Whether the loaded guest is placed as planned."""
-        raise NotImplementedError
+    @property
+    def is_placed(self):
+        """Whether web1 is placed as planned."""
+        return self.agent.masks.get(THREAD, cpus("0-3")) == cpus("1")
 
     def wait(self, event, seconds):
         """Let the time pass."""
         begin = self.at
         self.at += timedelta(seconds=seconds)
         self.passed += seconds
-        if self.has_planned_placement():
+        if self.is_placed:
             self._placed.append((begin, self.at))
         self.waits += 1
         for number in (0, self.waits):
@@ -66,34 +61,16 @@ class HostUnderLoad:
     def compose(self, store):
         timing = Timing(lambda: self.at, lambda: self.passed, self.wait, lambda: 7)
         agents = {self.agent.taken.host: self.agent}
-        seconds = self._sample_seconds
-        return closing(compose(agents, store, lambda: self.at, lambda: uuid.uuid4().hex[:12], seconds, timing=timing))
+        return closing(compose(agents, store, lambda: self.at, lambda: uuid.uuid4().hex[:12], 0.0, timing=timing))
 
     def _value(self, subject, series, at):
         if series in self.unknown or at > self.at:
             return None
         noise = 5 * int.from_bytes(blake2b(f"{subject} {series} {at}".encode(), digest_size=4).digest()) / 2**32
         planned = any(begin < at <= end for begin, end in self._placed)
-        if subject == self._loaded and series == "delay_vcpu":
+        if subject == WEB and series == "delay_vcpu":
             return 100.0 + noise + (self.effect if planned else 0.0)
-        if subject == self._loaded and series == "use_vcpu":
-            return self._use
         return noise if series.startswith("delay_") else 0.0
-
-
-class ProbedHost(HostUnderLoad):
-    """A host with two guests, web1 and db1, and a plan for web1."""
-
-    def __init__(self, folder):
-        both = (guest("web1", WEB), guest("db1", DB))
-        super().__init__(folder, replace(make_snapshot(), guests=both), WEB)
-
-    @property
-    def is_placed(self):
-        return self.agent.masks.get(THREAD, cpus("0-3")) == cpus("1")
-
-    def has_planned_placement(self):
-        return self.is_placed
 
     def plan(self, store, tid=THREAD):
         basis = store.snapshots.add(make_snapshot())

@@ -317,8 +317,8 @@ def test_a_policy_and_its_drift(client):
     body = {"mode": "enforce", "request": {"strategy": "numa-local", "excluded_guests": ["g1"]}}
     policy = read(Policy, client.put("/v1/hosts/h1/policy", json=body | {"undo_if_worse": True}))
     assert policy == Policy(Request("numa-local", excluded_guests=("g1",)), "enforce", undo_if_worse=True)
-    policy = read(Policy, client.put("/v1/hosts/h1/policy", json=body | {"probe_first": True}))
-    assert policy == Policy(Request("numa-local", excluded_guests=("g1",)), "enforce", probe_first=True)
+    refused = client.put("/v1/hosts/h1/policy", json=body | {"probe_first": True})
+    assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, "probe_first")
     policy = read(Policy, client.put("/v1/hosts/h1/policy", json=body))
     assert policy == Policy(Request("numa-local", excluded_guests=("g1",)), "enforce")
     assert read(Policy, client.get("/v1/hosts/h1/policy")) == policy
@@ -332,7 +332,7 @@ def test_a_policy_is_shown_with_its_setback(client, pinner):
     etag = client.put("/v1/hosts/h1/policy", json={"mode": "propose", "undo_if_worse": True}).headers["ETag"]
     pinner.setbacks["h1"] = Setback("run-7", NOON, "worse than before the run: drops")
     answer = client.get("/v1/hosts/h1/policy")
-    assert read(ShownPolicy, answer) == ShownPolicy(Request(), "propose", True, False, pinner.setbacks["h1"])
+    assert read(ShownPolicy, answer) == ShownPolicy(Request(), "propose", True, pinner.setbacks["h1"])
     assert answer.headers["ETag"] == etag, "a setback is no part of the revision"
     again = client.put("/v1/hosts/h1/policy", json=answer.json, headers={"If-Match": etag})
     assert (again.status_code, again.json) == (200, answer.json | {"setback": None})

@@ -27,7 +27,6 @@ from pinner.model.event import HostEvent
 from pinner.model.plan import LeftOut
 from pinner.model.policy import Policy
 from pinner.model.request import Request
-from pinner.model.trial import Waiting
 from pinner.service import controller as controller_module
 from pinner.service.compose import compose
 from pinner.service.controller import PolicyController
@@ -49,7 +48,6 @@ class Policies:
         self.unplaced: tuple[LeftOut, ...] = ()
         self.migrating: tuple[str, ...] = ()
         self.error = ""
-        self.waiting: Waiting | None = None
         self.polls = 0
         self.moved = threading.Condition()
 
@@ -72,9 +70,8 @@ class Policies:
         if self.failures:
             raise self.failures.pop()
         return DriftReport(
-            host, NOON, "enforce", "plan-1", self.drifts, self.unplaced, error=self.error, migrating=self.migrating,
-            waiting=self.waiting,
-        )  # fmt: skip
+            host, NOON, "enforce", "plan-1", self.drifts, self.unplaced, error=self.error, migrating=self.migrating
+        )
 
     def wait(self, count: int, seconds: float = 5.0) -> list[str]:
         with self.moved:
@@ -160,12 +157,6 @@ def test_resyncs_without_any_event(policies):
 
 def test_reconciles_again_when_a_backoff_ends(policies):
     policies.drifts = (replace(IN_BACKOFF, backoff_until=NOON + timedelta(seconds=0.05)),)
-    with running_controller(policies):
-        assert policies.wait(4) == ["started", "resync", "resync", "resync"]
-
-
-def test_reconciles_again_when_the_next_probe_of_the_policy_may_begin(policies):
-    policies.waiting = Waiting("", NOON + timedelta(seconds=0.05), 3, "probe probe-1 is interrupted")
     with running_controller(policies):
         assert policies.wait(4) == ["started", "resync", "resync", "resync"]
 

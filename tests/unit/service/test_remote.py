@@ -317,7 +317,7 @@ def test_policies_and_drift(remote, pinner):
     wanted = Policy(Request("isolated", excluded_guests=(EVIL,), excluded_processes=("a.service",)), "propose")
     assert remote.set_policy("h1", wanted, NOBODY) == wanted == remote.policy("h1") == pinner.policies["h1"]
     assert remote.setback("h1") is None
-    pinner.setbacks["h1"] = Setback("", NOON, "worse", "probe-1")
+    pinner.setbacks["h1"] = Setback("run-1", NOON, "worse")
     assert (remote.setback("h1"), remote.policy("h1")) == (pinner.setbacks["h1"], wanted)
     assert remote.drift("h1") == pinner.drift("h1")
     with pytest.raises(PreconditionFailed):

@@ -11,12 +11,9 @@ from pinner.model.errors import NotFound, ProbeBusy
 from pinner.model.outcome import Window
 from pinner.model.page import PageRequest
 from pinner.model.probe import Probe
-from pinner.model.request import Request
-from pinner.model.trial import Trial
 from pinner.outcome.probing import outcome
 from pinner.store.audit import Audit
 from pinner.store.probes import Probes, purge_probes
-from pinner.store.trials import Trials
 
 PROBE = Probe("probe-1", "h1", "plan-1", "ann", "cli", "running", NOON, ("planned", "current"), 20, ("web1",))
 WINDOWS = (Window("planned", {"drops": 1.0}), Window("current", {}, {}, "guest web1 went"))
@@ -53,20 +50,6 @@ def test_a_host_has_one_probe_at_a_time(engine):
     assert (busy.value.code, busy.value.details["probe"]) == ("host_busy", "probe-1")
     probes.add(replace(PROBE, id="probe-3", host="h2"), BEGIN)
     assert actions(engine) == ["probe.begin"] * 2
-
-
-def test_a_probe_of_a_policy_is_stored_with_its_trials(engine):
-    probes, trials, request = Probes(engine), Trials(engine), Request("numa-local")
-    guests = Trial("h1", request, "guests", "probe-1", 1)
-    processes = Trial("h1", request, "processes", "probe-1", 1)
-    probes.add(PROBE, BEGIN, (processes, guests))
-    assert trials.of("h1", request) == (guests, processes)
-    with pytest.raises(ProbeBusy):
-        probes.add(replace(PROBE, id="probe-2"), BEGIN, (replace(guests, probe="probe-2"),))
-    assert trials.of("h1", request) == (guests, processes)
-    trials.put([replace(guests, judgement="no matter", attempts=0)])
-    assert [each.judgement for each in trials.of("h1", request)] == ["no matter", None]
-    assert trials.of("h2", request) == trials.of("h1", Request()) == ()
 
 
 def test_an_end_is_stored_once(engine):
