@@ -21,7 +21,6 @@ def register(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
     """Register the options with ``conf``, and return it."""
     for group in GROUPS:
         conf.register_opts(group.OPTIONS, group=group.NAME)
-    conf.register_opts(api.REMOVED, group=api.NAME)
     return conf
 
 

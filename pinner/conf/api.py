@@ -75,5 +75,3 @@ OPTIONS = [
         help="Largest request body in KiB. The server answers a larger body with status 413.",
     ),
 ]
-REMOVED = [cfg.StrOpt("token_file", help="Replaced by tokens in the database. The server refuses to start with it.")]
-"""Options that do nothing any more. They are read so that the server can name what replaces them."""

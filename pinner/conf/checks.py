@@ -57,13 +57,9 @@ def check_values(conf: cfg.ConfigOpts, groups: Groups) -> None:
 
 
 def _known(conf: cfg.ConfigOpts, groups: Groups) -> dict[str, set[str]]:
-    """The names of the options in each section, also those that an option had in earlier versions."""
+    """The names of the options in each section."""
     known = {group: {*conf[group]} for group in groups}
     known[NO_GROUP] = {*conf, *MESSAGING} - {*groups}
-    for group, options in groups.items():
-        for option in options:
-            for old in option.deprecated_opts:
-                known.setdefault(old.group or group, set()).add((old.name or option.name).replace("-", "_"))
     return known
 
 

@@ -21,7 +21,6 @@ OPTIONS = [
     cfg.StrOpt(
         "cpu_dedicated_set",
         default="",
-        deprecated_group="planning",
         help="CPUs that Nova dedicates to guests on this host; pinner never allocates them. A value here overrides "
         "nova.conf, for hosts where pinner cannot read nova.conf.",
     ),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from pinner import whole_file
 from pinner.hostsetup import made_folders, steps
 from pinner.hostsetup.hook_paths import (
     DAEMONS,
@@ -23,8 +24,8 @@ from pinner.model.errors import Invalid
 from pinner.owners import owner_of, require_own
 
 _SCRIPT, _FILTER = "libvirt-qemu-hook", "libvirt-strip-pins"
-_DRAFT = re.compile(r"\.pinner-(draft-)?[a-z0-9_]{8}")
-"""The name of a draft, with the end that tempfile gives it. An editor's .pinner-strip-pins.swp is none."""
+_DRAFT = re.compile(re.escape(whole_file.DRAFT) + "[a-z0-9_]{8}")
+"""The name of a draft, with the end that tempfile gives it."""
 _OWN_SETTINGS = re.compile(re.escape(SETTINGS).replace(re.escape("{python}"), ".*"))
 """Settings that nobody has changed since, of whichever installation."""
 
@@ -184,9 +185,9 @@ def _remove(paths: HookPaths) -> Iterator[Step]:
 
 
 def _remove_drafts(paths: HookPaths) -> Iterator[Step]:
-    """The removal of the drafts that killed processes have left; earlier versions had them in qemu.d, too."""
-    for folder in (paths.hooks, paths.beside.parent, paths.settings.parent):
-        for draft in sorted(folder.glob(".pinner-*")):
+    """The removal of the drafts that killed processes have left."""
+    for folder in (paths.hooks, paths.settings.parent):
+        for draft in sorted(folder.glob(f"{whole_file.DRAFT}*")):
             if _DRAFT.fullmatch(draft.name) and draft.is_file() and not draft.is_symlink():
                 yield Step(
                     f"remove {draft}, which an installation that was killed has left", lambda: False, draft.unlink

@@ -10,8 +10,8 @@ UNAUTHENTICATED = "unauthenticated"
 """The actor of a request whose sender is not known."""
 RECOVERY = "pinner"
 """The actor of a recovery, which the agent makes by itself."""
-OWN_ACTORS = frozenset({POLICY_ACTOR, UNAUTHENTICATED, RECOVERY, "local"})
-"""The actors that no caller may be named like (actor.py). Earlier versions had ``local``: a caller without a token."""
+OWN_ACTORS = frozenset({POLICY_ACTOR, UNAUTHENTICATED, RECOVERY})
+"""The actors that no caller may be named like (actor.py)."""
 
 
 class AuditAction(StrEnum):
@@ -123,7 +123,7 @@ class AuditRecord:
     origin: str
     """The peer's address, or `cli` and the terminal."""
     action: str
-    """The value of an AuditAction, or a name that an earlier version of pinner used."""
+    """The value of an AuditAction."""
     host: str
     """The name of the host."""
     subject: str

@@ -103,8 +103,7 @@ class NovaIdentity:
 
     @property
     def specs_known(self) -> bool:
-        """Whether ``extra_specs`` is the flavor's whole list. What was stored by earlier versions has no
-        ``has_specs``."""
+        """Whether ``extra_specs`` is the flavor's whole list. A caller of REST may list some without ``has_specs``."""
         return self.has_specs or bool(self.extra_specs)
 
     def is_same_flavor(self, other: "NovaIdentity") -> bool:

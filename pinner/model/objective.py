@@ -84,7 +84,7 @@ class Objective:
     """The terms of the objective, in the order of their tiers."""
 
     terms: tuple[Term, ...] = ()
-    """The terms; none in a plan of an older version of pinner."""
+    """The terms."""
 
     def tiers(self) -> Iterator[tuple[Term, ...]]:
         """The terms of each tier, tier by tier."""

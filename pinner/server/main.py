@@ -42,7 +42,6 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None, o
     _require_own_log(config)
     _set_up_log(config)
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    _refuse_token_file(config)
     if only:
         wiring.use_state_of_root(config)
     if only == "agent":
@@ -88,15 +87,6 @@ def _set_up_log(config: cfg.ConfigOpts) -> None:
         log.setup(config, "pinner")
     except (OSError, log.LogConfigError) as error:
         raise Invalid("[DEFAULT] log_file", config.log_file or "", f"a file that can be written ({error})") from None
-
-
-def _refuse_token_file(config: cfg.ConfigOpts) -> None:
-    """Raises Invalid where the removed option is set: its author believes that those tokens are accepted."""
-    if config.api.token_file:
-        expected = (
-            "no option any more: remove it, and make each token with `pinner-manage token create NAME --role ROLE`"
-        )
-        raise Invalid("[api] token_file", config.api.token_file, expected)
 
 
 def _use_one_heap() -> None:

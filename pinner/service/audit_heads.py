@@ -38,8 +38,8 @@ class AuditHeads(Worker):
     def exchange(self, host: str) -> SignedHead | None:
         """Report the centre's head to the host's agent, and return the agent's signed head.
 
-        None where the agent does not answer, keeps no audit trail (a captured machine) or is older than its trail; a
-        run must not fail because of that.
+        None where the agent does not answer or keeps no audit trail (a captured machine): a run must not fail because
+        of that.
         """
         try:
             return self._hosts.agent(host).audit_head(self._store.audit.head())

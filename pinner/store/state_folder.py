@@ -38,7 +38,7 @@ def this_host(name: str, machine_id: Path = MACHINE_ID) -> Owner:
 
 
 def require_own_state(folder: Path, host: Owner) -> None:
-    """Note in a new state folder, or in one of an earlier version, that it belongs to this host.
+    """Note in a new state folder that it belongs to this host.
 
     Raises Invalid where it belongs to another host: the folder was copied, restored from another host's backup, or is
     shared by hosts; or this host has another name now. Raises StoreUnavailable where the folder cannot be used.

@@ -237,7 +237,6 @@ def test_the_agent_ends_when_the_api_is_killed(start: Start) -> None:
         ("[api]\nuser = root\n", (), "user: 'root'"),
         pytest.param("[api]\nuser = nobody\n", (), "user: 'nobody'", marks=MORE),
         pytest.param("[api]\nuser = no-such-user\n", (), "user: 'no-such-user'", marks=MORE),
-        ("[api]\ntoken_file = /etc/pinner/tokens\n", (), "`pinner-manage token create NAME --role ROLE`"),
         pytest.param("[api]\ntrusted_proxies = 10.0.0.300\n", (), "[api] trusted_proxies: '10.0.0.300'", marks=MORE),
         pytest.param("[api]\ntls_client_roles = deploy:root\n", (), "[api] tls_client_roles: 'root'", marks=MORE),
         ("[oslo_policy]\npolicy_file = /no/such/file\n", (), "[oslo_policy] policy_file: '/no/such/file'"),

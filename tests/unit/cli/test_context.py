@@ -25,7 +25,7 @@ def test_sudo_user_is_trusted_only_for_root(monkeypatch):
     assert caller().actor != "alice"
 
 
-@pytest.mark.parametrize("name", ["p\u043elicy", "local", "pinner"])
+@pytest.mark.parametrize("name", ["p\u043elicy", "unauthenticated", "pinner"])
 def test_a_user_named_like_a_part_of_pinner_is_a_number(monkeypatch, name):
     monkeypatch.setattr(os, "getuid", lambda: 4242424)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: pwd.struct_passwd((name, "x", 4242424, 1, "", "/", "/bin/sh")))

@@ -466,10 +466,11 @@ def killed_at(moment, call, paths):
     os.waitpid(child, 0)
 
 
-def test_drafts_of_an_earlier_version_are_removed_and_files_of_others_stay(tmp_path):
+def test_drafts_of_a_killed_installation_are_removed_and_files_of_others_stay(tmp_path):
     paths = image(tmp_path, NEW)
     install(paths)
-    draft, link, folder = (paths.beside.with_name(f".pinner-{name}") for name in ("abcdefg8", "symlink_", "a_folder"))
+    names = (f".pinner-draft-{end}" for end in ("abcdefg8", "symlink_", "a_folder"))
+    draft, link, folder = map(paths.filter.with_name, names)
     edited = [paths.filter.with_name(".pinner-strip-pins.swp"), paths.settings.with_name(".pinner-agent.conf.swp")]
     for file in (draft, *edited):
         file.write_text(packaged("libvirt-qemu-hook"))

@@ -4,7 +4,6 @@ import pytest
 
 from pinner import conf
 from pinner.model.errors import Invalid
-from pinner.server import main
 from pinner.server.access import access_control, get_enforcer
 
 
@@ -48,18 +47,6 @@ def test_a_wrong_option_names_itself_and_its_value(control_of, option, value):
         control_of(f"[api]\n{option}\n")
     assert refused.value.details["field"] == f"[api] {option.partition(' ')[0]}"
     assert refused.value.details["value"] == value
-
-
-@pytest.mark.fault(44)
-def test_the_file_of_tokens_of_earlier_versions_is_refused(tmp_path):
-    file = tmp_path / "pinner.conf"
-    file.write_text("[api]\ntoken_file = /etc/pinner/tokens\n")
-    with pytest.raises(Invalid, match="`pinner-manage token create NAME --role ROLE`") as refused:
-        main._refuse_token_file(conf.load([file]))
-    assert (refused.value.details["field"], refused.value.details["value"]) == (
-        "[api] token_file",
-        "/etc/pinner/tokens",
-    )
 
 
 def test_oslo_policys_commands_get_the_rules():
