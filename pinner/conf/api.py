@@ -67,11 +67,4 @@ OPTIONS = [
         "authority is refused.",
     ),
     cfg.BoolOpt("tls_client_required", default=False, help="Refuse TLS clients that show no certificate."),
-    cfg.IntOpt(
-        "max_body_kib",
-        default=256,
-        min=1,
-        max=1024 * 1024,
-        help="Largest request body in KiB. The server answers a larger body with status 413.",
-    ),
 ]

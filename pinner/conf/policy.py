@@ -2,7 +2,6 @@ from oslo_config import cfg
 
 NAME = "policy"
 MOST_SECONDS = 86400.0
-MOST_WATCH_SECONDS = 30 * 86400.0
 MOST_MIGRATION_SECONDS = 30 * 86400
 OPTIONS = [
     cfg.FloatOpt(
@@ -38,26 +37,11 @@ OPTIONS = [
         "strategy asks for them.",
     ),
     cfg.FloatOpt(
-        "repack_after_seconds",
-        default=900.0,
-        min=0.0,
-        max=MOST_WATCH_SECONDS,
-        help="Seconds for which the pressure has to stay at the mark or above it, before pinner plans a re-pack as a "
-        "dry run.",
-    ),
-    cfg.FloatOpt(
         "repack_gain",
         default=0.25,
         min=0.0,
         max=1.0,
         help="The least gain of a re-pack that is proposed, as a share of the value of the objective's first tier that "
         "it changes.",
-    ),
-    cfg.FloatOpt(
-        "repack_pause_seconds",
-        default=86400.0,
-        min=0.0,
-        max=MOST_WATCH_SECONDS,
-        help="Seconds from one dry run of a re-pack of a host to the next.",
     ),
 ]

@@ -20,13 +20,7 @@ def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str,
     """The local service over these agents and the database at ``url``, whose schema is upgraded where it is older."""
     store = undo.enter_context(open_store(url))
     migration = timedelta(seconds=config.policy.migration_seconds)
-    policy = config.policy
-    rule = RepackRule(
-        policy.repack_mark,
-        timedelta(seconds=policy.repack_after_seconds),
-        policy.repack_gain,
-        timedelta(seconds=policy.repack_pause_seconds),
-    )
+    rule = RepackRule(mark=config.policy.repack_mark, gain=config.policy.repack_gain)
     parts = compose(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds, migration, rule)
     undo.callback(parts.close)
     parts.runs.catch_up()
