@@ -42,7 +42,7 @@ def moving_targets(refusals: Sequence[PinnerError]) -> Failures:
     return {group: why for group, why in found.items() if times[group] > 1 or why[0].kind == "process"}
 
 
-def named_targets(refusal: PinnerError) -> Failures:
+def _named_targets(refusal: PinnerError) -> Failures:
     """The groups that a refusal of a plan names, except those of the host itself."""
     found: Failures = {}
     for fields in refusal.details.get("targets", ()):
@@ -56,5 +56,5 @@ def named_targets(refusal: PinnerError) -> Failures:
 def _moved(refusal: PinnerError) -> Failures:
     return {
         group: (target, f"{why}, after a new plan: {others_that_move(target)} sets its affinity")
-        for group, (target, why) in named_targets(refusal).items()
+        for group, (target, why) in _named_targets(refusal).items()
     }
