@@ -35,12 +35,11 @@ examples:
   pinner-manage setup-host
   pinner-manage db current
   pinner-manage db upgrade
-  pinner-manage --config-file pinner.conf db downgrade --to base --yes
   pinner-manage token create ceilometer --role reader --expires 90d
 
-pinner upgrades its default database itself. Use this command to show the
-revision, to upgrade another database, and to downgrade. A command that deletes
-something asks first; without a terminal it needs --yes.
+pinner upgrades its database itself. Use this command to show the revision, and
+to upgrade before pinner starts. A command that deletes something asks first;
+without a terminal it needs --yes.
 
 """ + exit_status(ASKING)
 
@@ -81,15 +80,7 @@ def make_parser() -> Parser:
     database = nouns.add_parser("db", help="show and change the database's schema", description=about)
     commands = database.with_commands()
     _add(commands, "current", _current, "show the database's revision and the newest revision")
-    upgrade = _add(commands, "upgrade", _upgrade, "upgrade the schema to the newest or another revision")
-    upgrade.add_argument(
-        "--to", metavar="REVISION", default="head", help="revision to upgrade to (default: head, the newest)"
-    )
-    summary = "downgrade the schema; data that the older schema cannot store is LOST"
-    downgrade = _add(commands, "downgrade", _downgrade, summary, example="downgrade --to base --yes", asks=True)
-    downgrade.add_argument(
-        "--to", metavar="REVISION", required=True, help="revision to downgrade to; base drops every table"
-    )
+    _add(commands, "upgrade", _upgrade, "upgrade the schema to the newest revision")
     summary = "delete old runs, plans, snapshots and tokens (see [retention])"
     purge = _add(commands, "purge", _purge, summary, example="purge --dry-run --runs-days 30", asks=True)
     purge.add_argument("--dry-run", action="store_true", help="show how many rows would be deleted")
@@ -155,15 +146,7 @@ def _execute(arguments: Namespace) -> None:
 
 
 def _upgrade(engine: Engine, arguments: Namespace) -> None:
-    schema.upgrade(engine, arguments.to)
-    _current(engine, arguments)
-
-
-def _downgrade(engine: Engine, arguments: Namespace) -> None:
-    question = f"Downgrade the schema to {arguments.to}? Data that it cannot store is lost."
-    if not agreed(question, yes=arguments.yes):
-        return
-    schema.downgrade(engine, arguments.to)
+    schema.upgrade(engine)
     _current(engine, arguments)
 
 

@@ -45,6 +45,23 @@ class Invalid(PinnerError):
         )
 
 
+class OtherRevision(Invalid):
+    """Another version of pinner made the database ``where``: its schema has the revision ``found``, and no release
+    leads from it to ``newest``. ``renew`` says how to start with an empty database."""
+
+    def __init__(self, where: str, found: str, newest: str, renew: str) -> None:
+        PinnerError.__init__(
+            self,
+            f"database {where}: its revision is {found}, and this version of pinner reads {newest}. Nothing is "
+            "changed. Use the pinner that made it, or start afresh: with that pinner, call `pinner rollback --all` and "
+            f"`pinner audit export FILE`, and stop it; then {renew}",
+            field="database",
+            value=where,
+            expected=newest,
+            found=found,
+        )
+
+
 class NotFound(PinnerError):
     """No object of this ``kind`` (host, strategy, guest, process, plan, run, snapshot) has that ``name``."""
 
@@ -256,7 +273,7 @@ class NotPermitted(PinnerError):
 
 
 class StoreUnavailable(PinnerError):
-    """The database ``where`` cannot be read or written, or its schema is not this version's; ``why`` says which."""
+    """The database ``where`` cannot be read or written; ``why`` says why."""
 
     code = "store_unavailable"
 

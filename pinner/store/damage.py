@@ -48,6 +48,13 @@ def set_aside(path: Path) -> str:
     )
 
 
+def new_database(engine: Engine) -> str:
+    """How to start with an empty database in place of this one."""
+    if engine.dialect.name == "sqlite":
+        return f"run `pinner-manage db set-aside {engine.url.database}`, which renames the file and keeps it"
+    return "name a new, empty database in [database] connection"
+
+
 def set_file_aside(path: Path, at: datetime) -> tuple[Path, ...]:
     """Rename a database file with its -wal and -shm, so that an empty one is created next; returns the new names.
 

@@ -1,4 +1,4 @@
-"""The schema revision of a database, and upgrades to the revision of this version.
+"""The schema revision of a database, and upgrades from the revision of an earlier release.
 
 The migrations use alembic and are part of the package, so no alembic.ini is needed. alembic is imported only when a
 database must be changed; the check whether it must be takes one query.
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from pinner.model.errors import Invalid, StoreUnavailable
+from pinner.model.errors import OtherRevision
+from pinner.store.damage import new_database
 from pinner.store.engine import reading, where
 from pinner.store.migration import is_finished, marked, migrating, require_finished
 from pinner.store.server_settings import require_settings
@@ -23,8 +24,8 @@ from pinner.store.server_settings import require_settings
 if TYPE_CHECKING:
     from alembic.config import Config
 
-NEWEST = "0026"
-"""The revision that this code reads and writes."""
+NEWEST = "1.0"
+"""The revision that this code reads and writes: the release that has changed the schema last."""
 
 EMPTY = "base"
 """alembic's name for the revision of a database without tables."""
@@ -37,7 +38,8 @@ def current(engine: Engine) -> str:
 
 
 def ensure(engine: Engine) -> None:
-    """Upgrade an empty or older database to NEWEST. Raises StoreUnavailable for a database of a newer pinner."""
+    """Upgrade an empty database, or one of an earlier release, to NEWEST. Raises StoreUnavailable, and OtherRevision
+    for a database of any other version."""
     with reading(engine) as connection:
         if is_finished(connection) and _version(connection) == NEWEST:
             return
@@ -45,26 +47,15 @@ def ensure(engine: Engine) -> None:
     upgrade(engine)
 
 
-def upgrade(engine: Engine, revision: str = "head") -> None:
-    """Upgrade in one transaction. Raises StoreUnavailable (database of a newer pinner), Invalid (unknown revision)."""
+def upgrade(engine: Engine) -> None:
+    """Upgrade to NEWEST in one transaction. Raises StoreUnavailable and OtherRevision, like ``ensure``."""
     from alembic import command
 
-    with migrating(engine) as connection, _config(connection, revision) as config:
-        if _current(connection) != NEWEST:  # another process may have upgraded the database meanwhile
-            with marked(connection, _current(connection), revision):
-                command.upgrade(config, revision)
-
-
-def downgrade(engine: Engine, revision: str) -> None:
-    """Downgrade in one transaction; ``base`` drops all tables. Raises StoreUnavailable, Invalid."""
-    from alembic import command
-
-    with (
-        migrating(engine) as connection,
-        _config(connection, revision) as config,
-        marked(connection, _current(connection), revision),
-    ):
-        command.downgrade(config, revision)
+    with migrating(engine) as connection, _config(connection) as config:
+        found = _current(connection)
+        if found != NEWEST:  # another process may have upgraded the database meanwhile
+            with marked(connection, found, NEWEST):
+                command.upgrade(config, "head")
 
 
 def _current(connection: Connection) -> str:
@@ -79,12 +70,9 @@ def _version(connection: Connection) -> str:
 
 
 @contextmanager
-def _config(connection: Connection, revision: str) -> Iterator["Config"]:
-    """alembic's configuration for this connection.
-
-    Raises StoreUnavailable if the database has a revision that this version does not know, Invalid for an unknown
-    ``revision``.
-    """
+def _config(connection: Connection) -> Iterator["Config"]:
+    """alembic's configuration for this connection. Raises OtherRevision where no migration has the revision of the
+    database."""
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
@@ -94,13 +82,7 @@ def _config(connection: Connection, revision: str) -> Iterator["Config"]:
         config.attributes["connection"] = connection
         known = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
         if (found := _current(connection)) not in (EMPTY, *known):
-            raise StoreUnavailable(
-                where(connection.engine),
-                f"its schema {found} was created by a newer pinner; this version knows {NEWEST}. Nothing is changed: "
-                "install that version again, or restore the backup from before its installation",
-            )
-        if revision not in ("head", EMPTY, *known):
-            raise Invalid("revision", revision, f"head, base or one of {', '.join(reversed(known))}")
+            raise OtherRevision(where(connection.engine), found, NEWEST, new_database(connection.engine))
         yield config
 
 

@@ -5,12 +5,13 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -254,3 +255,28 @@ def test_an_error_in_the_configuration_is_one_line(
     assert done.returncode == 2, done.stderr
     assert complaint in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@needs_root
+@pytest.mark.parametrize("database", ["api/pinner.sqlite", "agent/journal.sqlite"])
+def test_a_database_of_another_version_is_refused_in_one_line(folder: Path, database: str) -> None:
+    (folder / "pinner.conf").write_text(
+        f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n"
+        f"{api_config()}"
+    )
+    config = ("--config-file", folder / "pinner.conf")
+    (folder / "state" / "api").mkdir(parents=True)
+    (folder / "state").chmod(0o711)
+    os.chown(folder / "state" / "api", api_user().uid, api_user().gid)
+    assert warm.run("run", "list", *config).returncode == 0
+    file = folder / "state" / database
+    with closing(sqlite3.connect(file)) as raw, raw:
+        raw.execute("UPDATE alembic_version SET version_num = '0025'")
+    for command in (("run", "list"), ("serve",)):
+        done = warm.run(*command, *config)
+        (line,) = done.stderr.splitlines()
+        assert done.returncode == 2
+        assert f"pinner: error: database {file}: its revision is 0025" in line
+        assert f"`pinner audit export FILE`, and stop it; then run `pinner-manage db set-aside {file}`" in line
+    assert warm.run("db", "set-aside", file, "--yes", *config, code=warm.MANAGE).returncode == 0
+    assert warm.run("run", "list", *config).returncode == 0

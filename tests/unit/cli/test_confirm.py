@@ -19,7 +19,6 @@ CHANGING = [
     f"guest pin-on {GUEST}",
 ]
 MANAGING = [
-    "db downgrade --to base",
     "db purge",
     "db set-aside",
     "token revoke 0f3a5c7e9b1d",

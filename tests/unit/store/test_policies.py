@@ -36,14 +36,6 @@ def test_a_policy_is_stored_with_its_audit_record(engine, policies):
         assert connection.execute(text("SELECT count(*) FROM policies")).scalar() == 1
 
 
-def test_a_field_of_an_earlier_version_is_ignored(engine, policies):
-    policies.put("h1", Policy(mode="enforce"), NOON, event())
-    with engine.begin() as connection:
-        body = connection.execute(text("SELECT body FROM policies")).scalar()
-        connection.execute(text("UPDATE policies SET body = :body"), {"body": f'{body[:-1]},"probe_first":true}}'})
-    assert policies.get("h1") == Policy(mode="enforce")
-
-
 def test_a_policy_is_not_stored_if_its_audit_record_cannot_be_written(policies):
     with pytest.raises(Exception, match=r"(?i)not.null|cannot be null"):
         policies.put("h1", Policy(), NOON, event(host=None))

@@ -22,7 +22,6 @@ from pinner.model.page import PageRequest
 from pinner.model.placement import Placement
 from pinner.model.request import Request
 from pinner.service.retention import Limits, export_audit
-from pinner.store import schema
 from pinner.store.audit import Audit
 from pinner.store.audit_purge import old_records, purge_records
 from pinner.store.durable_file import write_durably
@@ -149,20 +148,6 @@ def test_exported_audit_records_leave_the_database_and_the_chain_goes_on(engine,
     assert old_records(engine, NOON + timedelta(days=1), YEAR) is None
     with pytest.raises(Exception, match="append-only"), engine.begin() as connection:
         connection.execute(text("DELETE FROM audit"))
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_downgrade_and_an_upgrade_keep_the_start_of_the_trail(engine, killed, monkeypatch):
-    """Revision 0010 has no row for it."""
-    trail = Audit(engine)
-    trail.append(event(1), event(2), event("young", YEAR))
-    if killed:
-        monkeypatch.setattr("pinner.store.audit_purge._delete_purged", lambda _: 0)
-    old = purge_audit(engine, NOON + timedelta(days=1))
-    schema.downgrade(engine, "0010")
-    schema.upgrade(engine)
-    assert trail.start() == old.last
-    assert (trail.verify().ok, trail.verify().records) == (True, 2)
 
 
 def test_a_purge_that_was_killed_is_completed(engine, monkeypatch):

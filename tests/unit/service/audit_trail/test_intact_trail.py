@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 
 import pytest
-from support.forgery import rewrite
-from support.trail import ANN, Installation, changed_actor
+from support.trail import ANN
 from support.values import NOON
 
 from pinner.agent import trail
@@ -16,8 +15,6 @@ from pinner.model.errors import NotFound
 from pinner.model.journal import ApplyOptions
 from pinner.service.audit_export import verify_file
 from pinner.service.compose import compose
-from pinner.store import schema
-from pinner.store.engine import connect
 
 
 def test_a_trail_that_nobody_touched_is_intact(used):
@@ -78,31 +75,6 @@ def test_a_captured_machine_has_no_trail(store):
         assert (found.result, found.records, found.agents) == ("intact", 1, ())
         with pytest.raises(NotFound):
             parts.service.audit_anchor()
-
-
-def test_runs_from_before_the_agent_kept_a_trail(tmp_path, empty):
-    """Both databases have the schema of the version before, and a run. Its records are not called forged."""
-    old = Installation(tmp_path / "one", empty)
-    run = old.apply()
-    old.stop()
-    # The version before did not write the agent's head into a record.
-    rewrite(old.database, lambda rows: [row | {"after": ""} if row["action"] == "run.end" else row for row in rows])
-    for file in (old.database, old.journal):
-        engine = connect(f"sqlite:///{file}")
-        schema.downgrade(engine, "0008")
-        engine.dispose()
-    with old.stopped():
-        pass
-    assert old.service.run(run.id).state == "applied"
-    assert old.verify().result == "intact"
-    old.rollback(run)
-    old.apply()
-    old.exchange()
-    assert old.verify().result == "intact"
-    with old.stopped():
-        rewrite(old.database, changed_actor)
-    assert old.verify().result == "broken"
-    old.stop()
 
 
 @contextmanager
