@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from pinner.apply.ports import Host, Journal
-from pinner.model.change import AffinityChange, Target, TargetKey
+from pinner.model.change import PINNED, AffinityChange, Target, TargetKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, InForce, Run
 
@@ -38,7 +38,7 @@ class Definitions:
         """The entry of a later run that wrote definitions, with the definition that it would have found."""
         target = later.change.target
         first = self._first.get(target.key)
-        if first is None or not isinstance(first.change, AffinityChange):
+        if first is None or not isinstance(first.change, AffinityChange) or target.kind not in PINNED:
             return later
         known = self._last.get(target.key, first.definition)
         # A later run that gave the target other CPUs has been rolled back, or the rollback of the run is refused.

@@ -21,6 +21,7 @@ from pinner.apply.steps.heirs import usual
 from pinner.model import boots
 from pinner.model.change import (
     DEFINED,
+    PINNED,
     AffinityChange,
     Change,
     MemoryChange,
@@ -164,7 +165,7 @@ class _History:
     def _define(self, past: _Past, entry: Entry) -> None:
         found, change = entry.definition or NO_PINS, entry.change
         past.definition = past.definition or found
-        if isinstance(change, AffinityChange):
+        if isinstance(change, AffinityChange) and change.target.kind in PINNED:
             written = {*past.written, *self._damaged_cpus(change.target)}
             past.definition = last_of_others(past.definition, found, written, change.target, self._host)
             past.written.add(change.after)

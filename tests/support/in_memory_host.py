@@ -12,6 +12,7 @@ from support.values import cpus, make_plan
 
 from pinner.model.bounds import Bounds
 from pinner.model.change import (
+    PINNED,
     SETTINGS,
     AffinityChange,
     NamedPins,
@@ -328,6 +329,8 @@ def _pin(target: Target, cpus: CpuSet) -> str:
 
 
 def _pin_of(target: Target) -> re.Pattern[str]:
-    """Finds the pin of a target in a definition."""
+    """Finds the pin of a target in a definition. Raises KeyError, as the real host does, where libvirt pins no such."""
+    if target.kind not in PINNED:
+        raise KeyError(target.kind)
     part = "" if target.part is None else f" {target.part}:"
     return re.compile(rf"\[{target.kind}{part} [^]:]+\]")

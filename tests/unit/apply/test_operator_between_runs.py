@@ -3,7 +3,7 @@
 from itertools import permutations
 
 import pytest
-from support.in_memory_host import defined_guest, vcpu
+from support.in_memory_host import daemon, defined_guest, vcpu
 from support.values import NOON, make_run
 
 from pinner.apply import executor, recover
@@ -88,3 +88,17 @@ def test_without_an_operator_the_definition_from_before_the_first_run_comes_back
     for name in ("r1", "r3", "r2"):
         assert roll_back(host, journal, name).error == ""
     assert host.definitions[GUEST] == "<cputune/>"
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1"), ("",)], ids=" ".join)
+def test_a_process_that_two_persisting_runs_moved_comes_back(host, journal, order, interrupted):
+    """A process has no definition, which a run persists for the guests of its plan."""
+    host.add(daemon(400), "0-7")
+    for name in ("r1", "r2"):
+        host.move(host.threads[daemon(400)][0].tid, "0-7")
+        run, plan = make_run(name, persist=True), host.plan(host.change(daemon(400), "4"))
+        assert executor.apply(plan, run, host, journal, lambda: NOON, lambda *_: None).state == "applied"
+    for name in order:
+        assert roll_back(host, journal, name, interrupted=interrupted).error == ""
+    assert {str(thread.cpus) for thread in host.threads[daemon(400)]} == {"0-7"}
