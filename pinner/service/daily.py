@@ -2,7 +2,10 @@
 
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+from pinner import whole_file
 from pinner.model.errors import PinnerError
 from pinner.worker import Worker
 
@@ -13,20 +16,82 @@ FIRST_SECONDS = 60.0
 
 DAY_SECONDS = 86400.0
 
+AHEAD = timedelta(days=14)
+"""A clock that is further ahead of the last daily work is not believed at once. A token is kept for 90 days after its
+end, so a clock that is wrong by less deletes no valid one."""
+
+
+class Calendar:
+    """Tells a clock that is ahead from a host that was off, by a file with the time of the last daily work.
+
+    What is deleted by its age is gone for good, so a clock that is far ahead counts only after some days, in which
+    somebody can set it. Restarts do not shorten that.
+    """
+
+    def __init__(self, file: Path, now: Callable[[], datetime]) -> None:
+        self._file = file
+        self._now = now
+        self._was_ahead = False
+        self._begin()
+
+    def today(self) -> datetime | None:
+        """The present time, by which old rows may be deleted; None, with a warning, where the clock may be wrong."""
+        now, last = self._now(), self._last()
+        if last is None:
+            LOG.warning("nothing is deleted today: %s, the time of the last daily work, cannot be read", self._file)
+            self._write(now)
+            return None
+        if self._was_ahead and now - last > AHEAD:  # a day ago, too
+            last += AHEAD
+        self._was_ahead = now - last > AHEAD
+        if not self._was_ahead:
+            return now if self._write(now) else None
+        self._write(last)
+        LOG.warning(
+            "nothing is deleted today: the clock says %s, which is far ahead of %s, the time of the last daily work. "
+            "Set the clock; if it is right, wait for %d days, or delete old rows by pinner-manage db purge",
+            *(f"{at:%Y-%m-%d %H:%M}" for at in (now, last)),
+            -((last + AHEAD - now) // (AHEAD - timedelta(seconds=DAY_SECONDS))),
+        )
+        return None
+
+    def _begin(self) -> None:
+        """Write the present time, unless the file has a time already: a clock can be wrong at the second start."""
+        if self._last() is None:
+            self._write(self._now())
+
+    def _last(self) -> datetime | None:
+        """The time in the file; None: it has none."""
+        try:
+            return datetime.fromisoformat(self._file.read_text(encoding="ascii")).astimezone(UTC)
+        except (OSError, ValueError):
+            return None
+
+    def _write(self, at: datetime) -> bool:
+        try:
+            whole_file.replace(self._file, at.isoformat().encode())
+        except OSError as error:
+            LOG.warning("nothing is deleted: the time of the daily work cannot be written: %s", error)
+            return False
+        return True
+
 
 class Daily(Worker):
     """A thread that does some work once a day until it is stopped."""
 
-    def __init__(self, name: str, work: Callable[[], None]) -> None:
+    def __init__(self, name: str, work: Callable[[datetime], None], calendar: Calendar) -> None:
+        """``work`` gets the time by which it may delete what is old."""
         super().__init__(name)  # without a limit: a purge of a large database takes as long as it takes
         self._work = work
+        self._calendar = calendar
 
     def _repeat(self) -> None:
         wait = FIRST_SECONDS
         while not self._stop.wait(wait):
             wait = DAY_SECONDS
             try:
-                self._work()
+                if today := self._calendar.today():
+                    self._work(today)
             except PinnerError as error:
                 LOG.warning("%s failed, next attempt in a day: %s", self._thread.name, error)
             except Exception:

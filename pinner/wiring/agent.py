@@ -98,7 +98,8 @@ def local_agent(
     if isinstance(journal, Journal):
         _recover(agent)
     if threads is not None:
-        threads += start_daily("journal retention", lambda: purge_journal(config, journal, host, trail), undo)
+        purge = partial(purge_journal, config, journal, host, trail)
+        threads += start_daily("journal retention", purge, agent_folder(config), undo)
         threads += _start(watcher, pinger, recorder, undo)
     return agent
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from oslo_config import cfg
@@ -19,41 +19,40 @@ from pinner.model.errors import NotFound
 from pinner.service import retention
 from pinner.service.chain_retention import cut_chain
 from pinner.service.compose import ServiceParts
-from pinner.service.daily import Daily
+from pinner.service.daily import Calendar, Daily
 from pinner.service.retention import Limits, Purged
 from pinner.store.journal import Journal
 from pinner.store.repositories import Retention
 from pinner.store.unusable_journal import UnusableJournal
-from pinner.wiring.settings import agent_folder, host_name, now
+from pinner.wiring.settings import agent_folder, host_name, now, state_dir
 
 LOG = logging.getLogger(__name__)
 
 
-def start_daily(name: str, work: Callable[[], None], undo: ExitStack) -> list[Heartbeat]:
-    """Do the work once a day; ``undo`` stops it. Returns the heartbeat of its thread."""
-    daily = Daily(name, work)
+def start_daily(name: str, work: Callable[[datetime], None], folder: Path, undo: ExitStack) -> list[Heartbeat]:
+    """Do the work once a day, unless the clock is ahead of the last time, which is kept in the folder; ``undo`` stops
+    it. Returns the heartbeat of its thread."""
+    daily = Daily(name, work, Calendar(folder / "last-daily-work", now))
     daily.start()
     undo.callback(daily.stop)
     return [daily.heartbeat]
 
 
 def purge_journal(
-    config: cfg.ConfigOpts, journal: Journal | UnusableJournal, host: LiveHost, trail: AgentTrail
+    config: cfg.ConfigOpts, journal: Journal | UnusableJournal, host: LiveHost, trail: AgentTrail, today: datetime
 ) -> None:
     """Delete the runs that no undo needs any more from the agent's journal."""
-    before = now() - timedelta(days=config.retention.runs_days)
+    before = today - timedelta(days=config.retention.runs_days)
     if deleted := ended.purge(journal, before, host, host_name(config), boot_id(LIVE)):
         LOG.info("deleted %d runs from the journal, none of which can be undone any more", deleted)
     if config.retention.audit_export and isinstance(journal, Journal):
-        cut_chain(journal.chain, trail, agent_folder(config), _limits(config), now())
+        cut_chain(journal.chain, trail, agent_folder(config), _limits(config), today)
 
 
-def purge(
-    config: cfg.ConfigOpts, store: Retention, is_kept: Callable[[str], bool] = lambda _: True, *, dry_run: bool = False
-) -> Purged:
-    """Delete from the central database what is older than the configured limits, except audit records. By default, a
-    run whose changes are in place is kept."""
-    return retention.purge(store, _limits(config), now(), is_kept, dry_run=dry_run)
+def purge(config: cfg.ConfigOpts, store: Retention, *, dry_run: bool = False) -> Purged:
+    """Delete from the central database what is older than the configured limits by the clock, except audit records and
+    runs whose changes are in place."""
+    return retention.purge(store, _limits(config), now(), lambda _: True, dry_run=dry_run)
 
 
 def start_retention(config: cfg.ConfigOpts, parts: ServiceParts, agent: Agent, undo: ExitStack) -> list[Heartbeat]:
@@ -69,15 +68,16 @@ def start_retention(config: cfg.ConfigOpts, parts: ServiceParts, agent: Agent, u
             return False
         return True
 
-    def work() -> None:
-        LOG.info("deleted %s", purge(config, parts.retention, is_kept))
+    def work(today: datetime) -> None:
+        limits = _limits(config)
+        LOG.info("deleted %s", retention.purge(parts.retention, limits, today, is_kept))
         export = parts.service.export_audit
-        if file := retention.export_audit(parts.retention, _limits(config), now(), host_name(config), export):
+        if file := retention.export_audit(parts.retention, limits, today, host_name(config), export):
             LOG.info("the audit trail is exported to %s, and its old records are deleted", file)
-        if hints := retention.purge_hints(parts.retention, host_name(config), now(), agent.has_guest):
+        if hints := retention.purge_hints(parts.retention, host_name(config), today, agent.has_guest):
             LOG.info("deleted what earlier events told about %s guests that are gone", hints)
 
-    return start_daily("retention", work, undo)
+    return start_daily("retention", work, state_dir(config) / "api", undo)
 
 
 def _limits(config: cfg.ConfigOpts) -> Limits:
