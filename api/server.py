@@ -60,8 +60,9 @@ class Server:
             return
         self.heartbeat.end()
         self._state.streams.close()
-        asyncio.run_coroutine_threadsafe(self._serving.end(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._serving.accept_no_more(), self._loop).result()
         self._serving.close()
+        asyncio.run_coroutine_threadsafe(self._serving.end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -254,7 +254,9 @@ class Connection(asyncio.Protocol):
 
     def _next(self) -> None:
         """Hand the next request to a worker. The one before must have been answered, and its answer read."""
-        if self.current is not None or not self._pending or not self._drained.is_set() or self._closing:
+        if self.current is not None or not self._pending or not self._drained.is_set():
+            return
+        if self._closing or self._owner.ending:
             return
         following = self._pending.popleft()
         if isinstance(following, Refused):

@@ -52,6 +52,10 @@ class RequestReader:
         except Refused as refused:
             self._refused = refused
             self._complete.append(refused)
+        except MemoryError:
+            self._request = Request()
+            self._refused = Refused(503, "overloaded", "the server has no memory for this request; try again later")
+            self._complete.append(self._refused)
         found, self._complete = self._complete, []
         return found
 
@@ -121,6 +125,8 @@ class RequestReader:
             used: int = upgrade.args[0]
             return used
         except httptools.HttpParserError as error:
+            if isinstance(error.__context__, MemoryError):  # of a callback
+                raise error.__context__ from None
             raise self._refused or malformed(f"not a valid HTTP/1.1 request: {error}") from None
         return len(data)
 

@@ -104,14 +104,16 @@ class Serving:
         del self._waiting[number]
         worker.answer(self._app, connection, request, self.loop)
 
-    async def end(self) -> None:
-        """Accept nothing more, and return when the requests in progress are answered."""
+    async def accept_no_more(self) -> None:
+        """Accept no connection and no request any more."""
         self.ending = True
         await self._close_listeners()
         for connection in tuple(self._connections):
             connection.end()
-        while any(connection.current is not None for connection in self._connections):
-            await asyncio.sleep(0.02)
+
+    async def end(self) -> None:
+        """End the connections, after the workers have ended. One that has no answer, because its worker had no memory
+        to give it one, ends as well."""
         deadline = self.loop.time() + STOP_SECONDS
         while any(not connection.answered for connection in self._connections) and self.loop.time() < deadline:
             await asyncio.sleep(0.02)

@@ -40,15 +40,25 @@ def answer(app: "WSGIApplication", connection: Connection, request: Request, loo
     data, keep_alive = b"", False
     try:
         if not connection.lost:
-            data, keep_alive = _answer(app, connection, request, loop)
+            data, keep_alive = _whole(app, connection, request, loop)
+    finally:  # also without the memory for a refusal: then the connection ends without one
+        loop.call_soon_threadsafe(lambda: connection.finish(data, keep_alive=keep_alive))
+
+
+def _whole(
+    app: "WSGIApplication", connection: Connection, request: Request, loop: asyncio.AbstractEventLoop
+) -> tuple[bytes, bool]:
+    """As ``_answer``, but an error is answered, too."""
+    try:
+        return _answer(app, connection, request, loop)
     except Refused as refused:
-        data = response.refusal(refused)
+        return response.refusal(refused), False
     except ConnectionResetError:
         LOG.info("%s %r: the client has gone", request.method, request.target[:100])
+        return b"", False
     except Exception:
         LOG.exception("%s %r failed", request.method, request.target[:100])
-        data = response.refusal(Refused(500, "internal", INTERNAL_ERROR))
-    loop.call_soon_threadsafe(lambda: connection.finish(data, keep_alive=keep_alive))
+        return response.refusal(Refused(500, "internal", INTERNAL_ERROR)), False
 
 
 def _answer(

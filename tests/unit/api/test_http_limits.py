@@ -15,6 +15,8 @@ from support.in_memory_service import InMemoryService
 from support.raw_http import HEALTH, connect, exchange, many, read_all, slowest_health
 
 from pinner.api.app import create_app
+from pinner.api.http import worker
+from pinner.api.http.connection import Connection
 from pinner.api.http.limits import Limits
 from pinner.api.server import THREADS, serve
 from pinner.server.sockets import listen_tcp
@@ -275,3 +277,24 @@ def test_stop_waits_for_the_answer_in_progress(pinner, monkeypatch):
         began.wait(5)
         server.stop()
         assert read_all(peer).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("fails", ["the refusal", "the end"])
+def test_a_worker_without_memory_ends_its_connection_and_delays_no_stop(pinner, monkeypatch, fails: str):
+    def full(*_, **__):
+        raise MemoryError
+
+    app = create_app(pinner, control=make_control(TOKENS), max_body_bytes=4096)
+    running = serve(app, [listen_tcp("127.0.0.1", 0)], None, Limits())
+    stopping = threading.Thread(target=running.stop, daemon=True)
+    with monkeypatch.context() as broken, connect(running.url) as peer:
+        broken.setattr(worker.response, "head", full)
+        broken.setattr(worker.response, "refusal", full)
+        if fails == "the end":
+            broken.setattr(Connection, "finish", full)
+        peer.sendall(HEALTH)
+        if fails == "the refusal":
+            assert read_all(peer) == b""
+        stopping.start()
+        stopping.join(LATE)
+        assert not stopping.is_alive()

@@ -1,5 +1,6 @@
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,16 @@ def test_requests_are_the_same_however_their_bytes_arrive(cuts):
 def test_no_bytes_break_the_reader(parts):
     found = read(parts)
     assert all(not isinstance(item, Refused) for item in found[:-1]), "nothing is read after a refusal"
+
+
+@pytest.mark.parametrize("callback", ["on_url", "on_header", "on_headers_complete", "on_body"])
+def test_a_request_without_memory_for_it_can_be_tried_again(monkeypatch, callback):
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(RequestReader, callback, full)
+    (refused,) = read([THREE])
+    assert (refused.status, refused.code) == (503, "overloaded")
 
 
 def test_the_client_waits_for_continue_only_before_a_body_that_is_accepted():

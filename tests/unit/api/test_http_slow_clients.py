@@ -61,8 +61,9 @@ def in_one_loop(scenario, app=None, tls=None, limits=Limits()):  # noqa: B008 - 
         address = listener.getsockname()
         await serving.listen([listener], tls)
         await scenario(serving, address)
+        await serving.accept_no_more()
+        await asyncio.to_thread(serving.close)
         await serving.end()
-        serving.close()
 
     asyncio.run(run())
     return errors
