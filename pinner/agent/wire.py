@@ -101,7 +101,7 @@ def receive(
 def parse(text: bytes, values: int | None = None) -> dict[str, Any]:
     """The JSON object of a message. Raises Invalid; also for NaN, infinity, unpaired surrogates, nesting that is deeper
     than any value of the protocol, and for more than about ``values`` values (None: any number)."""
-    if values is not None and (count := sum(text.count(mark) for mark in (b",", b"[", b"{"))) > values:
+    if values is not None and (count := codec.most_values(text)) > values:
         raise Invalid("message", count, f"at most {values} values")
     try:
         message = pydantic_core.from_json(text, allow_inf_nan=False)

@@ -18,6 +18,7 @@ backend.init_backend(backend.BackendType.THREADING)  # must precede the import o
 
 from pinner import __version__, wiring  # noqa: E402
 from pinner.model.errors import Invalid, PinnerError  # noqa: E402
+from pinner.nova import json_bound  # noqa: E402
 from pinner.nova.broker import BrokerFaults, Receiver  # noqa: E402
 from pinner.nova.delivery import DeliveryQueue  # noqa: E402
 from pinner.nova.formats import Formats  # noqa: E402
@@ -89,6 +90,7 @@ def listen(config: cfg.ConfigOpts) -> None:
         raise Invalid("[nova_listener] topics", "", "one of Nova's versioned_notifications_topics, or more")
     sender = Sender(options.server, options.token_file)
     quarantine = _quarantine(wiring.state_dir(config) / "nova-listener" / "quarantine.jsonl")
+    json_bound.bound(quarantine.put)
     queue = DeliveryQueue(sender.send, quarantine.put)
     supervisor = Supervisor()
     receiver = Receiver(config, Endpoint(queue, quarantine), BrokerFaults(supervisor.fail))

@@ -1,9 +1,11 @@
 """The listener's side of the broker without one; tests/functional/test_listener_broker.py has a real RabbitMQ."""
 
 import bz2
+import json
 import logging
 import lzma
 import struct
+import tracemalloc
 import zlib
 
 import amqp
@@ -11,9 +13,12 @@ import pytest
 from amqp import serialization
 from kombu import compression
 from kombu.exceptions import DecodeError
+from kombu.serialization import registry as serialization_of_kombu
 from kombu.transport.pyamqp import Message
+from support.samples import SETS
 
-from pinner.nova import decompression, properties
+from pinner import codec
+from pinner.nova import decompression, json_bound, properties
 from pinner.nova.broker_log import ConnectionLogFilter, MessageLogFilter
 
 
@@ -69,7 +74,7 @@ def received(encoded: bytes, body: bytes) -> Message:
     return Message(message)
 
 
-def sent(**given: str) -> bytes:
+def sent(**given: object) -> bytes:
     return amqp.Message(**given)._serialize_properties()
 
 
@@ -118,6 +123,60 @@ def test_a_message_that_is_not_compressed_is_bounded_too():
     assert received(encoded, most).payload == 1
     with pytest.raises(DecodeError, match="more than 16777216 bytes"):
         _ = received(encoded, most + b" ").payload
+
+
+@pytest.fixture
+def refused(monkeypatch, bounded_properties):
+    """What was refused because of its values."""
+    monkeypatch.setattr(serialization_of_kombu, "_decoders", dict(serialization_of_kombu._decoders))
+    decompression.bound()
+    refused = []
+    json_bound.bound(lambda *message: refused.append(message))
+    return refused
+
+
+def envelope(text: str) -> bytes:
+    return json.dumps({"oslo.version": "2.0", "oslo.message": text}).encode()
+
+
+def decoded(body: bytes) -> object:
+    """What oslo.messaging makes of the body, which is sent compressed."""
+    encoded = sent(content_type="application/json", application_headers={"compression": "application/x-gzip"})
+    return json.loads(received(encoded, zlib.compress(body)).payload["oslo.message"])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        envelope("[" + "[]," * 5_000_000 + "[]]"),
+        envelope("[" + "{}," * 5_000_000 + "{}]"),
+        envelope("[" + "1e1," * 4_000_000 + "1]"),
+        b"[" + b"[]," * 5_000_000 + b"[]]",
+        b"{" + b",".join(b'"%x":1' % number for number in range(1_000_000)) + b"}",
+        b'{"oslo.version":"2.0","oslo.message":"[' + rb"\u005b\u005d\u002c" * 900_000 + b'1]"}',
+    ],
+    ids=["lists", "objects", "numbers", "lists outside", "names", "escaped"],
+)
+def test_a_message_with_millions_of_values_takes_little_memory_and_is_quarantined_once(refused, body):
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError, match="values, more than 100000"):
+            decoded(body)
+        assert tracemalloc.get_traced_memory()[1] < 5 * decompression.MAX_BYTES
+    finally:
+        tracemalloc.stop()
+    ((begin, why),) = refused
+    assert 0 < len(begin) <= 4096
+    assert "more than 100000" in why
+
+
+@pytest.mark.parametrize("samples", SETS, ids=str)
+def test_novas_notifications_have_a_hundredth_of_the_values(refused, samples):
+    for name in samples.names:
+        body = envelope(json.dumps(samples.load(name)))
+        assert decoded(body) == samples.load(name)
+        assert 100 * codec.most_values(body) < json_bound.MAX_VALUES
+    assert refused == []
 
 
 def test_errors_about_single_messages_are_logged_once_a_minute():
