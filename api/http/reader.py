@@ -25,6 +25,8 @@ class RequestReader:
         self._parser = httptools.HttpRequestParser(self)
         self._request = Request()
         self._head_bytes = 0
+        self._line = b""
+        """The request line, as far as it has arrived."""
         self._length = 0
         self._announced = 0
         """The Content-Length of the request."""
@@ -45,10 +47,10 @@ class RequestReader:
         """The requests that ``data`` completes. A Refused is the last item: no later byte of the connection counts."""
         if self._refused:
             return []
-        rest = memoryview(data)
+        at = 0
         try:
-            while rest and not self._refused:
-                rest = rest[self._take_missing(rest) :] if self._missing else rest[self._parse(rest) :]
+            while at < len(data) and not self._refused:
+                at += self._take_missing(data, at) if self._missing else self._parse(self._part(data, at))
         except Refused as refused:
             self._refused = refused
             self._complete.append(refused)
@@ -87,6 +89,9 @@ class RequestReader:
         if len(request.target) + self._length > self._limits.head_bytes:
             self._refuse_head()
         names = [name for name, _ in request.headers]
+        protocol = self._line.rpartition(b" ")[2].rpartition(b"/")[0]
+        if protocol != b"HTTP":  # llhttp also reads RTSP and ICE
+            self._refuse(malformed(f"{protocol[:100].decode('latin-1')!r} is not supported; use HTTP/1.1"))
         if request.version not in ("1.0", "1.1"):
             self._refuse(malformed(f"HTTP/{request.version} is not supported; use HTTP/1.1"))
         if request.method == "CONNECT":
@@ -113,10 +118,21 @@ class RequestReader:
         if not self._missing:
             self._end_request()
 
-    def _parse(self, data: memoryview) -> int:
+    def _part(self, data: bytes, at: int) -> bytes:
+        """The next bytes for the parser: a line of a head, or a body. So the parser never sees two messages at once,
+        and the request line is known, whose protocol it does not tell."""
+        if self.phase == "body":
+            return data[at : at + self._announced - len(self._request.body)] or data[at:]
+        part = data[at : data.find(b"\n", at) + 1 or len(data)]
+        self._head_bytes += len(part)
+        if self.phase == "idle":
+            self._line = b""  # of an earlier message, or empty
+        if not self._line.endswith(b"\n"):
+            self._line += part
+        return part
+
+    def _parse(self, data: bytes) -> int:
         """Parse the bytes; the number of those that the parser has used."""
-        if self.phase != "body":
-            self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
             if self.phase == "head" and self._head_bytes > self._limits.head_bytes:
@@ -130,9 +146,9 @@ class RequestReader:
             raise self._refused or malformed(f"not a valid HTTP/1.1 request: {error}") from None
         return len(data)
 
-    def _take_missing(self, data: memoryview) -> int:
+    def _take_missing(self, data: bytes, at: int) -> int:
         """Read the body that the parser has not read; the number of bytes of the body."""
-        part = data[: self._missing]
+        part = data[at : at + self._missing]
         self._request.body += part
         self._missing -= len(part)
         if not self._missing:

@@ -35,6 +35,23 @@ def test_no_bytes_break_the_reader(parts):
     assert all(not isinstance(item, Refused) for item in found[:-1]), "nothing is read after a refusal"
 
 
+@pytest.mark.parametrize("cut", [0, 5, 9, 12, 17, 19])
+@pytest.mark.parametrize("before", [b"", b"\r\n", b"GET /d HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+@pytest.mark.parametrize(
+    "line", [b"GET /a RTSP/1.0", b"SOURCE /a ICE/1.0", b"DESCRIBE /a RTSP/1.0", b"GET /a?HTTP/1.0 RTSP/1.0"]
+)
+def test_another_protocol_is_not_read_as_http(line, before, cut):
+    whole = before + line + b"\r\nHost: localhost\r\n\r\n"
+    refused = read([whole[: len(before) + cut], whole[len(before) + cut :]])[-1]
+    assert refused.status == 400
+    assert refused.message == f"{line.split()[-1][:-4].decode()!r} is not supported; use HTTP/1.1"
+
+
+def test_many_requests_at_once_are_read_in_order():
+    whole = b"".join(b"\r\nGET /%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % number for number in range(3_000))
+    assert [request.target for request in read([whole])] == [b"/%d" % number for number in range(3_000)]
+
+
 @pytest.mark.parametrize("callback", ["on_url", "on_header", "on_headers_complete", "on_body"])
 def test_a_request_without_memory_for_it_can_be_tried_again(monkeypatch, callback):
     def full(*_):
