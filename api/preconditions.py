@@ -25,7 +25,7 @@ def expected_revisions(host: str) -> Expected:
     if request.if_match.star_tag:
         return (_present(host),)
     revisions = tuple(request.if_match.as_set())
-    if not revisions:
+    if not all(revisions or ("",)):  # an empty revision would stand for no policy
         raise Invalid("If-Match", match, 'the ETag of the policy in quotation marks, such as "1f2e..."')
     return revisions
 

@@ -30,7 +30,9 @@ def test_an_etag_protects_a_policy_from_a_lost_update(client):
     assert client.put(POLICY, json={}, headers={"If-Match": "*"}).status_code == 200
 
 
-@pytest.mark.parametrize("headers", [{"If-Match": ""}, {"If-None-Match": '"x"'}])
+@pytest.mark.parametrize(
+    "headers", [{"If-Match": ""}, {"If-Match": '""'}, {"If-Match": '"0", ""'}, {"If-None-Match": '"x"'}]
+)
 def test_a_wrong_condition_is_named(client, headers):
     answer = client.put(POLICY, json={}, headers=headers)
     assert answer.status_code == 400
