@@ -102,6 +102,10 @@ def _once(pairs: list[tuple[str, Any]]) -> None:
 def _json(request: Request) -> str:
     """The body as text. An empty body is refused: it may be one that was lost on the way; {} asks for the defaults."""
     body = request.get_data(cache=False)
+    coding = request.headers.get("Content-Encoding", "identity")
+    if any(each.strip().lower() != "identity" for each in coding.split(",")):
+        what = f"Content-Encoding: {coding[:80]!r} is not supported; send the body as it is (identity)"
+        raise UnsupportedMediaType(what)
     if request.mimetype != "application/json" and (body or request.mimetype):
         raise UnsupportedMediaType(f"Content-Type: {request.mimetype!r} is not supported; send application/json")
     if not body:

@@ -171,6 +171,21 @@ def test_media_types_that_a_form_can_send_are_refused(client, path, kind):
     assert_refused(client.post(path, data="{}", content_type=kind), 415, "unsupported_media_type", {})
 
 
+@pytest.mark.parametrize("coding", ["gzip", "identity, br", "x", ""])
+@pytest.mark.parametrize("path", [PLANS, "/v1/runs/none/rollback"])
+def test_a_coding_of_a_body_is_refused_and_not_ignored(client, path, coding):
+    answer = client.post(path, data="{}", content_type=JSON, headers={"Content-Encoding": coding})
+    assert_refused(answer, 415, "unsupported_media_type", {})
+    sentence = f"Content-Encoding: {coding!r} is not supported; send the body as it is (identity)"
+    assert answer.json["error"]["message"] == sentence
+
+
+def test_the_coding_identity_is_none(client):
+    headers = {"Content-Encoding": "Identity"}
+    path = "/v1/runs/none/rollback"
+    assert client.post(path, data="{}", content_type=JSON, headers=headers).status_code == 404
+
+
 def test_unknown_fields_of_bodies_are_refused(client):
     assert_refused(
         client.post("/v1/runs/x/rollback", json={"force": True}), 400, "invalid", {"field": "force", "value": True}
