@@ -87,6 +87,8 @@ def _single(request: Request) -> dict[str, str]:
     for name, values in request.args.lists():
         if len(values) > 1:
             raise Invalid(name, values, "one value; the parameter is given several times")
+        if "\0" in values[0]:
+            raise Invalid(name, values[0][:80], "text without the character NUL")
     return request.args.to_dict()
 
 

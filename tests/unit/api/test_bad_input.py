@@ -186,6 +186,19 @@ def test_the_coding_identity_is_none(client):
     assert client.post(path, data="{}", content_type=JSON, headers=headers).status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/runs?host=a%00", "host"),
+        ("/v1/audit?host=h1&actor=%00", "actor"),
+        ("/v1/hosts/h1/measures?guest=%00", "guest"),
+        ("/v1/plans?x=%00", "x"),
+    ],
+)
+def test_a_parameter_with_nul_is_named(client, path, name):
+    assert_refused(client.get(path), 400, "invalid", {"field": name})
+
+
 def test_unknown_fields_of_bodies_are_refused(client):
     assert_refused(
         client.post("/v1/runs/x/rollback", json={"force": True}), 400, "invalid", {"field": "force", "value": True}
