@@ -25,6 +25,10 @@ LOG = logging.getLogger(__name__)
 _FAILURES = (rrdtool.OperationalError, rrdtool.ProgrammingError, SystemError)
 """What RRDtool raises; SystemError for a damaged file whose names are no text."""
 
+_DAMAGE = re.compile("is not an RRD file|is too small|reached EOF|RRD file version|another architecture")
+"""What RRDtool says of a file that it has opened, and whose content is wrong. Whatever else it says, such as that no
+descriptor or memory is left, is over soon, and no reason to begin a new file."""
+
 _SUBJECT = re.compile(r"host|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FINEST = min(ROWS)
 _KEPT_SECONDS = max(step * rows for step, rows in ROWS.items())
@@ -156,14 +160,17 @@ def _number(rates: Mapping[str, float | None], name: str) -> str:
 def _newest(file: Path, second: int) -> int | None:
     """The second of the newest value; None where the file takes no values, now or soon.
 
-    A damaged file, or one of a clock that was far ahead, is put aside."""
+    A damaged file, or one of a clock that was far ahead, is put aside. Raises _FAILURES for one that cannot be opened
+    now."""
     if not file.exists():
         return None
     try:
         newest = int(rrdtool.last(str(file)))
         wrong = "its values are newer than now" if newest >= second + _SMALL_STEP_SECONDS else ""
     except _FAILURES as error:
-        wrong = str(error)
+        if file.stat().st_size and not _DAMAGE.search(str(error)):
+            raise
+        newest, wrong = 0, str(error)
     if not wrong:
         return newest
     _put_aside(file, wrong)

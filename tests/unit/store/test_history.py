@@ -94,6 +94,45 @@ def test_a_damaged_file_is_put_aside_and_named(tmp_path, caplog):
     assert "put aside" in caplog.text
 
 
+@pytest.mark.parametrize("content", [b"", b"RRD", b"text" * 1000, "half"])
+def test_a_file_that_is_no_whole_file_is_put_aside(tmp_path, content):
+    history = HistoryFiles(tmp_path)
+    end = fill(history, 60)
+    file = tmp_path / "host.rrd"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2] if content == "half" else content)
+    last = fill(history, 60, begin=end)
+    assert history.read(HOST, end, last, 5).values["pressure"][-1] == 7.0
+    assert (tmp_path / "host.rrd.old").exists()
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "opening '{0}': Too many open files",
+        "opening '{0}': Too many open files in system",
+        "mmaping file '{0}': Cannot allocate memory",
+        "opening '{0}': Input/output error",
+        "",
+    ],
+)
+def test_a_file_that_cannot_be_opened_for_a_moment_keeps_its_values(tmp_path, caplog, monkeypatch, why):
+    """An error is no state: a moment without descriptors or memory once cost a month of history."""
+    history = HistoryFiles(tmp_path)
+    end = fill(history, 60)
+    with monkeypatch.context() as patch:
+
+        def last(file):
+            raise rrdtool.OperationalError(why.format(file))
+
+        patch.setattr(rrdtool, "last", last)
+        later = fill(history, 5, begin=end)
+    assert "the measures of host are not kept" in caplog.text
+    later = fill(history, 5, begin=later)
+    assert history.read(HOST, BEGIN + timedelta(seconds=5), later, 5).values["pressure"] == (7.0,) * 13
+    assert [file.name for file in tmp_path.iterdir()] == ["host.rrd"]
+
+
 @pytest.mark.parametrize("back", [0, 1, 5])
 def test_a_second_value_of_a_step_puts_nothing_aside(tmp_path, caplog, back):
     """Two counts in one second, and a clock that is set back by a moment, must not cost a month of history."""
