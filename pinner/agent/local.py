@@ -309,9 +309,8 @@ class LocalAgent:
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""
-        self._trail.require_marks()
-        self._host.set_excluded(guest, excluded=excluded)
-        self._trail.excluded(guest, excluded=excluded)
+        with self._trail.marking(guest, excluded=excluded):
+            self._host.set_excluded(guest, excluded=excluded)
 
     def audit_head(self, centre: ChainHead | None) -> SignedHead:
         """See Agent."""

@@ -102,14 +102,24 @@ class AgentTrail:
             self._heads.add()
             self._chain.append_new(self._event(AgentAction.CENTRE_HEAD, str(centre.seq), centre.hash, "reported"))
 
-    def require_marks(self) -> None:
-        """Raises Busy where so many guests were marked just now that the trail takes no record of one more."""
-        self._marks.require()
-
-    def excluded(self, guest: str, *, excluded: bool) -> None:
-        """Record that a guest's metadata was changed."""
-        self._marks.add()
+    @contextmanager
+    def marking(self, guest: str, *, excluded: bool) -> Iterator[None]:
+        """Record that the guest's metadata is changed, before the block changes it, and that it was not where the block
+        raises. Raises Busy where so many guests were marked just now that the trail takes no record of one more, and
+        StoreUnavailable where it takes none at all: nothing is changed then."""
         result = "excluded" if excluded else "included"
+        self._marks.require()
+        self._mark(guest, result)
+        try:
+            yield
+        except Exception as error:
+            # The error of the change matters to the caller, also where the trail cannot be written.
+            with suppress(StoreUnavailable):
+                self._mark(guest, f"{result}: failed, {_code(error)}")
+            raise
+
+    def _mark(self, guest: str, result: str) -> None:
+        self._marks.add()
         self._chain.append(self._event(AgentAction.GUEST_EXCLUDE, guest, "", result))
 
     @contextmanager
@@ -131,11 +141,10 @@ class AgentTrail:
         if isinstance(error, _REFUSALS):
             claimed = limits.shown(run.id), limits.shown(run.actor)
             LOG.warning("refused run %s, claimed by %r, called by %s: %s", *claimed, _peer(run), error)
-        code = error.code if isinstance(error, PinnerError) else PinnerError.code
         # The error of the run matters to the caller, also where the journal cannot be written.
         with suppress(StoreUnavailable):
             if not has_begun():
-                self._chain.append(run_events.refused(_cut(run), code, self._now()))
+                self._chain.append(run_events.refused(_cut(run), _code(error), self._now()))
 
     def _log_left_out(self) -> None:
         """Log how many refusals have no record of their own."""
@@ -150,6 +159,10 @@ def _cut(run: Run) -> Run:
     """The run with texts of limited length: a refused one may claim anything."""
     cut = limits.cut
     return replace(run, id=cut(run.id), plan=cut(run.plan), undoes=cut(run.undoes), actor=cut(run.actor))
+
+
+def _code(error: Exception) -> str:
+    return error.code if isinstance(error, PinnerError) else PinnerError.code
 
 
 def _peer(run: Run) -> str:

@@ -15,7 +15,7 @@ class AgentAction(StrEnum):
     run.change      one change of a run was made, undone, or failed
     run.recover     recovery ended a run whose process had died
     run.end         a run ended
-    guest.exclude   a guest's metadata was changed: excluded from placement, or included again
+    guest.exclude   a guest's metadata is changed: excluded from placement, or included again; or that failed
     centre.head     the central database reported the head of its audit trail
     key.set         the agent signs with another key than before, or with its first key
     chain.cut       the records before this part of the chain were exported and removed

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pinner.model.agent_audit import AgentAction, AgentRecord, head_of_record
+from pinner.model.errors import HostUnreachable
 from pinner.model.verification import FindingKind, TrailFinding
 
 Key = tuple[str, ...]
@@ -79,8 +80,8 @@ class TrailMatch:
             case AgentAction.CENTRE_HEAD:
                 self._add_head(record)
             case AgentAction.GUEST_EXCLUDE:
-                key = _exclude_key(record.target, record.result)
-                self._excluded[key] += 1
+                key, failure = _exclusion(record.target, record.result)
+                self._excluded[key] += -1 if failure else 1
             case AgentAction.KEY_SET | AgentAction.CHAIN_CUT:
                 pass
             case _:
@@ -96,11 +97,10 @@ class TrailMatch:
             return  # it was changed, and the check of its hash says so
         action, result, subject = record["action"], record["result"], record["subject"]
         if action == AgentAction.GUEST_EXCLUDE:
-            done, _, failure = result.partition(": failed")
-            key = _exclude_key(subject.rpartition("(")[2].rstrip(")"), done)
-            # The centre records the change before it asks the agent, and again if the agent did not make it.
+            key, failure = _exclusion(subject.rpartition("(")[2].rstrip(")"), result)
             number = -1 if failure else 1
-            self._excluded_at_centre[key] += number
+            # An agent whose answer the centre never got may have made the change.
+            self._excluded_at_centre[key] += number if failure != HostUnreachable.code else 0
             self._excluded_since[key] += number * (record["seq"] > self._base)
         if action not in RUN_ACTIONS:
             return
@@ -232,8 +232,11 @@ def _centre_key(record: Mapping[str, Any]) -> Key:
     return (action, record["subject"], record["before"], after, record["result"], record["actor"], at)
 
 
-def _exclude_key(guest: str, result: str) -> Key:
-    return (AgentAction.GUEST_EXCLUDE.value, guest, result)
+def _exclusion(guest: str, result: str) -> tuple[Key, str]:
+    """The key of a guest.exclude, and the code of its failure. Each trail has a record before the change is made, and
+    another one if it was not made."""
+    done, _, failure = result.partition(": failed, ")
+    return (AgentAction.GUEST_EXCLUDE.value, guest, done), failure
 
 
 def _shown(key: Key) -> str:

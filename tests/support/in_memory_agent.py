@@ -58,6 +58,8 @@ class InMemoryAgent:
         self.weights: dict[str, int] = {}
         """The CPU weights that a run or another program set."""
         self.refusal: PinnerError | None = None
+        self.mark_failure: Exception | None = None
+        """Why no guest can be marked."""
         self.failing: dict[str, str] = {}
         """By the owner of a target: why its changes fail. The run places the others."""
         self.break_after: int | None = None
@@ -206,8 +208,10 @@ class InMemoryAgent:
         return tuple(replace(drift, cause=self.cause) if drift.cause == "unknown" else drift for drift in drifts)
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
-        self.excluded[guest] = excluded
-        self.trail.excluded(guest, excluded=excluded)
+        with self.trail.marking(guest, excluded=excluded):
+            if self.mark_failure is not None:
+                raise self.mark_failure
+            self.excluded[guest] = excluded
 
     def audit_head(self, centre: ChainHead | None) -> SignedHead:
         return self.trail.head(centre)

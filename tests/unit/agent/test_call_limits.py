@@ -16,7 +16,7 @@ from pinner.agent.signing import SigningKey
 from pinner.agent.trail import MAX_HEADS, MAX_MARKS, AgentTrail
 from pinner.apply import executor
 from pinner.model.agent_audit import ChainHead
-from pinner.model.errors import Busy, NotPermitted
+from pinner.model.errors import Busy, Gone, NotPermitted, StoreUnavailable
 from pinner.store.journal import Journal
 
 pytestmark = pytest.mark.fault(69)
@@ -161,3 +161,30 @@ def test_marks_of_guests_are_bounded_and_each_is_recorded(setup):
     with called_by(API_USER):
         setup.agent.set_excluded("g1", excluded=True)
     assert len(setup.marks) == len(setup.agent.audit_records(1, 1000)) == MAX_MARKS + 2
+
+
+def test_a_guest_is_not_marked_where_its_record_cannot_be_stored(setup, monkeypatch):
+    """A mark that no record names looked like one that the agent never made."""
+
+    def append(*_):
+        raise StoreUnavailable("journal.sqlite", "attempt to write a readonly database")
+
+    monkeypatch.setattr(setup.journal.chain, "append", append)
+    with pytest.raises(StoreUnavailable):
+        setup.agent.set_excluded("g1", excluded=True)
+    assert setup.marks == []
+
+
+def test_marks_that_fail_are_recorded_and_bounded_too(setup):
+    def fail(*_, **__):
+        raise Gone("guest g1")
+
+    setup.host.set_excluded = fail
+    with called_by(API_USER):
+        for _ in range(MAX_MARKS // 2):
+            with pytest.raises(Gone):
+                setup.agent.set_excluded("g1", excluded=True)
+        with pytest.raises(Busy):
+            setup.agent.set_excluded("g1", excluded=True)
+    records = setup.agent.audit_records(1, 1000)
+    assert [record.result for record in records] == ["excluded", "excluded: failed, gone"] * (MAX_MARKS // 2)

@@ -30,3 +30,37 @@ def test_a_request_whose_refusal_a_killed_centre_never_heard_is_not_forged(resul
     match.add_centre(centres(1, "run.apply", "run-1 of plan-1", "started") | {"actor": actor})
     match.add_centre(centres(2, "run.end", "run-1", "failed: interrupted before it changed anything"))
     assert ("forged" in {finding.kind.value for finding in match.findings((), 0)}) is forged
+
+
+GUEST = "00000000-0000-4000-8000-000000000001"
+ASKED = ["excluded"]
+FAILED = ["excluded", "excluded: failed, apply_failed"]
+LOST = ["excluded", "excluded: failed, host_unreachable"]
+
+
+@pytest.mark.fault(46)
+@pytest.mark.parametrize(
+    ("agent", "centre", "kinds"),
+    [
+        (ASKED, ASKED, []),
+        (FAILED, FAILED, []),
+        (ASKED + FAILED, ASKED + FAILED, []),
+        ([], FAILED, []),
+        ([], LOST, []),
+        (ASKED, LOST, []),
+        (FAILED, LOST, []),
+        (FAILED, ASKED, ["forged"]),
+        ([], ASKED, ["forged"]),
+        (ASKED, FAILED, ["unreported"]),
+        (ASKED, [], ["unreported"]),
+    ],
+)
+def test_a_guest_is_excluded_as_often_by_both_trails(agent, centre, kinds):
+    match = TrailMatch("h1")
+    match.add_agent(agents(1, "centre.head", "", target="0", after="", run=""))
+    for seq, result in enumerate(agent, 2):
+        match.add_agent(agents(seq, "guest.exclude", result, target=GUEST, run=""))
+    match.end_of_first_part()
+    for seq, result in enumerate(centre, 1):
+        match.add_centre(centres(seq, "guest.exclude", f"web ({GUEST})", result))
+    assert [finding.kind.value for finding in match.findings((), 0)] == kinds

@@ -13,7 +13,16 @@ from support.values import MEMBER, NOON
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.backoff import BASE_DELAY, FREE_RETRIES, MAX_DELAY
 from pinner.model.change import AffinityChange, ThreadMask
-from pinner.model.errors import HostUnreachable, NotFound, NovaConflict, PolicyConflict, Refused, RunConflict, StalePlan
+from pinner.model.errors import (
+    ApplyFailed,
+    HostUnreachable,
+    NotFound,
+    NovaConflict,
+    PolicyConflict,
+    Refused,
+    RunConflict,
+    StalePlan,
+)
 from pinner.model.guest import Cgroup
 from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
@@ -558,6 +567,16 @@ def test_a_mark_that_the_agent_refuses_is_recorded_as_failed(service, agent, mon
         service.set_excluded(HOST, "g1", True, ANN)
     records = [record.result for record in trail(service, "guest.exclude")]
     assert sorted(records) == ["excluded", "excluded: failed, host_unreachable"]
+    assert service.verify_audit(None).result == "intact"
+
+
+def test_a_mark_that_fails_at_the_agent_is_recorded_in_both_trails(service, agent):
+    agent.mark_failure = ApplyFailed("guest g1", "libvirt: no room")
+    with pytest.raises(ApplyFailed):
+        service.set_excluded(HOST, "g1", True, ANN)
+    assert service.verify_audit(None).result == "intact"
+    agent.mark_failure = None
+    service.set_excluded(HOST, "g1", True, ANN)
     assert service.verify_audit(None).result == "intact"
 
 
