@@ -1,6 +1,6 @@
 """Gives memory that the agent has freed back to the kernel.
 
-Each call has a thread of its own, and glibc keeps the memory that a thread has freed, in pieces, for a later one. After
+Calls have threads of their own, and glibc keeps the memory that a thread has freed, in pieces, for later calls. After
 thousands of calls it keeps more than the agent uses.
 """
 

@@ -19,6 +19,7 @@ from pinner.agent import calls, peers, wire
 from pinner.agent.line import PULSE_SECONDS, Line
 from pinner.agent.protocol import Agent, Progress
 from pinner.agent.waiting import CallerLeft, waits_for
+from pinner.agent.workers import Workers
 from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Busy, NotPermitted, PinnerError, document
 from pinner.model.journal import Entry
@@ -27,7 +28,8 @@ from pinner.repeated import Repeated
 LOG = logging.getLogger(__name__)
 
 MAX_CALLS = 64
-"""Connections answered at once, each in a thread of its own. A further caller learns at once that the agent is busy."""
+"""Connections answered at once, each by a thread that was started beforehand: an idle one takes about 32 KiB. A further
+caller learns at once that the agent is busy."""
 
 OWN_CALLS = 8
 """The places of MAX_CALLS that only root gets: the API's user can open connections and send nothing."""
@@ -57,6 +59,9 @@ PROGRESS_SECONDS = 2.0
 """How long a run waits for a caller that does not read its progress; for ANSWER_SECONDS in all. The caller misses some
 progress then."""
 
+END_SECONDS = 110.0
+"""How long ``close`` waits for the calls that run; systemd ends the process after 120 s (TimeoutStopSec)."""
+
 HANGS_SECONDS = 60.0
 """The threads of the server beat every few seconds."""
 
@@ -67,7 +72,7 @@ _HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
 
 class AgentServer:
-    """Answers each connection in its own thread; ``close`` waits until running calls end."""
+    """Answers each connection in a thread that no other one has; ``close`` waits until running calls end."""
 
     def __init__(self, agent: Agent, path: Path, user: int, *, request_seconds: float = REQUEST_SECONDS) -> None:
         """Listen at ``path``. Only root, this process's user and the user with id ``user`` are answered."""
@@ -75,8 +80,7 @@ class AgentServer:
         self._path = path
         self._users = {0, os.geteuid(), user}
         self._request_seconds = request_seconds
-        self._calls: list[threading.Thread] = []
-        self._slots = threading.BoundedSemaphore(MAX_CALLS)
+        self._workers = Workers(MAX_CALLS, "agent-call")
         self._of_others = threading.BoundedSemaphore(MAX_CALLS - OWN_CALLS)
         """The part of the places that callers other than root get."""
         self._same = {name: threading.BoundedSemaphore(count) for name, count in MAX_SAME_CALLS.items()}
@@ -102,11 +106,12 @@ class AgentServer:
 
     def start(self) -> None:
         """Start to answer calls."""
+        self._workers.start()
         self._accepting.start()
         self._pulsing.start()
 
     def close(self) -> None:
-        """Remove the socket, accept no more calls, and wait until running calls end."""
+        """Remove the socket, accept no more calls, and wait until running calls end, at most END_SECONDS."""
         self._closing = True
         for heartbeat in self.heartbeats:
             heartbeat.end()
@@ -115,8 +120,8 @@ class AgentServer:
         self._accepting.join()
         self._socket.close()
         os.close(self._wake)
-        for call in self._calls:
-            call.join()
+        if not self._workers.end(END_SECONDS):
+            LOG.error("%d calls have not ended within %g s, and end with the process", self._workers.busy, END_SECONDS)
         self._closed.set()
 
     def _accept(self) -> None:
@@ -130,16 +135,19 @@ class AgentServer:
             poll.poll(_BEAT_SECONDS * 1000)
             try:
                 peer, _ = self._socket.accept()
+                with ExitStack() as failed:
+                    failed.enter_context(peer)
+                    self._begin(peer)
+                    failed.pop_all()
             except BlockingIOError:
                 continue
-            except OSError as error:
+            except (OSError, MemoryError) as error:
                 if not self._closing:
-                    # No file descriptor is left, or the caller has disconnected already: later callers get an answer.
-                    failing.warn("a caller of the agent cannot be accepted: %s", error)
+                    # No descriptor or memory is left, or the caller has disconnected: later callers get an answer.
+                    failing.warn("a caller of the agent cannot be accepted: %s", str(error) or "no memory is left")
                     time.sleep(_RETRY_SECONDS)
                 continue
             failing.over("the agent accepts callers again")
-            self._begin(peer)
 
     def _pulse(self) -> None:
         """Give every caller that waits a sign of life, until the last call has ended."""
@@ -149,8 +157,7 @@ class AgentServer:
                 line.pulse()
 
     def _begin(self, peer: socket.socket) -> None:
-        """Serve the connection in a thread of its own; refuse it where it is not permitted, or no thread is left."""
-        self._calls = [call for call in self._calls if call.is_alive()]
+        """Have a thread serve the connection; refuse it where it is not permitted, or no thread is idle."""
         try:
             caller = peers.of(peer)
         except OSError:
@@ -159,36 +166,40 @@ class AgentServer:
         if caller.uid not in self._users:
             LOG.warning("refused a call to the agent by %s", caller.label)
             self._turn_away(peer, NotPermitted("the agent", "it answers only root and the user of the API"))
-        elif (places := self._take_places(caller)) is None:
+        elif not self._hand_over(peer, caller):
             self._turn_away(peer, Busy("the agent", f"it answers {MAX_CALLS} calls already", overdue=False))
-        else:
-            call = threading.Thread(target=self._serve, args=(peer, caller, places), name="agent-call")
-            try:
-                call.start()
-            except RuntimeError as error:
-                places.close()
-                self._turn_away(peer, Busy("the agent", f"no thread can be started ({error})", overdue=False))
-            else:
-                self._calls.append(call)
 
-    def _take_places(self, caller: peers.Peer) -> ExitStack | None:
-        """A place of the caller, which the result gives back when it is closed; None where no place is left."""
-        with ExitStack() as places:
-            for semaphore in (self._slots,) if caller.uid == 0 else (self._of_others, self._slots):
-                if not semaphore.acquire(blocking=False):
-                    return None
-                places.callback(semaphore.release)
-            return places.pop_all()
-
-    def _serve(self, peer: socket.socket, caller: peers.Peer, places: ExitStack) -> None:
-        line = Line(peer)
+    def _hand_over(self, peer: socket.socket, caller: peers.Peer) -> bool:
+        """Have a thread serve the connection; false where none is idle, or the caller has no place."""
+        if not self._takes_place(caller):
+            return False
+        begun = False
         try:
-            with places, peer, waits_for(lambda: self._closing or _hung_up(peer)):
-                self._lines.add(line)
-                self._answer(peer, line, caller)
-                line.end()
+            begun = self._workers.begin(partial(self._serve, peer, caller))
         finally:
-            self._lines.discard(line)
+            if not begun:
+                self._give_place_back(caller)
+        return begun
+
+    def _takes_place(self, caller: peers.Peer) -> bool:
+        return caller.uid == 0 or self._of_others.acquire(blocking=False)
+
+    def _give_place_back(self, caller: peers.Peer) -> None:
+        if caller.uid != 0:
+            self._of_others.release()
+
+    def _serve(self, peer: socket.socket, caller: peers.Peer) -> None:
+        try:
+            with peer, waits_for(lambda: self._closing or _hung_up(peer)):
+                line = Line(peer)
+                try:
+                    self._lines.add(line)
+                    self._answer(peer, line, caller)
+                    line.end()
+                finally:
+                    self._lines.discard(line)
+        finally:
+            self._give_place_back(caller)
 
     def _answer(self, peer: socket.socket, line: Line, caller: peers.Peer) -> None:
         try:

@@ -9,13 +9,14 @@ import signal
 import socket
 import struct
 import tempfile
-import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.in_memory_agent import InMemoryAgent
@@ -62,9 +63,17 @@ def agent(tmp_path: Path) -> Iterator[InMemoryAgent]:
     agent.journal.close()
 
 
+SERVERS: weakref.WeakSet[AgentServer] = weakref.WeakSet()
+
+
+def server_of(*arguments: Any, **more: Any) -> AgentServer:
+    SERVERS.add(made := AgentServer(*arguments, **more))
+    return made
+
+
 @pytest.fixture
 def path(tmp_path: Path, agent: InMemoryAgent) -> Iterator[Path]:
-    serving = AgentServer(agent, tmp_path / "agent.sock", user=-1, request_seconds=SECONDS)
+    serving = server_of(agent, tmp_path / "agent.sock", user=-1, request_seconds=SECONDS)
     serving.start()
     yield tmp_path / "agent.sock"
     agent.event_queue.close()
@@ -74,7 +83,7 @@ def path(tmp_path: Path, agent: InMemoryAgent) -> Iterator[Path]:
 @pytest.fixture
 def patient(tmp_path: Path, agent: InMemoryAgent) -> Iterator[Path]:
     """A server that waits for a request however long its callers take to be there all at once."""
-    serving = AgentServer(agent, tmp_path / "patient.sock", user=-1, request_seconds=600.0)
+    serving = server_of(agent, tmp_path / "patient.sock", user=-1, request_seconds=600.0)
     serving.start()
     yield tmp_path / "patient.sock"
     agent.event_queue.close()
@@ -95,7 +104,8 @@ def ask(peer: socket.socket, **call: object) -> None:
 
 
 def calls_of() -> int:
-    return sum(thread.name == "agent-call" for thread in threading.enumerate())
+    """How many calls the servers of this module answer now."""
+    return sum(each._workers.busy for each in SERVERS)
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 10) -> None:
@@ -195,7 +205,7 @@ def test_a_sample_ends_when_its_caller_disconnects(tmp_path: Path, caplog: pytes
     caplog.set_level("INFO", "pinner.agent.server")
     with closing(Journal(tmp_path / "journal")) as journal:
         agent = _agent(journal, InMemoryHost(), _sampled, _now)  # type: ignore[arg-type]
-        serving = AgentServer(agent, tmp_path / "agent.sock", user=-1)
+        serving = server_of(agent, tmp_path / "agent.sock", user=-1)
         serving.start()
         with connected(tmp_path / "agent.sock") as peer:
             ask(peer, call="snapshot", sample_seconds=300)
@@ -265,7 +275,7 @@ def open_path(agent: InMemoryAgent) -> Iterator[Path]:
     """The path of a socket in a folder that every user may enter."""
     with tempfile.TemporaryDirectory(prefix="pinner-test-") as folder:
         Path(folder).chmod(0o755)
-        serving = AgentServer(agent, Path(folder) / "agent.sock", user=-1)
+        serving = server_of(agent, Path(folder) / "agent.sock", user=-1)
         serving.start()
         yield Path(folder) / "agent.sock"
         serving.close()
@@ -597,7 +607,7 @@ def test_mute_connections_of_the_apis_user_leave_places_for_root(
     user = 54321
     users = iter([user] * server.MAX_CALLS)
     monkeypatch.setattr(server.peers, "of", lambda _: peers.Peer(1, next(users, 0)))
-    serving = AgentServer(agent, tmp_path / "agent.sock", user=user if os.geteuid() == 0 else os.geteuid())
+    serving = server_of(agent, tmp_path / "agent.sock", user=user if os.geteuid() == 0 else os.geteuid())
     serving._users.add(user)
     serving.start()
     try:
@@ -606,7 +616,7 @@ def test_mute_connections_of_the_apis_user_leave_places_for_root(
             for each in mute:
                 each.connect(str(tmp_path / "agent.sock"))
             assert AgentClient("h1", tmp_path / "agent.sock").snapshot(0.0).host == "h1"
-            taken = sum(call.is_alive() for call in serving._calls)
+            taken = serving._workers.busy
             assert taken in (server.MAX_CALLS - server.OWN_CALLS, server.MAX_CALLS - server.OWN_CALLS + 1)
     finally:
         serving.close()
