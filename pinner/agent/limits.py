@@ -103,9 +103,9 @@ def require_seconds(field: str, value: object, most: float) -> float:
 
 
 def require_number(field: str, value: int) -> int:
-    """A number that a database can store. Raises Invalid."""
-    if not 0 <= value < 1 << 63:
-        raise Invalid(field, shown(value), "a number from 0 to 2^63 - 1")
+    """A number that a signature can express: RFC 8785 ends where a double is exact. Raises Invalid."""
+    if not 0 <= value < 1 << 53:
+        raise Invalid(field, shown(value), "a number from 0 to 2^53 - 1")
     return value
 
 

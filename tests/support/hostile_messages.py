@@ -18,8 +18,8 @@ TEXTS = (
     "run-1", "plan-1", "h1", "isolated", "member", "root", "release", "rollback", "apply", "process", "partition",
     "workqueue", "memory", "vhost", "guest", "live", "affinity", "state", "<x>&</x>", "\u202e", "\n", "1e8", "NaN",
 )  # fmt: skip
-NUMBERS = (-1, 0, 1, 2, 7, 255, 4095, 8192, 65536, 2**31 - 1, 2**31, 2**32, 2**63, 2**64, 10**30, -(2**63), 1e8, 1e308,
-           -0.0, 0.5, 1e-320)  # fmt: skip
+NUMBERS = (-1, 0, 1, 2, 7, 255, 4095, 8192, 65536, 2**31 - 1, 2**31, 2**32, 2**53 - 1, 2**53, 2**63, 2**64, 10**30,
+           -(2**63), 1e8, 1e308, -0.0, 0.5, 1e-320)  # fmt: skip
 
 ITEMS = ({}, [], [{}], 1, None, "x")
 """Items of a long list: most of them are wrong wherever it stands."""
@@ -67,6 +67,9 @@ class Hostile:
             plan = {name: self._many() for name in ("changes", "wanted", "memory")}
             calls = ({"call": "explain", "drifts": self._many()}, {"call": "apply", "plan": plan, "run": {}})
             return json.dumps(self._random.choice(calls)).encode()
+        if chance < 0.14:
+            centre = {"seq": self._random.choice(NUMBERS), "hash": self._random.choice(("0" * 64, "", "0" * 65))}
+            return json.dumps({"call": "audit_head", "centre": centre}).encode()
         if chance < 0.5:
             names = ("run", "guest", "plan", "excluded", "detail", "after", "timeout", "process_names", "drifts",
                      "sample_seconds", "trace_seconds", "centre", "limit", "begin", "end", "step", "subject",

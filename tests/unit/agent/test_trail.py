@@ -80,7 +80,7 @@ def test_a_head_without_the_centre_adds_no_record(trail):
 
 
 @pytest.mark.parametrize(
-    "centre", [ChainHead(-1, "ab" * 32), ChainHead(2**63, "ab" * 32), ChainHead(1, "x"), ChainHead(1, "")]
+    "centre", [ChainHead(-1, "ab" * 32), ChainHead(2**53, "ab" * 32), ChainHead(1, "x"), ChainHead(1, "")]
 )
 def test_a_wrong_head_of_the_centre(trail, centre):
     with pytest.raises(Invalid, match="centre"):
@@ -88,7 +88,13 @@ def test_a_wrong_head_of_the_centre(trail, centre):
     assert trail.head(None).seq == 1
 
 
-@pytest.mark.parametrize(("after", "limit"), [(0, 0), (0, 1001), (-1, 5), (2**63, 5)])
+def test_the_largest_number_of_a_head_is_signed(trail):
+    """A larger one was recorded before the signature refused it, and then no head could be signed any more."""
+    assert is_signed(trail.head(ChainHead(2**53 - 1, "ab" * 32)))
+    assert trail.head(None).centre_seq == 2**53 - 1
+
+
+@pytest.mark.parametrize(("after", "limit"), [(0, 0), (0, 1001), (-1, 5), (2**53, 5)])
 def test_wrong_bounds(trail, after, limit):
     with pytest.raises(Invalid):
         trail.records(after, limit)
