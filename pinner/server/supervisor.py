@@ -1,7 +1,8 @@
 """Waits for the end of a server, and checks its threads meanwhile.
 
 A thread that ends by an exception ends the process, with status 1: a part that does nothing any more would be noticed
-by nobody, and systemd starts a new process. A thread that hangs is logged, and systemd's watchdog is told nothing more:
+by nobody, and systemd starts a new process. So does a thread that had no memory to begin: whoever started it waits for
+ever (Thread.start), perhaps with a lock. A thread that hangs is logged, and systemd's watchdog is told nothing more:
 then systemd ends the process.
 """
 
@@ -9,8 +10,10 @@ import logging
 import os
 import select
 import signal
+import sys
 import threading
 import traceback
+from collections import deque
 from collections.abc import Iterable
 
 from pinner import heartbeat
@@ -35,7 +38,12 @@ class Supervisor:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._died = ""
         self._reported: tuple[str, ...] = ()
+        self._ignored: deque[sys.UnraisableHookArgs] = deque()
+        """The exceptions that Python has ignored since the last check."""
+        self._printed = sys.unraisablehook
         threading.excepthook = self._note
+        # A thread without memory has none for a function in Python, but enough for this one.
+        sys.unraisablehook = self._ignored.append
 
     def wait(self, heartbeats: Iterable[Heartbeat] = (), *ends: int, ready: bool = True) -> list[int]:
         """Wait for SIGINT or SIGTERM, or until one of the file descriptors ``ends`` can be read; returns those.
@@ -43,14 +51,21 @@ class Supervisor:
         Raises PinnerError where one of the threads has died, or where systemd cannot be told that the service is
         ``ready``: it would end the service after some time, without a reason.
         """
-        heartbeats = tuple(heartbeats)
-        if ready:
-            _tell_ready()
+        try:
+            if ready:
+                _tell_ready()
+            return self._wait(tuple(heartbeats), ends)
+        finally:
+            sys.unraisablehook = self._printed
+            self._never_begun()
+
+    def _wait(self, heartbeats: tuple[Heartbeat, ...], ends: tuple[int, ...]) -> list[int]:
         limit = systemd.watchdog_seconds()
         seconds = min(CHECK_SECONDS, limit / 3) if limit else CHECK_SECONDS
         while True:
             readable = select.select([self._asked, self._wake, *ends], [], [], seconds)[0]
-            if died := self._died or next((each.wrong for each in heartbeats if each.has_died), ""):
+            dead = next((each.wrong for each in heartbeats if each.has_died), "")
+            if died := self._never_begun() or self._died or dead:
                 self._fail(died)
             if readable:
                 systemd.notify_if_possible(systemd.STOPPING)
@@ -71,6 +86,17 @@ class Supervisor:
         if names != self._reported:
             self._reported = names
             LOG.error("%s", "; ".join(wrong) or "every thread makes progress again")
+
+    def _never_begun(self) -> str:
+        """Which thread ended before it began, for people; empty: none. Other ignored exceptions are printed."""
+        found = ""
+        while self._ignored:
+            each = self._ignored.popleft()
+            if isinstance(thread := getattr(each.object, "__self__", None), threading.Thread):
+                found = f"the thread {thread.name} ended before it began, by {each.exc_type.__name__}"
+            else:
+                self._printed(each)
+        return found
 
     def _fail(self, died: str) -> None:
         LOG.critical("%s; this process ends", died)

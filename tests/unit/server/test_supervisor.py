@@ -1,0 +1,47 @@
+"""The supervisor: a thread that never began ends the process, because whoever started it waits for ever."""
+
+import subprocess
+import sys
+import textwrap
+
+CODE = """
+import sys, threading
+from pinner.model.errors import PinnerError
+from pinner.server.supervisor import Supervisor
+
+class Unlucky(threading.Thread):
+    def _bootstrap(self):  # what a new thread calls first
+        raise MemoryError
+
+class Odd:
+    def __del__(self):
+        raise ArithmeticError("odd")
+
+def work():
+    Odd()
+    {work}
+
+supervisor = Supervisor()
+threading.Thread(target=work, daemon=True).start()
+try:
+    supervisor.wait()
+except PinnerError as error:
+    sys.exit(str(error))
+"""
+
+
+def run(work):
+    code = textwrap.dedent(CODE).replace("{work}", work)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+def test_a_thread_without_memory_to_begin_ends_the_process_that_would_wait_for_it():
+    done = run("Unlucky(name='unlucky').start()")
+    assert done.returncode == 1
+    assert "the thread unlucky ended before it began, by MemoryError" in done.stderr
+
+
+def test_other_exceptions_that_python_ignores_are_printed_and_end_nothing():
+    done = run("import os, signal, time; time.sleep(0.1); os.kill(os.getpid(), signal.SIGTERM)")
+    assert done.returncode == 0, done.stderr
+    assert "ArithmeticError: odd" in done.stderr
