@@ -132,8 +132,8 @@ class Recorder(Worker):
                 if count % _PURGE_COUNTS == 0:
                     self.purge()
                 self._failures.over("the host is measured again")
-            except (PinnerError, OSError) as error:
-                self._failures.warn("the host is not measured: %s", error)
+            except (PinnerError, OSError, MemoryError) as error:
+                self._failures.warn("the host is not measured: %s", str(error) or "no memory is left")
             due += self._seconds
             if due < time.monotonic():  # late: a count at once would measure an interval of almost no length
                 due = time.monotonic() + self._seconds

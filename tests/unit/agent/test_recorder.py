@@ -113,8 +113,12 @@ def test_guests_that_ended_before_the_span_are_not_read(tmp_path):
     assert recorder.measures(now - timedelta(hours=1), now, 5, guests[-1])[0].subject == guests[-1]
 
 
-def test_a_host_that_cannot_be_measured_is_named_and_tried_again(tmp_path, caplog):
-    answers = iter([HostUnreachable("qemu:///system", "no"), counts(0, 0)])
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [(HostUnreachable("qemu:///system", "no"), "qemu:///system"), (MemoryError(), "no memory is left")],
+)
+def test_a_host_that_cannot_be_measured_is_named_and_tried_again(tmp_path, caplog, error, why):
+    answers = iter([error, counts(0, 0)])
 
     def meter():
         answer = next(answers, None)
@@ -129,6 +133,7 @@ def test_a_host_that_cannot_be_measured_is_named_and_tried_again(tmp_path, caplo
     recorder.start()
     recorder.join()
     assert "the host is not measured" in caplog.text
+    assert why in caplog.text
     assert "the host is measured again" in caplog.text
 
 
