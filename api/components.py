@@ -79,7 +79,7 @@ def _field_docstrings() -> dict[str, dict[str, str]]:
     """The text below each field, by class and field. Python does not store docstrings of fields, so the sources are
     read: once, at the import, because the API cannot read them in every installation after it has given up root."""
     names = [
-        f"{room.__name__}.{each.name}" for room in (model, schemas) for each in pkgutil.iter_modules(room.__path__)
+        each.name for room in (model, schemas) for each in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
     ]
     modules = [*map(import_module, names), protocol]
     found: dict[str, dict[str, str]] = {}

@@ -18,6 +18,7 @@ from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import GuestEvent, GuestEventOutcome
+from pinner.model.guest import GuestExclusion
 from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import ApplyOptions, Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
@@ -31,7 +32,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.model.verification import Verification
 from pinner.model.whatif import Explanation, GuestShape, Scenario, WhatIf
-from pinner.service.protocol import GuestExclusion, Service, StrategyInfo
+from pinner.service.protocol import Service, StrategyInfo
 
 
 class HostService:

@@ -10,8 +10,8 @@ from pinner.api.schemas.bodies import NewExclusion
 from pinner.api.schemas.plan import NewPolicy
 from pinner.model.drift import DriftReport
 from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, NotFound, NotPermitted, PreconditionFailed
+from pinner.model.guest import GuestExclusion
 from pinner.model.policy import ShownPolicy
-from pinner.service.protocol import GuestExclusion
 
 bp = APIBlueprint("policies", __name__, tag="Policies")
 

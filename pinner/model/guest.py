@@ -279,3 +279,15 @@ def _positive(count: str) -> bool:
         return int(count) > 0
     except ValueError:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class GuestExclusion:
+    """Whether a guest's metadata excludes the guest from every placement."""
+
+    uuid: str
+    """The UUID of the guest."""
+    name: str
+    """The name of the guest."""
+    excluded: bool
+    """Whether pinner does not change the guest's CPUs."""

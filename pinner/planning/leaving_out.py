@@ -8,7 +8,7 @@ from pinner.model.groups import group_of, without_room
 from pinner.model.placement import Placement
 from pinner.model.plan import LeftOut, Plan
 from pinner.model.snapshot import Snapshot
-from pinner.planning.planner import id_from_placement
+from pinner.planning.plan_identity import id_from_placement
 from pinner.planning.reservations import contested
 from pinner.planning.staying import staying
 

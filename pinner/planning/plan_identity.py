@@ -1,10 +1,11 @@
 """The targets of a plan's changes, as an agent's own inventory names them. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import assert_never
 
+from pinner import codec
 from pinner.model import boots
 from pinner.model.change import (
     ALONE,
@@ -17,7 +18,9 @@ from pinner.model.change import (
     TargetKind,
 )
 from pinner.model.errors import Refused, StalePlan
-from pinner.model.plan import Plan
+from pinner.model.placement import Placement
+from pinner.model.plan import Plan, plan_id
+from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.state_types import type_of_state
 from pinner.model.sysctls import SYSCTLS
@@ -108,3 +111,16 @@ def refused(change: PlannedChange, why: str) -> Refused:
         case _:
             assert_never(change)
     return Refused(str(change.target), asked, why)
+
+
+def id_of(snapshot_id: str, request: Request) -> str:
+    """The id of the plan of a request, without regard to a recorded placement."""
+    return plan_id(snapshot_id.encode(), codec.dump(request))
+
+
+def id_from_placement(
+    snapshot_id: str, request: Request, placement: Placement | None, excluded_keys: Iterable[str]
+) -> str:
+    """The id of the plan of a request for a recorded placement, without the targets with the ``excluded_keys``."""
+    recorded = codec.dump(placement) if placement else b""
+    return plan_id(snapshot_id.encode(), codec.dump(request), recorded, *map(str.encode, excluded_keys))

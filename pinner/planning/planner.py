@@ -1,17 +1,16 @@
 """Makes a plan from a snapshot and a request. Pure: the same snapshot and request always give the same plan."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 
-from pinner import codec
 from pinner.model.change import PlannedChange
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.nova import NovaSets, configured
 from pinner.model.objective import Objective
 from pinner.model.placement import Placement
-from pinner.model.plan import Basis, Plan, Rebalance, Roles, plan_id
+from pinner.model.plan import Basis, Plan, Rebalance, Roles
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import core_classes, flavors, ordering, realtime, restrictions, rules, worsening
@@ -24,6 +23,7 @@ from pinner.planning.memory import guests_memory
 from pinner.planning.moves import Improver
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import MeasuredAnswer, asked_terms, between, of_plan
+from pinner.planning.plan_identity import id_from_placement, id_of
 from pinner.planning.processes import moves_processes, moving, require_threshold
 from pinner.planning.reservations import contested
 from pinner.planning.strategies import per_flavor
@@ -59,11 +59,6 @@ def plan(
     """
     require_known(request.strategy, known := installed() if strategies is None else strategies)
     return build(known, Context.of(snapshot, request), snapshot_id, id_of(snapshot_id, request))
-
-
-def id_of(snapshot_id: str, request: Request) -> str:
-    """The id of the plan of a request, without regard to a recorded placement."""
-    return plan_id(snapshot_id.encode(), codec.dump(request))
 
 
 def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement | None) -> Plan:
@@ -265,11 +260,3 @@ def _load_warnings(context: Context, roles: Roles) -> Iterator[str]:
                 f"overload: {threads} use {load * 100:.0f} % of one CPU, and the {role} set {cpus} has "
                 f"{len(cpus)} CPUs{hint}"
             )
-
-
-def id_from_placement(
-    snapshot_id: str, request: Request, placement: Placement | None, excluded_keys: Iterable[str]
-) -> str:
-    """The id of the plan of a request for a recorded placement, without the targets with the ``excluded_keys``."""
-    recorded = codec.dump(placement) if placement else b""
-    return plan_id(snapshot_id.encode(), codec.dump(request), recorded, *map(str.encode, excluded_keys))

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import PinnerError
+from pinner.model.guest import GuestExclusion
 from pinner.service.hosts import Hosts
-from pinner.service.protocol import GuestExclusion
 from pinner.store.repositories import Store
 
 

@@ -11,6 +11,7 @@ from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
+from pinner.model.guest import GuestExclusion
 from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import ApplyOptions, Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
@@ -36,7 +37,7 @@ from pinner.service.outcomes import OutcomeKeeper
 from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
 from pinner.service.probes import ProbeManager
-from pinner.service.protocol import GuestExclusion, StrategyInfo
+from pinner.service.protocol import StrategyInfo
 from pinner.service.reconciler import Reconciler
 from pinner.service.runs import RunManager
 from pinner.store.repositories import Store

@@ -12,6 +12,7 @@ from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.model.whatif import Explanation, Scenario, WhatIf
 from pinner.planning import planner
 from pinner.planning.explain import explain
+from pinner.planning.plan_identity import id_of
 from pinner.planning.strategy import installed, require_known
 from pinner.planning.whatif import what_if
 from pinner.service.hosts import Hosts
@@ -72,7 +73,7 @@ class PlanMaker:
         """See Service.explain."""
         found = self._store.plans.get(plan)
         basis = found.basis.snapshot
-        if found.id != planner.id_of(basis, found.request):
+        if found.id != id_of(basis, found.request):
             raise Invalid("plan", plan, "a plan that a caller requested; this one follows a recorded placement")
         return explain(self._store.snapshots.get(basis), found.request, guest)
 

@@ -15,6 +15,7 @@ from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
+from pinner.model.guest import GuestExclusion
 from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import ApplyOptions, Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
@@ -40,18 +41,6 @@ class StrategyInfo:
     """The strategy in one sentence."""
     parameters: tuple[str, ...]
     """The fields of a request that the strategy reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class GuestExclusion:
-    """Whether a guest's metadata excludes the guest from every placement."""
-
-    uuid: str
-    """The UUID of the guest."""
-    name: str
-    """The name of the guest."""
-    excluded: bool
-    """Whether pinner does not change the guest's CPUs."""
 
 
 class Service(Protocol):

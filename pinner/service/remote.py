@@ -21,6 +21,7 @@ from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
+from pinner.model.guest import GuestExclusion
 from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import ApplyOptions, Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
@@ -34,7 +35,7 @@ from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.model.topology import Topology
 from pinner.model.verification import Verification
 from pinner.model.whatif import Explanation, GuestShape, Scenario, WhatIf
-from pinner.service.protocol import GuestExclusion, StrategyInfo
+from pinner.service.protocol import StrategyInfo
 from pinner.service.rest_client import MAX_ANSWER, RestClient, error_of, read, read_json
 from pinner.service.run_follower import RunFollower
 from pinner.service.streams import lines, server_sent_events

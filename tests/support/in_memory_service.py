@@ -31,7 +31,7 @@ from pinner.model.errors import (
     StalePlan,
 )
 from pinner.model.event import GuestEvent, GuestEventOutcome
-from pinner.model.guest import Emulator, Guest, Vcpu
+from pinner.model.guest import Emulator, Guest, GuestExclusion, Vcpu
 from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import ApplyOptions, Entry, Run, RunProgress, RunState
 from pinner.model.measures import HOST, History, Measures, Span, require_series, series_of
@@ -54,7 +54,7 @@ from pinner.planning.shape_room import shape_rooms
 from pinner.planning.whatif import what_if
 from pinner.service.audit_export import export_lines
 from pinner.service.findings import HostChecker
-from pinner.service.protocol import GuestExclusion, StrategyInfo
+from pinner.service.protocol import StrategyInfo
 
 EVIL = "web\n\x1b[31m<b>\u2028\u202e'"
 """A name with a line break, a terminal escape, markup, a line separator and a direction mark."""

@@ -10,7 +10,7 @@ from pinner import codec
 from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport, Evidence
 from pinner.model.drift import DriftReport
-from pinner.model.guest import Guest
+from pinner.model.guest import Guest, GuestExclusion
 from pinner.model.journal import Entry, Run
 from pinner.model.measures import Measures
 from pinner.model.page import Page
@@ -20,7 +20,7 @@ from pinner.model.process import Process
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.whatif import Explanation, GuestShape, WhatIf
-from pinner.service.protocol import GuestExclusion, StrategyInfo
+from pinner.service.protocol import StrategyInfo
 
 
 def read(kind, answer, status=200):
