@@ -12,8 +12,8 @@ from pinner.api.kept_plans import KeptPlans
 from pinner.api.policies import Authorizer
 from pinner.api.refusals import RefusalAudit
 from pinner.api.streams import Streams
-from pinner.model.audit import Caller
 from pinner.model.errors import NotFound
+from pinner.model.run.audit import Caller
 from pinner.service.monitor import Monitor
 from pinner.service.protocol import Service
 from pinner.store.idempotency import IdempotencyKeys

@@ -30,10 +30,10 @@ from werkzeug.exceptions import Forbidden, TooManyRequests, Unauthorized
 from pinner.api.peer import Peer, TcpPeer, UnixPeer
 from pinner.api.proxies import Networks, client_address, is_trusted, throttle_key
 from pinner.api.throttle import Throttle
-from pinner.model.actor import MAX_ACTOR, require_actor
-from pinner.model.audit import UNAUTHENTICATED
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.token import PresentedToken, Role, Token, parse_token
+from pinner.model.run.actor import MAX_ACTOR, require_actor
+from pinner.model.run.audit import UNAUTHENTICATED
+from pinner.model.run.token import PresentedToken, Role, Token, parse_token
 
 ACTOR_HEADER = "X-Pinner-Actor"
 """The person for whom root sends the request over the Unix socket, percent-encoded (RFC 3986)."""

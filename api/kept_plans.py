@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pinner import codec
 from pinner.bounded_cache import BoundedCache
-from pinner.model.plan import Plan
+from pinner.model.plan.plan import Plan
 
 KEPT = 64
 """Plans that are kept; one of a large host takes about 100 KB."""

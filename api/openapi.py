@@ -18,7 +18,7 @@ from pinner.api.schemas.answers import ErrorDocument
 from pinner.api.validation import COMPONENT
 from pinner.api.versions import VERSION, VERSION_HEADER
 from pinner.model.errors import Invalid, PinnerError, StoreUnavailable
-from pinner.model.journal import RunProgress
+from pinner.model.run.journal import RunProgress
 
 _ERROR = {"application/json": {"schema": {"$ref": COMPONENT.format(model="ErrorDocument")}}}
 _ANSWER_HEADERS: Json = {

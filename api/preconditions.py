@@ -5,7 +5,7 @@ from flask import request
 from pinner import codec
 from pinner.api.context import pinner
 from pinner.model.errors import Invalid, NotFound, PreconditionFailed
-from pinner.model.policy import Expected, Policy
+from pinner.model.policy.policy import Expected, Policy
 
 
 def etag(policy: Policy) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
-from pinner.model.audit import UNAUTHENTICATED, AuditAction, AuditEvent, Caller, audit_event
+from pinner.model.run.audit import UNAUTHENTICATED, AuditAction, AuditEvent, Caller, audit_event
 from pinner.render import visible
 
 LOG = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from pinner.api.context import app_state, identity
 from pinner.api.operations import NOT_READY, TEXT, media_type
 from pinner.api.schemas.answers import Health, PublicCheck, Ready, Version, Versions
 from pinner.api.versions import VERSION
-from pinner.model.health import Readiness, readiness
+from pinner.model.machine.health import Readiness, readiness
 
 LISTS = ("audit", "hosts", "plans", "runs", "strategies")
 

@@ -14,7 +14,7 @@ from pinner.api.http.limits import Limits
 from pinner.api.http.serving import Serving
 from pinner.api.streams import MAX_STREAMS
 from pinner.heartbeat import Heartbeat
-from pinner.model.health import Queue
+from pinner.model.machine.health import Queue
 from pinner.service.hosts import OBSERVING_CALLERS
 
 THREADS = MAX_STREAMS + OBSERVING_CALLERS + 4

@@ -11,7 +11,7 @@ from werkzeug.exceptions import ServiceUnavailable
 from pinner import codec
 from pinner.api.errors import INTERNAL_ERROR, error_document
 from pinner.model.errors import PinnerError, document
-from pinner.model.journal import RunProgress
+from pinner.model.run.journal import RunProgress
 
 LOG = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from document_table import with_table
 
-from pinner.model.check import HostCheck
+from pinner.model.outcome.check import HostCheck
 from pinner.service.findings import installed
 
 DOCUMENT = Path(__file__).parents[1] / "docs/checks.md"

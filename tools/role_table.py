@@ -9,7 +9,7 @@ from oslo_config.cfg import ConfigOpts
 from oslo_policy.policy import Enforcer, Rules
 
 from pinner.api.policies import list_rules
-from pinner.model.token import ROLES
+from pinner.model.run.token import ROLES
 
 DOCUMENT = Path(__file__).parents[1] / "docs/rest.md"
 _BEGIN = "<!-- table of roles: `make roles` writes it -->\n"

@@ -14,7 +14,7 @@ from pinner.api.http import worker
 from pinner.api.http.connection import Connection
 from pinner.api.http.limits import Limits
 from pinner.api.http.request import Request
-from pinner.model.health import Queue
+from pinner.model.machine.health import Queue
 from pinner.repeated import Repeated
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from pinner.api.field_types import Whole
 from pinner.api.schemas.base import Input
-from pinner.model.agent_audit import Anchor, SignedHead
+from pinner.model.run.agent_audit import Anchor, SignedHead
 
 MAX_HEADS = 16
 """The most heads of an anchor; they fit into the largest request body."""

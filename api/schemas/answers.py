@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from pinner.model.health import State
-from pinner.model.journal import Entry, Run
+from pinner.model.machine.health import State
+from pinner.model.run.journal import Entry, Run
 
 
 @dataclass(frozen=True, slots=True)

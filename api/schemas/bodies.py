@@ -6,15 +6,15 @@ from pydantic import Field
 
 from pinner.api.field_types import Seconds, Whole
 from pinner.api.schemas.base import Input
-from pinner.model.journal import DEFAULT_WATCH_SECONDS as DEFAULT_SECONDS
-from pinner.model.journal import MAX_WATCH_SECONDS as MAX_SECONDS
-from pinner.model.journal import MIN_WATCH_SECONDS as MIN_SECONDS
-from pinner.model.journal import WATCH_FOLD as FOLD
-from pinner.model.journal import ApplyOptions
-from pinner.model.probe import DEFAULT_SECONDS as DEFAULT_WINDOW
-from pinner.model.probe import DEFAULT_WINDOWS, MAX_WINDOWS, MIN_WINDOWS
-from pinner.model.probe import MAX_SECONDS as MAX_WINDOW
-from pinner.model.probe import MIN_SECONDS as MIN_WINDOW
+from pinner.model.outcome.probe import DEFAULT_SECONDS as DEFAULT_WINDOW
+from pinner.model.outcome.probe import DEFAULT_WINDOWS, MAX_WINDOWS, MIN_WINDOWS
+from pinner.model.outcome.probe import MAX_SECONDS as MAX_WINDOW
+from pinner.model.outcome.probe import MIN_SECONDS as MIN_WINDOW
+from pinner.model.run.journal import DEFAULT_WATCH_SECONDS as DEFAULT_SECONDS
+from pinner.model.run.journal import MAX_WATCH_SECONDS as MAX_SECONDS
+from pinner.model.run.journal import MIN_WATCH_SECONDS as MIN_SECONDS
+from pinner.model.run.journal import WATCH_FOLD as FOLD
+from pinner.model.run.journal import ApplyOptions
 
 
 class NewSnapshot(Input):

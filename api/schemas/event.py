@@ -8,10 +8,10 @@ from pydantic import Field
 
 from pinner.api.field_types import Name, ShortText, Timestamp
 from pinner.api.schemas.base import Input
-from pinner.model.audit import Caller
 from pinner.model.cpuset import MAX_LENGTH, CpuSet
-from pinner.model.event import GuestEvent, GuestEventKind
-from pinner.model.guest import NovaIdentity
+from pinner.model.guest.guest import NovaIdentity
+from pinner.model.policy.event import GuestEvent, GuestEventKind
+from pinner.model.run.audit import Caller
 
 UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 MAX_SPECS = 128

@@ -6,13 +6,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, Wit
 
 from pinner.api.field_types import BusyThreshold, Name, Scalar, Seconds, ShortText, Timestamp
 from pinner.api.schemas.base import Input
-from pinner.model.blame import MAX_SECONDS
 from pinner.model.cpuset import MAX_CPUS
-from pinner.model.journal import RunState
-from pinner.model.measures import GUEST_SERIES, HOST_SERIES, Span
+from pinner.model.outcome.measures import GUEST_SERIES, HOST_SERIES, Span
 from pinner.model.page import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, SortDirection
-from pinner.model.request import Request
-from pinner.model.whatif import MAX_MEMORY_KIB, GuestShape
+from pinner.model.plan.request import Request
+from pinner.model.processes.blame import MAX_SECONDS
+from pinner.model.questions.whatif import MAX_MEMORY_KIB, GuestShape
+from pinner.model.run.journal import RunState
 
 _DEFAULT = Request()
 _SERIES = "|".join(series.name for series in (*GUEST_SERIES, *HOST_SERIES))

@@ -8,7 +8,7 @@ from pinner.api.field_types import Name, Names, Seconds, Whole
 from pinner.api.schemas.base import Input
 from pinner.api.schemas.plan import AskedRequest
 from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH, CpuSet
-from pinner.model.whatif import MAX_MEMORY_KIB, MAX_NEW_GUESTS, GuestShape, NewGuests, Scenario
+from pinner.model.questions.whatif import MAX_MEMORY_KIB, MAX_NEW_GUESTS, GuestShape, NewGuests, Scenario
 
 _MOST = 64
 """The most shapes of new guests, and the most nodes, of one question."""

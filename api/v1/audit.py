@@ -9,11 +9,11 @@ from pinner.api.operations import TEXT, may_raise, media_type
 from pinner.api.paging import PageAnswer, linked
 from pinner.api.schemas.anchor import AnchorInput
 from pinner.api.schemas.queries import AuditQuery
-from pinner.model.agent_audit import Anchor
-from pinner.model.audit import AuditRecord
 from pinner.model.errors import HostUnreachable, NotFound
 from pinner.model.page import Page
-from pinner.model.verification import Verification
+from pinner.model.run.agent_audit import Anchor
+from pinner.model.run.audit import AuditRecord
+from pinner.model.run.verification import Verification
 
 bp = APIBlueprint("audit", __name__, tag="Audit")
 LINES = "text/plain"

@@ -7,7 +7,7 @@ from pinner.api.context import caller, pinner
 from pinner.api.operations import may_raise
 from pinner.api.schemas.event import NewEvent, NewLeavingEvent
 from pinner.model.errors import Busy, HostBusy, HostUnreachable, NotFound, NotPermitted, Refused, StalePlan
-from pinner.model.event import GuestEventKind, GuestEventOutcome
+from pinner.model.policy.event import GuestEventKind, GuestEventOutcome
 
 bp = APIBlueprint("events", __name__, tag="Events")
 

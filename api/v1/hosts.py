@@ -18,18 +18,18 @@ from pinner.api.schemas.queries import (
     SampleQuery,
 )
 from pinner.api.schemas.scenario import NewScenario
-from pinner.model.blame import Blame
-from pinner.model.capacity import Capacity
-from pinner.model.check import CheckReport
 from pinner.model.errors import Busy, Gone, HostUnreachable, NoFit, NotFound, NotPermitted, NovaConflict, Overloaded
-from pinner.model.guest import Guest
-from pinner.model.interrupts import HostInterrupts
-from pinner.model.measures import Measures
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.interrupts import HostInterrupts
+from pinner.model.machine.topology import Topology
+from pinner.model.outcome.check import CheckReport
+from pinner.model.outcome.measures import Measures
 from pinner.model.page import Page
-from pinner.model.process import Process
+from pinner.model.processes.blame import Blame
+from pinner.model.processes.process import Process
+from pinner.model.questions.capacity import Capacity
+from pinner.model.questions.whatif import WhatIf
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
-from pinner.model.whatif import WhatIf
 
 bp = APIBlueprint("hosts", __name__, tag="Hosts")
 HOST_OPERATIONS = (

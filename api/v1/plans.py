@@ -26,10 +26,10 @@ from pinner.model.errors import (
     RunConflict,
     StalePlan,
 )
-from pinner.model.journal import Run
 from pinner.model.page import Page
-from pinner.model.plan import Plan, PlanSummary
-from pinner.model.whatif import Explanation
+from pinner.model.plan.plan import Plan, PlanSummary
+from pinner.model.questions.whatif import Explanation
+from pinner.model.run.journal import Run
 from pinner.render import shell, text
 
 bp = APIBlueprint("plans", __name__, tag="Plans")

@@ -8,10 +8,10 @@ from pinner.api.operations import CONDITIONAL, may_raise
 from pinner.api.preconditions import etag, expected_revisions
 from pinner.api.schemas.bodies import NewExclusion
 from pinner.api.schemas.plan import NewPolicy
-from pinner.model.drift import DriftReport
 from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, NotFound, NotPermitted, PreconditionFailed
-from pinner.model.guest import GuestExclusion
-from pinner.model.policy import ShownPolicy
+from pinner.model.guest.guest import GuestExclusion
+from pinner.model.policy.drift import DriftReport
+from pinner.model.policy.policy import ShownPolicy
 
 bp = APIBlueprint("policies", __name__, tag="Policies")
 

@@ -7,7 +7,7 @@ from pinner.api.context import caller, pinner
 from pinner.api.operations import links, may_raise
 from pinner.api.schemas.bodies import NewProbe
 from pinner.model.errors import Blocked, HostBusy, HostUnreachable, NotFound, NotPermitted, PolicyConflict
-from pinner.model.probe import Probe
+from pinner.model.outcome.probe import Probe
 
 bp = APIBlueprint("probes", __name__, tag="Probes")
 

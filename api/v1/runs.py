@@ -22,9 +22,9 @@ from pinner.model.errors import (
     PolicyConflict,
     RunConflict,
 )
-from pinner.model.journal import Run
-from pinner.model.outcome import RunOutcome
+from pinner.model.outcome.outcome import RunOutcome
 from pinner.model.page import Page
+from pinner.model.run.journal import Run
 
 EVENT: Json = {
     "description": "An event of the stream.",

@@ -6,8 +6,8 @@ from contextlib import suppress
 from pinner.apply.ports import Admission, Journal
 from pinner.model.change import ALONE, INSIDE, PINNED, SETTINGS, Target, TargetKind
 from pinner.model.errors import Invalid, NovaConflict, Refused, StalePlan
-from pinner.model.journal import Run
-from pinner.model.plan import Plan
+from pinner.model.plan.plan import Plan
+from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
 from pinner.planning.admission import Past, require_permitted
 from pinner.planning.guest_past import past_of

@@ -14,13 +14,13 @@ from pinner.agent import limits, peers
 from pinner.agent.peers import Peer
 from pinner.agent.protocol import Agent, Progress
 from pinner.agent.waiting import steps
-from pinner.model.agent_audit import ChainHead
-from pinner.model.blame import MAX_SECONDS
-from pinner.model.drift import Drift
 from pinner.model.errors import Invalid
-from pinner.model.event import HostEvent
-from pinner.model.journal import Run
-from pinner.model.plan import Plan
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.drift import Drift
+from pinner.model.policy.event import HostEvent
+from pinner.model.processes.blame import MAX_SECONDS
+from pinner.model.run.agent_audit import ChainHead
+from pinner.model.run.journal import Run
 
 T = TypeVar("T")
 Arguments = Mapping[str, Any]

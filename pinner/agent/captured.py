@@ -6,16 +6,16 @@ from datetime import datetime
 from typing import NoReturn
 
 from pinner.agent.protocol import Progress
-from pinner.model.agent_audit import ChainHead
-from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.event import HostEvent
-from pinner.model.health import AgentHealth
-from pinner.model.journal import NEVER_BEGUN, Entry, Run
-from pinner.model.plan import Plan
+from pinner.model.machine.health import AgentHealth
+from pinner.model.machine.topology import Topology
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.drift import Drift
+from pinner.model.policy.event import HostEvent
 from pinner.model.reading import HostReading
+from pinner.model.run.agent_audit import ChainHead
+from pinner.model.run.journal import NEVER_BEGUN, Entry, Run
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
 
 
 class CapturedAgent:

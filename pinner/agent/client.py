@@ -17,18 +17,18 @@ from pinner import codec
 from pinner.agent import wire
 from pinner.agent.protocol import Progress
 from pinner.agent.signs_of_life import SignsOfLife, Silent
-from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
-from pinner.model.blame import Blame
-from pinner.model.drift import Drift
 from pinner.model.errors import HostUnreachable, Invalid, Unanswered, revive
-from pinner.model.event import HostEvent
-from pinner.model.health import AgentHealth
-from pinner.model.journal import Entry, Run
-from pinner.model.measures import History
-from pinner.model.plan import Plan
+from pinner.model.machine.health import AgentHealth
+from pinner.model.machine.topology import Topology
+from pinner.model.outcome.measures import History
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.drift import Drift
+from pinner.model.policy.event import HostEvent
+from pinner.model.processes.blame import Blame
 from pinner.model.reading import HostReading
+from pinner.model.run.agent_audit import AgentRecord, ChainHead, SignedHead
+from pinner.model.run.journal import Entry, Run
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
 from pinner.unix_connect import connect
 
 SILENCE_SECONDS = 10.0

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from pinner.model import measures
 from pinner.model.change import PINNED, AffinityChange, PlannedChange, Target
-from pinner.model.drift import Drift
 from pinner.model.errors import Invalid
-from pinner.model.journal import Run
-from pinner.model.measures import GUEST_SERIES, HOST_SERIES, MAX_VALUES, ROWS
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.outcome import measures
+from pinner.model.outcome.measures import GUEST_SERIES, HOST_SERIES, MAX_VALUES, ROWS
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.policy.drift import Drift
+from pinner.model.run.journal import Run
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
 MAX_CHANGES = 32_768

@@ -20,20 +20,20 @@ from pinner.apply import executor
 from pinner.apply.ports import Admission, Host, Journal
 from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.apply.steps.metadata import keeps_pins
-from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
-from pinner.model.blame import Blame
 from pinner.model.change import TargetKind
-from pinner.model.drift import Drift
 from pinner.model.errors import NoMeasures, NotFound, NotPermitted, RunConflict, StoreUnavailable
-from pinner.model.event import HostEvent
-from pinner.model.guest import Guest
-from pinner.model.health import AgentHealth, Check
-from pinner.model.journal import NEVER_BEGUN, Damaged, Entry, EntryState, Run
-from pinner.model.measures import History
-from pinner.model.plan import Plan
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.health import AgentHealth, Check
+from pinner.model.machine.topology import Topology
+from pinner.model.outcome.measures import History
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.drift import Drift
+from pinner.model.policy.event import HostEvent
+from pinner.model.processes.blame import Blame
 from pinner.model.reading import HostReading
+from pinner.model.run.agent_audit import AgentRecord, ChainHead, SignedHead
+from pinner.model.run.journal import NEVER_BEGUN, Damaged, Entry, EntryState, Run
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
 
 LOG = logging.getLogger(__name__)
 _EXPLAINED = 512

@@ -11,7 +11,7 @@ from pinner.apply.ports import Journal
 from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import StoreUnavailable
-from pinner.model.guest import Guest, Vcpu
+from pinner.model.guest.guest import Guest, Vcpu
 from pinner.model.snapshot import Snapshot
 
 

@@ -4,17 +4,17 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
-from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
-from pinner.model.blame import Blame
-from pinner.model.drift import Drift
-from pinner.model.event import HostEvent
-from pinner.model.health import AgentHealth
-from pinner.model.journal import Entry, Run
-from pinner.model.measures import History
-from pinner.model.plan import Plan
+from pinner.model.machine.health import AgentHealth
+from pinner.model.machine.topology import Topology
+from pinner.model.outcome.measures import History
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.drift import Drift
+from pinner.model.policy.event import HostEvent
+from pinner.model.processes.blame import Blame
 from pinner.model.reading import HostReading
+from pinner.model.run.agent_audit import AgentRecord, ChainHead, SignedHead
+from pinner.model.run.journal import Entry, Run
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
 
 Progress = Callable[[Entry, int], None]
 """Called with an entry and the number of entries of the run. The first call has an ``intent``: the run is in the

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pinner.agent.waiting import require_caller
 from pinner.model.errors import Invalid, NotFound, PinnerError, StoreUnavailable
-from pinner.model.measures import ROWS, Counts, History, Measured, measured, series_of
+from pinner.model.outcome.measures import ROWS, Counts, History, Measured, measured, series_of
 from pinner.repeated import Repeated
 from pinner.worker import Worker
 

@@ -22,7 +22,7 @@ from pinner.agent.waiting import CallerLeft, waits_for
 from pinner.agent.workers import Workers
 from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Busy, NotPermitted, PinnerError, document
-from pinner.model.journal import Entry
+from pinner.model.run.journal import Entry
 from pinner.repeated import Repeated
 
 LOG = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from pinner import whole_file
-from pinner.model.agent_audit import SignedHead
 from pinner.model.errors import Invalid, StoreUnavailable
+from pinner.model.run.agent_audit import SignedHead
 
 TYPE = "pinner agent head 1"
 """Part of every signed text, so that the signature fits no other kind of text."""

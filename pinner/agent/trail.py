@@ -12,10 +12,10 @@ from typing import Protocol
 from pinner.agent import limits, peers
 from pinner.agent.refusal_limit import WINDOW_SECONDS, CallLimit, RefusalLimit
 from pinner.agent.signing import SigningKey
-from pinner.model import run_events
-from pinner.model.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead, SignedHead
 from pinner.model.errors import Invalid, NovaConflict, PinnerError, Refused, RunConflict, StoreUnavailable
-from pinner.model.journal import Run
+from pinner.model.run import run_events
+from pinner.model.run.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead, SignedHead
+from pinner.model.run.journal import Run
 
 LOG = logging.getLogger(__name__)
 

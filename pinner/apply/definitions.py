@@ -10,7 +10,7 @@ from dataclasses import replace
 from pinner.apply.ports import Host, Journal
 from pinner.model.change import PINNED, AffinityChange, Target, TargetKey
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import Entry, InForce, Run
+from pinner.model.run.journal import Entry, InForce, Run
 
 
 def last_of_others(known: str, found: str, written: Collection[CpuSet], target: Target, host: Host) -> str:

@@ -13,7 +13,7 @@ from pinner.apply.steps.metadata import is_saved, keeps_pins
 from pinner.apply.undoable import undoable
 from pinner.model.change import AffinityChange, MemoryChange, MetadataChange, StateChange
 from pinner.model.errors import Gone, PinnerError
-from pinner.model.journal import Entry, Run
+from pinner.model.run.journal import Entry, Run
 
 
 def purge(journal: Journal, before: datetime, host: Host, name: str, boot: str = "") -> int:

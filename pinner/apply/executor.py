@@ -23,10 +23,10 @@ from pinner.apply.undoable import undoable
 from pinner.apply.undoing import Undoing
 from pinner.model.change import DEFINED, AffinityChange, Change, Target
 from pinner.model.errors import NOTHING_CHANGED, Busy, Gone, RunConflict, StoreUnavailable
-from pinner.model.groups import are_independent, contiguous
-from pinner.model.journal import Entry, EntryState, Run
-from pinner.model.lineage import Lineage
-from pinner.model.plan import Plan
+from pinner.model.plan.groups import are_independent, contiguous
+from pinner.model.plan.plan import Plan
+from pinner.model.processes.lineage import Lineage
+from pinner.model.run.journal import Entry, EntryState, Run
 
 _NAMED = 5
 """How many later runs the refusal of a rollback names."""

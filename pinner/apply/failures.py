@@ -6,8 +6,8 @@ from contextlib import suppress
 from pinner.apply.ports import Host
 from pinner.model.change import DEFINED, Target
 from pinner.model.errors import Busy, PinnerError
-from pinner.model.groups import Group, group_of
-from pinner.model.journal import Damaged, Entry
+from pinner.model.plan.groups import Group, group_of
+from pinner.model.run.journal import Damaged, Entry
 
 NAMED = 16
 """The largest number of guests and processes that a run's error names. The run's entries show all of them."""

@@ -18,7 +18,6 @@ from pinner.apply.ports import Host
 from pinner.apply.steps import metadata
 from pinner.apply.steps.affinity import of_no_thread
 from pinner.apply.steps.heirs import usual
-from pinner.model import boots
 from pinner.model.change import (
     DEFINED,
     PINNED,
@@ -34,8 +33,9 @@ from pinner.model.change import (
     cpus_of,
 )
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import IN_PART, Damaged, Entry, InForce, Run
-from pinner.model.lineage import Lineage, may_inherit_of_guest
+from pinner.model.processes.lineage import Lineage, may_inherit_of_guest
+from pinner.model.run import boots
+from pinner.model.run.journal import IN_PART, Damaged, Entry, InForce, Run
 
 NO_PINS = "<cputune/>"
 """The pins of a definition that had none."""

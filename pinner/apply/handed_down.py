@@ -31,9 +31,9 @@ from pinner.model.change import (
     ThreadMask,
 )
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import Damaged, Entry, InForce, Run
-from pinner.model.lineage import Lineage, may_inherit_of_guest
-from pinner.model.pins_metadata import restored
+from pinner.model.guest.pins_metadata import restored
+from pinner.model.processes.lineage import Lineage, may_inherit_of_guest
+from pinner.model.run.journal import Damaged, Entry, InForce, Run
 
 
 def corrected_later_runs(

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from pinner.apply.failures import RECOVERED
 from pinner.apply.ports import Journal, Progress
-from pinner.model.change_text import entry_result
-from pinner.model.journal import Entry, EntryState, Run, RunState, is_final
+from pinner.model.run.change_text import entry_result
+from pinner.model.run.journal import Entry, EntryState, Run, RunState, is_final
 
 
 def reported(run: Run, entries: Iterable[Entry]) -> list[Entry]:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from pinner.model.bounds import Bounds
 from pinner.model.change import NamedPins, PartPin, State, Target, TargetKind, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import Damaged, Entry, InForce, Run
-from pinner.model.lineage import Descendants, Lineage
-from pinner.model.plan import Plan
+from pinner.model.guest.bounds import Bounds
+from pinner.model.plan.plan import Plan
+from pinner.model.processes.lineage import Descendants, Lineage
+from pinner.model.run.journal import Damaged, Entry, InForce, Run
 
 Part = tuple[TargetKind, int]
 """A vCPU or iothread of a guest: its kind and number."""

@@ -21,8 +21,8 @@ from pinner.apply.transaction import Transaction
 from pinner.apply.undoable import undoable
 from pinner.apply.undoing import Undoing
 from pinner.model.change import SETTINGS
-from pinner.model.groups import are_independent, group_of
-from pinner.model.journal import UNDO_BEGUN, Entry, Run
+from pinner.model.plan.groups import are_independent, group_of
+from pinner.model.run.journal import UNDO_BEGUN, Entry, Run
 
 RecoveryPolicy = Literal["back", "forward"]
 """Whether an interrupted apply is undone or finished; an interrupted rollback is always finished."""

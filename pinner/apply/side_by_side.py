@@ -9,8 +9,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from pinner.apply.held_interrupts import held_interrupts
 from pinner.model.change import INSIDE
-from pinner.model.groups import Group, group_of
-from pinner.model.journal import Entry
+from pinner.model.plan.groups import Group, group_of
+from pinner.model.run.journal import Entry
 
 HUNG_AT_ONCE = 32
 """How many guests that do not answer are asked at once. Each of them only waits."""

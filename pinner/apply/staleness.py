@@ -6,11 +6,11 @@ from dataclasses import asdict
 
 from pinner.apply import steps
 from pinner.apply.ports import Host, Part
-from pinner.model.bounds import Bounds
 from pinner.model.change import ALONE, INSIDE, PINNED, SETTINGS, PlannedChange, Target
 from pinner.model.errors import Blocked, Gone, Invalid, PinnerError, StalePlan
-from pinner.model.nova import require_clear
-from pinner.model.plan import Plan
+from pinner.model.guest.bounds import Bounds
+from pinner.model.guest.nova import require_clear
+from pinner.model.plan.plan import Plan
 
 
 def check(plan: Plan, host: Host, unread: Collection[str] = (), *, persist: bool) -> tuple[PlannedChange, ...]:

@@ -14,8 +14,8 @@ from pinner.apply.steps import Step
 from pinner.apply.undoable import undoable
 from pinner.model.change import ALONE, DEFINED, SETTINGS, MetadataChange, Target
 from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
-from pinner.model.groups import Group, are_independent, group_of, without_room
-from pinner.model.journal import UNDO_BEGUN, Entry, EntryState, Run, RunState
+from pinner.model.plan.groups import Group, are_independent, group_of, without_room
+from pinner.model.run.journal import UNDO_BEGUN, Entry, EntryState, Run, RunState
 
 _PUT_OFF = "; its undo is not made yet"
 """The end of the error of a change whose undo waits for the end of the run."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pinner.model.change import DEFINED, LATE
-from pinner.model.journal import Entry, Run
+from pinner.model.run.journal import Entry, Run
 
 
 def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:

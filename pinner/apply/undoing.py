@@ -8,8 +8,8 @@ from pinner.apply.failures import losses, unanswering, unreadable, words
 from pinner.apply.notes import Notes
 from pinner.apply.ports import Host
 from pinner.apply.side_by_side import with_busy_last
-from pinner.model.groups import are_independent
-from pinner.model.journal import Damaged, Entry, EntryState, Run
+from pinner.model.plan.groups import are_independent
+from pinner.model.run.journal import Damaged, Entry, EntryState, Run
 
 INTERRUPTED = "interrupted: the process that carried it out died"
 """The error of a run that recovery has undone."""

@@ -4,14 +4,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from pinner.model.check import Evidence, Found, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid
-from pinner.model.guest import Guest, Vcpu
+from pinner.model.guest.guest import Guest, Vcpu
+from pinner.model.machine.topology import Topology
+from pinner.model.outcome.check import Evidence, Found, Remedy, Subject
 from pinner.model.reading import HostReading, Nic
+from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
-from pinner.model.sysctls import SYSCTLS
-from pinner.model.topology import Topology
 from pinner.model.used_cpus import emulator_cpus, restricted, vcpu_cpus
 
 _LAST = re.compile(r"\bN\b")

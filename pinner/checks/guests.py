@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from shlex import quote
 
 from pinner.checks.common import ROOT, homes, host_subject, housekeeping, memory_homes, own_cpus
-from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest import Guest
-from pinner.model.process import Process
+from pinner.model.guest.guest import Guest
+from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
+from pinner.model.processes.process import Process
 from pinner.model.reading import HostReading
 from pinner.model.text import counted
 from pinner.model.used_cpus import emulator_cpus, vcpu_cpus

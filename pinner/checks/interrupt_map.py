@@ -5,8 +5,8 @@ from collections import defaultdict
 
 from pinner.checks.common import device_node, roles
 from pinner.model.cpuset import CpuSet
-from pinner.model.interrupts import CpuRole, DeviceInterrupts, HostInterrupts, Interrupt, RoleCpus
-from pinner.model.process import Process
+from pinner.model.machine.interrupts import CpuRole, DeviceInterrupts, HostInterrupts, Interrupt, RoleCpus
+from pinner.model.processes.process import Process
 from pinner.model.reading import HostReading, Irq, Nic
 from pinner.model.snapshot import Snapshot
 

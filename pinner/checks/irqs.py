@@ -14,9 +14,9 @@ from pinner.checks.common import (
     isolcpus_flags,
     roles,
 )
-from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.interrupts import is_managed, is_passed_through
+from pinner.model.machine.interrupts import is_managed, is_passed_through
+from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, HostSample, Irq
 from pinner.model.snapshot import Snapshot
 

@@ -14,9 +14,9 @@ from pinner.checks.common import (
     housekeeping,
     isolcpus_flags,
 )
-from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.process import Process
+from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
+from pinner.model.processes.process import Process
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.text import counted

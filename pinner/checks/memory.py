@@ -15,7 +15,7 @@ from pinner.checks.common import (
     planned_sysctl,
     sysctl,
 )
-from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
+from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.used_cpus import vcpu_cpus

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pinner.checks.common import each, grown, growth, host_subject, number, planned_sysctl, rate
-from pinner.model.check import Evidence, Found, HostCheck, Subject
+from pinner.model.outcome.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading, SoftnetCpu, UdpSocket
 
 NET = "Linux: Documentation/admin-guide/sysctl/net.rst"

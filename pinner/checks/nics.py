@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from shlex import quote
 
 from pinner.checks.common import command, each, growth, nic_pairs, rate
-from pinner.model.check import Evidence, Found, HostCheck, Subject
-from pinner.model.coalescing import GATHERING_US, MANY_INTERRUPTS
-from pinner.model.queues import fitting_queues
+from pinner.model.outcome.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading, Nic
-from pinner.model.rings import NO_ROOM
+from pinner.model.settings.coalescing import GATHERING_US, MANY_INTERRUPTS
+from pinner.model.settings.queues import fitting_queues
+from pinner.model.settings.rings import NO_ROOM
 
 STATISTICS = "Linux: Documentation/networking/statistics.rst"
 OFFLOADS = {

@@ -6,8 +6,8 @@
 from collections.abc import Iterator
 
 from pinner.checks.common import argument_cpus, cpu_argument, host_subject
-from pinner.model.check import Evidence, Found, HostCheck, Remedy
 from pinner.model.cpuset import CpuSet
+from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 

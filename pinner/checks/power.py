@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from shlex import quote
 
 from pinner.checks.common import command, host_subject, housekeeping, kernel_argument, number, own_cpus
-from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.frequency import SLOW_GOVERNORS
+from pinner.model.machine.frequency import SLOW_GOVERNORS
+from pinner.model.machine.topology import Cpu
+from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Cpu
 from pinner.model.used_cpus import emulator_cpus, restricted, vcpu_cpus, vcpu_threads
 
 DEEP_US = 50

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from shlex import quote
 
 from pinner.checks.common import MANY, command, each, growth, nic_pairs, rate
-from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
-from pinner.model.guest import Guest
+from pinner.model.guest.guest import Guest
+from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, Nic
 
 CRITICAL_SHARE = 0.001

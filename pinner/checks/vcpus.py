@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from pinner.checks.common import NotKnown, command, each, grown, host_subject
-from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
-from pinner.model.cpu_weight import RAISED, SLICE, why_not
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest import Guest, Vcpu
+from pinner.model.guest.guest import Guest, Vcpu
+from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, HostSample
+from pinner.model.settings.cpu_weight import RAISED, SLICE, why_not
 from pinner.model.text import counted
 from pinner.model.used_cpus import vcpu_threads
 

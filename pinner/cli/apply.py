@@ -11,11 +11,11 @@ from pinner.cli.parser import Commands, add_command
 from pinner.cli.plantable import show_plan
 from pinner.cli.values import watch_seconds
 from pinner.model.errors import Invalid
-from pinner.model.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
+from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
 
 if TYPE_CHECKING:
-    from pinner.model.journal import Run
-    from pinner.model.plan import Plan
+    from pinner.model.plan.plan import Plan
+    from pinner.model.run.journal import Run
     from pinner.service.protocol import Service
 
 ABOUT = """\

@@ -17,7 +17,7 @@ from pinner.model.page import PageRequest
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from pinner.model.audit import AuditRecord
+    from pinner.model.run.audit import AuditRecord
 
 HASH = 64
 """Characters of a content hash, by which a snapshot is identified."""

@@ -11,11 +11,11 @@ from pinner.cli.context import Context, reason
 from pinner.cli.output import cells, print_json
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.values import path
-from pinner.model.agent_audit import Anchor
 from pinner.model.errors import Invalid
+from pinner.model.run.agent_audit import Anchor
 
 if TYPE_CHECKING:
-    from pinner.model.verification import Verification
+    from pinner.model.run.verification import Verification
 
 MAX_BYTES = 16 * 1024 * 1024
 """The largest anchor or key file that is read."""

@@ -12,7 +12,7 @@ from pinner.cli.tables import Cell, Table
 from pinner.cli.values import vcpus
 
 if TYPE_CHECKING:
-    from pinner.model.capacity import Capacity, StrategyCapacity
+    from pinner.model.questions.capacity import Capacity, StrategyCapacity
 
 _FREE = "FREE VCPUS"
 

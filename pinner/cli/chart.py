@@ -12,11 +12,11 @@ from pinner.cli.parser import Commands, add_command
 from pinner.cli.pictures import write_picture
 from pinner.cli.values import path, span
 from pinner.model.errors import NotFound
-from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, Span
+from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, Span
 from pinner.render import counted, visible
 
 if TYPE_CHECKING:
-    from pinner.model.measures import History, Measures, Series
+    from pinner.model.outcome.measures import History, Measures, Series
 
 SERIES = {series.name: series for series in (*GUEST_SERIES, *HOST_SERIES)}
 _MOST_LINES = 8

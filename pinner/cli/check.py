@@ -13,12 +13,12 @@ from pinner.cli.context import Context, pick_host
 from pinner.cli.options import require_no_sample, sample_option, source_options
 from pinner.cli.output import print_json
 from pinner.cli.parser import Commands, add_command
-from pinner.model.check import RANKS
 from pinner.model.errors import PinnerError
+from pinner.model.outcome.check import RANKS
 from pinner.render import counted, visible
 
 if TYPE_CHECKING:
-    from pinner.model.check import CheckFinding, CheckReport, HostState, Needs
+    from pinner.model.outcome.check import CheckFinding, CheckReport, HostState, Needs
 
 SAMPLE_SECONDS = 2.0
 MONITOR: dict["HostState", int] = {"ok": 0, "warning": 1, "critical": 2, "unknown": 0}

@@ -14,13 +14,13 @@ from pinner.cli.output import cells, print_items, table
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.tables import Table
 from pinner.model.errors import PinnerError, document
-from pinner.model.objective import TERMS
+from pinner.model.plan.objective import TERMS
 from pinner.render import visible
 from pinner.render.text import number
 
 if TYPE_CHECKING:
-    from pinner.model.plan import Plan
-    from pinner.model.request import Request
+    from pinner.model.plan.plan import Plan
+    from pinner.model.plan.request import Request
 
 DOCUMENTED = ("shared-pool", "numa-local", "isolated")
 

@@ -19,8 +19,8 @@ from pinner.render import visible
 if TYPE_CHECKING:  # a command imports only what it uses: see main
     from rich.console import Console
 
-    from pinner.model.audit import Caller
     from pinner.model.page import Page
+    from pinner.model.run.audit import Caller
     from pinner.service.protocol import Service
 
 
@@ -167,8 +167,8 @@ def local_caller() -> "Caller":
     """The person at this terminal, for the audit trail: a number in place of a name that people can mistake."""
     import uuid
 
-    from pinner.model.actor import require_actor
-    from pinner.model.audit import Caller
+    from pinner.model.run.actor import require_actor
+    from pinner.model.run.audit import Caller
 
     # Any user can set SUDO_USER. It is trusted only for root, because root has no need to forge it.
     user = os.environ.get("SUDO_USER", "") if os.geteuid() == 0 else ""

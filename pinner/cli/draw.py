@@ -17,7 +17,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from pinner.model.topology import Cpu, Node, Topology
+    from pinner.model.machine.topology import Cpu, Node, Topology
 
 GAP = 3
 """Columns between two drawings side by side."""

@@ -12,7 +12,7 @@ from pinner.cli.output import kib
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from pinner.model.topology import Cache, Device, Node, Topology
+    from pinner.model.machine.topology import Cache, Device, Node, Topology
 
 _SHOWN = {"01": "storage", "02": "network", "03": "display", "0b": "processor", "12": "accelerator"}
 """The PCI classes of devices whose place matters; bridges and system functions are left out."""

@@ -9,13 +9,13 @@ from pinner import codec
 from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, facts, moment, plain_list, print_json, table
 from pinner.cli.tables import Table
-from pinner.model.run_events import ALL_RUNS
+from pinner.model.run.run_events import ALL_RUNS
 from pinner.model.text import mib
 from pinner.render import before_and_after, visible
 
 if TYPE_CHECKING:
-    from pinner.model.journal import Entry, Run
-    from pinner.model.outcome import Watch
+    from pinner.model.outcome.outcome import Watch
+    from pinner.model.run.journal import Entry, Run
     from pinner.service.protocol import Service
 
 WATCH_POLL_SECONDS = 1.0

@@ -16,12 +16,12 @@ from pinner.cli.places import masks
 from pinner.cli.tables import Table
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import PinnerError
-from pinner.model.measures import HOST, TREND, Span
+from pinner.model.outcome.measures import HOST, TREND, Span
 from pinner.render import visible
 from pinner.render.sparkline import sparkline
 
 if TYPE_CHECKING:
-    from pinner.model.guest import Guest
+    from pinner.model.guest.guest import Guest
     from pinner.service.protocol import Service
 
 NO_TRENDS: Mapping[str, str] = MappingProxyType({})

@@ -16,8 +16,8 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 
 if TYPE_CHECKING:
+    from pinner.model.machine.topology import Topology
     from pinner.model.snapshot import Snapshot
-    from pinner.model.topology import Topology
     from pinner.service.protocol import Service
 
 MANY_NODES = 4

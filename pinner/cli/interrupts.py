@@ -12,7 +12,7 @@ from pinner.cli.tables import Cell, Table
 from pinner.cli.values import path
 
 if TYPE_CHECKING:
-    from pinner.model.interrupts import DeviceInterrupts, HostInterrupts
+    from pinner.model.machine.interrupts import DeviceInterrupts, HostInterrupts
 
 
 def register(verbs: Commands) -> None:

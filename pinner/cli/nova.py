@@ -13,7 +13,7 @@ from pinner.cli.tables import Table
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from pinner.model.nova_report import Finding, NovaReport
+    from pinner.model.guest.nova_report import Finding, NovaReport
 
 ABOUT = """\
 The command finds CPU sets that overlap, CPU sets that lack the CPUs of a

@@ -8,12 +8,12 @@ from pinner.cli.context import Context, pick_host
 from pinner.cli.parser import Options, Parser
 from pinner.cli.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
 from pinner.model.errors import Invalid
-from pinner.model.fixes import Remedy
 from pinner.model.page import DEFAULT_LIMIT
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.settings.fixes import Remedy
 
 if TYPE_CHECKING:
-    from pinner.model.plan import Plan
+    from pinner.model.plan.plan import Plan
     from pinner.model.snapshot import Snapshot
     from pinner.service.protocol import Service
 

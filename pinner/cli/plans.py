@@ -22,8 +22,8 @@ from pinner.model.errors import Invalid
 from pinner.model.page import PageRequest
 
 if TYPE_CHECKING:  # only --explain needs it
-    from pinner.model.plan import Plan
-    from pinner.model.whatif import Explanation
+    from pinner.model.plan.plan import Plan
+    from pinner.model.questions.whatif import Explanation
 
 FORMATS = ("table", "json", "shell", "text")
 

@@ -11,8 +11,8 @@ from pinner.model.text import memory_by_node, mib
 from pinner.render import before_and_after, text, visible
 
 if TYPE_CHECKING:
-    from pinner.model.objective import Objective
-    from pinner.model.plan import GuestMemory, Isolation, LeftOut, Move, Plan
+    from pinner.model.plan.objective import Objective
+    from pinner.model.plan.plan import GuestMemory, Isolation, LeftOut, Move, Plan
 
 
 def show_plan(context: Context, plan: "Plan") -> None:

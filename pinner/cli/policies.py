@@ -13,15 +13,15 @@ from pinner.cli.parser import CHANGES, Commands, add_command, add_noun, detailed
 from pinner.cli.places import masks, part
 from pinner.cli.plantable import left_out
 from pinner.cli.tables import Table
-from pinner.model.change_text import NO_CPU
 from pinner.model.errors import NotFound
-from pinner.model.policy import Policy, ShownPolicy
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.policy.policy import Policy, ShownPolicy
+from pinner.model.run.change_text import NO_CPU
 from pinner.render import counted, visible
 
 if TYPE_CHECKING:
-    from pinner.model.drift import Drift, DriftReport, Repack
-    from pinner.model.policy import Expected, Setback
+    from pinner.model.policy.drift import Drift, DriftReport, Repack
+    from pinner.model.policy.policy import Expected, Setback
     from pinner.service.protocol import Service
 
 ABOUT = """\

@@ -14,11 +14,11 @@ from pinner.cli.parser import Commands, add_command
 from pinner.cli.probe_result import verdict_parts
 from pinner.cli.values import probe_windows, window_seconds
 from pinner.model.errors import PinnerError
-from pinner.model.probe import DEFAULT_SECONDS, DEFAULT_WINDOWS, WASH_OUT_SECONDS
+from pinner.model.outcome.probe import DEFAULT_SECONDS, DEFAULT_WINDOWS, WASH_OUT_SECONDS
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from pinner.model.probe import Probe
+    from pinner.model.outcome.probe import Probe
     from pinner.service.protocol import Service
 
 POLL_SECONDS = 1.0

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 from pinner.cli.output import cells, facts, moment, table
 from pinner.cli.tables import Table
-from pinner.model.outcome import MEASURES
+from pinner.model.outcome.outcome import MEASURES
 from pinner.render import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from pinner.model.outcome import MeasureOutcome, Outcome
-    from pinner.model.probe import Probe
+    from pinner.model.outcome.outcome import MeasureOutcome, Outcome
+    from pinner.model.outcome.probe import Probe
 
 
 def verdict_parts(found: "Probe") -> "list[RenderableType]":

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from pinner.model.cpuset import CpuSet, union
 
 if TYPE_CHECKING:
-    from pinner.model.plan import Plan
-    from pinner.model.process import Thread
+    from pinner.model.machine.topology import Topology
+    from pinner.model.plan.plan import Plan
+    from pinner.model.processes.process import Thread
     from pinner.model.snapshot import Snapshot
-    from pinner.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

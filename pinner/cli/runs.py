@@ -13,12 +13,12 @@ from pinner.cli.output import cells, moment, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.tables import Cell, Table
 from pinner.model.errors import Invalid, NoPolicy
-from pinner.model.journal import RunState
 from pinner.model.page import PageRequest
+from pinner.model.run.journal import RunState
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from pinner.model.journal import Run
+    from pinner.model.run.journal import Run
     from pinner.service.protocol import Service
 
 WIDE = 120

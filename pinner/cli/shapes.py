@@ -10,10 +10,10 @@ from pinner.cli.output import cells, facts, kib, print_json, table
 from pinner.cli.parser import Commands, Options, add_command
 from pinner.cli.values import memory, vcpus
 from pinner.model.errors import Invalid
-from pinner.model.whatif import GuestShape
+from pinner.model.questions.whatif import GuestShape
 
 if TYPE_CHECKING:
-    from pinner.model.capacity import Capacity
+    from pinner.model.questions.capacity import Capacity
 
 ABOUT = """\
 The number is exact: pinner plans so many guests of this size beside the

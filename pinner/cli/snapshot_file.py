@@ -12,7 +12,7 @@ from pinner.model.errors import Invalid
 from pinner.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from pinner.model.topology import Topology
+    from pinner.model.machine.topology import Topology
 
 MAX_BYTES = 1024**3
 """The largest file that is read; the snapshot of a host with 10,000 processes has about 10 MiB."""

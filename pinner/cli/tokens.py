@@ -12,12 +12,12 @@ from pinner.cli.output import cells, console, moment, print_items, table
 from pinner.cli.parser import ASKING, Commands, Parser, add_config_file, exit_status, yes_option
 from pinner.cli.values import expiry
 from pinner.model.errors import Invalid
-from pinner.model.token import ROLES
+from pinner.model.run.token import ROLES
 from pinner.store import schema
 from pinner.store.tokens import Tokens
 
 if TYPE_CHECKING:
-    from pinner.model.token import Token
+    from pinner.model.run.token import Token
 
 ROLE_HELP = (
     "reader: every GET; operator: also snapshots, plans, applies, rollbacks and exclusions; admin: everything; "

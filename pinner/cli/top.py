@@ -16,7 +16,7 @@ from pinner.cli.output import cells, print_json, table
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.tables import Cell, Table
 from pinner.cli.values import rounds
-from pinner.model.measures import TREND, Span
+from pinner.model.outcome.measures import TREND, Span
 from pinner.render import visible
 from pinner.render.measures import SortKey, host_line, rows, sorted_rows
 from pinner.render.sparkline import sparkline
@@ -24,7 +24,7 @@ from pinner.render.sparkline import sparkline
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
-    from pinner.model.measures import History, Measures
+    from pinner.model.outcome.measures import History, Measures
     from pinner.render.measures import Row
     from pinner.service.protocol import Service
 

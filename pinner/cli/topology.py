@@ -23,7 +23,7 @@ from pinner.cli.roles import Uses, uses_now, uses_planned, uses_unknown
 from pinner.model.errors import Invalid
 
 if TYPE_CHECKING:
-    from pinner.model.plan import Plan
+    from pinner.model.plan.plan import Plan
 
 ABOUT = """\
 Each CPU is shown by its number and the letter of its role. Brackets [ ]

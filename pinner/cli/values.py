@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid
-from pinner.model.objective import MOST_WEIGHT
 from pinner.model.page import MAX_LIMIT
-from pinner.model.request import MAX_BUDGET, MAX_MOVES
+from pinner.model.plan.objective import MOST_WEIGHT
+from pinner.model.plan.request import MAX_BUDGET, MAX_MOVES
 
 # The functions below import what only few commands use: a command imports only what it uses (see main).
 if TYPE_CHECKING:
-    from pinner.model.whatif import NewGuests
+    from pinner.model.questions.whatif import NewGuests
 
 _NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([hdw])")
@@ -83,7 +83,7 @@ def vcpus(text: str) -> int:
 
 def trace_seconds(text: str) -> float:
     """The length of a trace: above 0, up to MAX_SECONDS."""
-    from pinner.model.blame import MAX_SECONDS
+    from pinner.model.processes.blame import MAX_SECONDS
 
     found = _number(text, MAX_SECONDS, f"a number of seconds above 0 and up to {MAX_SECONDS:g}")
     if not found:
@@ -100,7 +100,7 @@ def rounds(text: str) -> int:
 
 def watch_seconds(text: str) -> int:
     """The time of a watch: a number of seconds or minutes."""
-    from pinner.model.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
+    from pinner.model.run.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
 
     found = re.fullmatch(r"([1-9][0-9]{0,3})([sm])", text, re.ASCII)
     length = int(found[1]) * (60 if found[2] == "m" else 1) if found else 0
@@ -112,7 +112,7 @@ def watch_seconds(text: str) -> int:
 
 def probe_windows(text: str) -> int:
     """The number of windows of each placement."""
-    from pinner.model.probe import MAX_WINDOWS, MIN_WINDOWS
+    from pinner.model.outcome.probe import MAX_WINDOWS, MIN_WINDOWS
 
     if not (text.isascii() and text.isdigit() and len(text) < 9 and MIN_WINDOWS <= int(text) <= MAX_WINDOWS):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of windows from {MIN_WINDOWS} to {MAX_WINDOWS}")
@@ -121,7 +121,7 @@ def probe_windows(text: str) -> int:
 
 def window_seconds(text: str) -> int:
     """The length of a window in seconds."""
-    from pinner.model.probe import MAX_SECONDS, MIN_SECONDS
+    from pinner.model.outcome.probe import MAX_SECONDS, MIN_SECONDS
 
     if not (text.isascii() and text.isdigit() and len(text) < 9 and MIN_SECONDS <= int(text) <= MAX_SECONDS):
         limits = f"from {MIN_SECONDS} to {MAX_SECONDS}"
@@ -138,7 +138,7 @@ def span(text: str) -> timedelta:
 
 def memory(text: str) -> int:
     """A size of memory in KiB: a number with the unit K, M, G or T (powers of 1024)."""
-    from pinner.model.whatif import MAX_MEMORY_KIB
+    from pinner.model.questions.whatif import MAX_MEMORY_KIB
 
     found = _SIZE.fullmatch(text)
     if not found or (kib := int(found[1]) << _KIB_SHIFTS[found[2].upper()]) > MAX_MEMORY_KIB:
@@ -155,7 +155,7 @@ def node(text: str) -> int:
 
 def new_guests(text: str) -> "NewGuests":
     """Guests that a question adds: [COUNTx]VCPUS[:MEMORY]."""
-    from pinner.model.whatif import GuestShape, NewGuests
+    from pinner.model.questions.whatif import GuestShape, NewGuests
 
     expected = f"{text!r} is not [COUNTx]VCPUS[:MEMORY], such as 3x8:16G"
     if not (found := _GUESTS.fullmatch(text)):

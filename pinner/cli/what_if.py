@@ -13,12 +13,12 @@ from pinner.cli.plantable import left_out
 from pinner.cli.tables import Table
 from pinner.cli.values import new_guests, node, weight
 from pinner.model.cpuset import CpuSet
-from pinner.model.whatif import Scenario
+from pinner.model.questions.whatif import Scenario
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from pinner.model.request import Request
-    from pinner.model.whatif import Alternative, Explanation, ScenarioOutcome, WhatIf
+    from pinner.model.plan.request import Request
+    from pinner.model.questions.whatif import Alternative, Explanation, ScenarioOutcome, WhatIf
 
 ABOUT = """\
 Two plans are made from one snapshot: for the host as it is, and for the same

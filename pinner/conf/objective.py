@@ -1,6 +1,6 @@
 from oslo_config import cfg
 
-from pinner.model.objective import MOST_WEIGHT, TERMS
+from pinner.model.plan.objective import MOST_WEIGHT, TERMS
 
 NAME = "objective"
 OPTIONS = [

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pinner.host import files, procfs, tracefs
 from pinner.host.waiting import Waits, waits
-from pinner.model.blame import Blame, Culprit, SchedEvent, Switch, Waited
 from pinner.model.change import TargetKind
 from pinner.model.cpuset import union
 from pinner.model.errors import Gone
-from pinner.model.guest import Guest
+from pinner.model.guest.guest import Guest
+from pinner.model.processes.blame import Blame, Culprit, SchedEvent, Switch, Waited
 
 MOST = 50
 """The most threads that are named."""

@@ -7,7 +7,7 @@ from lxml import etree
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.topology import Topology
+from pinner.model.machine.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pinner.host import domain_scrub, files, qemu
 from pinner.host.domain_scrub import Alias
 from pinner.host.guests import DomainDescription, read_guests
 from pinner.model.errors import Invalid
-from pinner.model.guest import Guest, GuestState, InactiveGuest
+from pinner.model.guest.guest import Guest, GuestState, InactiveGuest
 
 FOLDER = Path("libvirt")
 _CAPABILITIES = FOLDER / "capabilities.xml"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.drift import Cause, Drift
+from pinner.model.policy.drift import Cause, Drift
 
 BALANCERS = ("numad", "tuned")
 """Process names of the services that move threads."""

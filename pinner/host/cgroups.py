@@ -18,7 +18,7 @@ from pinner.host.kernel import UNBOUND, Mount, cpuset_mount
 from pinner.model.change import PartitionKind, PartitionState
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
-from pinner.model.guest import Cgroup
+from pinner.model.guest.guest import Cgroup
 
 _SYSTEMD_SECONDS = 30
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pinner.host import cards
 from pinner.model.change import Number, Target
-from pinner.model.coalescing import RxCoalescing
 from pinner.model.errors import ApplyFailed
+from pinner.model.settings.coalescing import RxCoalescing
 
 _GET, _SET = 0x0E, 0x0F
 """ETHTOOL_GCOALESCE, ETHTOOL_SCOALESCE."""

@@ -19,8 +19,8 @@ from pinner.host import beneath, files
 from pinner.host.cgroups import set_property
 from pinner.host.kernel import mount_of
 from pinner.model.change import Number, Target
-from pinner.model.cpu_weight import DEFAULT, SLICE, WEIGHT
 from pinner.model.errors import ApplyFailed, Invalid
+from pinner.model.settings.cpu_weight import DEFAULT, SLICE, WEIGHT
 
 CONTROL = "run/systemd/system.control"
 """The folder where systemd stores what ``systemctl set-property --runtime`` sets."""

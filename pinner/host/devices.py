@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pinner.host.files import decoded, names, number, text
-from pinner.model.topology import Device
+from pinner.model.machine.topology import Device
 
 
 def read_devices(root: Path) -> tuple[Device, ...]:

@@ -6,7 +6,7 @@ Source: https://libvirt.org/formatdomain.html.
 from lxml import etree
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest_numa import STRICT, GuestCell, MemoryBinding
+from pinner.model.guest.guest_numa import STRICT, GuestCell, MemoryBinding
 
 
 def cells(domain: etree._Element) -> tuple[GuestCell, ...]:

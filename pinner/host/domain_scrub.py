@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lxml import etree
 
 from pinner.host.domain_xml import NOVA, PINNER
-from pinner.model import pins_metadata
+from pinner.model.guest import pins_metadata
 
 _KEPT = (
     *("name", "uuid", "memory", "currentMemory", "vcpu", "vcpus", "iothreads", "iothreadids"),

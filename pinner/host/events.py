@@ -23,7 +23,7 @@ from pinner.host.own_pins import OwnPins
 from pinner.host.sources import HostSignal, Sources
 from pinner.host.watched import Watched
 from pinner.model.cpuset import CpuSet
-from pinner.model.event import HostEventKind
+from pinner.model.policy.event import HostEventKind
 
 LOG = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from pinner.host.kernel import cpuset_mount
 from pinner.host.watched import names_of_all
 from pinner.model.change import PINNED, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, PinnerError
+from pinner.model.policy.drift import Drift
 
 _BOOTED = "run/systemd/system"
 """This folder exists where systemd is the init process (sd_booted(3))."""

@@ -14,8 +14,8 @@ from pinner.host import beneath, files
 from pinner.model.change import Target
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
-from pinner.model.frequency import FrequencyDomain
 from pinner.model.governor import Governor
+from pinner.model.machine.frequency import FrequencyDomain
 
 _FOLDER = "sys/devices/system/cpu/cpufreq"
 _CPUS, _GOVERNOR = "related_cpus", "scaling_governor"

@@ -16,8 +16,8 @@ from pinner.host.guest_agent import CLOSE, Allowance, GuestAgent
 from pinner.model.change import GuestCpus, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
-from pinner.model.guest import Guest
-from pinner.model.guest_rps import GuestQueue, GuestRps
+from pinner.model.guest.guest import Guest
+from pinner.model.settings.guest_rps import GuestQueue, GuestRps
 
 MAX_CARDS = 16
 MAX_QUEUES = 256

@@ -10,9 +10,9 @@ from pinner.host import cgroups, domain_xml, files, procfs, qemu
 from pinner.host.domain_xml import Domain, Part
 from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.dedicated import dedicated_cpus, shared_vcpus
 from pinner.model.errors import Gone, Invalid
-from pinner.model.guest import (
+from pinner.model.guest.dedicated import dedicated_cpus, shared_vcpus
+from pinner.model.guest.guest import (
     Emulator,
     EmulatorPolicy,
     Guest,
@@ -22,9 +22,9 @@ from pinner.model.guest import (
     Tap,
     Vcpu,
 )
-from pinner.model.guest_numa import GuestNuma
-from pinner.model.journal import RecordedPins
-from pinner.model.nova import NovaGuest
+from pinner.model.guest.guest_numa import GuestNuma
+from pinner.model.guest.nova import NovaGuest
+from pinner.model.run.journal import RecordedPins
 
 
 @dataclass(frozen=True, slots=True)

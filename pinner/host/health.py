@@ -2,7 +2,7 @@
 
 from pinner.host.events import HostWatcher
 from pinner.host.libvirt import Libvirt
-from pinner.model.health import Check
+from pinner.model.machine.health import Check
 
 
 def checks(watcher: HostWatcher, libvirt: Libvirt) -> tuple[Check, ...]:

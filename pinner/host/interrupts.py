@@ -15,8 +15,8 @@ from pinner.host.irqbalance import read_balancers
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
-from pinner.model.interrupts import DeviceIrq, DeviceIrqs
-from pinner.model.process import Process
+from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.processes.process import Process
 
 MAX_IRQS = 16384
 """More interrupts than that are not read."""

@@ -28,13 +28,13 @@ from pinner.host.sysfs_nodes import overlaps
 from pinner.model.change import SETTINGS, TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
-from pinner.model.guest import Guest, InactiveGuest
-from pinner.model.guest_rps import GuestRps
-from pinner.model.journal import RecordedPins
-from pinner.model.nova import NovaConf, NovaSets, configured
-from pinner.model.ovs import OvsMasks
+from pinner.model.guest.guest import Guest, InactiveGuest
+from pinner.model.guest.nova import NovaConf, NovaSets, configured
+from pinner.model.machine.ovs import OvsMasks
+from pinner.model.machine.topology import Topology
+from pinner.model.run.journal import RecordedPins
+from pinner.model.settings.guest_rps import GuestRps
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
 
 LIVE = Path("/")
 

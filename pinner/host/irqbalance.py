@@ -18,8 +18,8 @@ from pinner.host import files, procfs
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
-from pinner.model.interrupts import Balancer
-from pinner.model.process import Process
+from pinner.model.machine.interrupts import Balancer
+from pinner.model.processes.process import Process
 from pinner.unix_connect import connect
 
 LIVE = Path("/")

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from pinner.host.files import cpu_list, cpu_mask, names, text
 from pinner.model.cpuset import CpuSet
-from pinner.model.topology import Kernel
+from pinner.model.machine.topology import Kernel
 
 PARTITIONS_SINCE = (5, 15)
 """The first Linux whose cpuset.cpus.partition accepts ``isolated`` (Documentation/admin-guide/cgroup-v2.rst)."""

@@ -6,7 +6,7 @@ module calls only functions that take one node or one CPU, with the ids from sys
 
 from collections.abc import Iterator
 
-from pinner.model.topology import Topology
+from pinner.model.machine.topology import Topology
 
 
 def disagreements(topology: Topology) -> tuple[str, ...]:

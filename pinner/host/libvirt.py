@@ -17,11 +17,11 @@ from pinner.host import libvirt_reading as reading
 from pinner.host.guests import ActiveDomain, DomainDescription, read_guests
 from pinner.host.libvirt_connections import Connections
 from pinner.host.one_by_one import described
-from pinner.model import pins_metadata
 from pinner.model.change import NamedPins, PartPin, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy
-from pinner.model.guest import Guest, InactiveGuest
+from pinner.model.guest import pins_metadata
+from pinner.model.guest.guest import Guest, InactiveGuest
 
 T = TypeVar("T")
 

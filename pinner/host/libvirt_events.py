@@ -19,7 +19,7 @@ from pinner.heartbeat import Heartbeat
 from pinner.host import domain_xml
 from pinner.model.change import TargetKind
 from pinner.model.cpuset import CpuSet
-from pinner.model.event import HostEventKind
+from pinner.model.policy.event import HostEventKind
 from pinner.repeated import Repeated
 
 LOG = logging.getLogger(__name__)

@@ -4,10 +4,10 @@ import libvirt  # type: ignore[import-untyped]
 
 from pinner.host import domain_xml
 from pinner.host.guests import DomainDescription
-from pinner.model import pins_metadata
 from pinner.model.change import PartPin
 from pinner.model.errors import Gone
-from pinner.model.guest import GuestState, InactiveGuest
+from pinner.model.guest import pins_metadata
+from pinner.model.guest.guest import GuestState, InactiveGuest
 
 _STATES: dict[int, GuestState] = {
     libvirt.VIR_DOMAIN_RUNNING: "running",

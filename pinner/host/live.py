@@ -11,15 +11,15 @@ from pinner.host.known_masks import KnownMasks
 from pinner.host.libvirt import Libvirt
 from pinner.host.own_pins import OwnPins
 from pinner.host.sysfs import read_fingerprint, read_topology
-from pinner.model.bounds import Bounds
 from pinner.model.change import NamedPins, PartPin, State, Target, TargetKind, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.drift import Drift
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.lineage import Descendants, Lineage
-from pinner.model.nova import NovaOwns, NovaSets
-from pinner.model.process import Thread
-from pinner.model.topology import Topology
+from pinner.model.guest.bounds import Bounds
+from pinner.model.guest.nova import NovaOwns, NovaSets
+from pinner.model.machine.topology import Topology
+from pinner.model.policy.drift import Drift
+from pinner.model.processes.lineage import Descendants, Lineage
+from pinner.model.processes.process import Thread
 
 ROOT = Path("/")
 ONLINE = Path("/sys/devices/system/cpu/online")

@@ -12,7 +12,7 @@ from pinner.host.guests import ActiveDomain
 from pinner.host.reading.network import read_softnet
 from pinner.model.change import TargetKind, ThreadKey
 from pinner.model.errors import Gone, PinnerError
-from pinner.model.measures import HOST, Counts, Pings, ThreadCount
+from pinner.model.outcome.measures import HOST, Counts, Pings, ThreadCount
 
 _RX_LOSSES = ("rx_dropped", "rx_missed_errors", "rx_fifo_errors", "tx_dropped")
 """What a NIC counts where a packet found no room (Documentation/ABI/testing/sysfs-class-net-statistics)."""

@@ -20,7 +20,7 @@ from pinner.host.nova_options import evaluate
 from pinner.host.nova_process import PROC, NotBelieved, Started, candidates, home_of, started
 from pinner.host.process_root import ProcessRoot
 from pinner.model.errors import Invalid
-from pinner.model.nova import NovaConf
+from pinner.model.guest.nova import NovaConf
 
 ROOT = Path("/")
 _MAX_IGNORED = 8

@@ -17,7 +17,7 @@ from oslo_config import cfg, sources, types
 from oslo_config.sources import _environment
 
 from pinner.host.nova_files import ConfigFiles
-from pinner.model.nova import NovaConf
+from pinner.model.guest.nova import NovaConf
 
 _OLD_DRIVER = "notification_driver"
 """The name in [DEFAULT] until oslo.messaging 16, which Nova 31 (2025.1) uses."""

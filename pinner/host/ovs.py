@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 
 from pinner.model.cpuset import union
-from pinner.model.ovs import OvsDpdk, OvsMasks
-from pinner.model.process import Process
+from pinner.model.machine.ovs import OvsDpdk, OvsMasks
+from pinner.model.processes.process import Process
 
 _DAEMON = "ovs-vswitchd"
 _POLLING = re.compile(r"pmd(?:-c[0-9]+/id:[0-9]*|-?[0-9]+)|>[^/]*/id:[0-9]+", re.ASCII)

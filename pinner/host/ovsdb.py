@@ -17,7 +17,7 @@ from typing import Any
 
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.ovs import OvsMasks
+from pinner.model.machine.ovs import OvsMasks
 from pinner.owners import owner_of
 from pinner.unix_connect import connect
 

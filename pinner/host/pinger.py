@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pinner.host.meter import MeteredGuest
-from pinner.model.measures import Pings
+from pinner.model.outcome.measures import Pings
 from pinner.repeated import Repeated
 from pinner.worker import Worker
 

@@ -18,7 +18,7 @@ from pinner.host.cpusets import parse_rows
 from pinner.host.files import Folder, decode, numbers, read, read_start
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
-from pinner.model.process import Immovable, RealTime, Thread
+from pinner.model.processes.process import Immovable, RealTime, Thread
 
 PF_KTHREAD = 0x00200000
 PF_NO_SETAFFINITY = 0x04000000

@@ -15,7 +15,7 @@ from pinner.host import files, procfs
 from pinner.host.immovable import owner_of
 from pinner.model.change import TargetKind
 from pinner.model.errors import Gone
-from pinner.model.process import Thread
+from pinner.model.processes.process import Thread
 
 _VCPU = re.compile(r"CPU (\d+)/\w+", re.ASCII)
 _IOTHREAD = re.compile(r"IO iothread(\d+)", re.ASCII)

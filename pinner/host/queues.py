@@ -6,7 +6,7 @@ from typing import NamedTuple
 from pinner.host import cards
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed
-from pinner.model.queues import CardQueues
+from pinner.model.settings.queues import CardQueues
 
 _GET, _SET = 0x3C, 0x3D
 """ETHTOOL_GCHANNELS, ETHTOOL_SCHANNELS."""

@@ -1,4 +1,4 @@
-"""Finds the processes whose restricted affinity keeps its CPUs (see pinner.model.process.Reserves).
+"""Finds the processes whose restricted affinity keeps its CPUs (see pinner.model.processes.process.Reserves).
 
 Any user may restrict an idle process to any CPU. CPUs are taken from the guests only by processes that work, those of
 an administrator, and those that the configuration names.
@@ -12,7 +12,7 @@ from pathlib import Path
 from pinner.host import files, procfs
 from pinner.host.qemu import user_id
 from pinner.model.errors import Gone
-from pinner.model.process import RESERVING_LOAD, Process, Reserves, Thread
+from pinner.model.processes.process import RESERVING_LOAD, Process, Reserves, Thread
 
 CAP_SYS_NICE = 1 << 23
 """The right to change the affinity of any process (include/uapi/linux/capability.h)."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from pinner.host import cards
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed
-from pinner.model.rings import NO_ROOM, RxRing
+from pinner.model.settings.rings import NO_ROOM, RxRing
 
 _GET, _SET = 0x10, 0x11
 """ETHTOOL_GRINGPARAM, ETHTOOL_SRINGPARAM."""

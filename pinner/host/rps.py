@@ -13,7 +13,7 @@ from pinner.host import beneath, files, interfaces
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
-from pinner.model.rps import RpsQueue
+from pinner.model.settings.rps import RpsQueue
 
 MAX_QUEUES = 1024
 _FOLDER = "sys/class/net"

@@ -18,7 +18,7 @@ from pinner.host import cpu_clocks, procfs
 from pinner.host.cpu_clocks import Settings
 from pinner.host.files import Folder, numbers, read
 from pinner.host.procfs import HERTZ, PF_KTHREAD, VANISHED, Stat
-from pinner.model.process import Process, Thread
+from pinner.model.processes.process import Process, Thread
 
 MAX_AGE = 60.0
 """Seconds for which the facts of a sleeping process may be those of an earlier scan. Only its cgroup can change

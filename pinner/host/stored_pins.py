@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from lxml import etree
 
-from pinner.model import pins_metadata
 from pinner.model.change import PartPin
+from pinner.model.guest import pins_metadata
 
 _TAGS = {kind: tag for tag, kind in pins_metadata.PIN_TAGS.items()}
 _PARSER = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)

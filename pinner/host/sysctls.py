@@ -1,6 +1,6 @@
 """The sysctls that a plan may change: read and set below /proc/sys.
 
-Source: the kernel's Documentation/admin-guide/sysctl. Only the names of model/sysctls.py become paths.
+Source: the kernel's Documentation/admin-guide/sysctl. Only the names of model/settings/sysctls.py become paths.
 """
 
 import errno
@@ -11,7 +11,7 @@ from pathlib import Path
 from pinner.host import beneath, files
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
-from pinner.model.sysctls import SYSCTLS
+from pinner.model.settings.sysctls import SYSCTLS
 
 _FOLDER = "proc/sys"
 _NUMBER = re.compile(r"-?\d{1,10}", re.ASCII)

@@ -8,7 +8,7 @@ from pinner.host.kernel import partitioned, read_kernel
 from pinner.host.sysfs_caches import read_caches
 from pinner.host.sysfs_cpus import read_cpus, read_l3_domains
 from pinner.host.sysfs_nodes import read_nodes
-from pinner.model.topology import Device, Topology
+from pinner.model.machine.topology import Device, Topology
 
 
 def read_topology(root: Path) -> Topology:

@@ -8,7 +8,7 @@ from pathlib import Path
 from pinner.host import sysfs_cpus
 from pinner.host.files import cpu_set, number, numbered, text
 from pinner.model.cpuset import CpuSet
-from pinner.model.topology import Cache
+from pinner.model.machine.topology import Cache
 
 _SIZE = re.compile(r"(\d{1,12})([KMG]?)", re.ASCII)
 _KIB = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}

@@ -10,7 +10,7 @@ from pinner.host.files import cpu_list, cpu_set, number, numbered, text
 from pinner.host.sysfs_core_classes import read_core_classes
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.topology import Cpu, Node
+from pinner.model.machine.topology import Cpu, Node
 
 FOLDER = Path("sys/devices/system/cpu")
 

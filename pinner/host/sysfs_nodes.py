@@ -7,7 +7,7 @@ from pathlib import Path
 from pinner.host import sysfs_cpus
 from pinner.host.files import cpu_set, names, number, numbered, text
 from pinner.model.cpuset import CpuSet
-from pinner.model.topology import HugePages, Node
+from pinner.model.machine.topology import HugePages, Node
 
 FOLDER = Path("sys/devices/system/node")
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pinner.host import files
-from pinner.model.blame import Migration, SchedEvent, Switch, Wakeup
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Busy, NotPermitted
+from pinner.model.processes.blame import Migration, SchedEvent, Switch, Wakeup
 
 MOUNTS = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
 EVENTS = ("sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_migrate_task")

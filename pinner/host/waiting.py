@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from pinner.model.blame import Migration, SchedEvent, Switch, Wakeup
+from pinner.model.processes.blame import Migration, SchedEvent, Switch, Wakeup
 
 Waits = Mapping[tuple[int, int], float]
 """Seconds by the id of the waiting thread and of the one that ran."""

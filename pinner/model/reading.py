@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.interrupts import Balancer
+from pinner.model.machine.interrupts import Balancer
 from pinner.model.snapshot import Snapshot
 
 

@@ -4,21 +4,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pinner.model.coalescing import RxCoalescing
 from pinner.model.cpuset import CpuSet
-from pinner.model.dedicated import nova_cpus
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.frequency import FrequencyDomain
-from pinner.model.guest import Guest, InactiveGuest
-from pinner.model.guest_rps import GuestRps
-from pinner.model.interrupts import Balancer, DeviceIrqs
-from pinner.model.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
-from pinner.model.ovs import OvsDpdk
-from pinner.model.process import Process
-from pinner.model.queues import CardQueues
-from pinner.model.rings import RxRing
-from pinner.model.rps import RpsQueue
-from pinner.model.topology import Topology
+from pinner.model.guest.dedicated import nova_cpus
+from pinner.model.guest.guest import Guest, InactiveGuest
+from pinner.model.guest.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
+from pinner.model.machine.frequency import FrequencyDomain
+from pinner.model.machine.interrupts import Balancer, DeviceIrqs
+from pinner.model.machine.ovs import OvsDpdk
+from pinner.model.machine.topology import Topology
+from pinner.model.processes.process import Process
+from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.guest_rps import GuestRps
+from pinner.model.settings.queues import CardQueues
+from pinner.model.settings.rings import RxRing
+from pinner.model.settings.rps import RpsQueue
 
 MAX_SAMPLE_SECONDS = 300.0
 """The longest sample that a caller may request."""

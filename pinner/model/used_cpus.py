@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.process import Thread
+from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot
 
 

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from pinner import codec
 from pinner.model.errors import Invalid
-from pinner.model.event import GuestEvent, GuestEventKind
-from pinner.model.guest import NovaIdentity
+from pinner.model.guest.guest import NovaIdentity
+from pinner.model.policy.event import GuestEvent, GuestEventKind
 
 T = TypeVar("T")
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from pinner.model.audit import Caller
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import HostUnreachable, Invalid
-from pinner.model.event import GuestEventOutcome
+from pinner.model.policy.event import GuestEventOutcome
+from pinner.model.run.audit import Caller
 from pinner.nova.destinations import PATIENCE, Destinations
 from pinner.nova.notification import NovaEvent
 from pinner.service.remote import RemoteService

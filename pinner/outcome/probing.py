@@ -7,12 +7,12 @@ from math import ceil, floor
 from statistics import fmean
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.event import HostEvent
-from pinner.model.guest import Guest
-from pinner.model.journal import Run
-from pinner.model.outcome import MEASURES, PINGS, Arm, Outcome, Sample, Window
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Topology
+from pinner.model.outcome.outcome import MEASURES, PINGS, Arm, Outcome, Sample, Window
+from pinner.model.policy.event import HostEvent
+from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
 from pinner.outcome.samples import between
 from pinner.outcome.verdict import judge
 

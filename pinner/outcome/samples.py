@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from statistics import fmean, median
 
-from pinner.model.measures import HOST, History
-from pinner.model.outcome import MEASURES, PINGS, Comparison, Measure, ObservedMeasure, Sample
+from pinner.model.outcome.measures import HOST, History
+from pinner.model.outcome.outcome import MEASURES, PINGS, Comparison, Measure, ObservedMeasure, Sample
 
 _DELAYS = ("delay_vcpu", "delay_emulator", "delay_iothread", "delay_vhost")
 _SERIES = {each.name: (each.name,) for each in MEASURES} | {"run_delay": _DELAYS}

@@ -2,7 +2,7 @@
 
 import random
 
-from pinner.model.outcome import Arm
+from pinner.model.outcome.outcome import Arm
 
 
 def schedule(windows: int, seed: int) -> tuple[Arm, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import ceil, isinf
 from statistics import fmean
 
-from pinner.model.outcome import Judgement, Measure, MeasureOutcome, Outcome, Window
+from pinner.model.outcome.outcome import Judgement, Measure, MeasureOutcome, Outcome, Window
 from pinner.outcome.randomization import Shift, least_p, shift, shift_beside, two_sided
 
 ALPHA = 0.05

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from math import inf, sqrt
 from statistics import median
 
-from pinner.model.journal import WATCH_FOLD
-from pinner.model.outcome import MEASURES, Measure, Sample
+from pinner.model.outcome.outcome import MEASURES, Measure, Sample
+from pinner.model.run.journal import WATCH_FOLD
 
 IN_A_ROW = 4
 """So many steps in a row make a level: shorter bursts do not count."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pinner.model.plan import LeftOut, Wanted
+from pinner.model.plan.plan import LeftOut, Wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,9 @@ from pinner.model.change import (
 )
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Refused, StalePlan
-from pinner.model.nova import require_clear
-from pinner.model.plan import LeftOut, Plan, Wanted
-from pinner.model.process import Process, Thread
+from pinner.model.guest.nova import require_clear
+from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.processes.process import Process, Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning import fixes, release, remedies, rules
 from pinner.planning.context import Context

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pinner.model.cores import CoreShape
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.nova import NovaOwns
+from pinner.model.guest.nova import NovaOwns
+from pinner.model.machine.cores import CoreShape
 from pinner.model.snapshot import Snapshot
 from pinner.planning.demand import NO_DEMAND, Demand
 

@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pinner.model.capacity import Capacity, NodeCapacity, StrategyCapacity
 from pinner.model.change import PartitionState
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
-from pinner.model.placement import Placement
-from pinner.model.plan import Plan
-from pinner.model.policy import Mode
-from pinner.model.request import Request
+from pinner.model.machine.topology import NodeId
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.policy.policy import Mode
+from pinner.model.questions.capacity import Capacity, NodeCapacity, StrategyCapacity
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import NodeId
 from pinner.planning import planner
 from pinner.planning.context import Context, vcpu_masks
 from pinner.planning.strategies.free_cpus import free_slots

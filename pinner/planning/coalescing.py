@@ -5,9 +5,9 @@ keeps that at any rate.
 """
 
 from pinner.model.change import Number, StateChange
-from pinner.model.coalescing import GATHERING_US, MANY_INTERRUPTS, RxCoalescing
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan import LeftOut, Plan, Wanted
+from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.settings.coalescing import GATHERING_US, MANY_INTERRUPTS, RxCoalescing
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 

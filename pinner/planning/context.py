@@ -6,13 +6,13 @@ from functools import cached_property
 
 from pinner.model.change import State, Target, TargetKey
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest import Guest
-from pinner.model.interrupts import DeviceIrq, DeviceIrqs
-from pinner.model.nova import QEMUS_OWN
-from pinner.model.placement import Placement
-from pinner.model.plan import LeftOut, Roles, Wanted
-from pinner.model.process import Thread
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.guest.nova import QEMUS_OWN
+from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import LeftOut, Roles, Wanted
+from pinner.model.plan.request import Request
+from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.exclusions import (

@@ -5,9 +5,9 @@ being one of them. A weight that somebody has set stays.
 """
 
 from pinner.model.change import AffinityChange, Number, PartitionState, StateChange
-from pinner.model.cpu_weight import RAISED, SLICE, WEIGHT, why_not
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.plan import LeftOut, Plan, Wanted
+from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.settings.cpu_weight import RAISED, SLICE, WEIGHT, why_not
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context, vcpu_masks
 

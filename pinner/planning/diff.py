@@ -1,7 +1,7 @@
 """The changes: the difference between the wanted affinities and states and the actual ones."""
 
 from pinner.model.change import AffinityChange, PlannedChange, StateChange, TargetKind, ThreadMask
-from pinner.model.plan import Wanted
+from pinner.model.plan.plan import Wanted
 from pinner.planning.context import Context
 from pinner.planning.ordering import ranks
 

@@ -4,11 +4,11 @@ from collections.abc import Container, Iterable, Mapping
 from uuid import UUID
 
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.dedicated import own_vcpu_pins
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.guest import Guest
-from pinner.model.process import Process
-from pinner.model.request import Request
+from pinner.model.guest.dedicated import own_vcpu_pins
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.request import Request
+from pinner.model.processes.process import Process
 from pinner.model.snapshot import Snapshot
 from pinner.planning import flavors
 

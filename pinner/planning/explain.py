@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
-from pinner.model.guest import Guest
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.questions.whatif import Alternative, AlternativeKind, Explanation
 from pinner.model.snapshot import Snapshot
-from pinner.model.whatif import Alternative, AlternativeKind, Explanation
 from pinner.planning import planner
 from pinner.planning.context import Context
 from pinner.planning.objective import terms

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import fields, replace
 
-from pinner.model.plan import Basis, Plan, Roles
-from pinner.model.request import Request
+from pinner.model.plan.plan import Basis, Plan, Roles
+from pinner.model.plan.request import Request
 from pinner.model.used_cpus import emulator_cpus, vcpu_cpus
 from pinner.planning.context import Context
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
-from pinner.model.guest import Guest
+from pinner.model.guest.guest import Guest
 
 EXCLUDED = "pinner:excluded"
 STRATEGY = "pinner:strategy"

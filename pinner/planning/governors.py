@@ -5,8 +5,8 @@ A governor that does not lower the frequency stays, and so does the governor of 
 
 from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.frequency import FAST, FrequencyDomain, is_slow
-from pinner.model.plan import LeftOut, Plan, Wanted
+from pinner.model.machine.frequency import FAST, FrequencyDomain, is_slow
+from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.used_cpus import vcpu_cpus
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context

@@ -8,8 +8,8 @@ larger than needed stays: otherwise a small change of the load would move every 
 from collections.abc import Iterator
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.request import AUTO, Request
-from pinner.model.topology import NodeId
+from pinner.model.machine.topology import NodeId
+from pinner.model.plan.request import AUTO, Request
 from pinner.planning import slices
 from pinner.planning.allocatable_cpus import AllocatableCpus
 from pinner.planning.slices import MOST_STEPS, Slices, Steps

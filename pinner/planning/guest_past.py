@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from pinner.model.change import AffinityChange, TargetKey, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import Entry
-from pinner.model.lineage import Lineage, may_inherit_of_guest
+from pinner.model.processes.lineage import Lineage, may_inherit_of_guest
+from pinner.model.run.journal import Entry
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ spreads this work over all vCPUs that are online. A queue with RPS keeps its vCP
 
 from pinner.model.change import GuestCpus, StateChange
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest_rps import GuestQueue, GuestRps
-from pinner.model.plan import LeftOut, Plan, Wanted
+from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.settings.guest_rps import GuestQueue, GuestRps
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 from pinner.planning.exclusions import is_excluded_guest

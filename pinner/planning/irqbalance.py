@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from pinner.model.change import StateChange, cpus_of
 from pinner.model.cpuset import CpuSet
-from pinner.model.interrupts import Balancer
-from pinner.model.plan import LeftOut, Plan, Wanted
+from pinner.model.machine.interrupts import Balancer
+from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 from pinner.planning.irqs import guest_cpus

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from pinner.model.change import StateChange, Target, TargetKey, cpus_of
 from pinner.model.cpuset import CpuSet
-from pinner.model.interrupts import DeviceIrq, DeviceIrqs, is_managed, is_passed_through
-from pinner.model.plan import LeftOut, Plan, Roles, Wanted
-from pinner.model.request import IRQBALANCE
-from pinner.model.topology import Topology
+from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs, is_managed, is_passed_through
+from pinner.model.machine.topology import Topology
+from pinner.model.plan.plan import LeftOut, Plan, Roles, Wanted
+from pinner.model.plan.request import IRQBALANCE
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 from pinner.planning.memory_balance import distance

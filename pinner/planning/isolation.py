@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.plan import Isolation
-from pinner.model.topology import Kernel, Topology
+from pinner.model.machine.topology import Kernel, Topology
+from pinner.model.plan.plan import Isolation
 
 _ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _REPLACED = frozenset({"isolcpus", "nohz_full", "rcu_nocbs"})

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pinner.model.change import PlannedChange, StateChange, TargetKey, cpus_of
-from pinner.model.groups import group_of, without_room
-from pinner.model.placement import Placement
-from pinner.model.plan import LeftOut, Plan
+from pinner.model.plan.groups import group_of, without_room
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import LeftOut, Plan
 from pinner.model.snapshot import Snapshot
 from pinner.planning.plan_identity import id_from_placement
 from pinner.planning.reservations import contested

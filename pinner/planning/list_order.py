@@ -5,10 +5,10 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from pinner.model.guest import Guest
-from pinner.model.process import Process
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Topology
+from pinner.model.processes.process import Process
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
 
 T = TypeVar("T")
 _ID, _TID = attrgetter("id"), attrgetter("tid")

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest import Guest
-from pinner.model.plan import GuestMemory, Wanted, vcpus_by_guest
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Topology
+from pinner.model.plan.plan import GuestMemory, Wanted, vcpus_by_guest
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
 from pinner.planning.numa_bounds import may_move_to
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest import Guest
-from pinner.model.topology import Node, Topology
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Node, Topology
 from pinner.planning.numa_bounds import VcpuGroup
 
 NORMAL = 0

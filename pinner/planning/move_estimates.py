@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
-from pinner.model.guest import Guest
-from pinner.model.objective import COST, TERMS
-from pinner.model.plan import CpusByGuest, vcpus_by_guest
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.objective import COST, TERMS
+from pinner.model.plan.plan import CpusByGuest, vcpus_by_guest
 from pinner.planning.context import Context
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, weights

@@ -14,9 +14,9 @@ from itertools import combinations
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit
-from pinner.model.guest import Guest
-from pinner.model.objective import Objective
-from pinner.model.plan import CpusByGuest, Move, vcpus_by_guest
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.objective import Objective
+from pinner.model.plan.plan import CpusByGuest, Move, vcpus_by_guest
 from pinner.planning.context import Context
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, between

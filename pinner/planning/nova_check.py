@@ -9,10 +9,10 @@ from contextlib import suppress
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.guest import Guest
-from pinner.model.nova import NovaConf, NovaSets, conflicts, cpus
-from pinner.model.nova_report import DEFAULT_TOPIC, Finding, Listening, NovaReport
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.guest.nova import NovaConf, NovaSets, conflicts, cpus
+from pinner.model.guest.nova_report import DEFAULT_TOPIC, Finding, Listening, NovaReport
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.processes import allocatable_cpus
 

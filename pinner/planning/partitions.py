@@ -6,12 +6,12 @@ from shlex import quote
 from typing import assert_never
 
 from pinner.model.change import GuestCpus, Number, PartitionState, State, Target, TargetKind
-from pinner.model.cpu_weight import DEFAULT, weight_target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.governor import Governor
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.settings.cpu_weight import DEFAULT, weight_target
+from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
-from pinner.model.sysctls import SYSCTLS
 
 WORK = Target("workqueue", "", None, "unbound kernel work")
 _MOUNT = "/sys/fs/cgroup"

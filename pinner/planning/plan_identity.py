@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import assert_never
 
 from pinner import codec
-from pinner.model import boots
 from pinner.model.change import (
     ALONE,
     SETTINGS,
@@ -18,12 +17,13 @@ from pinner.model.change import (
     TargetKind,
 )
 from pinner.model.errors import Refused, StalePlan
-from pinner.model.placement import Placement
-from pinner.model.plan import Plan, plan_id
-from pinner.model.request import Request
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Plan, plan_id
+from pinner.model.plan.request import Request
+from pinner.model.run import boots
+from pinner.model.settings.state_types import type_of_state
+from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
-from pinner.model.state_types import type_of_state
-from pinner.model.sysctls import SYSCTLS
 from pinner.planning.partitions import settings
 from pinner.planning.processes import process_target
 

@@ -7,11 +7,11 @@ from functools import partial
 
 from pinner.model.change import PlannedChange
 from pinner.model.errors import Invalid, NoFit
-from pinner.model.nova import NovaSets, configured
-from pinner.model.objective import Objective
-from pinner.model.placement import Placement
-from pinner.model.plan import Basis, Plan, Rebalance, Roles
-from pinner.model.request import Request
+from pinner.model.guest.nova import NovaSets, configured
+from pinner.model.plan.objective import Objective
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Basis, Plan, Rebalance, Roles
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import core_classes, flavors, ordering, realtime, restrictions, rules, worsening
 from pinner.planning.context import Context

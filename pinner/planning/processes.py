@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.plan import LeftOut
-from pinner.model.process import Immovable, Process, Thread
-from pinner.model.request import AUTO, ISOLATING, Request
+from pinner.model.plan.plan import LeftOut
+from pinner.model.plan.request import AUTO, ISOLATING, Request
+from pinner.model.processes.process import Immovable, Process, Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.demand import Demand, qemus_own_load, qemus_own_threads

@@ -6,8 +6,8 @@ their number. Once a plan has changed a card, a policy keeps that.
 
 from pinner.model.change import Number, StateChange
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan import Plan, Wanted
-from pinner.model.queues import CardQueues, fitting_queues
+from pinner.model.plan.plan import Plan, Wanted
+from pinner.model.settings.queues import CardQueues, fitting_queues
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 

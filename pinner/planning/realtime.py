@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest import Guest
-from pinner.model.plan import Roles
-from pinner.model.process import Thread
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.plan import Roles
+from pinner.model.plan.request import Request
+from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot
 
 

@@ -6,14 +6,14 @@ from functools import partial
 
 from pinner.model.change import AffinityChange, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest import Guest
-from pinner.model.journal import Entry
-from pinner.model.objective import compared
-from pinner.model.plan import Basis, Plan, Roles, Wanted, plan_id
-from pinner.model.process import Thread
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Topology
+from pinner.model.plan.objective import compared
+from pinner.model.plan.plan import Basis, Plan, Roles, Wanted, plan_id
+from pinner.model.plan.request import Request
+from pinner.model.processes.process import Thread
+from pinner.model.run.journal import Entry
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
 from pinner.planning.allocatable_cpus import AllocatableCpus
 from pinner.planning.guest_past import Placed, past_of
 from pinner.planning.list_order import in_order

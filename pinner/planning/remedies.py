@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 from pinner.model.change import INSIDE, StateChange, TargetKind
 from pinner.model.errors import Invalid
-from pinner.model.fixes import Remedy
-from pinner.model.plan import Plan
-from pinner.model.request import (
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import (
     COALESCING,
     CPU_WEIGHTS,
     GOVERNORS,
@@ -22,6 +21,7 @@ from pinner.model.request import (
     RPS,
     SYSCTLS,
 )
+from pinner.model.settings.fixes import Remedy
 from pinner.model.snapshot import Snapshot
 from pinner.planning import coalescing, cpu_weights, governors, guest_rps, irqbalance, irqs, queues, rings, rps, sysctls
 from pinner.planning.additions import Additions

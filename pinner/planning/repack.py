@@ -9,8 +9,8 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from pinner.model.objective import Objective, value_of
-from pinner.model.plan import Plan
+from pinner.model.plan.objective import Objective, value_of
+from pinner.model.plan.plan import Plan
 from pinner.planning.ordering import exchanging
 
 _PRESSURE = ("extra_nodes", "shared_cores", "extra_l3")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pinner.model.change import AffinityChange, PartitionState, StateChange
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import StalePlan
-from pinner.model.plan import Plan
+from pinner.model.plan.plan import Plan
 from pinner.model.snapshot import Snapshot
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.ovs import OVS
-from pinner.model.process import RESERVING_LOAD, Immovable, Process, Thread
-from pinner.model.request import Request
+from pinner.model.machine.ovs import OVS
+from pinner.model.plan.request import Request
+from pinner.model.processes.process import RESERVING_LOAD, Immovable, Process, Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.exclusions import (

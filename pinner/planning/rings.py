@@ -6,8 +6,8 @@ more of the cache.
 
 from pinner.model.change import Number, StateChange
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan import Plan, Wanted
-from pinner.model.rings import RxRing
+from pinner.model.plan.plan import Plan, Wanted
+from pinner.model.settings.rings import RxRing
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 

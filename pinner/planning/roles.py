@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
-from pinner.model.plan import Roles
-from pinner.model.request import AUTO, Request
+from pinner.model.plan.plan import Roles
+from pinner.model.plan.request import AUTO, Request
 from pinner.planning import slices
 from pinner.planning.allocatable_cpus import AllocatableCpus
 from pinner.planning.growth import sized

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from pinner.model.change import StateChange, cpus_of
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan import Plan, Wanted
-from pinner.model.rps import RpsQueue
+from pinner.model.plan.plan import Plan, Wanted
+from pinner.model.settings.rps import RpsQueue
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 from pinner.planning.irqs import guest_cpus, role_cpus

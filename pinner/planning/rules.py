@@ -16,9 +16,9 @@ from typing import TypeVar, get_args
 from pinner.model.change import PartitionKind, PartitionState, State, Target, TargetKind, cpus_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.nova import QEMUS_OWN, require_clear
-from pinner.model.plan import Isolation, LeftOut, Roles, Wanted
-from pinner.model.state_types import type_of_state
+from pinner.model.guest.nova import QEMUS_OWN, require_clear
+from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
+from pinner.model.settings.state_types import type_of_state
 from pinner.planning.context import Context
 from pinner.planning.strategy import Answer
 

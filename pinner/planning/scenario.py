@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NotFound
-from pinner.model.guest import Emulator, Guest, NovaIdentity, Vcpu
-from pinner.model.guest_numa import GuestNuma
-from pinner.model.process import Thread
+from pinner.model.guest.guest import Emulator, Guest, NovaIdentity, Vcpu
+from pinner.model.guest.guest_numa import GuestNuma
+from pinner.model.machine.topology import Topology
+from pinner.model.processes.process import Thread
+from pinner.model.questions.whatif import MAX_NEW_GUESTS, MAX_NEW_VCPUS, NewGuests, Scenario
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
-from pinner.model.whatif import MAX_NEW_GUESTS, MAX_NEW_VCPUS, NewGuests, Scenario
 from pinner.planning import flavors
 
 _UUID = "ffffffff-ffff-4fff-bfff-{:012x}"

@@ -8,15 +8,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from pinner.model.capacity import ShapeRoom
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit, NovaConflict
-from pinner.model.placement import Placement
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.questions.capacity import ShapeRoom
+from pinner.model.questions.whatif import GuestShape, NewGuests
 from pinner.model.snapshot import Snapshot
-from pinner.model.whatif import GuestShape, NewGuests
 from pinner.planning import planner
 from pinner.planning.context import Context, vcpu_masks
 from pinner.planning.memory_balance import MemoryBalance, everything, outstanding

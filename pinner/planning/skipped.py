@@ -1,8 +1,8 @@
 """Why a plan skips a guest, for people."""
 
-from pinner.model.dedicated import nova_cpus
-from pinner.model.guest import Guest
-from pinner.model.request import Request
+from pinner.model.guest.dedicated import nova_cpus
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.request import Request
 from pinner.planning import flavors
 from pinner.planning.allocatable_cpus import AllocatableCpus
 from pinner.planning.exclusions import is_excluded_guest, is_named

@@ -6,8 +6,8 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.request import AUTO, Request
-from pinner.model.topology import NodeId
+from pinner.model.machine.topology import NodeId
+from pinner.model.plan.request import AUTO, Request
 from pinner.planning.allocatable_cpus import AllocatableCpus
 
 ROLES = ("housekeeping", "emulators", "vCPUs")

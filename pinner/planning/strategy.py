@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import ClassVar, Protocol, cast
 
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.objective import Optimality
-from pinner.model.plan import Isolation, LeftOut, Roles, Wanted
+from pinner.model.plan.objective import Optimality
+from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
 from pinner.planning.context import Context
 
 GROUP = "pinner.strategies"

@@ -1,4 +1,4 @@
-"""Sysctls as changes of a plan: the values of a fixed table (model/sysctls.py). Pure.
+"""Sysctls as changes of a plan: the values of a fixed table (model/settings/sysctls.py). Pure.
 
 A sysctl that has its value already, or a better one, stays. A value that only some hosts need is set on these only.
 """
@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 
 from pinner.model.change import Number, StateChange
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan import LeftOut, Plan, Wanted
-from pinner.model.request import SYSCTLS as ASKED
-from pinner.model.request import Request
+from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.plan.request import SYSCTLS as ASKED
+from pinner.model.plan.request import Request
+from pinner.model.settings.sysctls import SYSCTLS, Need, SysctlRule
 from pinner.model.snapshot import Snapshot
-from pinner.model.sysctls import SYSCTLS, Need, SysctlRule
 from pinner.planning.additions import Additions
 from pinner.planning.context import Context
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from pinner.model.change import Target
 from pinner.model.errors import Invalid, NoFit, NovaConflict
-from pinner.model.plan import Plan, vcpus_by_guest
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan, vcpus_by_guest
+from pinner.model.plan.request import Request
+from pinner.model.questions.whatif import Scenario, ScenarioOutcome, WhatIf
 from pinner.model.snapshot import Snapshot
-from pinner.model.whatif import Scenario, ScenarioOutcome, WhatIf
 from pinner.planning import planner
 from pinner.planning.context import Context
 from pinner.planning.objective import terms

@@ -10,8 +10,8 @@ rises. Some terms rise because the request asks for it. They keep no policy from
 - the conflict of two roles that share CPUs, because a node is too small for three sets. A note of the plan says so.
 """
 
-from pinner.model.objective import COST, LEAST, Objective, Term, rise, value_of
-from pinner.model.plan import Plan, Roles
+from pinner.model.plan.objective import COST, LEAST, Objective, Term, rise, value_of
+from pinner.model.plan.plan import Plan, Roles
 
 
 def warning(objective: Objective, roles: Roles) -> str:

@@ -3,7 +3,7 @@
 ``text`` shows a plan as plain text, ``shell`` as shell commands.
 """
 
-from pinner.model.change_text import before_and_after
+from pinner.model.run.change_text import before_and_after
 from pinner.model.text import counted
 
 __all__ = ["before_and_after", "counted", "visible"]

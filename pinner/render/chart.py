@@ -11,7 +11,7 @@ from typing import Literal
 import rrdtool  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from pinner.model.errors import Invalid
-from pinner.model.measures import History, Series
+from pinner.model.outcome.measures import History, Series
 from pinner.render import visible
 
 ImageFormat = Literal["SVG", "PNG"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, PING, PING_LOSS, TREND, History, Measures
+from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, PING, PING_LOSS, TREND, History, Measures
 
 SortKey = Literal["delay", "cpu", "drops", "name"]
 

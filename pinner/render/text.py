@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from pinner.model.change import AffinityChange, PlannedChange, StateChange
-from pinner.model.objective import Objective, Optimality, Term
-from pinner.model.plan import LeftOut, Move, Plan, Rebalance
+from pinner.model.plan.objective import Objective, Optimality, Term
+from pinner.model.plan.plan import LeftOut, Move, Plan, Rebalance
 from pinner.model.text import memory_by_node, mib
 from pinner.render import before_and_after, counted, visible
 

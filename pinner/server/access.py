@@ -11,7 +11,7 @@ from pinner.api.credentials import Credentials
 from pinner.api.policies import Authorizer
 from pinner.api.proxies import parse_networks
 from pinner.api.refusals import RefusalAudit
-from pinner.model.token import check_name, check_role
+from pinner.model.run.token import check_name, check_role
 from pinner.store.repositories import Store
 
 CLIENT_ROLES = "[api] tls_client_roles"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinner.agent.signing import is_signed
-from pinner.model.agent_audit import (
+from pinner.model.run.agent_audit import (
     AgentAction,
     AgentRecord,
     ChainHead,
@@ -19,8 +19,8 @@ from pinner.model.agent_audit import (
     named_head,
     named_purge,
 )
-from pinner.model.audit import AuditAction, ChainCheck
-from pinner.model.verification import MAX_FINDINGS, AgentTrail, FindingKind, TrailFinding
+from pinner.model.run.audit import AuditAction, ChainCheck
+from pinner.model.run.verification import MAX_FINDINGS, AgentTrail, FindingKind, TrailFinding
 from pinner.service.audit_match import TrailMatch
 from pinner.store import chain
 

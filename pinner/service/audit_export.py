@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pinner import codec
-from pinner.model.agent_audit import AgentRecord, Anchor, ChainHead, SignedHead
-from pinner.model.audit import AuditRecord
 from pinner.model.errors import Invalid
-from pinner.model.verification import FindingKind, TrailFinding, Verification, verification
+from pinner.model.run.agent_audit import AgentRecord, Anchor, ChainHead, SignedHead
+from pinner.model.run.audit import AuditRecord
+from pinner.model.run.verification import FindingKind, TrailFinding, Verification, verification
 from pinner.service.audit_check import AgentCheck, CentreCheck
 from pinner.store import chain
 

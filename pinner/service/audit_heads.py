@@ -6,8 +6,8 @@ is changed or cut off after that contradicts the agent's chain. The centre store
 
 import logging
 
-from pinner.model.agent_audit import SignedHead
 from pinner.model.errors import NotFound, PinnerError, StoreUnavailable
+from pinner.model.run.agent_audit import SignedHead
 from pinner.service.hosts import Hosts
 from pinner.store.repositories import Store
 from pinner.worker import Worker

@@ -1,7 +1,7 @@
 """Compares the centre's audit trail with the trail of one agent. Pure: it gets records, and returns findings.
 
-Every action of a run has a record in both trails, with the same text (``pinner.model.change_text``). The agent's trail
-also has the heads that the centre's trail had at earlier moments.
+Every action of a run has a record in both trails, with the same text (``pinner.model.run.change_text``). The agent's
+trail also has the heads that the centre's trail had at earlier moments.
 """
 
 from collections import Counter
@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pinner.model.agent_audit import AgentAction, AgentRecord, head_of_record
 from pinner.model.errors import HostUnreachable
-from pinner.model.verification import FindingKind, TrailFinding
+from pinner.model.run.agent_audit import AgentAction, AgentRecord, head_of_record
+from pinner.model.run.verification import FindingKind, TrailFinding
 
 Key = tuple[str, ...]
 """What the two records of one action have in common."""

@@ -6,9 +6,9 @@ from contextlib import suppress
 
 from pinner.agent.protocol import Agent
 from pinner.agent.trail import MAX_RECORDS
-from pinner.model.agent_audit import AgentRecord, Anchor, SignedHead
 from pinner.model.errors import Busy, HostUnreachable, Invalid, NotFound, StoreUnavailable
-from pinner.model.verification import FindingKind, TrailFinding, Verification, verification
+from pinner.model.run.agent_audit import AgentRecord, Anchor, SignedHead
+from pinner.model.run.verification import FindingKind, TrailFinding, Verification, verification
 from pinner.service.audit_check import AgentCheck, CentreCheck
 from pinner.service.audit_export import export_lines
 from pinner.service.hosts import Hosts

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
-from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.backoff import Backoffs
-from pinner.model.drift import Drift
-from pinner.model.groups import Group, group_name
+from pinner.model.plan.groups import Group, group_name
+from pinner.model.policy.backoff import Backoffs
+from pinner.model.policy.drift import Drift
+from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.planning.placement import backoff
 from pinner.service.failures import Failures
 from pinner.store.repositories import Store

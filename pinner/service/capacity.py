@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pinner.model.capacity import Capacity, with_sizes
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid, PinnerError
-from pinner.model.placement import Placement
-from pinner.model.request import Request
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.request import Request
+from pinner.model.questions.capacity import Capacity, with_sizes
+from pinner.model.questions.whatif import GuestShape
 from pinner.model.snapshot import Snapshot
-from pinner.model.whatif import GuestShape
 from pinner.planning import capacity
 from pinner.planning.placement.process_matching import pruned
 from pinner.planning.placement.record import in_boot

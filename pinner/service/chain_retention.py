@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pinner.agent.trail import MAX_RECORDS, AgentTrail
-from pinner.model.agent_audit import AgentRecord, Anchor
+from pinner.model.run.agent_audit import AgentRecord, Anchor
 from pinner.service.audit_export import export_lines
 from pinner.service.retention import Limits
 from pinner.store.agent_chain import AgentChain

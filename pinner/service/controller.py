@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pinner.heartbeat import Heartbeat
-from pinner.model.drift import DriftReport
 from pinner.model.errors import NotFound, PinnerError
-from pinner.model.event import HostEvent
-from pinner.model.policy import Policy
+from pinner.model.policy.drift import DriftReport
+from pinner.model.policy.event import HostEvent
+from pinner.model.policy.policy import Policy
 
 LOG = logging.getLogger(__name__)
 

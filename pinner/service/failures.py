@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from pinner.model.change import Target
 from pinner.model.errors import PinnerError
-from pinner.model.groups import Group, group_of, is_of_the_host, others_that_move
-from pinner.model.journal import Entry
+from pinner.model.plan.groups import Group, group_of, is_of_the_host, others_that_move
+from pinner.model.run.journal import Entry
 
 Failures = dict[Group, tuple[Target, str]]
 """By group: the target whose change failed, and its error."""

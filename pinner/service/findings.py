@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from itertools import islice
 
 from pinner import codec
-from pinner.model.check import (
+from pinner.model.outcome.check import (
     RANKS,
     CheckFinding,
     CheckReport,

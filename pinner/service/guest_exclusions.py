@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import PinnerError
-from pinner.model.guest import GuestExclusion
+from pinner.model.guest.guest import GuestExclusion
+from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.service.hosts import Hosts
 from pinner.store.repositories import Store
 

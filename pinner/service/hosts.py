@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from pinner.agent.protocol import Agent
-from pinner.model.blame import Blame
 from pinner.model.errors import Invalid, NotFound, Overloaded, StoreUnavailable
+from pinner.model.machine.topology import Topology
+from pinner.model.processes.blame import Blame
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
 from pinner.planning.placement.guest_hints import with_guest_hints
 from pinner.service.shared_calls import SharedCalls
 from pinner.store.guest_hints import GuestHints

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from pinner.model.blame import MAX_SECONDS, Blame
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.measures import (
+from pinner.model.outcome.measures import (
     GUEST_SERIES,
     HOST,
     MAX_VALUES,
@@ -17,6 +16,7 @@ from pinner.model.measures import (
     require_series,
     series_of,
 )
+from pinner.model.processes.blame import MAX_SECONDS, Blame
 from pinner.service.hosts import Hosts
 
 DEFAULT = timedelta(hours=1)

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pinner import codec
-from pinner.model.backoff import Backoffs
 from pinner.model.change import TargetKey
-from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict
-from pinner.model.groups import group_of
-from pinner.model.journal import UNDO_BEGUN, Run
-from pinner.model.placement import Placement
-from pinner.model.plan import Plan
-from pinner.model.policy import Policy
+from pinner.model.plan.groups import group_of
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.backoff import Backoffs
+from pinner.model.policy.drift import Drift
+from pinner.model.policy.policy import Policy
+from pinner.model.run.journal import UNDO_BEGUN, Run
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner, worsening
 from pinner.planning.placement.backoff import with_backoff

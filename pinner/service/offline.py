@@ -4,17 +4,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 
 # A plan from a file needs none of these: a command imports only what it uses.
 if TYPE_CHECKING:
-    from pinner.model.capacity import Capacity
-    from pinner.model.check import CheckReport
-    from pinner.model.nova_report import Listening, NovaReport
-    from pinner.model.whatif import GuestShape
+    from pinner.model.guest.nova_report import Listening, NovaReport
+    from pinner.model.outcome.check import CheckReport
+    from pinner.model.questions.capacity import Capacity
+    from pinner.model.questions.whatif import GuestShape
 
 
 def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
@@ -24,7 +24,7 @@ def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
 
 def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: "GuestShape") -> "Capacity":
     """The room of a saved host for guests of one shape. Raises NotFound for an unknown strategy."""
-    from pinner.model.capacity import with_sizes
+    from pinner.model.questions.capacity import with_sizes
     from pinner.planning import capacity
     from pinner.planning.shape_room import shape_rooms
 

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import (
     Busy,
     HostBusy,
@@ -18,11 +17,12 @@ from pinner.model.errors import (
     RunConflict,
     StoreUnavailable,
 )
-from pinner.model.groups import guests_of
-from pinner.model.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS, ApplyOptions, Run
-from pinner.model.objective import Term
-from pinner.model.outcome import RunOutcome, Watch
-from pinner.model.plan import Plan
+from pinner.model.outcome.outcome import RunOutcome, Watch
+from pinner.model.plan.groups import guests_of
+from pinner.model.plan.objective import Term
+from pinner.model.plan.plan import Plan
+from pinner.model.run.audit import AuditAction, Caller, audit_event
+from pinner.model.run.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS, ApplyOptions, Run
 from pinner.outcome.samples import JUDGED, observed, samples, watched_measures
 from pinner.outcome.watch import worse
 from pinner.repeated import Repeated

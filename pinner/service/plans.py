@@ -4,12 +4,12 @@ from collections.abc import Callable
 from datetime import datetime
 
 from pinner import codec
-from pinner.model.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.model.errors import Invalid
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.questions.whatif import Explanation, Scenario, WhatIf
+from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
-from pinner.model.whatif import Explanation, Scenario, WhatIf
 from pinner.planning import planner
 from pinner.planning.explain import explain
 from pinner.planning.plan_identity import id_of

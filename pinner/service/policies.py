@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner import codec
-from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import (
     HostUnreachable,
     NoPolicy,
@@ -15,9 +14,10 @@ from pinner.model.errors import (
     PolicyConflict,
     PreconditionFailed,
 )
-from pinner.model.journal import Run
-from pinner.model.policy import Expected, Policy, Setback
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.policy.policy import Expected, Policy, Setback
+from pinner.model.run.audit import AuditAction, Caller, audit_event
+from pinner.model.run.journal import Run
 from pinner.planning import planner
 from pinner.service.hosts import Hosts
 from pinner.service.plans import require_installed

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from secrets import randbits
 
-from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import PinnerError
-from pinner.model.event import HostEvent
-from pinner.model.groups import guests_of
-from pinner.model.measures import HOST, ROWS
-from pinner.model.outcome import Arm, Window
+from pinner.model.outcome.measures import HOST, ROWS
+from pinner.model.outcome.outcome import Arm, Window
+from pinner.model.outcome.probe import WASH_OUT_SECONDS, Probe, ProbeState
 from pinner.model.page import PageRequest
-from pinner.model.plan import Plan
-from pinner.model.probe import WASH_OUT_SECONDS, Probe, ProbeState
+from pinner.model.plan.groups import guests_of
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.event import HostEvent
+from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.snapshot import Snapshot
 from pinner.outcome import probing
 from pinner.outcome.samples import JUDGED, USES, control_use, samples

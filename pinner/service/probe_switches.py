@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from pinner.model.audit import Caller
 from pinner.model.errors import HostBusy, PolicyConflict, RunConflict
-from pinner.model.journal import ApplyOptions, Run
-from pinner.model.outcome import Arm
+from pinner.model.outcome.outcome import Arm
+from pinner.model.outcome.probe import Probe
 from pinner.model.page import MAX_LIMIT, PageRequest
-from pinner.model.probe import Probe
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions, Run
 from pinner.service.runs import RunManager
 
 T = TypeVar("T")

@@ -4,10 +4,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import Blocked, Invalid, ProbeBusy
-from pinner.model.plan import Plan
-from pinner.model.probe import (
+from pinner.model.outcome.probe import (
     MAX_SECONDS,
     MAX_WINDOWS,
     MIN_SECONDS,
@@ -15,6 +13,8 @@ from pinner.model.probe import (
     PROBE_ID,
     Probe,
 )
+from pinner.model.plan.plan import Plan
+from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.outcome.schedule import schedule
 from pinner.repeated import Repeated
 from pinner.service.hosts import Hosts

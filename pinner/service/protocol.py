@@ -8,27 +8,27 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from pinner.model.agent_audit import Anchor
-from pinner.model.audit import AuditRecord, Caller
-from pinner.model.blame import Blame
-from pinner.model.capacity import Capacity
-from pinner.model.check import CheckReport
-from pinner.model.drift import DriftReport
-from pinner.model.event import GuestEvent, GuestEventOutcome
-from pinner.model.guest import GuestExclusion
-from pinner.model.interrupts import HostInterrupts
-from pinner.model.journal import ApplyOptions, Entry, Run, RunProgress, RunState
-from pinner.model.measures import Measures, Span
-from pinner.model.outcome import RunOutcome
+from pinner.model.guest.guest import GuestExclusion
+from pinner.model.machine.interrupts import HostInterrupts
+from pinner.model.machine.topology import Topology
+from pinner.model.outcome.check import CheckReport
+from pinner.model.outcome.measures import Measures, Span
+from pinner.model.outcome.outcome import RunOutcome
+from pinner.model.outcome.probe import Probe
 from pinner.model.page import Page, PageRequest
-from pinner.model.plan import Plan, PlanSummary
-from pinner.model.policy import Expected, Policy, Setback
-from pinner.model.probe import Probe
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan, PlanSummary
+from pinner.model.plan.request import Request
+from pinner.model.policy.drift import DriftReport
+from pinner.model.policy.event import GuestEvent, GuestEventOutcome
+from pinner.model.policy.policy import Expected, Policy, Setback
+from pinner.model.processes.blame import Blame
+from pinner.model.questions.capacity import Capacity
+from pinner.model.questions.whatif import Explanation, GuestShape, Scenario, WhatIf
+from pinner.model.run.agent_audit import Anchor
+from pinner.model.run.audit import AuditRecord, Caller
+from pinner.model.run.journal import ApplyOptions, Entry, Run, RunProgress, RunState
+from pinner.model.run.verification import Verification
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
-from pinner.model.verification import Verification
-from pinner.model.whatif import Explanation, GuestShape, Scenario, WhatIf
 
 
 @dataclass(frozen=True, slots=True)

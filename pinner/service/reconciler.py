@@ -8,18 +8,18 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner import codec
-from pinner.model.audit import POLICY_ACTOR, AuditAction, Caller, audit_event
-from pinner.model.backoff import Backoffs
 from pinner.model.change import PlannedChange
 from pinner.model.cpuset import CpuSet
-from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import NovaConflict, PinnerError, PreconditionFailed, Refused, StalePlan
-from pinner.model.event import HostEvent
-from pinner.model.groups import Group, group_of, is_of_the_host
-from pinner.model.journal import Run
-from pinner.model.placement import Placement
-from pinner.model.plan import Plan
-from pinner.model.policy import Policy
+from pinner.model.plan.groups import Group, group_of, is_of_the_host
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.backoff import Backoffs
+from pinner.model.policy.drift import Drift, DriftReport
+from pinner.model.policy.event import HostEvent
+from pinner.model.policy.policy import Policy
+from pinner.model.run.audit import POLICY_ACTOR, AuditAction, Caller, audit_event
+from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
 from pinner.planning.leaving_out import leave_out
 from pinner.planning.placement.backoff import counted_as, restarts, with_backoff

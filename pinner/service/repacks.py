@@ -4,10 +4,10 @@ from collections.abc import Callable
 from datetime import datetime
 
 from pinner import codec
-from pinner.model.audit import Caller
-from pinner.model.drift import Repack
-from pinner.model.placement import Placement
-from pinner.model.request import Request
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.request import Request
+from pinner.model.policy.drift import Repack
+from pinner.model.run.audit import Caller
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.repack import RepackRule, RepackWatch, pressure, refusal

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from pinner.model.agent_audit import purged_text
-from pinner.model.audit import AuditAction, Caller, audit_event
+from pinner.model.run.agent_audit import purged_text
+from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.store.durable_file import only_writer, write_durably
 from pinner.store.idempotency import KEPT
 from pinner.store.repositories import Retention

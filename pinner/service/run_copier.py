@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from pinner.agent.protocol import Agent
 from pinner.model.errors import NotFound, PinnerError, StoreUnavailable
-from pinner.model.journal import Entry, Run
+from pinner.model.run.journal import Entry, Run
 from pinner.service.audit_heads import AuditHeads
 from pinner.service.hosts import Hosts
 from pinner.service.run_recorder import RunRecorder

@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.agent.protocol import Progress
-from pinner.model.agent_audit import SignedHead
 from pinner.model.errors import HostUnreachable, PinnerError, RunConflict, StoreUnavailable, Unanswered
-from pinner.model.journal import Entry, Run, is_final
+from pinner.model.run.agent_audit import SignedHead
+from pinner.model.run.journal import Entry, Run, is_final
 from pinner.service.run_recorder import RunRecorder
 
 LOG = logging.getLogger(__name__)

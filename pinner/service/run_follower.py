@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from pinner.model.journal import Entry, Run, RunProgress, is_final
+from pinner.model.run.journal import Entry, Run, RunProgress, is_final
 from pinner.store.run_news import Marks
 
 

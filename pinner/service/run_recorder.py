@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from pinner.model.agent_audit import SignedHead, head_text
-from pinner.model.audit import RECOVERY, AuditAction, AuditEvent
-from pinner.model.change_text import change_text, entry_result, run_options, run_result
 from pinner.model.errors import NotFound
-from pinner.model.journal import Entry, Run, is_final
-from pinner.model.policy import Expected
-from pinner.model.run_events import ALL_RUNS
+from pinner.model.policy.policy import Expected
+from pinner.model.run.agent_audit import SignedHead, head_text
+from pinner.model.run.audit import RECOVERY, AuditAction, AuditEvent
+from pinner.model.run.change_text import change_text, entry_result, run_options, run_result
+from pinner.model.run.journal import Entry, Run, is_final
+from pinner.model.run.run_events import ALL_RUNS
 from pinner.store.runs import Runs
 
 READ_SECONDS = 1.0

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from pinner.agent.protocol import Agent
-from pinner.model.audit import POLICY_ACTOR
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.groups import guests_of
-from pinner.model.journal import Run
-from pinner.model.measures import HOST, History, finest
-from pinner.model.outcome import ObservedMeasure, Sample
+from pinner.model.outcome.measures import HOST, History, finest
+from pinner.model.outcome.outcome import ObservedMeasure, Sample
 from pinner.model.page import PageRequest
+from pinner.model.plan.groups import guests_of
+from pinner.model.run.audit import POLICY_ACTOR
+from pinner.model.run.journal import Run
 from pinner.outcome.samples import JUDGED, between, samples
 from pinner.service.hosts import Hosts
 from pinner.service.runs import RunManager

@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 from datetime import datetime
 
 from pinner.agent.protocol import Progress
-from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import (
     NOTHING_CHANGED,
     Blocked,
@@ -19,10 +18,11 @@ from pinner.model.errors import (
     RunConflict,
     StoreUnavailable,
 )
-from pinner.model.journal import DEFAULT_WATCH_SECONDS, ApplyOptions, Entry, Run, RunKind, RunProgress, RunState
 from pinner.model.page import Page, PageRequest
-from pinner.model.plan import Plan
-from pinner.model.policy import Expected, Policy
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.policy import Expected, Policy
+from pinner.model.run.audit import AuditAction, Caller, audit_event
+from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, ApplyOptions, Entry, Run, RunKind, RunProgress, RunState
 from pinner.service.audit_heads import AuditHeads
 from pinner.service.hosts import Hosts
 from pinner.service.policies import HostPolicies, revision

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from pinner.model.errors import PinnerError, TooFewMeasures
-from pinner.model.journal import Run
-from pinner.model.outcome import Sample, Watch
+from pinner.model.outcome.outcome import Sample, Watch
+from pinner.model.run.journal import Run
 from pinner.outcome.watch import IN_A_ROW, is_blind, known_steps, unwatched
 from pinner.service.run_sides import SPAN, Sides
 from pinner.service.watch_times import LATE, STEP, needed_steps, watched_span

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from pinner.model.measures import ROWS
+from pinner.model.outcome.measures import ROWS
 from pinner.outcome.watch import least_steps
 
 STEP = min(ROWS)

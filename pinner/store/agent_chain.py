@@ -5,8 +5,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Engine, Select, delete, func, insert, select
 
-from pinner.model.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead
 from pinner.model.errors import Invalid
+from pinner.model.run.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead
 from pinner.store import tables
 from pinner.store.chain import START, link
 from pinner.store.engine import reading

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, Engine, insert, inspect, select
 
-from pinner.model.agent_audit import SignedHead
+from pinner.model.run.agent_audit import SignedHead
 from pinner.store import tables
 from pinner.store.engine import reading
 from pinner.store.write import write

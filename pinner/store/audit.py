@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, String, insert, inspect, select, type_coerce, update
 
-from pinner.model.agent_audit import ChainHead
-from pinner.model.audit import AuditEvent, AuditRecord, ChainCheck
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.model.page import Page, PageRequest
+from pinner.model.run.agent_audit import ChainHead
+from pinner.model.run.audit import AuditEvent, AuditRecord, ChainCheck
 from pinner.store import chain, tables
 from pinner.store.engine import reading, where
 from pinner.store.paging import page

@@ -9,8 +9,8 @@ from functools import partial
 
 from sqlalchemy import Connection, Engine, String, and_, delete, func, select, type_coerce, update
 
-from pinner.model.agent_audit import ChainHead
-from pinner.model.audit import AuditEvent
+from pinner.model.run.agent_audit import ChainHead
+from pinner.model.run.audit import AuditEvent
 from pinner.store import tables
 from pinner.store.audit import append_events, chain_row
 from pinner.store.engine import reading

@@ -6,8 +6,8 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine, select
 
 from pinner import codec
-from pinner.model.backoff import Backoff, Backoffs
 from pinner.model.change import TargetKey
+from pinner.model.policy.backoff import Backoff, Backoffs
 from pinner.store import tables
 from pinner.store.engine import reading
 from pinner.store.host_row import put_host_row

@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import Engine, and_, select, update
 
 from pinner.model.change import DEFINED
-from pinner.model.journal import EARLIER_BOOT
+from pinner.model.run.journal import EARLIER_BOOT
 from pinner.store import tables
 from pinner.store.engine import reading
 from pinner.store.in_force import json_value

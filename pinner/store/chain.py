@@ -7,8 +7,8 @@ from typing import Any
 
 import rfc8785
 
-from pinner.model.agent_audit import ChainHead
-from pinner.model.audit import ChainCheck
+from pinner.model.run.agent_audit import ChainHead
+from pinner.model.run.audit import ChainCheck
 
 START = ChainHead(0, "")
 """The head of an empty chain; its hash is the previous hash of the first record."""

@@ -7,9 +7,9 @@ from sqlalchemy import Row
 from pinner import codec
 from pinner.model.change import AffinityChange, Change, MetadataChange, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import Entry
-from pinner.model.lineage import Lineage
-from pinner.model.memory import NodeMemory
+from pinner.model.machine.memory import NodeMemory
+from pinner.model.processes.lineage import Lineage
+from pinner.model.run.journal import Entry
 
 OWNER_LENGTH = 64
 """Characters of an owner that its column can hold. A UUID and a process id are shorter."""

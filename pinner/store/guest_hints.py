@@ -9,9 +9,9 @@ from sqlalchemy import Connection, Delete, Engine, Row, String, and_, delete, in
 from sqlalchemy import type_coerce as as_type
 
 from pinner import codec
-from pinner.model.audit import AuditEvent
-from pinner.model.event import EventOrder, GuestHint
-from pinner.model.guest import NovaIdentity
+from pinner.model.guest.guest import NovaIdentity
+from pinner.model.policy.event import EventOrder, GuestHint
+from pinner.model.run.audit import AuditEvent
 from pinner.store import tables
 from pinner.store.audit import append_events
 from pinner.store.engine import reading

@@ -17,7 +17,7 @@ from pathlib import Path
 import rrdtool  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from pinner.model.errors import Invalid, NotFound, StoreUnavailable
-from pinner.model.measures import HOST, PING, PING_LOSS, ROWS, History, Measured, series_of
+from pinner.model.outcome.measures import HOST, PING, PING_LOSS, ROWS, History, Measured, series_of
 from pinner.repeated import Repeated
 
 LOG = logging.getLogger(__name__)

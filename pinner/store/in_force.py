@@ -33,7 +33,7 @@ from pinner.model.change import (
     TargetKey,
     ThreadKey,
 )
-from pinner.model.journal import EARLIER_BOOT, Damaged, Entry, EntryState, Run
+from pinner.model.run.journal import EARLIER_BOOT, Damaged, Entry, EntryState, Run
 from pinner.store import tables
 from pinner.store.entry_rows import REPEATED
 from pinner.store.readable import readable

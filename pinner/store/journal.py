@@ -12,12 +12,12 @@ from typing import IO
 from sqlalchemy import URL
 from sqlalchemy.exc import IntegrityError
 
-from pinner.model import run_events
-from pinner.model.agent_audit import AgentEvent
 from pinner.model.change import Target, ThreadKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import HostBusy, NotFound, RunConflict, StoreUnavailable
-from pinner.model.journal import Damaged, Entry, InForce, RecordedPins, Run
+from pinner.model.run import run_events
+from pinner.model.run.agent_audit import AgentEvent
+from pinner.model.run.journal import Damaged, Entry, InForce, RecordedPins, Run
 from pinner.store import in_force, schema, tables
 from pinner.store.agent_chain import AgentChain
 from pinner.store.boots import end_earlier_boots

@@ -4,8 +4,8 @@ from typing import Any
 
 from sqlalchemy import BindParameter, ColumnElement, Connection, Select, and_, bindparam, exists, or_, select
 
-from pinner.model.journal import Run, RunState
-from pinner.model.probe import PROBE_ORIGIN
+from pinner.model.outcome.probe import PROBE_ORIGIN
+from pinner.model.run.journal import Run, RunState
 from pinner.store import tables
 
 RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]

@@ -5,9 +5,9 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine, and_, insert, or_, select, update
 
 from pinner import codec
-from pinner.model.audit import AuditEvent
-from pinner.model.journal import Run
-from pinner.model.outcome import RunOutcome, Watch
+from pinner.model.outcome.outcome import RunOutcome, Watch
+from pinner.model.run.audit import AuditEvent
+from pinner.model.run.journal import Run
 from pinner.store import tables
 from pinner.store.audit import append_events
 from pinner.store.engine import reading

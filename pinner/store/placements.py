@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine, select
 
 from pinner import codec
-from pinner.model.placement import Placement
+from pinner.model.plan.placement import Placement
 from pinner.store import tables
 from pinner.store.engine import reading
 from pinner.store.host_row import put_host_row

@@ -7,10 +7,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, insert, select
 
 from pinner import codec
-from pinner.model.audit import AuditEvent
 from pinner.model.errors import NotFound
 from pinner.model.page import Page, PageRequest
-from pinner.model.plan import Plan, PlanSummary
+from pinner.model.plan.plan import Plan, PlanSummary
+from pinner.model.run.audit import AuditEvent
 from pinner.model.snapshot import Snapshot
 from pinner.store import tables
 from pinner.store.audit import append_events

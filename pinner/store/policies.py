@@ -5,9 +5,9 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine, delete, select
 
 from pinner import codec
-from pinner.model.audit import AuditEvent
 from pinner.model.errors import NoPolicy, PreconditionFailed
-from pinner.model.policy import Expected, Policy, Setback
+from pinner.model.policy.policy import Expected, Policy, Setback
+from pinner.model.run.audit import AuditEvent
 from pinner.store import tables
 from pinner.store.audit import append_events
 from pinner.store.engine import reading

@@ -6,9 +6,9 @@ from functools import partial
 from sqlalchemy import Connection, Engine, String, and_, delete, func, insert, select, type_coerce, update
 
 from pinner import codec
-from pinner.model.audit import AuditEvent
 from pinner.model.errors import NotFound, ProbeBusy
-from pinner.model.probe import Probe
+from pinner.model.outcome.probe import Probe
+from pinner.model.run.audit import AuditEvent
 from pinner.store import tables
 from pinner.store.audit import append_events
 from pinner.store.engine import reading

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Row, Select, select
 from sqlalchemy.exc import DBAPIError
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import Damaged
+from pinner.model.run.journal import Damaged
 from pinner.store import tables
 from pinner.store.damage import is_damage, repair
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from sqlalchemy import Engine, text
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import RecordedPins
+from pinner.model.run.journal import RecordedPins
 from pinner.store.engine import reading
 
 _PLACED = text(

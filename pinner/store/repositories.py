@@ -8,8 +8,8 @@ from datetime import datetime
 
 from sqlalchemy import Engine
 
-from pinner.model.audit import AuditEvent
 from pinner.model.errors import StoreUnavailable
+from pinner.model.run.audit import AuditEvent
 from pinner.store import schema
 from pinner.store.agent_heads import AgentHeads
 from pinner.store.audit import Audit

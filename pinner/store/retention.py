@@ -23,8 +23,8 @@ from sqlalchemy import (
 )
 from sqlalchemy import type_coerce as as_type
 
-from pinner.model.agent_audit import ChainHead, named_head
-from pinner.model.audit import AuditAction
+from pinner.model.run.agent_audit import ChainHead, named_head
+from pinner.model.run.audit import AuditAction
 from pinner.store import tables
 from pinner.store.engine import reading
 from pinner.store.in_force import IN_FORCE

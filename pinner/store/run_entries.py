@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
-from pinner.model.journal import Entry
+from pinner.model.run.journal import Entry
 from pinner.store import tables
 from pinner.store.entry_rows import NO_HEIRS, entry_of, entry_row, state_row
 

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select
 
-from pinner.model.journal import Entry
+from pinner.model.run.journal import Entry
 from pinner.store import run_entries, tables
 from pinner.store.entry_rows import entry_of
 

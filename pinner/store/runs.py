@@ -14,13 +14,13 @@ from sqlalchemy import (
     update,
 )
 
-from pinner.model.agent_audit import AgentEvent, SignedHead
-from pinner.model.audit import AuditEvent
 from pinner.model.change import AffinityChange, Target
 from pinner.model.errors import NotFound
-from pinner.model.journal import Damaged, Entry, InForce, Run, RunState
 from pinner.model.page import Page, PageRequest
-from pinner.model.policy import Expected
+from pinner.model.policy.policy import Expected
+from pinner.model.run.agent_audit import AgentEvent, SignedHead
+from pinner.model.run.audit import AuditEvent
+from pinner.model.run.journal import Damaged, Entry, InForce, Run, RunState
 from pinner.store import agent_chain, in_force, tables
 from pinner.store.agent_heads import add_head
 from pinner.store.audit import append_events

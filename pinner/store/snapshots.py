@@ -7,8 +7,8 @@ from sqlalchemy import Connection, Engine, insert, select
 
 from pinner import codec
 from pinner.bounded_cache import BoundedCache
-from pinner.model.audit import AuditEvent
 from pinner.model.errors import NotFound
+from pinner.model.run.audit import AuditEvent
 from pinner.model.snapshot import Snapshot
 from pinner.store import tables
 from pinner.store.audit import append_events

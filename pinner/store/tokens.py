@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, insert, select, update
 
-from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import NotFound
-from pinner.model.token import (
+from pinner.model.run.audit import AuditAction, Caller, audit_event
+from pinner.model.run.token import (
     ID_BYTES,
     SECRET_BYTES,
     Role,

@@ -6,11 +6,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
-from pinner.model.agent_audit import AgentEvent, AgentRecord, ChainHead
 from pinner.model.change import Target, ThreadKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StoreUnavailable
-from pinner.model.journal import Damaged, Entry, InForce, RecordedPins, Run
+from pinner.model.run.agent_audit import AgentEvent, AgentRecord, ChainHead
+from pinner.model.run.journal import Damaged, Entry, InForce, RecordedPins, Run
 from pinner.store.journal import Journal
 from pinner.store.retention import Needed
 

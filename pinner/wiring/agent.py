@@ -37,7 +37,7 @@ from pinner.host.reservations import AffinityOwners
 from pinner.host.sampling import Scanner
 from pinner.model.change import TargetKind
 from pinner.model.errors import StoreUnavailable
-from pinner.model.nova import NovaConf, configured
+from pinner.model.guest.nova import NovaConf, configured
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own

@@ -7,8 +7,8 @@ from oslo_config import cfg
 
 from pinner.conf import rabbit
 from pinner.host import nova_conf
-from pinner.model.nova import NovaConf, NovaSets, cpus
-from pinner.model.nova_report import Listening
+from pinner.model.guest.nova import NovaConf, NovaSets, cpus
+from pinner.model.guest.nova_report import Listening
 from pinner.wiring.settings import configuration
 
 

@@ -32,7 +32,7 @@ from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
 from pinner.model.change import AffinityChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan import Basis
+from pinner.model.plan.plan import Basis
 from pinner.store.journal import Journal
 
 SHAPES = ((10, 4), (50, 18))

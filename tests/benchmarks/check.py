@@ -16,8 +16,8 @@ from support.hosts import applied, process, snapshot
 from support.readings import SECONDS, irq
 
 from pinner import codec
+from pinner.model.plan.request import Request
 from pinner.model.reading import HostReading, HostSample, ThreadTimes
-from pinner.model.request import Request
 from pinner.planning.planner import plan
 from pinner.service.findings import HostChecker
 

@@ -25,10 +25,10 @@ from benchmarks.timing import Row, Time, clear_caches, in_turns, line, timed
 
 from pinner import codec
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Topology
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
 from pinner.planning.context import Context
 from pinner.planning.planner import plan
 from pinner.planning.strategies.free_cpus import FreeCpus

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from benchmarks.quality import Places
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest
-from pinner.model.topology import Topology
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Topology
 
 Mask = int
 """A set of CPUs: bit n is CPU n."""

@@ -13,9 +13,9 @@ from typing import Literal
 from support.hosts import GIB, guest, process, snapshot, topology
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Topology
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
 
 Mix = Literal["friendly", "any"]
 """The sizes of guests. friendly: powers of two, which divide an L3 cache evenly; any: 2 to 16 vCPUs."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from benchmarks.quality import Places
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest
-from pinner.model.topology import Topology
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Topology
 
 SCRIPT = Path(__file__).with_name("nova_fit.py")
 TOX = Path(__file__).parents[2] / ".tox/nova/bin/python"

@@ -21,7 +21,7 @@ from benchmarks.timing import clear_caches
 from support.hosts import GIB, cpus, guest, interleaved, process, snapshot
 
 from pinner import codec
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
 

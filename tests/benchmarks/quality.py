@@ -6,9 +6,9 @@ from dataclasses import astuple, dataclass
 
 from pinner.model.change import TargetKey
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest
-from pinner.model.plan import Wanted
-from pinner.model.topology import Topology
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Topology
+from pinner.model.plan.plan import Wanted
 
 Places = Mapping[str, Sequence[int] | None]
 """The CPUs of each guest's vCPUs, by the guest's name; None: the guest has no place."""

@@ -26,8 +26,8 @@ from benchmarks.timing import Row, Time, clear_caches, in_turns, line, timed
 from support.hosts import applied
 
 from pinner import codec
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
 from pinner.store.packing import pack

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from benchmarks.quality import Places
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest
-from pinner.model.topology import Topology
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Topology
 
 Core = list[int]
 """The free threads of a core, ascending."""

@@ -27,7 +27,7 @@ from pinner.agent.recorder import SECONDS as STEP
 from pinner.agent.recorder import Recorder
 from pinner.host.libvirt import Libvirt
 from pinner.host.meter import HostMeter
-from pinner.model.measures import HOST, Measured, series_of
+from pinner.model.outcome.measures import HOST, Measured, series_of
 from pinner.store.history import HistoryFiles
 
 GUESTS = 20

@@ -18,8 +18,8 @@ from sqlalchemy import Engine, insert
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import Entry, Run
 from pinner.model.page import PageRequest
+from pinner.model.run.journal import Entry, Run
 from pinner.store import schema, tables
 from pinner.store.audit import Audit
 from pinner.store.engine import connect, writing

@@ -16,7 +16,7 @@ from support import needs
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
-from pinner.model.guest import Guest
+from pinner.model.guest.guest import Guest
 from pinner.store.journal import Journal
 
 _numbers = count()

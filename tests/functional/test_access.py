@@ -12,7 +12,7 @@ from support.real_service import real_service
 from pinner.api.app import create_app
 from pinner.api.server import serve
 from pinner.model.page import PageRequest
-from pinner.model.token import parse_token
+from pinner.model.run.token import parse_token
 from pinner.server.sockets import listen_tcp
 from pinner.store.repositories import open_store
 

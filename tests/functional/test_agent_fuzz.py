@@ -31,8 +31,8 @@ from support.write_watch import WriteWatch
 
 from pinner import codec
 from pinner.agent.client import AgentClient
-from pinner.model.guest import Guest
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.request import Request
 from pinner.planning import planner
 
 MESSAGES = int(os.environ.get("PINNER_FUZZ_MESSAGES") or examples(1500))

@@ -29,7 +29,7 @@ from pinner.host.live import LiveHost
 from pinner.model.change import AffinityChange, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StalePlan
-from pinner.model.journal import Entry
+from pinner.model.run.journal import Entry
 from pinner.store.journal import Journal
 
 pytestmark = pytest.mark.needs("two_cpus")

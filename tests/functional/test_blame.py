@@ -14,7 +14,7 @@ from support.measured_host import PRIORITY, urgent
 from pinner.host import procfs, tracefs
 from pinner.host.blame import blame
 from pinner.model.errors import NotPermitted
-from pinner.model.guest import Emulator, Guest
+from pinner.model.guest.guest import Emulator, Guest
 
 ROOT = Path("/")
 TRACING = Path("/sys/kernel/tracing")

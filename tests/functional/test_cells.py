@@ -12,12 +12,12 @@ from support.real_guests import ONLINE
 from pinner import wiring
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT
-from pinner.model.audit import Caller
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.guest_numa import GuestCell, MemoryBinding
-from pinner.model.journal import ApplyOptions
-from pinner.model.request import Request
+from pinner.model.guest.guest_numa import GuestCell, MemoryBinding
+from pinner.model.plan.request import Request
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions
 
 CALLER = Caller("ann", "test", "req-1")
 NAME = f"cells-{os.getpid()}"

@@ -25,7 +25,7 @@ from pinner.host.reading.irqs import read_irqs
 from pinner.host.reading.network import read_counters, read_softnet
 from pinner.host.reading.sampler import take_reading
 from pinner.host.reading.settings import read_settings
-from pinner.model.check import CheckFinding
+from pinner.model.outcome.check import CheckFinding
 from pinner.model.reading import HostReading, Nic
 from pinner.model.snapshot import Snapshot
 from pinner.service.findings import HostChecker

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pinner.host import cpu_weights, states
-from pinner.model.cpu_weight import DEFAULT, RAISED, WEIGHT
 from pinner.model.errors import ApplyFailed
+from pinner.model.settings.cpu_weight import DEFAULT, RAISED, WEIGHT
 
 ROOT = Path("/")
 

@@ -18,7 +18,7 @@ from support.real_guests import ONLINE
 from pinner.host import qemu
 from pinner.host.live import ROOT
 from pinner.model.cpuset import CpuSet
-from pinner.model.event import GuestEvent
+from pinner.model.policy.event import GuestEvent
 from pinner.nova.delivery import DeliveryQueue
 from pinner.nova.notification import NovaEvent
 from pinner.nova.sender import Sender

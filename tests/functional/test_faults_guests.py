@@ -32,7 +32,7 @@ from pinner.host.live import ROOT, LiveHost
 from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted, StalePlan
-from pinner.model.journal import Entry
+from pinner.model.run.journal import Entry
 
 pytestmark = pytest.mark.needs("two_cpus")
 

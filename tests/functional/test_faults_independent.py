@@ -36,7 +36,7 @@ from support.real_guests import (
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
-from pinner.model.guest import Guest
+from pinner.model.guest.guest import Guest
 
 pytestmark = pytest.mark.needs("root", "exactly_two_cpus")
 

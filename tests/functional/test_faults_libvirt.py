@@ -40,9 +40,9 @@ from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
 from pinner.model.errors import Busy
-from pinner.model.guest import Guest
-from pinner.model.journal import Entry
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.request import Request
+from pinner.model.run.journal import Entry
 from pinner.planning import planner
 
 pytestmark = pytest.mark.needs("two_cpus")

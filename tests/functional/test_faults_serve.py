@@ -16,7 +16,7 @@ from support.policy_host import wait_until
 from support.real_guests import describes_hung_guests, hung, only
 from support.restartable_server import RestartableServer, restartable_server
 
-from pinner.model.guest import Guest
+from pinner.model.guest.guest import Guest
 
 pytestmark = pytest.mark.needs("root", "two_cpus")
 

@@ -25,12 +25,12 @@ from pinner.agent.trail import AgentTrail
 from pinner.apply.recover import recover
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
-from pinner.model.audit import Caller
 from pinner.model.change import ThreadMask
 from pinner.model.errors import StoreUnavailable
-from pinner.model.journal import ApplyOptions
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions
 from pinner.service.compose import ServiceParts, compose
 from pinner.store.journal import Journal
 from pinner.store.repositories import open_store

@@ -27,9 +27,9 @@ from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.model.change import GuestCpus
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import Run
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.run.journal import Run
 from pinner.planning import planner
 from pinner.store.journal import Journal
 

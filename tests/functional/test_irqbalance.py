@@ -11,7 +11,7 @@ import pytest
 from pinner.host import irqbalance, procfs, states
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
-from pinner.model.interrupts import Balancer
+from pinner.model.machine.interrupts import Balancer
 from pinner.planning.partitions import commands
 
 ONE = CpuSet.parse("1")

@@ -7,7 +7,7 @@ import pytest
 from pinner.host import interrupts
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
-from pinner.model.interrupts import DeviceIrq
+from pinner.model.machine.interrupts import DeviceIrq
 from pinner.planning.irqs import immovable_reason
 
 ROOT = Path("/")

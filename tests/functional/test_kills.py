@@ -28,9 +28,9 @@ from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.model.change import GuestCpus, StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest
-from pinner.model.interrupts import Balancer
-from pinner.model.plan import GuestMemory
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.interrupts import Balancer
+from pinner.model.plan.plan import GuestMemory
 
 pytestmark = pytest.mark.needs("two_cpus")
 

@@ -25,12 +25,12 @@ from support.policy_host import NEVER_BUSY, wait_until
 
 from pinner.agent import wire
 from pinner.agent.client import AgentClient
-from pinner.model.audit import Caller
 from pinner.model.errors import PinnerError, RunConflict
-from pinner.model.journal import NEVER_BEGUN, ApplyOptions, Run
 from pinner.model.page import PageRequest
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import NEVER_BEGUN, ApplyOptions, Run
 from pinner.service import runs
 from pinner.service.compose import ServiceParts, compose
 from pinner.store.repositories import Store, open_store

@@ -9,7 +9,7 @@ from support.real_guests import FIRST, apply, change, emulator, entries, plan_of
 
 from pinner.model.change import MemoryChange, Target
 from pinner.model.errors import Gone, Invalid
-from pinner.model.plan import GuestMemory
+from pinner.model.plan.plan import GuestMemory
 
 RESTRICTIVE = "<numatune><memory mode='restrictive' nodeset='0'/></numatune>"
 

@@ -13,7 +13,7 @@ from pinner.host import affinity
 from pinner.host.inventory import take_snapshot
 from pinner.model.change import AffinityChange, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
 from pinner.planning.planner import plan
 
 ROOT = Path("/")

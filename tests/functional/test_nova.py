@@ -13,8 +13,8 @@ from pinner.host import nova_conf
 from pinner.host.inventory import LIVE, take_snapshot
 from pinner.host.live import LiveHost
 from pinner.model.errors import NovaConflict
-from pinner.model.nova import NovaSets, configured
-from pinner.model.request import Request
+from pinner.model.guest.nova import NovaSets, configured
+from pinner.model.plan.request import Request
 from pinner.planning import planner
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan

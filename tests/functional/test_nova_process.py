@@ -16,7 +16,7 @@ import pytest
 from pinner import codec
 from pinner.host import nova_conf, nova_process, process_root
 from pinner.host.files import Folder
-from pinner.model.nova import NovaConf
+from pinner.model.guest.nova import NovaConf
 
 pytestmark = pytest.mark.needs("root", "mounts")
 

@@ -14,11 +14,11 @@ from support.policy_host import NEVER_BUSY
 from support.real_guests import ONLINE
 
 from pinner import wiring
-from pinner.model.audit import Caller
-from pinner.model.guest import Guest
-from pinner.model.journal import ApplyOptions
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions
 from pinner.service.protocol import Service
 
 CALLER = Caller("ann", "test", "req-1")

@@ -20,12 +20,12 @@ from support.real_guests import ONLINE, only
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
-from pinner.model.audit import Caller
 from pinner.model.errors import NotFound
-from pinner.model.guest import Guest
-from pinner.model.journal import ApplyOptions, Run
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions, Run
 from pinner.service.compose import ServiceParts
 
 ANN = Caller("ann", "test", "")

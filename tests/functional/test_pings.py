@@ -23,7 +23,7 @@ from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT
 from pinner.host.meter import HostMeter
 from pinner.host.pinger import Echoes, Pinger
-from pinner.model.measures import History
+from pinner.model.outcome.measures import History
 from pinner.store.history import HistoryFiles
 
 NOBODY = "192.0.2.3"

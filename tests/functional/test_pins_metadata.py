@@ -21,8 +21,8 @@ from pinner.host.libvirt import Libvirt
 from pinner.host.libvirt_events import Connected, LibvirtEvents
 from pinner.host.live import LiveHost
 from pinner.model.change import NamedPins, PartPin, Target
-from pinner.model.pins_metadata import own_elements
-from pinner.model.request import Request
+from pinner.model.guest.pins_metadata import own_elements
+from pinner.model.plan.request import Request
 from pinner.planning.planner import plan
 from pinner.planning.release import release
 

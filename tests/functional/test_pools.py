@@ -14,7 +14,7 @@ from support.values import NOON
 
 from pinner.host.inventory import take_snapshot
 from pinner.host.reservations import NO_OWNERS, AffinityOwners
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
 

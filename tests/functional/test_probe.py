@@ -28,11 +28,11 @@ from support.restartable_server import RestartableServer, restartable_server
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
-from pinner.model.audit import Caller
-from pinner.model.guest import Guest
-from pinner.model.plan import Plan
-from pinner.model.probe import DEFAULT_SECONDS, MIN_SECONDS, Probe
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.outcome.probe import DEFAULT_SECONDS, MIN_SECONDS, Probe
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.run.audit import Caller
 from pinner.service.compose import ServiceParts
 
 ANN = Caller("ann", "test", "")

@@ -18,12 +18,12 @@ from support.series import upper_bound
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
-from pinner.model.audit import Caller
-from pinner.model.guest import Guest
-from pinner.model.measures import HOST, Span
-from pinner.model.outcome import Judgement
-from pinner.model.probe import MIN_SECONDS, Probe
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.outcome.measures import HOST, Span
+from pinner.model.outcome.outcome import Judgement
+from pinner.model.outcome.probe import MIN_SECONDS, Probe
+from pinner.model.plan.request import Request
+from pinner.model.run.audit import Caller
 from pinner.service.compose import ServiceParts
 
 ANN = Caller("ann", "test", "")

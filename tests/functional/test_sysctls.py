@@ -7,7 +7,7 @@ import pytest
 from pinner.host import states, sysctls
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed, Invalid
-from pinner.model.sysctls import SYSCTLS
+from pinner.model.settings.sysctls import SYSCTLS
 
 ROOT = Path("/")
 RMEM = SYSCTLS["net.core.rmem_max"].target

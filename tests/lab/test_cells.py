@@ -23,8 +23,8 @@ from support.lab import (
 
 from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet
-from pinner.model.policy import Policy
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.policy.policy import Policy
 
 GUEST = "cells"
 SECONDS = 120

@@ -7,8 +7,8 @@ import pytest
 from support.lab import CALLER, apply, ended, guests, name, plan, rollback, run_server, server
 
 from pinner.model.change import Number
-from pinner.model.cpu_weight import DEFAULT, RAISED, SLICE, WEIGHT
-from pinner.model.journal import ApplyOptions
+from pinner.model.run.journal import ApplyOptions
+from pinner.model.settings.cpu_weight import DEFAULT, RAISED, SLICE, WEIGHT
 
 KERNEL = f"/sys/fs/cgroup/{SLICE}/cpu.weight"
 FOLDER = f"/run/systemd/system.control/{SLICE}.d"

@@ -20,8 +20,8 @@ from support.lab_interrupts import affinities, cpus_of, irqbalance, wait
 from pinner import codec
 from pinner.model.change import Number, StateChange
 from pinner.model.cpuset import CpuSet
-from pinner.model.policy import Policy
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.policy.policy import Policy
 
 VIRTIO, E1000E, PCNET = (0, 2), 4, 5
 """The positions of the cards in devices.toml; their MAC addresses end with them."""

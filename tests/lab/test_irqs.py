@@ -8,8 +8,8 @@ from support.lab import CALLER, apply, ended, guests, name, plan, rollback, serv
 from support.lab_interrupts import affinities, cpus_of, irqbalance, wait
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.policy import Policy
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.policy.policy import Policy
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,9 @@ from support.lab import (
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NovaConflict
-from pinner.model.journal import ApplyOptions
-from pinner.model.policy import Policy
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.policy.policy import Policy
+from pinner.model.run.journal import ApplyOptions
 
 CONF = "/etc/nova/nova.conf"
 METADATA = """<metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1"><nova:name>i</nova:name>

@@ -8,7 +8,7 @@ from private_libvirt import guest_xml
 from support.lab import boot_disk
 from support.wheel import wheel
 
-from pinner.model.cpu_weight import SLICE
+from pinner.model.settings.cpu_weight import SLICE
 
 VENV = "/srv/pinner"
 """Outside of any checkout, in a folder that every user may read."""

@@ -21,7 +21,7 @@ from support.nova_variants import BOTH, NOVA, VARIANTS, Variant
 
 from pinner.host import nova_conf
 from pinner.model.errors import Invalid
-from pinner.model.nova import cpus
+from pinner.model.guest.nova import cpus
 
 pytestmark = pytest.mark.needs("root", "mounts")
 

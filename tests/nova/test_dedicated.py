@@ -14,9 +14,9 @@ from support.roots import two_nodes
 from pinner.host import domain_xml
 from pinner.host.guests import ActiveDomain, cell_pins, pinned_by_nova
 from pinner.model.cpuset import CpuSet
-from pinner.model.dedicated import nova_cpus, shared_vcpus
-from pinner.model.guest_numa import GuestNuma
-from pinner.model.request import Request
+from pinner.model.guest.dedicated import nova_cpus, shared_vcpus
+from pinner.model.guest.guest_numa import GuestNuma
+from pinner.model.plan.request import Request
 from pinner.planning.planner import plan
 
 UUID = "00000000-0000-4000-8000-000000000001"

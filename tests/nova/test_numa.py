@@ -8,10 +8,10 @@ from support.roots import two_nodes
 from pinner.host import domain_xml
 from pinner.host.guests import ActiveDomain, binding_pins, pinned_by_nova, without_recorded_pins
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest
-from pinner.model.guest_numa import GuestNuma
-from pinner.model.journal import RecordedPins
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.guest.guest_numa import GuestNuma
+from pinner.model.plan.request import Request
+from pinner.model.run.journal import RecordedPins
 from pinner.planning.planner import plan
 
 UUID = "00000000-0000-4000-8000-000000000001"

@@ -10,8 +10,8 @@ from support.readings import reading
 from pinner.checks.power import CHECKS
 from pinner.host.sysfs import read_topology
 from pinner.model.cpuset import CpuSet
-from pinner.model.nova import NovaConf
-from pinner.model.nova_report import Listening
+from pinner.model.guest.nova import NovaConf
+from pinner.model.guest.nova_report import Listening
 from pinner.planning.nova_check import report
 
 core = pytest.importorskip("nova.virt.libvirt.cpu.core", reason="needs Nova itself (tox -e nova)")

@@ -19,9 +19,9 @@ from pinner.api.peer import ENVIRON, Peer, TcpPeer, UnixPeer
 from pinner.api.policies import Authorizer
 from pinner.api.proxies import parse_networks
 from pinner.api.refusals import RefusalAudit
-from pinner.model.audit import AuditEvent, Caller
 from pinner.model.errors import NotFound
-from pinner.model.token import Role, Token, parse_token, secret_hash, token_text
+from pinner.model.run.audit import AuditEvent, Caller
+from pinner.model.run.token import Role, Token, parse_token, secret_hash, token_text
 from pinner.store.tokens import Tokens
 
 TESTS = Caller("tests", "here", "req-tests")

@@ -10,7 +10,7 @@ from support.values import NOON, make_run
 from pinner.apply import executor
 from pinner.apply.ports import Admission
 from pinner.apply.recover import RecoveryPolicy, recover
-from pinner.model.journal import Run
+from pinner.model.run.journal import Run
 from pinner.store.journal import Journal
 
 

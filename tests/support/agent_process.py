@@ -21,7 +21,7 @@ from pinner.host import files
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
-from pinner.model.measures import HOST, Measured
+from pinner.model.outcome.measures import HOST, Measured
 from pinner.model.snapshot import Snapshot
 from pinner.store.history import HistoryFiles
 from pinner.store.journal import Journal

@@ -2,7 +2,7 @@
 
 from support.values import NOON
 
-from pinner.model.audit import AuditAction, AuditEvent
+from pinner.model.run.audit import AuditAction, AuditEvent
 from pinner.store.audit import Audit
 from pinner.store.engine import connect
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from support.hosts import cpus
 from support.readings import delayed, irq, placed, reading
 
-from pinner.model.cpu_weight import SLICE
-from pinner.model.interrupts import Balancer
+from pinner.model.machine.interrupts import Balancer
 from pinner.model.reading import HostSample
+from pinner.model.settings.cpu_weight import SLICE
 
 GUEST = placed()
 

@@ -7,13 +7,13 @@ from support.readings import SECONDS, host, irq, placed, reading
 
 from pinner.model.change import PartitionState
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Cgroup
-from pinner.model.guest_numa import GuestCell, GuestNuma, MemoryBinding
-from pinner.model.nova import NovaConf
-from pinner.model.ovs import OvsDpdk, OvsMasks
-from pinner.model.process import Process, Thread
+from pinner.model.guest.guest import Cgroup
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
+from pinner.model.guest.nova import NovaConf
+from pinner.model.machine.ovs import OvsDpdk, OvsMasks
+from pinner.model.machine.topology import HugePages, Topology
+from pinner.model.processes.process import Process, Thread
 from pinner.model.reading import HostReading, HostSample, IdleState, Storage, ThreadTimes
-from pinner.model.topology import HugePages, Topology
 
 GUEST = placed()
 CLOCK = "sys/devices/system/clocksource/clocksource0"

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from pinner.agent.client import AgentClient
 from pinner.agent.protocol import Progress
-from pinner.model.audit import Caller
 from pinner.model.errors import PinnerError
-from pinner.model.journal import ApplyOptions, Entry, Run
-from pinner.model.plan import Plan
+from pinner.model.plan.plan import Plan
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions, Entry, Run
 from pinner.service.compose import compose
 from pinner.store.repositories import open_store
 

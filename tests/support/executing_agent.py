@@ -14,8 +14,8 @@ from pinner.apply.ports import Admission
 from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.model.change import Target
 from pinner.model.errors import HostUnreachable
-from pinner.model.journal import Run
-from pinner.model.plan import Plan
+from pinner.model.plan.plan import Plan
+from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
 
 

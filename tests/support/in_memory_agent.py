@@ -21,21 +21,21 @@ from pinner.agent.protocol import Progress
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
 from pinner.apply.first_masks import whole_undo
-from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
-from pinner.model.blame import Blame
 from pinner.model.change import Number, State, StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.drift import Cause, Drift
 from pinner.model.errors import NotFound, PinnerError, RunConflict
-from pinner.model.event import HostEvent
 from pinner.model.governor import Governor
-from pinner.model.health import AgentHealth, Check
-from pinner.model.journal import NEVER_BEGUN, Entry, Run
-from pinner.model.measures import HOST, HOST_SERIES, History
-from pinner.model.plan import Plan
+from pinner.model.machine.health import AgentHealth, Check
+from pinner.model.machine.topology import Topology
+from pinner.model.outcome.measures import HOST, HOST_SERIES, History
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.drift import Cause, Drift
+from pinner.model.policy.event import HostEvent
+from pinner.model.processes.blame import Blame
 from pinner.model.reading import HostReading
+from pinner.model.run.agent_audit import AgentRecord, ChainHead, SignedHead
+from pinner.model.run.journal import NEVER_BEGUN, Entry, Run
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
 from pinner.store.journal import Journal
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from support.values import cpus, make_plan
 
-from pinner.model.bounds import Bounds
 from pinner.model.change import (
     PINNED,
     SETTINGS,
@@ -25,9 +24,10 @@ from pinner.model.change import (
 )
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone
-from pinner.model.lineage import Descendants, Lineage
-from pinner.model.nova import NovaOwns
-from pinner.model.plan import Plan
+from pinner.model.guest.bounds import Bounds
+from pinner.model.guest.nova import NovaOwns
+from pinner.model.plan.plan import Plan
+from pinner.model.processes.lineage import Descendants, Lineage
 from pinner.model.text import pins_text
 
 Write = tuple[str, str]

@@ -11,14 +11,8 @@ from support.values import NOON, cpus, make_change, make_entries, make_plan, mak
 
 from pinner import codec
 from pinner.checks.interrupt_map import interrupt_map
-from pinner.model.agent_audit import Anchor, SignedHead
-from pinner.model.audit import AuditRecord, Caller
-from pinner.model.blame import Blame, Culprit, Waited
-from pinner.model.capacity import Capacity, with_sizes
 from pinner.model.change import Target
-from pinner.model.check import CheckReport
 from pinner.model.cpuset import CpuSet
-from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import (
     NOTHING_CHANGED,
     Blocked,
@@ -30,23 +24,29 @@ from pinner.model.errors import (
     RunConflict,
     StalePlan,
 )
-from pinner.model.event import GuestEvent, GuestEventOutcome
-from pinner.model.guest import Emulator, Guest, GuestExclusion, Vcpu
-from pinner.model.interrupts import HostInterrupts
-from pinner.model.journal import ApplyOptions, Entry, Run, RunProgress, RunState
-from pinner.model.measures import HOST, History, Measures, Span, require_series, series_of
-from pinner.model.outcome import MEASURES, Arm, Comparison, ObservedMeasure, RunOutcome, Watch, Window
+from pinner.model.guest.guest import Emulator, Guest, GuestExclusion, Vcpu
+from pinner.model.machine.interrupts import HostInterrupts
+from pinner.model.machine.topology import Topology
+from pinner.model.outcome.check import CheckReport
+from pinner.model.outcome.measures import HOST, History, Measures, Span, require_series, series_of
+from pinner.model.outcome.outcome import MEASURES, Arm, Comparison, ObservedMeasure, RunOutcome, Watch, Window
+from pinner.model.outcome.probe import Probe
 from pinner.model.page import Page, PageRequest
-from pinner.model.plan import LeftOut, Plan, PlanSummary
-from pinner.model.policy import Expected, Policy, Setback
-from pinner.model.probe import Probe
-from pinner.model.process import Process, Thread
+from pinner.model.plan.plan import LeftOut, Plan, PlanSummary
+from pinner.model.plan.request import AUTO, Request
+from pinner.model.policy.drift import Drift, DriftReport
+from pinner.model.policy.event import GuestEvent, GuestEventOutcome
+from pinner.model.policy.policy import Expected, Policy, Setback
+from pinner.model.processes.blame import Blame, Culprit, Waited
+from pinner.model.processes.process import Process, Thread
+from pinner.model.questions.capacity import Capacity, with_sizes
+from pinner.model.questions.whatif import Explanation, GuestShape, Scenario, WhatIf
 from pinner.model.reading import HostReading, HostSample, Irq, ThreadTimes
-from pinner.model.request import AUTO, Request
+from pinner.model.run.agent_audit import Anchor, SignedHead
+from pinner.model.run.audit import AuditRecord, Caller
+from pinner.model.run.journal import ApplyOptions, Entry, Run, RunProgress, RunState
+from pinner.model.run.verification import AgentTrail, Verification, verification
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
-from pinner.model.verification import AgentTrail, Verification, verification
-from pinner.model.whatif import Explanation, GuestShape, Scenario, WhatIf
 from pinner.outcome import probing
 from pinner.planning import capacity
 from pinner.planning.explain import explain

@@ -15,7 +15,7 @@ from support.kills import Work
 from pinner import codec
 from pinner.host import states
 from pinner.model.change import State, StateChange
-from pinner.model.plan import Plan
+from pinner.model.plan.plan import Plan
 
 ROOT = Path("/")
 

@@ -29,8 +29,8 @@ from pinner.host.live import LiveHost
 from pinner.model.change import LATE, NamedPins, PartitionState, State, Target, ThreadMask, cpus_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
-from pinner.model.journal import Run
-from pinner.model.plan import Plan
+from pinner.model.plan.plan import Plan
+from pinner.model.run.journal import Run
 from pinner.store.journal import Journal
 
 NEVER = -1

@@ -13,13 +13,13 @@ from lab.agent import Result
 from lab.host import LabHost
 from private_libvirt import guest_xml
 
-from pinner.model.audit import Caller
 from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import HostUnreachable
-from pinner.model.journal import ApplyOptions, Run
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions, Run
 from pinner.model.snapshot import Snapshot
 from pinner.service.remote import RemoteService
 

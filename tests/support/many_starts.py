@@ -41,9 +41,9 @@ from pinner.host.own_pins import OwnPins
 from pinner.host.sampling import Scanner
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest
-from pinner.model.measures import HOST as HOST_SUBJECT
-from pinner.model.plan import Basis, Roles
+from pinner.model.guest.guest import Guest
+from pinner.model.outcome.measures import HOST as HOST_SUBJECT
+from pinner.model.plan.plan import Basis, Roles
 from pinner.model.snapshot import Snapshot
 from pinner.store.history import HistoryFiles
 from pinner.store.journal import Journal

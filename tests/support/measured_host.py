@@ -22,7 +22,7 @@ from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
 from pinner.host.meter import HostMeter
-from pinner.model.guest import Guest
+from pinner.model.guest.guest import Guest
 from pinner.service.compose import ServiceParts, compose
 from pinner.service.probe_execution import Timing
 from pinner.store.history import HistoryFiles

@@ -22,7 +22,7 @@ from support.unix_http import http_client
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT
-from pinner.model.guest import Guest
+from pinner.model.guest.guest import Guest
 
 DAEMON = """#!{python}
 import contextlib, os, subprocess, sys, threading, time

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from support.hosts import cpus, guest, plain, snapshot
 
-from pinner.model.check import CheckFinding
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest, Tap
+from pinner.model.guest.guest import Guest, Tap
+from pinner.model.machine.topology import Device, Topology
+from pinner.model.outcome.check import CheckFinding
 from pinner.model.reading import Channels, HostReading, HostSample, Irq, Nic, Rings, RxQueue, ThreadTimes
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Device, Topology
 from pinner.service.findings import HostChecker
 
 CARD = "0000:3b:00.0"

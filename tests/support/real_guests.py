@@ -22,9 +22,9 @@ from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
 from pinner.model.change import AffinityChange, PlannedChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest
-from pinner.model.journal import Run
-from pinner.model.plan import Basis, Plan
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.plan import Basis, Plan
+from pinner.model.run.journal import Run
 from pinner.store.journal import Journal
 
 ONLINE = sorted(os.sched_getaffinity(0))

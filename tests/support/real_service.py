@@ -14,7 +14,7 @@ from support.in_memory_service import EVIL
 from pinner import conf, wiring
 from pinner.api.app import create_app
 from pinner.api.server import serve
-from pinner.model.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.server.sockets import listen_tcp
 from pinner.service.local import LocalService
 from pinner.service.protocol import Service

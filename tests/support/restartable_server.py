@@ -13,7 +13,7 @@ from support import warm
 from support.accounts import api_config
 from support.pinner_server import PinnerServer
 
-from pinner.model.guest import Guest
+from pinner.model.guest.guest import Guest
 
 
 @dataclass

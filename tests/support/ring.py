@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from pinner.model.measures import HOST, PING, PING_LOSS, History, series_of
+from pinner.model.outcome.measures import HOST, PING, PING_LOSS, History, series_of
 
 Value = Callable[[str, str, datetime], float | None]
 """Returns the value of a series (subject, name) at a time; None: not measured."""

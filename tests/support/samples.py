@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pinner.model.guest import NovaIdentity
+from pinner.model.guest.guest import NovaIdentity
 from pinner.nova.notification import Message
 
 TIMESTAMP = "2026-11-21 10:00:00.123456"

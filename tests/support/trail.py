@@ -11,9 +11,9 @@ from support.clock import Clock
 from support.in_memory_agent import InMemoryAgent
 from support.values import NOON, make_change, make_plan, make_snapshot
 
-from pinner.model.audit import Caller
 from pinner.model.errors import HostBusy
-from pinner.model.journal import ApplyOptions
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions
 from pinner.service.compose import compose
 from pinner.store.repositories import open_store
 

@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 from pinner.model.change import AffinityChange, PartitionState, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import Entry, Run
-from pinner.model.lineage import Lineage
-from pinner.model.objective import compared, weighted
-from pinner.model.plan import Basis, Plan, Roles
-from pinner.model.request import Request
+from pinner.model.machine.topology import Cpu, Kernel, Node, Topology
+from pinner.model.plan.objective import compared, weighted
+from pinner.model.plan.plan import Basis, Plan, Roles
+from pinner.model.plan.request import Request
+from pinner.model.processes.lineage import Lineage
+from pinner.model.run.journal import Entry, Run
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Cpu, Kernel, Node, Topology
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

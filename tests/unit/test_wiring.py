@@ -14,8 +14,8 @@ from pinner.agent.waiting import CallerLeft, waits_for
 from pinner.conf import rabbit
 from pinner.host import tracefs
 from pinner.model.errors import Invalid
-from pinner.model.nova_report import Listening
-from pinner.model.objective import weighted
+from pinner.model.guest.nova_report import Listening
+from pinner.model.plan.objective import weighted
 from pinner.wiring import agent
 
 

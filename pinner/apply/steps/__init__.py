@@ -16,8 +16,8 @@ from pinner.apply.steps.memory import MemoryStep
 from pinner.apply.steps.metadata import MetadataStep
 from pinner.apply.steps.state import StateStep
 from pinner.model.change import AffinityChange, Change, MemoryChange, MetadataChange, PlannedChange, StateChange
-from pinner.model.groups import is_of_the_host
-from pinner.model.journal import EARLIER_BOOT, Entry, EntryState
+from pinner.model.plan.groups import is_of_the_host
+from pinner.model.run.journal import EARLIER_BOOT, Entry, EntryState
 
 Step = AffinityStep | StateStep | MemoryStep | MetadataStep
 """One change under way. ``make`` makes the change, or raises. ``entry`` is the change's entry, with the threads found

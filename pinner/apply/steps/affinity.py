@@ -15,8 +15,8 @@ from pinner.apply.steps.metadata import is_named, is_saved
 from pinner.apply.steps.prior_masks import PriorMasks
 from pinner.model.change import PINNED, AffinityChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
-from pinner.model.groups import others_that_move
-from pinner.model.journal import EARLIER_BOOT, Entry, EntryState
+from pinner.model.plan.groups import others_that_move
+from pinner.model.run.journal import EARLIER_BOOT, Entry, EntryState
 
 _NEVER = -1
 """A start time that no thread has."""

@@ -9,8 +9,8 @@ from pinner.apply.ports import Host, Journal
 from pinner.model.change import AffinityChange, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
-from pinner.model.journal import Entry
-from pinner.model.lineage import Lineage
+from pinner.model.processes.lineage import Lineage
+from pinner.model.run.journal import Entry
 
 
 def usual(target: Target, before: Sequence[ThreadMask]) -> CpuSet:

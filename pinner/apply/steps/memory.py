@@ -10,9 +10,9 @@ from dataclasses import replace
 from pinner.apply.ports import Host
 from pinner.model.change import MemoryChange
 from pinner.model.errors import Gone, Invalid, PinnerError, StalePlan
-from pinner.model.journal import Entry, EntryState
-from pinner.model.memory import compared
-from pinner.model.plan import Plan
+from pinner.model.machine.memory import compared
+from pinner.model.plan.plan import Plan
+from pinner.model.run.journal import Entry, EntryState
 from pinner.model.text import memory_by_node, mib
 
 STUCK_SHARE = 0.05

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pinner.apply.ports import Host
 from pinner.model.change import PINNED, AffinityChange, Change, MetadataChange, NamedPins, PartPin, Target
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
-from pinner.model.journal import EARLIER_BOOT, Entry, EntryState
-from pinner.model.pins_metadata import overlaid, restored
+from pinner.model.guest.pins_metadata import overlaid, restored
+from pinner.model.run.journal import EARLIER_BOOT, Entry, EntryState
 from pinner.model.text import pins_text
 
 REASON = "the guest's metadata names the pins that are pinner's"

@@ -10,7 +10,7 @@ from pinner.apply.steps.heirs import given_masks, usual
 from pinner.model.change import PINNED, AffinityChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError
-from pinner.model.journal import IN_PART, Entry
+from pinner.model.run.journal import IN_PART, Entry
 
 LOG = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from pinner.model.change import (
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
 from pinner.model.governor import Governor
-from pinner.model.journal import Entry, EntryState
+from pinner.model.run.journal import Entry, EntryState
 
 Masks = Mapping[ThreadKey, CpuSet]
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from pinner import codec
 from pinner.host import files, sysctls
 from pinner.host.reading.sampler import take_reading
-from pinner.model.coalescing import RxCoalescing
-from pinner.model.cpu_weight import SLICE
 from pinner.model.errors import Invalid
-from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
-from pinner.model.queues import CardQueues
+from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.reading import HostReading, HostSample, Nic, SavedSamples
-from pinner.model.rings import NO_ROOM, RxRing
-from pinner.model.rps import RpsQueue
+from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.cpu_weight import SLICE
+from pinner.model.settings.queues import CardQueues
+from pinner.model.settings.rings import NO_ROOM, RxRing
+from pinner.model.settings.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
 
 FILE = Path("counters.json")

@@ -9,7 +9,7 @@ from typing import TypeVar
 from pinner.host import irqbalance, kernel, procfs
 from pinner.host.reading import cpus, ethtool, irqs, network, nics, settings
 from pinner.model.errors import Busy
-from pinner.model.placers import is_another_pinner, is_known_placer
+from pinner.model.processes.placers import is_another_pinner, is_known_placer
 from pinner.model.reading import HostReading, HostSample
 from pinner.model.snapshot import Snapshot
 

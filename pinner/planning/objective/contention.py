@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest
-from pinner.model.process import Thread
+from pinner.model.guest.guest import Guest
+from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.demand import qemus_own_threads
 

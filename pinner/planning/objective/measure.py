@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest
-from pinner.model.process import Thread
+from pinner.model.guest.guest import Guest
+from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.objective.contention import Crowd
 from pinner.planning.objective.spread import GuestSpread, Need, Places, guests_terms

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from pinner.model.change import AffinityChange, PlannedChange
 from pinner.model.cpuset import CpuSet
-from pinner.model.objective import TERMS, Objective, compared, weighted
-from pinner.model.plan import GuestMemory
-from pinner.model.request import Request
+from pinner.model.plan.objective import TERMS, Objective, compared, weighted
+from pinner.model.plan.plan import GuestMemory
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import Context
 from pinner.planning.objective.measure import Measure, Measured

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest import Guest
-from pinner.model.topology import NodeId, Topology
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import NodeId, Topology
 from pinner.planning.memory_balance import LOCAL, distance
 from pinner.planning.numa_bounds import bound_of
 

@@ -6,9 +6,9 @@ The cost of the change itself is no part of them: it belongs to the way, and not
 from collections.abc import Mapping
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.objective import COST
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.objective import COST
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.objective.measure import Measure
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from pinner.model.topology import NodeId
+from pinner.model.machine.topology import NodeId
 from pinner.planning.packing.values import Guest, Node, Score, needed_domains
 
 

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.topology import NodeId
+from pinner.model.machine.topology import NodeId
 
 
 class Core(NamedTuple):

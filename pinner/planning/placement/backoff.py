@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from pinner.model.backoff import Backoff, Backoffs
 from pinner.model.change import TargetKey, TargetKind
-from pinner.model.drift import Drift
-from pinner.model.groups import Group, group_of
-from pinner.model.plan import Plan
+from pinner.model.plan.groups import Group, group_of
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.backoff import Backoff, Backoffs
+from pinner.model.policy.drift import Drift
 from pinner.planning.placement.drift import OTHERS
 
 

@@ -6,10 +6,10 @@ from typing import assert_never
 
 from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, cpus_of
 from pinner.model.cpuset import CpuSet
-from pinner.model.drift import Cause, Drift
-from pinner.model.placement import PlacedTarget, Placement
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.placement import PlacedTarget, Placement
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.policy.drift import Cause, Drift
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement.process_matching import managed_processes
 from pinner.planning.placement.successors import subject, subjects

@@ -8,7 +8,7 @@ request id, by their age, and by what libvirt says now.
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from pinner.model.event import EventOrder, GuestEvent, GuestHint
+from pinner.model.policy.event import EventOrder, GuestEvent, GuestHint
 from pinner.planning.placement.guest_hints import merged
 
 MAX_AHEAD = timedelta(minutes=1)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from pinner.model.event import GuestHint
-from pinner.model.guest import Guest, NovaIdentity, with_nova_identity
+from pinner.model.guest.guest import Guest, NovaIdentity, with_nova_identity
+from pinner.model.policy.event import GuestHint
 from pinner.model.snapshot import Snapshot
 
 

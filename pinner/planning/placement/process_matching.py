@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from pinner.model.change import TargetKey
-from pinner.model.fixes import Remedy
-from pinner.model.placement import PlacedTarget, Placement
-from pinner.model.process import Process, Thread
-from pinner.model.request import Request
+from pinner.model.plan.placement import PlacedTarget, Placement
+from pinner.model.plan.request import Request
+from pinner.model.processes.process import Process, Thread
+from pinner.model.settings.fixes import Remedy
 from pinner.model.snapshot import Snapshot
 from pinner.planning.exclusions import asked_for
 

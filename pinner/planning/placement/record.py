@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from pinner.model import boots
 from pinner.model.change import PINNED, TargetKey
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.placement import PlacedTarget, Placement
-from pinner.model.plan import Plan, Roles
+from pinner.model.plan.placement import PlacedTarget, Placement
+from pinner.model.plan.plan import Plan, Roles
+from pinner.model.run import boots
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import target_threads
 from pinner.planning.placement.process_matching import identity, identity_of, instance

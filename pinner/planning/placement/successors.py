@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from pinner.model.change import Target, TargetKey
-from pinner.model.groups import group_of
+from pinner.model.plan.groups import group_of
 
 
 def subject(target: Target) -> TargetKey | None:

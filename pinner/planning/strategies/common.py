@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest import Guest
-from pinner.model.plan import LeftOut, Roles, Wanted
-from pinner.model.topology import NodeId
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import NodeId
+from pinner.model.plan.plan import LeftOut, Roles, Wanted
 from pinner.planning.context import Context
 from pinner.planning.numa_bounds import VcpuGroup
 from pinner.planning.roles import Resolved

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NoFit
-from pinner.model.guest import Guest
-from pinner.model.objective import Optimality
-from pinner.model.plan import LeftOut
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.objective import Optimality
+from pinner.model.plan.plan import LeftOut
 from pinner.model.text import counted
 from pinner.planning import core_classes
 from pinner.planning.context import Context

@@ -5,8 +5,8 @@ from contextlib import suppress
 from itertools import combinations, islice
 
 from pinner.model.errors import NoFit
-from pinner.model.guest import Guest
-from pinner.model.topology import NodeId
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import NodeId
 from pinner.planning.context import Context
 from pinner.planning.strategies.free_cpus import FreeCpus, GuestAllocation, needs
 

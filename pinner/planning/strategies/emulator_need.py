@@ -11,9 +11,9 @@ from itertools import zip_longest
 
 from pinner.model.change import TargetKey
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest import Guest
-from pinner.model.plan import Roles
-from pinner.model.request import AUTO
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.plan import Roles
+from pinner.model.plan.request import AUTO
 from pinner.planning.context import Context
 from pinner.planning.roles import Resolved
 from pinner.planning.strategies.common import beside

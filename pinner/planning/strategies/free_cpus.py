@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
-from pinner.model.guest import Guest
-from pinner.model.topology import NodeId
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import NodeId
 from pinner.planning.context import Context
 from pinner.planning.exclusions import pinned_cpus
 from pinner.planning.memory_balance import MemoryBalance

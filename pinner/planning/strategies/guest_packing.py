@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from pinner.model.guest import Guest
-from pinner.model.guest_numa import GuestNuma
-from pinner.model.objective import Optimality
-from pinner.model.request import OPTIMAL
-from pinner.model.topology import NodeId
+from pinner.model.guest.guest import Guest
+from pinner.model.guest.guest_numa import GuestNuma
+from pinner.model.machine.topology import NodeId
+from pinner.model.plan.objective import Optimality
+from pinner.model.plan.request import OPTIMAL
 from pinner.planning.context import Context
 from pinner.planning.memory_balance import MemoryBalance, outstanding
 from pinner.planning.packing import values

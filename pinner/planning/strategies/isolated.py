@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import ClassVar
 
-from pinner.model.request import ISOLATED
+from pinner.model.plan.request import ISOLATED
 from pinner.planning.context import Context
 from pinner.planning.strategies.common import divided
 from pinner.planning.strategy import COMMON, Answer

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from pinner.model.change import PartitionState
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest import Guest
-from pinner.model.plan import LeftOut, Wanted
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.plan import LeftOut, Wanted
 from pinner.planning import isolation
 from pinner.planning.context import Context
 from pinner.planning.partitions import WORK, cgroup_target

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pinner.model.plan import LeftOut
+from pinner.model.plan.plan import LeftOut
 from pinner.planning import isolation
 from pinner.planning.context import Context
 from pinner.planning.roles import Resolved

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from pinner.model.errors import NoFit
-from pinner.model.guest import Guest
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Node, NodeId
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Node, NodeId
 from pinner.planning.memory_balance import MemoryBalance, distance, memory_of, outstanding
 from pinner.planning.numa_bounds import VcpuGroup
 

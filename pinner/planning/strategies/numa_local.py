@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
-from pinner.model.guest import Guest
-from pinner.model.plan import LeftOut
-from pinner.model.topology import NodeId
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import NodeId
+from pinner.model.plan.plan import LeftOut
 from pinner.planning import core_classes
 from pinner.planning.context import Context
 from pinner.planning.memory_balance import MemoryBalance, everything, outstanding

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
-from pinner.model.objective import Optimality
-from pinner.model.request import OPTIMAL
+from pinner.model.plan.objective import Optimality
+from pinner.model.plan.request import OPTIMAL
 from pinner.planning.context import Context
 from pinner.planning.strategies.isolated import Isolated
 from pinner.planning.strategy import Answer

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from pinner.model.change import PartitionState
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.dedicated import nova_cpus
 from pinner.model.errors import Invalid, NoFit
-from pinner.model.guest import Guest
-from pinner.model.plan import Wanted
+from pinner.model.guest.dedicated import nova_cpus
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.plan import Wanted
 from pinner.planning import flavors, rules
 from pinner.planning.context import Context
 from pinner.planning.strategies.common import place_emulator

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from pinner.model.errors import NoFit
-from pinner.model.guest import Guest
-from pinner.model.topology import NodeId
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import NodeId
 from pinner.planning.context import Context
 from pinner.planning.strategies import node_choice
 from pinner.planning.strategies.free_cpus import FreeCpus, GuestAllocation, needs

@@ -5,8 +5,8 @@ from itertools import accumulate
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NoFit
-from pinner.model.guest import Guest
-from pinner.model.topology import NodeId
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import NodeId
 from pinner.planning.numa_bounds import VcpuGroup
 
 

@@ -13,11 +13,11 @@ from pinner.agent.recorder import Recorder
 from pinner.agent.waiting import CallerLeft, waits_for
 from pinner.model.change import Target, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.drift import Drift
 from pinner.model.errors import Invalid
-from pinner.model.journal import Run
-from pinner.model.measures import HOST, ROWS, History, Span
-from pinner.model.plan import Plan
+from pinner.model.outcome.measures import HOST, ROWS, History, Span
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.drift import Drift
+from pinner.model.run.journal import Run
 from pinner.service.measures import MeasureReader
 
 pytestmark = pytest.mark.fault(68)

@@ -15,8 +15,8 @@ from pinner.agent.refusal_limit import WINDOW_SECONDS, CallLimit
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import MAX_HEADS, MAX_MARKS, AgentTrail
 from pinner.apply import executor
-from pinner.model.agent_audit import ChainHead
 from pinner.model.errors import Busy, Gone, NotPermitted, StoreUnavailable
+from pinner.model.run.agent_audit import ChainHead
 from pinner.store.journal import Journal
 
 pytestmark = pytest.mark.fault(69)

@@ -17,14 +17,14 @@ from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
-from pinner.model.audit import Caller
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, RunConflict, StalePlan
-from pinner.model.journal import ApplyOptions, Entry
 from pinner.model.page import PageRequest
-from pinner.model.plan import Basis, Roles
-from pinner.model.request import Request
+from pinner.model.plan.plan import Basis, Roles
+from pinner.model.plan.request import Request
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions, Entry
 from pinner.service.compose import compose
 from pinner.store.journal import Journal
 

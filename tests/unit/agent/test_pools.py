@@ -10,7 +10,7 @@ from support.values import NOON, make_run
 from pinner.agent.pools import with_pools
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.errors import StoreUnavailable
-from pinner.model.journal import Entry
+from pinner.model.run.journal import Entry
 from pinner.store.journal import Journal
 from pinner.store.unusable_journal import UnusableJournal
 

@@ -9,7 +9,7 @@ from support.values import NOON
 
 from pinner.agent.recorder import Recorder
 from pinner.model.errors import HostUnreachable, NotFound, StoreUnavailable
-from pinner.model.measures import HOST, Counts, Measured
+from pinner.model.outcome.measures import HOST, Counts, Measured
 from pinner.store.history import HistoryFiles
 
 GUEST = "6f1f5d6e-0000-4000-8000-000000000001"

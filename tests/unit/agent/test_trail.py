@@ -12,8 +12,8 @@ from support.values import NOON, make_run
 from pinner.agent.refusal_limit import MAX_RECORDS, WINDOW_SECONDS, RefusalLimit
 from pinner.agent.signing import SigningKey, is_signed, pem, read_pem
 from pinner.agent.trail import AgentTrail
-from pinner.model.agent_audit import ChainHead
 from pinner.model.errors import HostBusy, Invalid, RunConflict, StoreUnavailable
+from pinner.model.run.agent_audit import ChainHead
 from pinner.store.journal import Journal
 
 CENTRE = ChainHead(7, "ab" * 32)

@@ -44,10 +44,10 @@ from pinner.model.errors import (
     StalePlan,
     Unanswered,
 )
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
-from pinner.model.sysctls import SYSCTLS
 from pinner.store.journal import Journal
 
 pytestmark = pytest.mark.fault(41)

@@ -21,10 +21,10 @@ from pinner.agent.client import AgentClient
 from pinner.agent.line import Line
 from pinner.agent.protocol import Agent, Progress
 from pinner.agent.server import PROGRESS_SECONDS, AgentServer
-from pinner.model.drift import Drift
 from pinner.model.errors import HostUnreachable, NotFound, PinnerError, StalePlan
-from pinner.model.journal import Entry, Run
-from pinner.model.plan import Plan
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.drift import Drift
+from pinner.model.run.journal import Entry, Run
 
 PLAN = make_plan(changes=(make_change(100), make_change(200)))
 

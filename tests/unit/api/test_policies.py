@@ -23,9 +23,9 @@ from pinner.api.app import create_app
 from pinner.api.credentials import Identity
 from pinner.api.peer import TcpPeer
 from pinner.api.policies import RELOAD_SECONDS, Authorizer, list_rules, rules_of
-from pinner.model.agent_audit import Anchor
 from pinner.model.errors import Invalid
-from pinner.model.token import ROLES
+from pinner.model.run.agent_audit import Anchor
+from pinner.model.run.token import ROLES
 
 REPOSITORY = Path(__file__).parents[3]
 GUEST = "6a5b7a0e-0000-4000-8000-000000000001"

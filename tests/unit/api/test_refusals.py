@@ -8,8 +8,8 @@ from support.access import AuditList, InMemoryTokens, bearer, client_of, make_co
 from pinner.api.app import create_app
 from pinner.api.peer import TcpPeer
 from pinner.api.refusals import MAX_TEXT, PER_ORIGIN, TOTAL
-from pinner.model.audit import AuditAction
 from pinner.model.errors import StoreUnavailable
+from pinner.model.run.audit import AuditAction
 
 
 def client_from(address, pinner, **settings):

@@ -7,19 +7,19 @@ from support.in_memory_service import EVIL, STRATEGIES, sample_snapshot
 from support.values import NOON
 
 from pinner import codec
-from pinner.model.capacity import Capacity
-from pinner.model.check import CheckReport, Evidence
-from pinner.model.drift import DriftReport
-from pinner.model.guest import Guest, GuestExclusion
-from pinner.model.journal import Entry, Run
-from pinner.model.measures import Measures
+from pinner.model.guest.guest import Guest, GuestExclusion
+from pinner.model.outcome.check import CheckReport, Evidence
+from pinner.model.outcome.measures import Measures
 from pinner.model.page import Page
-from pinner.model.plan import Plan, PlanSummary
-from pinner.model.policy import Policy, Setback, ShownPolicy
-from pinner.model.process import Process
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan, PlanSummary
+from pinner.model.plan.request import Request
+from pinner.model.policy.drift import DriftReport
+from pinner.model.policy.policy import Policy, Setback, ShownPolicy
+from pinner.model.processes.process import Process
+from pinner.model.questions.capacity import Capacity
+from pinner.model.questions.whatif import Explanation, GuestShape, WhatIf
+from pinner.model.run.journal import Entry, Run
 from pinner.model.snapshot import Snapshot
-from pinner.model.whatif import Explanation, GuestShape, WhatIf
 from pinner.service.protocol import StrategyInfo
 
 

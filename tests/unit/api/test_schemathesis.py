@@ -14,10 +14,10 @@ from support.real_service import real_service
 from pinner.api import throttle
 from pinner.api.app import create_app
 from pinner.api.server import serve
-from pinner.model.audit import Caller
-from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions
 from pinner.server.sockets import listen_tcp
 
 TESTS = Path(__file__).parents[2]

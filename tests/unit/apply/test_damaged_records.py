@@ -10,8 +10,8 @@ from pinner.apply.ports import Admission
 from pinner.apply.recover import recover
 from pinner.model.change import Number, StateChange, Target
 from pinner.model.errors import StoreUnavailable
-from pinner.model.interrupts import DeviceIrq
-from pinner.model.rings import RxRing
+from pinner.model.machine.interrupts import DeviceIrq
+from pinner.model.settings.rings import RxRing
 from pinner.store.engine import writing
 
 pytestmark = pytest.mark.fault(58)

@@ -11,9 +11,9 @@ from support.values import NOON, make_run
 from pinner.apply import executor
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Blocked, HostBusy, HostUnreachable, Invalid, RunConflict, StalePlan
-from pinner.model.groups import group_of
-from pinner.model.journal import Entry, Run
-from pinner.model.plan import Plan, Wanted
+from pinner.model.plan.groups import group_of
+from pinner.model.plan.plan import Plan, Wanted
+from pinner.model.run.journal import Entry, Run
 from pinner.store.journal import Journal
 
 

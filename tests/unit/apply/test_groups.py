@@ -13,9 +13,9 @@ from pinner.apply.recover import recover
 from pinner.apply.transaction import Transaction
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed, Busy, PinnerError, RunConflict, StoreUnavailable
-from pinner.model.groups import group_of
-from pinner.model.journal import Entry, Run
-from pinner.model.plan import GuestMemory, Plan
+from pinner.model.plan.groups import group_of
+from pinner.model.plan.plan import GuestMemory, Plan
+from pinner.model.run.journal import Entry, Run
 
 GUESTS = ("g1", "g2", "g3")
 SCOPE = Target("partition", "machine.slice/g1.scope", None, "g1.scope")

@@ -8,7 +8,7 @@ from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor, recover
 from pinner.model.change import StateChange, Target, ThreadMask
-from pinner.model.interrupts import DeviceIrq
+from pinner.model.machine.interrupts import DeviceIrq
 
 pytestmark = pytest.mark.fault(50)
 

@@ -8,10 +8,10 @@ from support.values import NOON, cpus, make_run
 from pinner.apply import executor, steps
 from pinner.apply.recover import recover
 from pinner.model.change import StateChange
-from pinner.model.change_text import before_and_after
 from pinner.model.errors import ApplyFailed, Gone, StalePlan
-from pinner.model.interrupts import Balancer, DeviceIrq
-from pinner.model.rps import RpsQueue
+from pinner.model.machine.interrupts import Balancer, DeviceIrq
+from pinner.model.run.change_text import before_and_after
+from pinner.model.settings.rps import RpsQueue
 
 QUEUES = (
     *(DeviceIrq(24 + n, f"ens1-rx-{n}", "0000:3b:00.0", cpus("0-7")).target for n in range(2)),

@@ -9,9 +9,9 @@ from support.values import NOON, cpus, make_run
 from pinner.apply import executor
 from pinner.model.change import Target
 from pinner.model.errors import Invalid, NovaConflict
-from pinner.model.nova import NovaGuest, NovaOwns, NovaSets
-from pinner.model.plan import Plan, Roles, Wanted
-from pinner.model.request import Request
+from pinner.model.guest.nova import NovaGuest, NovaOwns, NovaSets
+from pinner.model.plan.plan import Plan, Roles, Wanted
+from pinner.model.plan.request import Request
 from pinner.store.journal import Journal
 
 PLACES = {emulator(): "1", vcpu(0): "2-7", vcpu(1): "2-7", daemon(500): "0"}

@@ -10,8 +10,8 @@ from pinner.apply import executor
 from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.model.change import Change, MemoryChange, PartitionState, StateChange, Target
 from pinner.model.errors import ApplyFailed
-from pinner.model.journal import Entry, Run
-from pinner.model.plan import Plan
+from pinner.model.plan.plan import Plan
+from pinner.model.run.journal import Entry, Run
 from pinner.store.journal import Journal
 
 WANTED = {emulator(): "1", vcpu(0): "2-7", vcpu(1): "2-7", daemon(400): "0"}

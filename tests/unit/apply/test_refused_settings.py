@@ -7,17 +7,17 @@ from support.values import MEMBER, NOON, cpus, isolated, make_run
 from pinner.apply import executor
 from pinner.apply.recover import recover
 from pinner.model.change import GuestCpus, Number, StateChange, Target
-from pinner.model.coalescing import RxCoalescing
-from pinner.model.cpu_weight import DEFAULT, RAISED, WEIGHT
 from pinner.model.errors import ApplyFailed, Busy, HostUnreachable, NotPermitted, StalePlan
-from pinner.model.frequency import FAST, FrequencyDomain
 from pinner.model.governor import Governor
-from pinner.model.guest_rps import GuestQueue, GuestRps
-from pinner.model.interrupts import DeviceIrq
-from pinner.model.queues import CardQueues
-from pinner.model.rings import RxRing
-from pinner.model.rps import RpsQueue
-from pinner.model.sysctls import SYSCTLS
+from pinner.model.machine.frequency import FAST, FrequencyDomain
+from pinner.model.machine.interrupts import DeviceIrq
+from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.cpu_weight import DEFAULT, RAISED, WEIGHT
+from pinner.model.settings.guest_rps import GuestQueue, GuestRps
+from pinner.model.settings.queues import CardQueues
+from pinner.model.settings.rings import RxRing
+from pinner.model.settings.rps import RpsQueue
+from pinner.model.settings.sysctls import SYSCTLS
 
 SCOPE = Target("partition", "machine.slice/g1", None, "g1")
 RPS_OF_A_GUEST = GuestRps("uuid", "g1", "boot").target(GuestQueue("eth0", 2, 0, cpus("")))

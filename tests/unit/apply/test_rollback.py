@@ -6,7 +6,7 @@ from pinner.apply import executor
 from pinner.apply.recover import recover
 from pinner.model.change import Target, ThreadMask
 from pinner.model.errors import ApplyFailed, Busy, Gone, NotFound, RunConflict, StoreUnavailable
-from pinner.model.journal import IN_PART, Run
+from pinner.model.run.journal import IN_PART, Run
 from pinner.store.journal import Journal
 
 

@@ -9,7 +9,7 @@ from support.values import MEMBER, NOON, cpus, isolated, make_run
 from pinner.apply import executor, recover
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed, HostBusy, RunConflict, StoreUnavailable
-from pinner.model.journal import Run
+from pinner.model.run.journal import Run
 from pinner.store import tables
 from pinner.store.engine import writing
 

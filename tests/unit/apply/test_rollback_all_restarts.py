@@ -10,7 +10,7 @@ from pinner.apply import executor, recover
 from pinner.apply.steps.metadata import keeps_pins
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed
-from pinner.model.journal import Run
+from pinner.model.run.journal import Run
 from pinner.store.journal import Journal
 
 SCOPE = Target("partition", "machine.slice/g1.scope", None, "g1.scope")

@@ -22,7 +22,7 @@ from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.model.change import GuestCpus, Number, State, StateChange, Target, TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import RunConflict
-from pinner.model.journal import Run
+from pinner.model.run.journal import Run
 from pinner.store.journal import Journal
 
 Kill = tuple[int, bool, RecoveryPolicy] | None

@@ -17,9 +17,9 @@ from pinner.apply.side_by_side import parts_of, side_by_side, with_busy_last
 from pinner.model.change import GuestCpus, StateChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy
-from pinner.model.groups import group_of
-from pinner.model.guest_rps import GuestQueue, GuestRps
-from pinner.model.journal import Entry
+from pinner.model.plan.groups import group_of
+from pinner.model.run.journal import Entry
+from pinner.model.settings.guest_rps import GuestQueue, GuestRps
 
 GUESTS = [f"g{number}" for number in range(12)]
 

@@ -7,9 +7,9 @@ from support.values import NOON, make_run
 from pinner.apply import executor, steps
 from pinner.apply.recover import recover
 from pinner.model.change import Number, StateChange
-from pinner.model.change_text import before_and_after
 from pinner.model.errors import ApplyFailed, StalePlan
-from pinner.model.sysctls import SYSCTLS
+from pinner.model.run.change_text import before_and_after
+from pinner.model.settings.sysctls import SYSCTLS
 
 RULES = tuple(SYSCTLS[key] for key in ("net.core.rmem_max", "vm.swappiness"))
 RMEM, SWAPPINESS = (rule.target for rule in RULES)

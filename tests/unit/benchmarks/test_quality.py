@@ -2,7 +2,7 @@ import pytest
 from benchmarks.generated import Shape, guests, host
 from benchmarks.quality import Judge, Quality, places_of
 
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
 from pinner.planning.planner import plan
 
 HARDWARE, POOL = Shape(64, 2, 4).hardware

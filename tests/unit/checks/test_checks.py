@@ -15,7 +15,7 @@ from support.readings import codes, counted, findings, nic, placed, reading
 
 from pinner import codec
 from pinner.cli import check
-from pinner.model.check import CheckReport, Evidence, Found, HostCheck, Remedy, Subject
+from pinner.model.outcome.check import CheckReport, Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, HostSample
 from pinner.service import findings as service_findings
 from pinner.service.findings import HostChecker, installed

@@ -11,10 +11,10 @@ from support.hosts import GIB, cpus, process, snapshot
 from support.readings import DISK, codes, counted, findings, host, irq, nic, placed, reading
 
 from pinner.host.reading.sampler import read_sample
-from pinner.model.guest_numa import GuestCell, GuestNuma, MemoryBinding
-from pinner.model.interrupts import Balancer
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
+from pinner.model.machine.interrupts import Balancer
+from pinner.model.machine.topology import HugePages
 from pinner.model.reading import HostReading, HostSample, Rings, Storage, ThreadTimes
-from pinner.model.topology import HugePages
 
 
 @pytest.mark.parametrize(("first", "second", "code"), [("1", "9", "smt-shared-core"), ("3", "3", "vcpus-overlap")])

@@ -7,7 +7,7 @@ from support.hosts import cpus
 from support.readings import CARD, DISK, host, irq, nic, placed, reading
 
 from pinner.checks.interrupt_map import interrupt_map
-from pinner.model.interrupts import RoleCpus
+from pinner.model.machine.interrupts import RoleCpus
 from pinner.model.reading import HostSample
 
 

@@ -6,7 +6,7 @@ import pytest
 from support.hosts import cpus
 from support.readings import findings, host, placed, reading
 
-from pinner.model.nova import NovaConf
+from pinner.model.guest.nova import NovaConf
 
 CPUPOWER = "cpupower -c {} frequency-set -g performance"
 STATE, GOVERNOR = (NovaConf((), power_management=True, power_strategy=each) for each in ("cpu_state", "governor"))

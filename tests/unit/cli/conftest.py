@@ -5,7 +5,7 @@ import pytest
 from support.in_memory_service import InMemoryService
 
 from pinner.cli import context, main
-from pinner.model.policy import Policy
+from pinner.model.policy.policy import Policy
 
 Result = namedtuple("Result", "status out err")
 

@@ -6,8 +6,8 @@ import pytest
 from support.in_memory_service import KEY, SIGNED_HEAD
 
 from pinner.agent.signing import pem
-from pinner.model.agent_audit import Anchor
-from pinner.model.verification import AgentTrail, FindingKind, TrailFinding, verification
+from pinner.model.run.agent_audit import Anchor
+from pinner.model.run.verification import AgentTrail, FindingKind, TrailFinding, verification
 
 
 def test_verify_prints_both_trails(pinner, cli):

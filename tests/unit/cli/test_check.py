@@ -11,8 +11,8 @@ from support.readings import host, placed
 
 from pinner import codec
 from pinner.cli.check import lines, monitor_line
-from pinner.model.check import CheckReport
 from pinner.model.errors import HostUnreachable
+from pinner.model.outcome.check import CheckReport
 from pinner.service.findings import HostChecker
 
 

@@ -12,19 +12,19 @@ from support.roots import two_nodes
 from support.values import NOON, cpus, make_run
 
 from pinner import codec
-from pinner.model.audit import AuditRecord
 from pinner.model.change import Number
-from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
-from pinner.model.journal import Run
-from pinner.model.measures import GUEST_SERIES, HOST_SERIES, History, Measures
+from pinner.model.outcome.measures import GUEST_SERIES, HOST_SERIES, History, Measures
 from pinner.model.page import Page
-from pinner.model.plan import Plan
-from pinner.model.policy import Policy, Setback, ShownPolicy
-from pinner.model.request import Request
-from pinner.model.rps import RpsQueue
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.policy.drift import Drift, DriftReport
+from pinner.model.policy.policy import Policy, Setback, ShownPolicy
+from pinner.model.run.audit import AuditRecord
+from pinner.model.run.journal import Run
+from pinner.model.settings.rps import RpsQueue
+from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
-from pinner.model.sysctls import SYSCTLS
 
 PLAN = "<a plan's id>"
 

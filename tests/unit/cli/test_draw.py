@@ -9,7 +9,7 @@ from support.hosts import GIB, interleaved, plain, topology
 from pinner.cli.draw import drawing
 from pinner.cli.roles import DEDICATED, EMULATOR, HOUSEKEEPING, ISOLATED, OFFLINE, UNUSED, VCPU, shared
 from pinner.model.cpuset import CpuSet
-from pinner.model.topology import Cache, Device, HugePages, Node
+from pinner.model.machine.topology import Cache, Device, HugePages, Node
 
 OVERLAP = shared([VCPU, HOUSEKEEPING, EMULATOR])
 

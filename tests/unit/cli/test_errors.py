@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from pinner.model.errors import HostUnreachable, NoFit, NotPermitted
-from pinner.model.verification import FindingKind, TrailFinding, verification
+from pinner.model.run.verification import FindingKind, TrailFinding, verification
 
 BAD = {
     "": "COMMAND",

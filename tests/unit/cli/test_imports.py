@@ -33,18 +33,18 @@ OWN = (
     "apply",
     "conf",
     "host",
-    "model.agent_audit",
-    "model.audit",
-    "model.blame",
-    "model.capacity",
-    "model.check",
-    "model.journal",
-    "model.measures",
-    "model.nova_report",
-    "model.outcome",
-    "model.probe",
+    "model.run.agent_audit",
+    "model.run.audit",
+    "model.processes.blame",
+    "model.questions.capacity",
+    "model.outcome.check",
+    "model.run.journal",
+    "model.outcome.measures",
+    "model.guest.nova_report",
+    "model.outcome.outcome",
+    "model.outcome.probe",
     "model.reading",
-    "model.whatif",
+    "model.questions.whatif",
     "nova",
     "planning.coalescing",
     "planning.cpu_weights",
@@ -116,9 +116,12 @@ def test_help_reads_no_value_draws_no_table_and_opens_nothing(noun):
 @pytest.mark.parametrize("command", [["host", "list"], ["process", "list"], ["run", "list"], ["audit", "list"]])
 def test_the_help_of_a_command_that_plans_nothing_imports_no_value_of_a_host(command):
     modules = imported(*command, "--help")
-    assert {"pinner.model.guest", "pinner.model.plan", "pinner.model.snapshot", "pinner.model.topology"}.isdisjoint(
-        modules
-    )
+    assert {
+        "pinner.model.guest.guest",
+        "pinner.model.plan.plan",
+        "pinner.model.snapshot",
+        "pinner.model.machine.topology",
+    }.isdisjoint(modules)
 
 
 def test_a_plan_from_a_snapshot_file_searches_for_no_plug_in_of_pydantic_or_pinner(tmp_path):

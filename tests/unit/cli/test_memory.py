@@ -11,7 +11,7 @@ from support.values import make_entries
 
 from pinner import codec
 from pinner.model.change import MemoryChange, Target
-from pinner.model.memory import compared
+from pinner.model.machine.memory import compared
 from pinner.model.snapshot import Snapshot
 
 MIB = 1024

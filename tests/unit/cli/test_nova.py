@@ -7,8 +7,8 @@ import pytest
 from support.hosts import cpus, guest, plain, process, snapshot
 
 from pinner import codec
-from pinner.model.nova import NovaConf
-from pinner.model.nova_report import NovaReport
+from pinner.model.guest.nova import NovaConf
+from pinner.model.guest.nova_report import NovaReport
 
 GOOD = NovaConf(
     ("/etc/nova/nova.conf",),

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pinner.cli import probe as command
-from pinner.model.probe import Probe
+from pinner.model.outcome.probe import Probe
 from pinner.outcome import probing
 
 

@@ -9,8 +9,8 @@ from support.hosts import interleaved, process, snapshot
 
 from pinner import codec
 from pinner.cli import snapshot_file
-from pinner.model.interrupts import DeviceIrq, DeviceIrqs
-from pinner.model.plan import Plan
+from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.plan.plan import Plan
 from pinner.model.snapshot import Snapshot
 
 

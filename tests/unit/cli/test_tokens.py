@@ -9,7 +9,7 @@ import pytest
 
 from pinner.cli.manage import main
 from pinner.model.page import PageRequest
-from pinner.model.token import ROLES, parse_token
+from pinner.model.run.token import ROLES, parse_token
 from pinner.store.repositories import open_store
 
 

@@ -6,8 +6,8 @@ import pytest
 from support.hosts import GIB, guest, plain, snapshot
 
 from pinner import codec
-from pinner.model.capacity import Capacity
-from pinner.model.whatif import Explanation, WhatIf
+from pinner.model.questions.capacity import Capacity
+from pinner.model.questions.whatif import Explanation, WhatIf
 
 pytestmark = pytest.mark.usefixtures("without_service")
 

@@ -6,8 +6,8 @@ from support.values import cpus
 from pinner.host.causes import Cpuset, Evidence, Unit, with_cause
 from pinner.host.evidence import explain, parse_unit
 from pinner.model.change import Target, ThreadMask
-from pinner.model.drift import Drift
-from pinner.model.interrupts import DeviceIrq
+from pinner.model.machine.interrupts import DeviceIrq
+from pinner.model.policy.drift import Drift
 
 SLICE = Cpuset("machine.slice", cpus("0-3"))
 SCOPE = Cpuset("machine.slice/g1.scope", cpus(""))

@@ -9,7 +9,7 @@ from support.values import MEMBER, cpus, isolated
 from pinner.host import beneath, cgroups
 from pinner.host.kernel import UNBOUND
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.guest import Cgroup
+from pinner.model.guest.guest import Cgroup
 
 SCOPE = "machine.slice/g1.scope"
 

@@ -10,8 +10,8 @@ import pytest
 
 from pinner.host import cards, coalescing, states
 from pinner.model.change import Number, Target
-from pinner.model.coalescing import RxCoalescing
 from pinner.model.errors import ApplyFailed, Gone, Invalid
+from pinner.model.settings.coalescing import RxCoalescing
 
 SIZE = 92
 """Bytes of struct ethtool_coalesce."""

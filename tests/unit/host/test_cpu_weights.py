@@ -9,8 +9,8 @@ import pytest
 
 from pinner.host import cgroups, cpu_weights, states
 from pinner.model.change import Number, Target
-from pinner.model.cpu_weight import DEFAULT, RAISED, SLICE, WEIGHT, weight_target
 from pinner.model.errors import ApplyFailed, Invalid
+from pinner.model.settings.cpu_weight import DEFAULT, RAISED, SLICE, WEIGHT, weight_target
 
 V2 = ("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", f"sys/fs/cgroup/{SLICE}/cpu.weight", 1)
 V1 = (

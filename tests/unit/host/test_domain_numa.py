@@ -9,9 +9,9 @@ from pinner import codec
 from pinner.host import domain_xml, qemu
 from pinner.host.guests import ActiveDomain, binding_pins, cell_pins, without_recorded_pins
 from pinner.model.errors import Invalid
-from pinner.model.guest import Guest
-from pinner.model.guest_numa import GuestCell, GuestNuma, MemoryBinding
-from pinner.model.journal import RecordedPins
+from pinner.model.guest.guest import Guest
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
+from pinner.model.run.journal import RecordedPins
 
 NUMA = "<cpu><numa><cell id='0' cpus='0-1' memory='4096' unit='KiB'/><cell id='1' cpus='2,5' memory='8'/></numa></cpu>"
 PINS = "<cputune><vcpupin vcpu='0' cpuset='0-7'/><vcpupin vcpu='1' cpuset='0-7'/></cputune>"

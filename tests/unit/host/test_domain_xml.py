@@ -7,7 +7,7 @@ from pinner.host import domain_xml
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.guest import NovaIdentity
+from pinner.model.guest.guest import NovaIdentity
 
 FULL = """<domain type='kvm' id='3'>
   <name>web</name><memory unit='KiB'>2097152</memory>

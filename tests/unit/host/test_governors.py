@@ -11,8 +11,8 @@ from pinner.host import governors, states
 from pinner.host.capture import capture
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.frequency import FrequencyDomain
 from pinner.model.governor import Governor
+from pinner.model.machine.frequency import FrequencyDomain
 
 FAST = Governor("performance")
 

@@ -15,8 +15,8 @@ from pinner.host.guest_rps import FIRST_PAUSE, LONGEST_PAUSE, GuestRpsReader, Li
 from pinner.host.inventory import LIVE
 from pinner.model.change import GuestCpus, Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
-from pinner.model.guest import Tap
-from pinner.model.guest_rps import GuestQueue, GuestRps
+from pinner.model.guest.guest import Tap
+from pinner.model.settings.guest_rps import GuestQueue, GuestRps
 
 HUNG = Busy("guest", "libvirt: guest agent is not responding", overdue=False)
 

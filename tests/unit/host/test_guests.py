@@ -8,7 +8,7 @@ from pinner.host.cgroups import UnitReader
 from pinner.host.guests import ActiveDomain, pinned_by_nova, read_guest, read_guests
 from pinner.host.kernel import cpuset_mount
 from pinner.model.cpuset import CpuSet
-from pinner.model.dedicated import nova_cpus
+from pinner.model.guest.dedicated import nova_cpus
 
 XML = """<domain><vcpu>3</vcpu><iothreads>1</iothreads>
 <metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1"><nova:name>web</nova:name>

@@ -10,7 +10,7 @@ from support.values import cpus
 from pinner.host import files, interrupts
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, NotPermitted
-from pinner.model.interrupts import DeviceIrq
+from pinner.model.machine.interrupts import DeviceIrq
 
 NIC, DISK = "0000:00:03.0", "0000:01:00.0"
 

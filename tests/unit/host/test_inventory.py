@@ -12,8 +12,8 @@ from pinner.host.inventory import baseline_of, take_snapshot
 from pinner.host.sysfs import read_topology
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.guest import Emulator, Guest, InactiveGuest
-from pinner.model.nova import NovaConf, NovaSets
+from pinner.model.guest.guest import Emulator, Guest, InactiveGuest
+from pinner.model.guest.nova import NovaConf, NovaSets
 from pinner.model.snapshot import Snapshot
 
 QEMU = Guest("uuid", "vm", "running", 100, (), Emulator(CpuSet(), ()), (), (), 1024, {})

@@ -10,7 +10,7 @@ from pinner.host import irqbalance, procfs, states
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.interrupts import Balancer
+from pinner.model.machine.interrupts import Balancer
 
 PID = os.getpid()
 RUNNING = Balancer(PID, "", None, procfs.started(irqbalance.LIVE, PID))

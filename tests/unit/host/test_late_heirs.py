@@ -16,7 +16,7 @@ from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.lineage import Descendants, Lineage
+from pinner.model.processes.lineage import Descendants, Lineage
 
 pytestmark = pytest.mark.fault(50)
 FORKS = """

@@ -5,7 +5,7 @@ import pytest
 from pinner.host.lineage import Relative, descendants
 from pinner.model.change import ThreadKey
 from pinner.model.cpuset import CpuSet
-from pinner.model.lineage import Descendants, Lineage
+from pinner.model.processes.lineage import Descendants, Lineage
 
 pytestmark = pytest.mark.fault(50)
 

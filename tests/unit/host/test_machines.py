@@ -10,7 +10,7 @@ from pinner.host.capture import capture
 from pinner.host.sysfs import read_topology
 from pinner.host.sysfs_nodes import overlaps
 from pinner.model.cpuset import CpuSet
-from pinner.model.topology import Topology
+from pinner.model.machine.topology import Topology
 
 OVERLAPPING = "8em64t-2s2ca2c-buggynuma"
 """Its firmware assigns every CPU to all 8 nodes. hwloc drops all nodes except the first, together with their memory;

@@ -11,7 +11,7 @@ from pinner.host import procfs
 from pinner.host.meter import HostMeter, MeteredGuest, count_guest, count_host
 from pinner.model.change import ThreadKey
 from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable, NotPermitted, PinnerError
-from pinner.model.measures import HOST, measured
+from pinner.model.outcome.measures import HOST, measured
 
 
 def write(root: Path, files: dict[str, str]) -> Path:

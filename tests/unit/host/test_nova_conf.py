@@ -11,7 +11,7 @@ from pinner.host import nova_conf, nova_options, process_root
 from pinner.host.nova_process import Started
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.nova import NovaConf, NovaSets, configured, cpus
+from pinner.model.guest.nova import NovaConf, NovaSets, configured, cpus
 
 FULL = """[DEFAULT]
 my_set = 4-15,^8

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pinner.host import nova_conf
-from pinner.model.nova import NovaConf
+from pinner.model.guest.nova import NovaConf
 
 SNAP = "var/snap/openstack-hypervisor/common/etc/nova"
 RHOSO = "var/lib/openstack/nova"

@@ -7,7 +7,7 @@ from pinner.host import domain_xml, qemu
 from pinner.host.cgroups import UnitReader
 from pinner.host.guests import ActiveDomain, read_guest, without_recorded_pins
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import RecordedPins
+from pinner.model.run.journal import RecordedPins
 
 pytestmark = pytest.mark.fault(52)
 

@@ -20,8 +20,8 @@ from pinner.host.inventory import take_snapshot
 from pinner.host.ovsdb import ANSWER_SECONDS, FRESH_SECONDS, MAX_ANSWER, RETRY_SECONDS, Ovsdb, read
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.ovs import OvsDpdk, OvsMasks
-from pinner.model.process import Process, Thread
+from pinner.model.machine.ovs import OvsDpdk, OvsMasks
+from pinner.model.processes.process import Process, Thread
 
 LIVE = Path("/")
 POLLING = """

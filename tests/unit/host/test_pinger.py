@@ -8,7 +8,7 @@ import pytest
 from pinner.host.meter import HostMeter, MeteredGuest
 from pinner.host.pinger import SILENT_PINGS, Echoes, Moment, Pinger
 from pinner.model.errors import HostUnreachable
-from pinner.model.measures import Pings
+from pinner.model.outcome.measures import Pings
 
 WEB = MeteredGuest("u-1", "web-1", 5, 77, (), ())
 

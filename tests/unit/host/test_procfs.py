@@ -14,7 +14,7 @@ from support.roots import kernel_thread, process, stat, write
 from pinner import codec
 from pinner.host import procfs, sampling
 from pinner.model.errors import Gone
-from pinner.model.process import Process
+from pinner.model.processes.process import Process
 
 LIVE = Path("/")
 BUSY = "import threading\nprint('ready', flush=True)\nwhile True: pass"

@@ -12,7 +12,7 @@ import pytest
 from pinner.host import cards, queues, states
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.queues import CardQueues
+from pinner.model.settings.queues import CardQueues
 
 SIZE = 36
 """Bytes of struct ethtool_channels."""

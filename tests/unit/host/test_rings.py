@@ -13,7 +13,7 @@ import pytest
 from pinner.host import cards, rings, states
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid
-from pinner.model.rings import RxRing
+from pinner.model.settings.rings import RxRing
 
 SIZE = 36
 """Bytes of struct ethtool_ringparam."""

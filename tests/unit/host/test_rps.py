@@ -9,7 +9,7 @@ from support.values import cpus
 from pinner.host import rps
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.rps import RpsQueue
+from pinner.model.settings.rps import RpsQueue
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from pinner.host import states, sysctls
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.sysctls import SYSCTLS
+from pinner.model.settings.sysctls import SYSCTLS
 
 RMEM = SYSCTLS["net.core.rmem_max"].target
 RUNTIME = SYSCTLS["kernel.sched_rt_runtime_us"].target

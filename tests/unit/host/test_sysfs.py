@@ -5,7 +5,7 @@ from pinner.host.sysfs import read_fingerprint, read_topology
 from pinner.host.sysfs_nodes import overlaps
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.topology import HugePages
+from pinner.model.machine.topology import HugePages
 
 
 def strings(sets):

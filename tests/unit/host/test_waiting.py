@@ -4,7 +4,7 @@ import pytest
 
 from pinner.host.tracefs import parse
 from pinner.host.waiting import waits
-from pinner.model.blame import Migration, Switch, Wakeup
+from pinner.model.processes.blame import Migration, Switch, Wakeup
 
 GUEST, OTHER, THIRD = 10, 20, 30
 TEXT = """\

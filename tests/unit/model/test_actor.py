@@ -2,9 +2,9 @@
 
 import pytest
 
-from pinner.model.actor import require_actor
-from pinner.model.audit import OWN_ACTORS
 from pinner.model.errors import Invalid
+from pinner.model.run.actor import require_actor
+from pinner.model.run.audit import OWN_ACTORS
 
 LOOK_ALIKES = [
     *sorted(OWN_ACTORS),

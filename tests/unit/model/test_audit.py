@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pinner
-from pinner.model import agent_audit, audit
-from pinner.model.audit import AuditAction
+from pinner.model.run import agent_audit, audit
+from pinner.model.run.audit import AuditAction
 
 PACKAGE = Path(pinner.__file__).parent
 

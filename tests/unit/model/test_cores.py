@@ -6,7 +6,7 @@ from support.hosts import interleaved, snapshot, topology
 
 from pinner import codec
 from pinner.model.cpuset import CpuSet
-from pinner.model.topology import Topology
+from pinner.model.machine.topology import Topology
 from pinner.planning.allocatable_cpus import AllocatableCpus
 
 

@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 from support.hosts import cpus, guest, plain, snapshot
 
-from pinner.model.dedicated import shared_vcpus
-from pinner.model.guest import NovaIdentity
-from pinner.model.nova import NovaConf
-from pinner.model.nova_report import Listening
-from pinner.model.request import Request
+from pinner.model.guest.dedicated import shared_vcpus
+from pinner.model.guest.guest import NovaIdentity
+from pinner.model.guest.nova import NovaConf
+from pinner.model.guest.nova_report import Listening
+from pinner.model.plan.request import Request
 from pinner.planning.nova_check import report
 from pinner.planning.planner import plan
 

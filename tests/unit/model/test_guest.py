@@ -4,8 +4,8 @@ import pytest
 
 from pinner import codec
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Emulator, Guest, NovaIdentity, Vcpu, with_nova_identity
-from pinner.model.process import Thread
+from pinner.model.guest.guest import Emulator, Guest, NovaIdentity, Vcpu, with_nova_identity
+from pinner.model.processes.process import Thread
 
 
 def guest(**known):

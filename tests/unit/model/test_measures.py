@@ -6,7 +6,7 @@ import pytest
 from support.values import NOON
 
 from pinner.model.change import ThreadKey
-from pinner.model.measures import HOST, Counts, Pings, ThreadCount, finest, measured
+from pinner.model.outcome.measures import HOST, Counts, Pings, ThreadCount, finest, measured
 
 GUEST = "6f1f5d6e-0000-4000-8000-000000000001"
 MS = 1_000_000

@@ -2,8 +2,8 @@ import pytest
 
 from pinner import codec
 from pinner.model.change import MemoryChange, Target
-from pinner.model.journal import Entry
-from pinner.model.memory import NodeMemory, compared, moved_text
+from pinner.model.machine.memory import NodeMemory, compared, moved_text
+from pinner.model.run.journal import Entry
 from pinner.model.text import memory_by_node, mib
 
 

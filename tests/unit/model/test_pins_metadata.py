@@ -7,7 +7,7 @@ from lxml import etree
 from support.values import cpus
 
 from pinner.model.change import PartPin
-from pinner.model.pins_metadata import named, overlaid, own_elements, restored, text_of
+from pinner.model.guest.pins_metadata import named, overlaid, own_elements, restored, text_of
 
 pytestmark = pytest.mark.fault(76)
 

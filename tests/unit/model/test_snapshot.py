@@ -6,9 +6,9 @@ from support.hosts import cpus, guest, plain, snapshot
 
 from pinner import codec
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.guest import InactiveGuest
-from pinner.model.nova import NovaConf, NovaGuest, NovaSets
-from pinner.model.request import Request
+from pinner.model.guest.guest import InactiveGuest
+from pinner.model.guest.nova import NovaConf, NovaGuest, NovaSets
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 
 

@@ -9,7 +9,7 @@ from support.nova_listener import until
 from support.values import NOON
 
 from pinner.model.errors import HostBusy, HostUnreachable, Invalid, NotFound, PinnerError
-from pinner.model.event import GuestEvent, GuestEventOutcome
+from pinner.model.policy.event import GuestEvent, GuestEventOutcome
 from pinner.nova import delivery
 from pinner.nova.delivery import DeliveryQueue
 from pinner.nova.notification import NovaEvent

@@ -15,12 +15,12 @@ from support.nova_listener import until
 from support.real_service import answering
 
 from pinner import conf, wiring
-from pinner.model.audit import Caller
 from pinner.model.errors import HostUnreachable
-from pinner.model.event import GuestEvent
-from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.policy.event import GuestEvent
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions
 from pinner.nova import destinations
 from pinner.nova.delivery import DeliveryQueue
 from pinner.nova.destinations import WAIT_SECONDS, Destinations

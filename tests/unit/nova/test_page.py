@@ -13,8 +13,8 @@ from support.hosts import cpus, plain, snapshot
 from pinner.host import nova_files, nova_presets, process_root
 from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH
 from pinner.model.errors import Invalid, NovaConflict
-from pinner.model.nova import cpus as nova_cpus
-from pinner.model.request import Request
+from pinner.model.guest.nova import cpus as nova_cpus
+from pinner.model.plan.request import Request
 from pinner.nova import decompression, delivery, destinations, handover, notification
 from pinner.nova.weigher_conf import Settings
 from pinner.planning import nova_check, planner

@@ -9,7 +9,7 @@ import pytest
 from support.values import NOON
 
 from pinner.model.errors import Invalid
-from pinner.model.event import GuestEvent
+from pinner.model.policy.event import GuestEvent
 from pinner.nova import quarantine
 from pinner.nova.notification import Message, NovaEvent, parse
 from pinner.nova.quarantine import Quarantine

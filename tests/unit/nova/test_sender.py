@@ -9,7 +9,7 @@ from support.real_service import answering
 from support.values import NOON
 
 from pinner.model.errors import HostUnreachable, Invalid
-from pinner.model.event import GuestEvent
+from pinner.model.policy.event import GuestEvent
 from pinner.nova.sender import Sender
 
 GUEST = sample_snapshot().guests[0].uuid

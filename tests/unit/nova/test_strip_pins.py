@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from pinner.host import domain_xml
-from pinner.model import pins_metadata
 from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet
+from pinner.model.guest import pins_metadata
 
 ETC = Path(__file__).parents[3] / "etc/pinner"
 LOADER = SourceFileLoader("strip_pins", str(ETC / "libvirt-strip-pins"))

@@ -8,7 +8,7 @@ import pytest
 from support.examples import examples
 from support.series import KINDS, most_wrong, upper_bound
 
-from pinner.model.outcome import MEASURES, Measure, Window
+from pinner.model.outcome.outcome import MEASURES, Measure, Window
 from pinner.outcome.randomization import shift, shift_beside, two_sided
 from pinner.outcome.schedule import schedule
 from pinner.outcome.verdict import judge

@@ -7,8 +7,8 @@ import pytest
 from support.examples import examples
 from support.series import KINDS, busy_host, most_wrong, upper_bound
 
-from pinner.model.outcome import MEASURES, Measure, Window
-from pinner.model.probe import WASH_OUT_SECONDS
+from pinner.model.outcome.outcome import MEASURES, Measure, Window
+from pinner.model.outcome.probe import WASH_OUT_SECONDS
 from pinner.outcome.schedule import schedule
 from pinner.outcome.verdict import judge
 

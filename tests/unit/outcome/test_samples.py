@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from support.values import NOON
 
-from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History
-from pinner.model.outcome import MEASURES, Comparison, Sample
+from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, History
+from pinner.model.outcome.outcome import MEASURES, Comparison, Sample
 from pinner.outcome.samples import between, observed, samples, watched_measures
 from pinner.outcome.watch import worse
 

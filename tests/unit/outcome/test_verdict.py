@@ -7,7 +7,7 @@ import pytest
 from support.examples import examples
 from support.series import KINDS, Series, most_wrong, upper_bound
 
-from pinner.model.outcome import Measure, Outcome, Window
+from pinner.model.outcome.outcome import Measure, Outcome, Window
 from pinner.outcome.randomization import least_p, shift, two_sided
 from pinner.outcome.schedule import schedule
 from pinner.outcome.verdict import holm, judge, windows_needed

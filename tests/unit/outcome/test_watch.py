@@ -6,7 +6,7 @@ import pytest
 from support.series import rising
 from support.values import NOON
 
-from pinner.model.outcome import MEASURES, Sample
+from pinner.model.outcome.outcome import MEASURES, Sample
 from pinner.outcome.watch import (
     IN_A_ROW,
     LEAST_STEPS,

@@ -22,8 +22,8 @@ from support.series import (
 )
 from support.values import NOON
 
-from pinner.model.journal import WATCH_FOLD
-from pinner.model.outcome import MEASURES, Sample
+from pinner.model.outcome.outcome import MEASURES, Sample
+from pinner.model.run.journal import WATCH_FOLD
 from pinner.outcome.watch import least_steps, worse
 
 DELAY, DROPS, SOFTNET, PRESSURE, *_ = MEASURES

@@ -23,9 +23,9 @@ from pinner.model.change import (
 )
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict, Refused, StalePlan
-from pinner.model.guest import Cgroup
-from pinner.model.plan import GuestMemory, Plan, Roles
-from pinner.model.request import Request
+from pinner.model.guest.guest import Cgroup
+from pinner.model.plan.plan import GuestMemory, Plan, Roles
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.admission import Past, require_permitted

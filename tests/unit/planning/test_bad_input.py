@@ -7,8 +7,8 @@ import pytest
 from support.hosts import cpus, guest, plain, process, snapshot, topology
 
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict, PinnerError
-from pinner.model.guest import InactiveGuest
-from pinner.model.request import Request
+from pinner.model.guest.guest import InactiveGuest
+from pinner.model.plan.request import Request
 from pinner.planning.planner import plan, require_possible
 
 

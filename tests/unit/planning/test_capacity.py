@@ -11,15 +11,15 @@ from support.examples import examples
 from support.hosts import GIB, applied, cpus, guest, interleaved, plain, snapshot
 
 from pinner import codec
-from pinner.model.capacity import Capacity, StrategyCapacity, with_sizes
 from pinner.model.change import TargetKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NoFit, NotFound
-from pinner.model.guest import Guest, NovaIdentity
-from pinner.model.nova import NovaConf
-from pinner.model.placement import Placement
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest, NovaIdentity
+from pinner.model.guest.nova import NovaConf
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.questions.capacity import Capacity, StrategyCapacity, with_sizes
 from pinner.model.snapshot import Snapshot
 from pinner.planning.capacity import capacity
 from pinner.planning.numa_bounds import bounds_of

@@ -11,9 +11,9 @@ from support.hosts import applied, cpus, guest, snapshot, topology
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan import Plan, Wanted
-from pinner.model.request import Request
-from pinner.model.topology import Topology
+from pinner.model.machine.topology import Topology
+from pinner.model.plan.plan import Plan, Wanted
+from pinner.model.plan.request import Request
 from pinner.planning.core_classes import warnings
 from pinner.planning.planner import plan
 

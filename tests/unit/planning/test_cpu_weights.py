@@ -11,10 +11,10 @@ from support.values import MEMBER
 
 from pinner import codec
 from pinner.model.change import Number
-from pinner.model.cpu_weight import DEFAULT, RAISED, SLICE, WEIGHT, weight_target
 from pinner.model.errors import Invalid, Refused
-from pinner.model.guest import Cgroup
-from pinner.model.request import Request
+from pinner.model.guest.guest import Cgroup
+from pinner.model.plan.request import Request
+from pinner.model.settings.cpu_weight import DEFAULT, RAISED, SLICE, WEIGHT, weight_target
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
 from pinner.planning.placement.drift import drifts

@@ -3,8 +3,8 @@
 import pytest
 from support.hosts import GIB, applied, cpus, guest, interleaved, plain, process, snapshot
 
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.planning.planner import plan
 from pinner.planning.worsening import objection
 

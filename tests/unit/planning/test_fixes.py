@@ -13,20 +13,20 @@ from support.readings import host as topology
 
 from pinner import codec
 from pinner.model.change import Number, StateChange
-from pinner.model.coalescing import RxCoalescing
-from pinner.model.cpu_weight import SLICE
 from pinner.model.errors import Invalid, Refused
-from pinner.model.fixes import FIXES
-from pinner.model.frequency import FrequencyDomain
 from pinner.model.governor import Governor
-from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
-from pinner.model.nova import NovaConf
-from pinner.model.queues import CardQueues
+from pinner.model.guest.nova import NovaConf
+from pinner.model.machine.frequency import FrequencyDomain
+from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
+from pinner.model.plan.request import Request
 from pinner.model.reading import Coalescing, HostReading, HostSample, Irq, RxQueue
-from pinner.model.request import Request
-from pinner.model.rings import RxRing
-from pinner.model.rps import RpsQueue
-from pinner.model.sysctls import SYSCTLS
+from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.cpu_weight import SLICE
+from pinner.model.settings.fixes import FIXES
+from pinner.model.settings.queues import CardQueues
+from pinner.model.settings.rings import RxRing
+from pinner.model.settings.rps import RpsQueue
+from pinner.model.settings.sysctls import SYSCTLS
 from pinner.planning import admission, planner
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.process_matching import pruned

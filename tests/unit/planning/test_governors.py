@@ -9,11 +9,11 @@ from support.hosts import cpus
 from pinner import codec
 from pinner.model.change import Number
 from pinner.model.errors import Invalid, Refused
-from pinner.model.frequency import FrequencyDomain
 from pinner.model.governor import Governor
-from pinner.model.nova import NovaConf
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.guest.nova import NovaConf
+from pinner.model.machine.frequency import FrequencyDomain
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
 from pinner.planning.placement.drift import drifts

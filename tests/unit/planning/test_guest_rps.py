@@ -9,9 +9,9 @@ from support.hosts import cpus
 from pinner import codec
 from pinner.model.change import GuestCpus
 from pinner.model.errors import Invalid, Refused
-from pinner.model.guest_rps import GuestQueue, GuestRps
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.settings.guest_rps import GuestQueue, GuestRps
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
 from pinner.planning.placement.drift import drifts

@@ -9,10 +9,10 @@ from support.readings import placed, reading
 
 from pinner import codec
 from pinner.model.errors import Invalid, Refused
-from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
-from pinner.model.plan import Plan
+from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.model.reading import HostSample
-from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
 from pinner.planning.placement.drift import drifts

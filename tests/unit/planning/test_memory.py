@@ -7,8 +7,8 @@ from support.hosts import guest, interleaved, plain, snapshot, topology
 
 from pinner import codec
 from pinner.model.change import Target
-from pinner.model.plan import GuestMemory, Plan
-from pinner.model.request import Request
+from pinner.model.plan.plan import GuestMemory, Plan
+from pinner.model.plan.request import Request
 from pinner.planning.planner import plan
 
 TWO = plain(32, 2)

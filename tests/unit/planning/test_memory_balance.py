@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.hosts import GIB, guest, plain, snapshot, topology
 
-from pinner.model.guest_numa import GuestNuma
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.guest.guest_numa import GuestNuma
+from pinner.model.machine.topology import HugePages, Topology
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import HugePages, Topology
 from pinner.planning.memory_balance import MemoryBalance, everything
 from pinner.planning.planner import plan
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from support.hosts import cpus, guest, plain, snapshot
 
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
 

@@ -9,11 +9,11 @@ from support.values import make_change
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.errors import Invalid
-from pinner.model.groups import contiguous, group_of
-from pinner.model.guest import Guest
-from pinner.model.placement import Placement
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.groups import contiguous, group_of
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import ordering
 from pinner.planning.placement.record import record

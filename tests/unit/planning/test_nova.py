@@ -7,10 +7,10 @@ import pytest
 from support.hosts import applied, cpus, guest, plain, process, snapshot, topology
 
 from pinner.model.cpuset import union
-from pinner.model.guest import NovaIdentity
-from pinner.model.nova import NovaConf
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.guest.guest import NovaIdentity
+from pinner.model.guest.nova import NovaConf
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.placement.record import record

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from support.hosts import cpus, guest, plain, process, snapshot
 
-from pinner.model.guest import NovaIdentity
-from pinner.model.nova import NovaConf
-from pinner.model.nova_report import Finding, Listening
+from pinner.model.guest.guest import NovaIdentity
+from pinner.model.guest.nova import NovaConf
+from pinner.model.guest.nova_report import Finding, Listening
 from pinner.planning.nova_check import report
 
 GOOD = NovaConf(

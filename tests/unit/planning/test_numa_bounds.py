@@ -12,10 +12,10 @@ from pinner.host.sysfs import read_topology
 from pinner.model.change import AffinityChange, PartitionState
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Refused
-from pinner.model.guest import Cgroup, Guest, NovaIdentity
-from pinner.model.guest_numa import GuestCell, GuestNuma, MemoryBinding
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.guest.guest import Cgroup, Guest, NovaIdentity
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.admission import Past, require_permitted

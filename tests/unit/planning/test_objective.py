@@ -8,12 +8,12 @@ from support.hosts import cpus, guest, interleaved, plain, process, snapshot, wi
 from pinner.api.schemas.plan import Weights
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.guest_numa import GuestCell, GuestNuma, MemoryBinding
-from pinner.model.objective import TERMS, compared, weighted
-from pinner.model.plan import Roles
-from pinner.model.request import Request
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
+from pinner.model.machine.topology import Device
+from pinner.model.plan.objective import TERMS, compared, weighted
+from pinner.model.plan.plan import Roles
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Device
 from pinner.planning import worsening
 from pinner.planning.objective.measure import Measure
 from pinner.planning.placement.record import record

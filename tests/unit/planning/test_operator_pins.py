@@ -6,9 +6,9 @@ import pytest
 from support.hosts import applied, cpus, guest, plain, process, snapshot
 
 from pinner.model.errors import Invalid, Refused
-from pinner.model.guest import Guest, OperatorPin
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest, OperatorPin
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.admission import Past, require_permitted

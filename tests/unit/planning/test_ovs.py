@@ -8,9 +8,9 @@ from support.hosts import applied, cpus, guest, plain, process, snapshot
 from pinner import codec
 from pinner.model.cpuset import union
 from pinner.model.errors import Invalid, NoFit
-from pinner.model.nova_report import Listening
-from pinner.model.ovs import OvsDpdk, OvsMasks
-from pinner.model.request import Request
+from pinner.model.guest.nova_report import Listening
+from pinner.model.machine.ovs import OvsDpdk, OvsMasks
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import nova_check
 from pinner.planning.capacity import capacity

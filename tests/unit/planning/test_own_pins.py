@@ -7,8 +7,8 @@ from support.hosts import applied, cpus, guest, plain, snapshot
 
 from pinner.model.change import PartPin
 from pinner.model.errors import NoFit
-from pinner.model.guest import Guest, NovaIdentity, with_nova_identity
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest, NovaIdentity, with_nova_identity
+from pinner.model.plan.request import Request
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
 

@@ -12,12 +12,12 @@ from support.examples import examples
 from support.hosts import GIB, applied, cpus, guest, interleaved, plain, process, snapshot
 
 from pinner.model.errors import Invalid, NoFit, NovaConflict
-from pinner.model.guest import Guest, NovaIdentity
-from pinner.model.objective import compared, weighted
-from pinner.model.placement import Placement
-from pinner.model.plan import Plan
-from pinner.model.process import Process
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest, NovaIdentity
+from pinner.model.plan.objective import compared, weighted
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.processes.process import Process
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.exclusions import is_excluded_guest

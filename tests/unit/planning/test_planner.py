@@ -9,9 +9,9 @@ import pytest
 from support.hosts import NOON, cpus, guest, plain, process, snapshot
 
 from pinner.model.errors import Invalid
-from pinner.model.guest import InactiveGuest, NovaIdentity
-from pinner.model.request import Request
-from pinner.model.whatif import GuestShape
+from pinner.model.guest.guest import InactiveGuest, NovaIdentity
+from pinner.model.plan.request import Request
+from pinner.model.questions.whatif import GuestShape
 from pinner.planning import strategy
 from pinner.planning.capacity import capacity
 from pinner.planning.planner import plan

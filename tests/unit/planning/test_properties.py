@@ -16,10 +16,10 @@ from support.hosts import applied
 from pinner import codec
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
-from pinner.model.guest import Guest
-from pinner.model.plan import Plan
-from pinner.model.process import RESERVING_LOAD
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.processes.process import RESERVING_LOAD
 from pinner.model.snapshot import Snapshot
 from pinner.planning import flavors
 from pinner.planning.context import Context

@@ -9,12 +9,12 @@ from support.hosts import cpus
 from pinner import codec
 from pinner.model.change import Number
 from pinner.model.errors import Invalid, Refused
-from pinner.model.interrupts import DeviceIrq, DeviceIrqs
-from pinner.model.plan import Plan
-from pinner.model.queues import CardQueues
-from pinner.model.request import Request
+from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.machine.topology import Device
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.settings.queues import CardQueues
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Device
 from pinner.planning import admission, planner
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.process_matching import pruned

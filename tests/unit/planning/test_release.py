@@ -7,9 +7,9 @@ from support.hosts import cpus, guest, plain, snapshot
 from support.values import recorded
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Vcpu
-from pinner.model.process import Thread
-from pinner.model.request import Request
+from pinner.model.guest.guest import Vcpu
+from pinner.model.plan.request import Request
+from pinner.model.processes.process import Thread
 from pinner.planning import planner
 from pinner.planning.release import release
 

@@ -8,10 +8,10 @@ from support.hosts import NOON, applied, cpus, guest, plain, snapshot, with_cach
 from support.values import make_plan
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
-from pinner.model.guest import Guest
-from pinner.model.objective import compared, weighted
-from pinner.model.placement import Placement
-from pinner.model.request import Request
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.objective import compared, weighted
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan_from_placement, repack

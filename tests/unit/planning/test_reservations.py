@@ -10,9 +10,9 @@ from pinner.agent import admission
 from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StalePlan
-from pinner.model.guest import Cgroup, Guest
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.guest.guest import Cgroup, Guest
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.leaving_out import leave_out

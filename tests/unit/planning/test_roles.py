@@ -3,8 +3,8 @@
 import pytest
 from support.hosts import cpus, interleaved, plain, snapshot, topology
 
-from pinner.model.request import Request
-from pinner.model.topology import Topology
+from pinner.model.machine.topology import Topology
+from pinner.model.plan.request import Request
 from pinner.planning.planner import plan
 
 

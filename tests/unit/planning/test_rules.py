@@ -11,9 +11,9 @@ from support.values import MEMBER, isolated
 from pinner import codec
 from pinner.model.change import PartitionState, State, Target
 from pinner.model.errors import Invalid, NovaConflict
-from pinner.model.guest import Cgroup, NovaIdentity
-from pinner.model.plan import LeftOut, Plan, Roles, Wanted
-from pinner.model.request import Request
+from pinner.model.guest.guest import Cgroup, NovaIdentity
+from pinner.model.plan.plan import LeftOut, Plan, Roles, Wanted
+from pinner.model.plan.request import Request
 from pinner.planning.context import Context
 from pinner.planning.partitions import WORK
 from pinner.planning.planner import plan

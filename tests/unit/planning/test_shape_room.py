@@ -10,14 +10,14 @@ from support.anyhost import STRATEGIES, snapshots
 from support.examples import examples
 from support.hosts import GIB, applied, guest, interleaved, plain, snapshot
 
-from pinner.model.capacity import ShapeRoom, with_sizes
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit, NotFound
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.machine.topology import HugePages
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.questions.capacity import ShapeRoom, with_sizes
+from pinner.model.questions.whatif import GuestShape, NewGuests
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import HugePages
-from pinner.model.whatif import GuestShape, NewGuests
 from pinner.planning.capacity import capacity
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement

@@ -9,10 +9,10 @@ from support.hosts import cpus
 from pinner import codec
 from pinner.model.change import Number, StateChange, Target
 from pinner.model.errors import Invalid, Refused
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
-from pinner.model.sysctls import SYSCTLS
 from pinner.planning import admission, planner
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record

@@ -7,8 +7,8 @@ from support.anyhost import STRATEGIES
 from support.hosts import GIB, applied, guest, plain, snapshot, topology
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.request import Request
-from pinner.model.topology import Topology
+from pinner.model.machine.topology import Topology
+from pinner.model.plan.request import Request
 from pinner.planning.planner import plan
 
 

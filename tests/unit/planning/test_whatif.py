@@ -12,9 +12,9 @@ from support.hosts import GIB, cpus, guest, interleaved, plain, snapshot
 from pinner import codec
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit, NotFound
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.questions.whatif import Explanation, GuestShape, NewGuests, Scenario, WhatIf
 from pinner.model.snapshot import Snapshot
-from pinner.model.whatif import Explanation, GuestShape, NewGuests, Scenario, WhatIf
 from pinner.planning.explain import explain
 from pinner.planning.planner import plan
 from pinner.planning.scenario import changed

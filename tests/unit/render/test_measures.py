@@ -10,7 +10,7 @@ from support.in_memory_service import EVIL, InMemoryService
 from support.values import NOON
 
 from pinner.model.errors import Invalid
-from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures, Span
+from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures, Span
 from pinner.render.chart import Line, chart
 from pinner.render.measures import host_line, rows, sorted_rows
 from pinner.render.sparkline import sparkline

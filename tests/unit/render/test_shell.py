@@ -16,9 +16,9 @@ from support.hosts import applied, cpus, guest, interleaved, plain, process, sna
 from pinner.model.change import GuestCpus, Number, PartitionState, State, StateChange, Target, TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.governor import Governor
-from pinner.model.plan import Plan
-from pinner.model.process import Process, Thread
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.processes.process import Process, Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
 from pinner.render.shell import render

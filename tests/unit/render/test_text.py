@@ -8,9 +8,9 @@ from support.in_memory_service import EVIL
 from support.values import make_plan
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
-from pinner.model.objective import Term
-from pinner.model.plan import LeftOut, Rebalance
-from pinner.model.request import Request
+from pinner.model.plan.objective import Term
+from pinner.model.plan.plan import LeftOut, Rebalance
+from pinner.model.plan.request import Request
 from pinner.planning import planner
 from pinner.render import before_and_after, visible
 from pinner.render.text import rebalance as rebalance_text

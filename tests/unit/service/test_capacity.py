@@ -12,13 +12,13 @@ from support.hosts import GIB, cpus, guest, plain, snapshot
 from support.in_memory_agent import InMemoryAgent
 
 from pinner import wiring
-from pinner.model.audit import Caller
-from pinner.model.capacity import Capacity
 from pinner.model.errors import HostUnreachable, Invalid, NotFound
 from pinner.model.page import PageRequest
-from pinner.model.policy import Policy
-from pinner.model.request import Request
-from pinner.model.whatif import GuestShape, NewGuests, Scenario
+from pinner.model.plan.request import Request
+from pinner.model.policy.policy import Policy
+from pinner.model.questions.capacity import Capacity
+from pinner.model.questions.whatif import GuestShape, NewGuests, Scenario
+from pinner.model.run.audit import Caller
 from pinner.service import capacity
 from pinner.service.compose import compose
 from pinner.store.repositories import open_store

@@ -10,11 +10,11 @@ from benchmarks.reconcile_latency import RESTARTS
 from support.hosts import cpus, guest, masked, plain, process, snapshot
 from support.in_memory_agent import InMemoryAgent
 
-from pinner.model.audit import Caller
-from pinner.model.backoff import FREE_RESTARTS
 from pinner.model.page import PageRequest
-from pinner.model.policy import Policy
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.policy.backoff import FREE_RESTARTS
+from pinner.model.policy.policy import Policy
+from pinner.model.run.audit import Caller
 from pinner.service.compose import compose
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
@@ -49,7 +49,7 @@ def start(agent, number):
 
 def enforced(service, reconciler, monkeypatch):
     """The number of runs after the first reconcile of a policy; ten restarts of a process have no delay."""
-    monkeypatch.setattr("pinner.model.backoff.FREE_RESTARTS", 10)
+    monkeypatch.setattr("pinner.model.policy.backoff.FREE_RESTARTS", 10)
     service.set_policy(HOST, Policy(Request(), "enforce"), ANN)
     reconciler.reconcile(HOST, "started", measured=True)
     return count(service)

@@ -10,8 +10,8 @@ import pytest
 from support.values import NOON, make_run
 
 from pinner import wiring
-from pinner.model.audit import Caller
 from pinner.model.page import PageRequest
+from pinner.model.run.audit import Caller
 from pinner.service.daily import Calendar, Daily
 from pinner.store.repositories import Store, open_store
 

@@ -7,11 +7,11 @@ import pytest
 from support.hosts import cpus, guest, plain, snapshot
 from support.in_memory_agent import InMemoryAgent
 
-from pinner.model.audit import Caller
-from pinner.model.frequency import FAST, FrequencyDomain
 from pinner.model.governor import Governor
-from pinner.model.policy import Policy
-from pinner.model.request import Request
+from pinner.model.machine.frequency import FAST, FrequencyDomain
+from pinner.model.plan.request import Request
+from pinner.model.policy.policy import Policy
+from pinner.model.run.audit import Caller
 from pinner.service.compose import compose
 
 ANN = Caller("ann", "10.0.0.1", "req-1")

@@ -8,11 +8,11 @@ import pytest
 from support.hosts import cpus, guest, plain, process, snapshot
 from support.in_memory_agent import InMemoryAgent
 
-from pinner.model.audit import Caller
-from pinner.model.interrupts import DeviceIrq, DeviceIrqs
-from pinner.model.policy import Policy
-from pinner.model.request import Request
-from pinner.model.topology import Device
+from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.machine.topology import Device
+from pinner.model.plan.request import Request
+from pinner.model.policy.policy import Policy
+from pinner.model.run.audit import Caller
 from pinner.service.compose import compose
 
 ANN = Caller("ann", "10.0.0.1", "req-1")

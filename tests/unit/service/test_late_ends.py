@@ -13,11 +13,11 @@ from support.hosts import cpus, guest, plain, snapshot
 from support.in_memory_agent import InMemoryAgent
 from support.values import make_run
 
-from pinner.model.audit import Caller
 from pinner.model.errors import HostBusy, HostUnreachable
-from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions
 from pinner.service import runs
 from pinner.service.compose import compose
 from pinner.store.run_entries import correct_entries

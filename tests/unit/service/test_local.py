@@ -11,8 +11,6 @@ from support.in_memory_agent import InMemoryAgent
 from support.values import NOON, cpus, make_change, make_plan, make_run, make_snapshot
 
 from pinner.agent.protocol import Agent
-from pinner.model.agent_audit import named_head
-from pinner.model.audit import Caller
 from pinner.model.errors import (
     Blocked,
     HostBusy,
@@ -26,9 +24,11 @@ from pinner.model.errors import (
     StoreUnavailable,
     Unanswered,
 )
-from pinner.model.journal import NEVER_BEGUN, ApplyOptions
 from pinner.model.page import PageRequest
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.run.agent_audit import named_head
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import NEVER_BEGUN, ApplyOptions
 from pinner.service.compose import compose
 from pinner.service.protocol import Service
 from pinner.service.run_copier import BEGIN_GRACE

@@ -11,10 +11,10 @@ from pathlib import Path
 from support.real_service import real_service
 from support.values import NOON, make_change, make_run
 
-from pinner.model.audit import Caller
-from pinner.model.journal import ApplyOptions, Entry
 from pinner.model.page import PageRequest
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions, Entry
 from pinner.service.run_recorder import READ_SECONDS
 from pinner.store import engine
 

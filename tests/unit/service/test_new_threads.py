@@ -8,9 +8,9 @@ import pytest
 from support.hosts import cpus, guest, masked, plain, snapshot
 from support.in_memory_agent import InMemoryAgent
 
-from pinner.model.audit import Caller
-from pinner.model.policy import Policy
-from pinner.model.process import Thread
+from pinner.model.policy.policy import Policy
+from pinner.model.processes.process import Thread
+from pinner.model.run.audit import Caller
 from pinner.service.compose import compose
 
 ANN = Caller("ann", "10.0.0.1", "req-1")

@@ -10,12 +10,12 @@ from support.in_memory_agent import InMemoryAgent
 from support.ring import Ring
 from support.values import NOON, cpus, make_plan, make_snapshot
 
-from pinner.model.audit import Caller
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.errors import HostUnreachable, Invalid, NotFound, TooFewMeasures
-from pinner.model.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
-from pinner.model.objective import Objective, Term
 from pinner.model.page import PageRequest
+from pinner.model.plan.objective import Objective, Term
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
 from pinner.service.compose import compose
 from pinner.store.repositories import open_store
 

@@ -9,12 +9,12 @@ from support.hosts import cpus, guest, plain, snapshot
 from support.in_memory_agent import InMemoryAgent
 
 from pinner import codec
-from pinner.model.audit import Caller
 from pinner.model.errors import HostUnreachable, Invalid, NoPolicy, NotFound, PreconditionFailed
-from pinner.model.guest import InactiveGuest
+from pinner.model.guest.guest import InactiveGuest
 from pinner.model.page import PageRequest
-from pinner.model.policy import Policy
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.policy.policy import Policy
+from pinner.model.run.audit import Caller
 from pinner.service.compose import compose
 
 ANN = Caller("ann", "10.0.0.1", "req-1")

@@ -10,12 +10,12 @@ import pytest
 from support.probed_host import DB, WEB, ProbedHost, guest
 from support.values import NOON, make_plan
 
-from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import Blocked, HostBusy, HostUnreachable, Invalid, NotFound, PolicyConflict, ProbeBusy
-from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
-from pinner.model.policy import Policy
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.policy.policy import Policy
+from pinner.model.run.audit import AuditAction, Caller, audit_event
+from pinner.model.run.journal import ApplyOptions
 from pinner.outcome.schedule import schedule
 from pinner.service import probes
 from pinner.service.compose import compose

@@ -10,8 +10,6 @@ from support.hosts import KERNEL, cpus, guest, masked, plain, process, snapshot,
 from support.in_memory_agent import InMemoryAgent
 from support.values import MEMBER, NOON
 
-from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.backoff import BASE_DELAY, FREE_RETRIES, MAX_DELAY
 from pinner.model.change import AffinityChange, ThreadMask
 from pinner.model.errors import (
     ApplyFailed,
@@ -23,11 +21,13 @@ from pinner.model.errors import (
     RunConflict,
     StalePlan,
 )
-from pinner.model.guest import Cgroup
-from pinner.model.journal import ApplyOptions
+from pinner.model.guest.guest import Cgroup
 from pinner.model.page import PageRequest
-from pinner.model.policy import Policy
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.policy.backoff import BASE_DELAY, FREE_RETRIES, MAX_DELAY
+from pinner.model.policy.policy import Policy
+from pinner.model.run.audit import AuditAction, Caller, audit_event
+from pinner.model.run.journal import ApplyOptions
 from pinner.service.compose import compose
 from pinner.service.hosts import Hosts
 

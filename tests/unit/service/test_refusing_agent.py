@@ -10,9 +10,9 @@ from support.clock import Clock
 from support.in_memory_agent import InMemoryAgent
 from support.values import NOON, make_change, make_plan, make_run, make_snapshot
 
-from pinner.model.audit import Caller
 from pinner.model.errors import Busy
 from pinner.model.page import PageRequest
+from pinner.model.run.audit import Caller
 from pinner.service.compose import compose
 
 ANN = Caller("ann", "10.0.0.1", "req-1")

@@ -16,7 +16,6 @@ from pinner import codec
 from pinner.api.app import create_app
 from pinner.api.server import serve
 from pinner.api.streams import Streams
-from pinner.model.audit import Caller
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import (
     Blocked,
@@ -28,14 +27,15 @@ from pinner.model.errors import (
     RunConflict,
     StalePlan,
 )
-from pinner.model.event import GuestEvent
-from pinner.model.guest import NovaIdentity
-from pinner.model.journal import ApplyOptions
-from pinner.model.measures import Span
+from pinner.model.guest.guest import NovaIdentity
+from pinner.model.outcome.measures import Span
 from pinner.model.page import PageRequest
-from pinner.model.policy import Policy, Setback
-from pinner.model.request import Request
-from pinner.model.whatif import GuestShape, NewGuests, Scenario
+from pinner.model.plan.request import Request
+from pinner.model.policy.event import GuestEvent
+from pinner.model.policy.policy import Policy, Setback
+from pinner.model.questions.whatif import GuestShape, NewGuests, Scenario
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions
 from pinner.server.sockets import listen_tcp
 from pinner.service.protocol import GuestEventOutcome
 from pinner.service.remote import RemoteService

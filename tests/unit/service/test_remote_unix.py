@@ -13,10 +13,10 @@ from support.in_memory_service import InMemoryService
 from support.unix_http import served
 
 from pinner.api.app import create_app
-from pinner.model.audit import Caller
 from pinner.model.errors import HostUnreachable, Invalid, NotPermitted
-from pinner.model.journal import ApplyOptions
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions
 from pinner.service.remote import RemoteService
 
 CALLER = Caller("somebody", "else", "req-none")

@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager, suppress
 import pytest
 from support.values import NOON
 
-from pinner.model.audit import Caller
 from pinner.model.errors import HostUnreachable, PinnerError
-from pinner.model.event import GuestEvent
+from pinner.model.policy.event import GuestEvent
+from pinner.model.run.audit import Caller
 from pinner.service import rest_client
 from pinner.service.remote import RemoteService
 

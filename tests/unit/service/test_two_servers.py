@@ -9,12 +9,12 @@ import pytest
 from support.hosts import cpus, guest, plain, snapshot
 from support.in_memory_agent import InMemoryAgent
 
-from pinner.model.audit import Caller
 from pinner.model.errors import HostBusy, PolicyConflict
-from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
-from pinner.model.policy import Policy
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.policy.policy import Policy
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions
 from pinner.service.compose import compose
 
 pytestmark = pytest.mark.fault(59, 72)

@@ -10,13 +10,13 @@ from support.hosts import cpus, guest, plain, process, snapshot
 from support.in_memory_agent import InMemoryAgent
 from support.ring import Ring
 
-from pinner.model.audit import Caller
 from pinner.model.errors import HostBusy, HostUnreachable, Invalid, NotFound, RunConflict
-from pinner.model.event import GuestEvent
-from pinner.model.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
 from pinner.model.page import PageRequest
-from pinner.model.policy import Policy
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
+from pinner.model.policy.event import GuestEvent
+from pinner.model.policy.policy import Policy
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
 from pinner.service.compose import compose
 
 ANN = Caller("ann", "10.0.0.1", "req-1")

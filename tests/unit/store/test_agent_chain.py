@@ -9,8 +9,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from support.values import NOON, make_entries, make_run
 
-from pinner.model.agent_audit import AgentAction, AgentEvent
 from pinner.model.errors import Invalid, StoreUnavailable
+from pinner.model.run.agent_audit import AgentAction, AgentEvent
 from pinner.store.agent_chain import AgentChain
 from pinner.store.journal import Journal
 

@@ -13,9 +13,9 @@ from support.appender import append_pairs
 from support.examples import examples
 from support.values import NOON
 
-from pinner.model.audit import AuditAction, AuditEvent
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.model.page import PageRequest
+from pinner.model.run.audit import AuditAction, AuditEvent
 from pinner.store.audit import Audit
 from pinner.store.audit_purge import old_records
 from pinner.store.chain import record_hash

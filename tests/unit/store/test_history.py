@@ -8,7 +8,7 @@ import pytest
 import rrdtool
 
 from pinner.model.errors import Invalid, NotFound, StoreUnavailable
-from pinner.model.measures import HOST, HOST_SERIES, ROWS, Measured
+from pinner.model.outcome.measures import HOST, HOST_SERIES, ROWS, Measured
 from pinner.store.history import ENDED_FILES, HistoryFiles
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from support.values import NOON, make_entries, make_run
 
-from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.outcome import MEASURES, Comparison, ObservedMeasure, RunOutcome, Watch
+from pinner.model.outcome.outcome import MEASURES, Comparison, ObservedMeasure, RunOutcome, Watch
+from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.store.outcomes import Outcomes
 from pinner.store.runs import Runs
 

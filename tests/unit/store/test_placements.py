@@ -6,7 +6,7 @@ import pytest
 from support.hosts import cpus, guest, plain, process, snapshot
 from support.values import NOON
 
-from pinner.model.request import Request
+from pinner.model.plan.request import Request
 from pinner.planning import planner
 from pinner.planning.placement.record import record
 from pinner.store.placements import Placements

@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 from support.values import NOON
 
-from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import NotFound, ProbeBusy
-from pinner.model.outcome import Window
+from pinner.model.outcome.outcome import Window
+from pinner.model.outcome.probe import Probe
 from pinner.model.page import PageRequest
-from pinner.model.probe import Probe
+from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.outcome.probing import outcome
 from pinner.store.audit import Audit
 from pinner.store.probes import Probes, purge_probes

@@ -14,13 +14,13 @@ from sqlalchemy import text
 from support.values import NOON, make_entries, make_plan, make_run, make_snapshot
 
 from pinner.cli import manage
-from pinner.model.agent_audit import ChainHead, SignedHead, head_text, named_purge, purged_text
-from pinner.model.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.model.errors import HostUnreachable, NotFound, StoreUnavailable
-from pinner.model.outcome import Watch
+from pinner.model.outcome.outcome import Watch
 from pinner.model.page import PageRequest
-from pinner.model.placement import Placement
-from pinner.model.request import Request
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.request import Request
+from pinner.model.run.agent_audit import ChainHead, SignedHead, head_text, named_purge, purged_text
+from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.service.retention import Limits, export_audit
 from pinner.store.audit import Audit
 from pinner.store.audit_purge import old_records, purge_records

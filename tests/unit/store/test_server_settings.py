@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import make_url
 from support.values import NOON, make_run
 
-from pinner.model.audit import AuditAction, AuditEvent
 from pinner.model.errors import Invalid, StoreUnavailable
+from pinner.model.run.audit import AuditAction, AuditEvent
 from pinner.store import write as write_module
 from pinner.store.idempotency import Reservation, StoredAnswer
 from pinner.store.repositories import open_store

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import text
 from support.values import NOON
 
-from pinner.model.audit import OWN_ACTORS, Caller
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.page import PageRequest
-from pinner.model.token import ROLES, parse_token, secret_hash
+from pinner.model.run.audit import OWN_ACTORS, Caller
+from pinner.model.run.token import ROLES, parse_token, secret_hash
 from pinner.store.audit import Audit
 from pinner.store.engine import reading
 from pinner.store.tokens import Tokens

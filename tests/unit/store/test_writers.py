@@ -13,10 +13,10 @@ from sqlalchemy import text
 from support.appender import append_pairs
 from support.values import NOON, make_entries, make_run, make_snapshot
 
-from pinner.model.audit import AuditAction, AuditEvent
 from pinner.model.errors import Invalid, StoreUnavailable
-from pinner.model.event import GuestHint
 from pinner.model.page import PageRequest
+from pinner.model.policy.event import GuestHint
+from pinner.model.run.audit import AuditAction, AuditEvent
 from pinner.store import write as write_module
 from pinner.store.audit import Audit, append_events
 from pinner.store.engine import connect, reading

@@ -20,11 +20,9 @@ from pinner.host.reading.nics import read_nics
 from pinner.host.reading.sampler import read_sample, take_reading
 from pinner.host.reading.settings import read_settings, read_storage, read_weights
 from pinner.host.rps import read_rps
-from pinner.model.coalescing import RxCoalescing
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.interrupts import Balancer, DeviceIrq
-from pinner.model.queues import CardQueues
+from pinner.model.machine.interrupts import Balancer, DeviceIrq
 from pinner.model.reading import (
     Bridge,
     Channels,
@@ -38,8 +36,10 @@ from pinner.model.reading import (
     ThreadTimes,
     UdpSocket,
 )
-from pinner.model.rings import RxRing
-from pinner.model.rps import RpsQueue
+from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.queues import CardQueues
+from pinner.model.settings.rings import RxRing
+from pinner.model.settings.rps import RpsQueue
 
 INTERRUPTS = """\
             CPU0       CPU2       CPU5

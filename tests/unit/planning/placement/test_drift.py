@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from support.hosts import applied, cpus, guest, plain, process, snapshot
 
-from pinner.model.drift import Drift
-from pinner.model.guest import Vcpu
-from pinner.model.placement import Placement
-from pinner.model.process import Thread
-from pinner.model.request import Request
+from pinner.model.guest.guest import Vcpu
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.request import Request
+from pinner.model.policy.drift import Drift
+from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.placement.drift import drifts, reasoned

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from support.hosts import GIB, KERNEL, applied, cpus, guest, interleaved, plain, process, snapshot, topology
 
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.planning.isolation import grub_line
 from pinner.planning.planner import plan
 

@@ -8,9 +8,9 @@ from support.values import MEMBER
 
 from pinner.model.change import PartitionState, StateChange
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest import Cgroup
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.guest.guest import Cgroup
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
 from pinner.render import before_and_after

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from support.hosts import GIB, cpus, guest, interleaved, plain, snapshot, topology
 
-from pinner.model.plan import Plan
-from pinner.model.request import Request
-from pinner.model.topology import Device
+from pinner.model.machine.topology import Device
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
 from pinner.planning.planner import plan
 
 DEVICES = (Device("pci", "0000:3b:00.0", 1), Device("pci", "0000:5e:00.0", 0), Device("pci", "0000:00:00.0", None))

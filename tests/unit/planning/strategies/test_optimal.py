@@ -4,9 +4,9 @@ import pytest
 from support.hosts import applied, cpus, guest, plain, snapshot, topology, with_caches
 
 from pinner.model.errors import Invalid
-from pinner.model.request import MAX_BUDGET, Request
+from pinner.model.machine.topology import Topology
+from pinner.model.plan.request import MAX_BUDGET, Request
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
 from pinner.planning.planner import plan
 from pinner.planning.strategies.guest_packing import NOT_ASKED
 from pinner.render import text

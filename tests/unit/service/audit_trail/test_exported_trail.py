@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pinner.agent.signing import pem
-from pinner.model.agent_audit import ChainHead
 from pinner.model.errors import Invalid
+from pinner.model.run.agent_audit import ChainHead
 from pinner.service import audit_trail
 from pinner.service.audit_export import verify_file
 from pinner.store.chain import link

@@ -7,7 +7,7 @@ from support.forgery import copy, execute, put_back, rewrite
 from support.trail import EVE, changed_actor, message
 from support.values import NOON, make_run
 
-from pinner.model.audit import AuditAction, audit_event
+from pinner.model.run.audit import AuditAction, audit_event
 
 
 def fewer(rows):

@@ -10,9 +10,9 @@ from support.trail import ANN
 from support.values import NOON
 
 from pinner.agent import trail
-from pinner.model.audit import AuditAction, audit_event
 from pinner.model.errors import NotFound
-from pinner.model.journal import ApplyOptions
+from pinner.model.run.audit import AuditAction, audit_event
+from pinner.model.run.journal import ApplyOptions
 from pinner.service.audit_export import verify_file
 from pinner.service.compose import compose
 

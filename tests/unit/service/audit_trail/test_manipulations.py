@@ -10,8 +10,8 @@ from support.forgery import copy, execute, put_back, rewrite
 from support.trail import ANN, EVE, Installation
 from support.values import NOON, make_run
 
-from pinner.model.audit import AuditAction, audit_event
 from pinner.model.errors import NotFound
+from pinner.model.run.audit import AuditAction, audit_event
 
 ACTIONS = st.lists(st.sampled_from(["apply", "rollback", "refuse", "exchange", "restart", "exclude"]), max_size=6)
 TAMPERS = st.sampled_from([None, "tail", "row", "rewrite", "empty", "forge", "direct", "older", "heads", "middle"])

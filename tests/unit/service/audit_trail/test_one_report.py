@@ -11,11 +11,11 @@ from support.in_memory_host import vcpu
 from support.trail import ANN, Installation
 from support.values import NOON, make_plan, make_snapshot
 
-from pinner.model.audit import AuditAction
 from pinner.model.change import Target
 from pinner.model.errors import NotPermitted, PinnerError
-from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
+from pinner.model.run.audit import AuditAction
+from pinner.model.run.journal import ApplyOptions
 from pinner.service import audit_trail
 
 pytestmark = pytest.mark.fault(67)

@@ -1,0 +1,1 @@
+"""Guests, their pins, and the CPUs that Nova gives them."""

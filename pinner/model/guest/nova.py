@@ -1,0 +1,257 @@
+"""Nova on a host: its configuration, the CPUs that it owns, and the check that no plan uses them."""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from pinner.model.change import TargetKind
+from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH, CpuSet, union
+from pinner.model.errors import Invalid, NovaConflict
+from pinner.model.plan.plan import Wanted
+
+QEMUS_OWN: tuple[TargetKind, ...] = ("emulator", "vhost", "iothread")
+"""The parts of a guest that Nova does not pin, unless the flavor sets hw:emulator_threads_policy."""
+
+PowerStrategy = Literal["cpu_state", "governor"]
+"""What Nova does to a dedicated CPU that no guest has: take it offline, or give it a slow frequency governor."""
+
+
+@dataclass(frozen=True, slots=True)
+class NovaSets:
+    """The CPU sets of Nova's configuration; empty: not set."""
+
+    dedicated: CpuSet = CpuSet()
+    """cpu_dedicated_set: the CPUs for vCPUs with a CPU of their own."""
+    shared: CpuSet = CpuSet()
+    """cpu_shared_set: the CPUs for all other vCPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class NovaConf:
+    """The options of nova.conf that pinner uses, as written there; empty: not set."""
+
+    files: tuple[str, ...]
+    """The files that were read."""
+    dedicated: str = ""
+    """[compute] cpu_dedicated_set"""
+    shared: str = ""
+    """[compute] cpu_shared_set"""
+    pin_set: str = ""
+    """[DEFAULT] vcpu_pin_set of older releases: for all vCPUs, pinned or not."""
+    format: str = ""
+    """[notifications] notification_format"""
+    topics: tuple[str, ...] = ()
+    """[notifications] versioned_notifications_topics"""
+    drivers: tuple[str, ...] = ()
+    """[oslo_messaging_notifications] driver, and with it the old name"""
+    error: str = ""
+    """Why it could not be read."""
+    reserved_cpus: int = 0
+    """[DEFAULT] reserved_host_cpus"""
+    power_management: bool = False
+    """[libvirt] cpu_power_management"""
+    power_strategy: PowerStrategy = "cpu_state"
+    """[libvirt] cpu_power_management_strategy; it counts with cpu_power_management only."""
+    governor_high: str = "performance"
+    """[libvirt] cpu_power_governor_high"""
+    compute_driver: str = ""
+    """[DEFAULT] compute_driver"""
+    is_durable: bool = False
+    """Whether Nova's queues and exchanges outlive the broker: [oslo_messaging_rabbit] amqp_durable_queues, or quorum
+    queues."""
+    is_quorum: bool = False
+    """[oslo_messaging_rabbit] rabbit_quorum_queue"""
+    source: str = ""
+    """The process, the deployment or the option of pinner that names the files."""
+    process: int | None = None
+    """The id of nova-compute's process; None where the configuration does not come from a process."""
+    changed: tuple[str, ...] = ()
+    """The files that were changed after nova-compute's start: Nova still uses their earlier content."""
+    is_missing: bool = False
+    """Neither nova-compute's process nor its configuration was found."""
+    ignored_processes: tuple[str, ...] = ()
+    """The processes that claim to be nova-compute and that pinner does not believe, each with the reason."""
+    old_drivers: tuple[str, ...] = ()
+    """[DEFAULT] notification_driver, the old name of driver: Nova 31 and newer ignore it."""
+
+    @property
+    def switches_cpus_off(self) -> bool:
+        """Whether Nova takes dedicated CPUs that no guest has offline."""
+        return self.power_management and self.power_strategy == "cpu_state"
+
+    @property
+    def sets_governors(self) -> bool:
+        """Whether Nova sets the frequency governor of dedicated CPUs, which stay online."""
+        return self.power_management and self.power_strategy == "governor"
+
+    def sets(self) -> NovaSets:
+        """The CPU sets; vcpu_pin_set, if set, is the shared one.
+
+        Raises Invalid in the cases in which nova-compute does not start: a list that does not parse or has no CPU,
+        options that exclude each other, and a configuration that cannot be read. The error names the option.
+        """
+        if self.error:
+            named = " of ".join(filter(None, (", ".join(self.files), self.source)))
+            raise Invalid("nova.conf", named, f"{self.error}; {_REMEDY}")
+        pin_set, shared = cpus(self.pin_set, "vcpu_pin_set"), cpus(self.shared, "cpu_shared_set")
+        found = NovaSets(cpus(self.dedicated, "cpu_dedicated_set"), pin_set or shared)
+        for conflict in conflicts(self, found):
+            raise Invalid(conflict.option, conflict.value, conflict.why)
+        return found
+
+
+_REMEDY = (
+    "correct or permit the file, or name other files in [nova] nova_conf of pinner.conf, or set ignore_nova_conf = true"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two options of nova.conf with which nova-compute does not start."""
+
+    option: str
+    """The option to change."""
+    value: str
+    why: str
+    line: str
+    """The corrected line."""
+
+
+def conflicts(conf: NovaConf, sets: NovaSets) -> Iterator[Conflict]:
+    """The options that exclude each other (LibvirtDriver._check_cpu_set_configuration)."""
+    if conf.pin_set:
+        if sets.dedicated:
+            why = "Nova does not start with both vcpu_pin_set and cpu_dedicated_set; use cpu_shared_set instead"
+            line = f"cpu_shared_set = {sets.shared - sets.dedicated}"
+            yield Conflict("vcpu_pin_set", conf.pin_set, why, line)
+        return
+    if both := sets.dedicated & sets.shared:
+        why = f"CPUs {both} are also in cpu_dedicated_set, and Nova does not start with both"
+        line = f"cpu_shared_set = {sets.shared - both}"
+        yield Conflict("cpu_shared_set", conf.shared, why, line)
+    if conf.reserved_cpus and (sets.dedicated or sets.shared):
+        why = "Nova does not start with both reserved_host_cpus and a CPU set"
+        yield Conflict("reserved_host_cpus", str(conf.reserved_cpus), why, "reserved_host_cpus = 0")
+
+
+def configured(ours: NovaSets, conf: NovaConf | None, guests: Collection[str] = ()) -> NovaSets:
+    """Nova's sets: those of pinner's own configuration (``ours``), and nova.conf's where a set is empty there.
+
+    pinner's own sets come first, because an administrator sets them where nova.conf cannot be read or lacks them.
+    ``guests`` are the names of Nova's active guests. Raises Invalid where a set of nova.conf is needed and cannot be
+    read, or was not found although Nova has guests.
+    """
+    if conf is None or (ours.dedicated and ours.shared):
+        return ours
+    if conf.is_missing and guests:
+        raise Invalid("nova_conf", "(automatic)", missing(guests))
+    theirs = conf.sets()
+    return NovaSets(ours.dedicated or theirs.dedicated, ours.shared or theirs.shared)
+
+
+def missing(guests: Collection[str]) -> str:
+    """What an administrator can do about Nova's guests without Nova's configuration."""
+    return (
+        f"the path of Nova's configuration; Nova manages {len(guests)} guests here ({min(guests)} is one), but pinner "
+        "finds neither a nova-compute process nor a configuration of Nova; if Nova has no other CPU sets than those of "
+        "pinner.conf, set ignore_nova_conf = true"
+    )
+
+
+def cpus(text: str, option: str) -> CpuSet:
+    """Read a CPU list by Nova's grammar: numbers, ranges, and ``^`` before those that are excluded.
+
+    Nova reads numbers as Python does, with blanks around them, and nothing else of the kernel's grammar. Raises Invalid
+    for a list that does not parse, and for one that is not empty but has no CPU.
+    """
+    included: set[int] = set()
+    excluded: set[int] = set()
+    if len(text) > MAX_LENGTH:
+        raise Invalid(option, text[:80], f"a CPU list of at most {MAX_LENGTH} characters")
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        (excluded if part.startswith("^") else included).update(_range(part, text, option))
+    if text and not included - excluded:
+        raise Invalid(option, text, "a CPU list that names at least one CPU")
+    return CpuSet.of(included - excluded)
+
+
+def _range(part: str, text: str, option: str) -> range:
+    """The CPUs of a number or a range."""
+    start, dash, end = part.removeprefix("^").partition("-")
+    try:
+        first = int(start)
+        last = int(end) if dash else first
+    except ValueError:
+        why = f"Nova refuses {part!r}: a number, a range such as 4-7, or one of them after ^"
+        raise Invalid(option, text, f"a CPU list such as 0-15,^4; {why}") from None
+    if first > last:
+        raise Invalid(option, text, f"a CPU list such as 0-15,^4; Nova refuses {part!r}: it runs backwards")
+    if last >= MAX_CPUS:
+        raise Invalid(option, text, f"a CPU list such as 0-15,^4; no CPU has a number of {MAX_CPUS} or more")
+    return range(first, last + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class NovaGuest:
+    """A guest whose vCPUs Nova pinned."""
+
+    uuid: str
+    name: str
+    cpus: CpuSet
+    """The CPUs that Nova dedicates to the guest."""
+    floating: bool
+    """Whether Nova gives QEMU's own threads no CPUs of their own: then a request may move them."""
+
+    def __str__(self) -> str:
+        return f"guest {self.name}, to which Nova dedicates CPUs {self.cpus}"
+
+
+@dataclass(frozen=True, slots=True)
+class NovaOwns:
+    """The CPUs and guests of a host that Nova owns."""
+
+    sets: NovaSets = NovaSets()
+    guests: tuple[NovaGuest, ...] = ()
+
+    @property
+    def dedicated(self) -> CpuSet:
+        """The CPUs that pinner may not use."""
+        return self.sets.dedicated | union(guest.cpus for guest in self.guests)
+
+    def for_vcpus(self, cpus: CpuSet) -> CpuSet:
+        """The CPUs of ``cpus`` that floating vCPUs may use."""
+        return cpus & self.sets.shared if self.sets.shared else cpus
+
+    def owners_of(self, cpus: CpuSet) -> Iterator[tuple[str, CpuSet]]:
+        """Each owner of CPUs of ``cpus``, for people, with these CPUs."""
+        if both := cpus & self.sets.dedicated:
+            yield f"Nova's cpu_dedicated_set {self.sets.dedicated}", both
+        for guest in self.guests:
+            if both := cpus & guest.cpus:
+                yield str(guest), both
+
+
+def require_clear(wanted: Iterable[Wanted], owns: NovaOwns, *, emulators: bool) -> None:
+    """Raises NovaConflict with the first of ``wanted`` that uses CPUs or guests of Nova. ``emulators``: QEMU's own
+    threads of guests that Nova pinned may be placed, where Nova does not pin them."""
+    if owns == NovaOwns():
+        return
+    guests = {guest.uuid: guest for guest in owns.guests}
+    # Thousands of threads share a handful of sets: each is checked once.
+    clear: set[tuple[bool, CpuSet]] = set()
+    for want in wanted:
+        kind = want.target.kind
+        theirs = guests.get(want.target.owner)
+        if theirs is not None and want.state is None and not (emulators and theirs.floating and kind in QEMUS_OWN):
+            raise NovaConflict(_ours(want), str(theirs), theirs.cpus)
+        if want.state is not None or (kind == "vcpu", want.cpus) in clear:
+            continue
+        for owner, both in owns.owners_of(want.cpus):
+            raise NovaConflict(_ours(want), owner, both)
+        if kind == "vcpu" and (outside := want.cpus - owns.for_vcpus(want.cpus)):
+            raise NovaConflict(_ours(want), f"Nova's cpu_shared_set {owns.sets.shared}", outside)
+        clear.add((kind == "vcpu", want.cpus))
+
+
+def _ours(want: Wanted) -> str:
+    return f"{want.target} on CPUs {want.cpus}"

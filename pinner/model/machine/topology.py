@@ -1,0 +1,252 @@
+"""The hardware of a host: CPUs, NUMA nodes and devices, with the kernel's settings."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeVar
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.machine.cores import CoreShape, cores_of, shapes_of
+
+K = TypeVar("K")
+NodeId = int | None
+"""The id of a NUMA node; None for CPUs for which the kernel reports no node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """A logical CPU. An id is None where the kernel does not report it (an offline CPU, a bare machine)."""
+
+    id: int
+    """The kernel's number of the CPU."""
+    node: int | None
+    """The id of its NUMA node."""
+    socket: int | None
+    """The id of its socket."""
+    die: int | None
+    """The id of its die."""
+    core: int | None
+    """The id of its core."""
+    l3: int | None
+    """Index in Topology.l3_domains; None where the kernel reports no level-3 cache."""
+    siblings: CpuSet
+    """The hardware threads of its core, itself included."""
+    online: bool = True
+    """Whether the CPU runs threads now."""
+    isolated: bool = False
+    """Outside the kernel's load balancing: isolcpus=domain or an isolated cpuset partition."""
+    nohz_full: bool = False
+    """Whether the CPU stops its tick while one task runs."""
+    governor: str | None = None
+    """The frequency governor; null where the kernel has none."""
+    core_class: int = 0
+    """0: one of the host's fastest cores; 1: the next slower class, such as an E core; and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A cache of level 2 or higher."""
+
+    level: int
+    """The level."""
+    size_kib: int
+    """The size; 0 where the kernel does not report it."""
+    cpus: CpuSet
+    """The online CPUs that share the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class HugePages:
+    """Huge pages of one size on one node."""
+
+    size_kib: int
+    """The size of one page."""
+    total: int
+    """The number of pages."""
+    free: int
+    """The number of free pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A NUMA node; it may have no CPU or no memory."""
+
+    id: int
+    """The kernel's number of the node."""
+    cpus: CpuSet
+    """The CPUs of the node."""
+    memory_kib: int
+    """The size of the memory."""
+    free_kib: int
+    """The size of the free memory."""
+    distances: Mapping[int, int]
+    """Node id to the firmware's distance (10 is local); empty where the machine has no table."""
+    hugepages: tuple[HugePages, ...] = ()
+    """The huge pages by size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A PCI function or a network interface, and its node (None where the kernel reports none)."""
+
+    kind: Literal["pci", "net"]
+    """pci: a PCI function; net: a network interface."""
+    name: str
+    """The PCI address (0000:3b:00.0) or the interface's name."""
+    node: int | None
+    """The id of the NUMA node; null where the kernel reports none."""
+    description: str = ""
+    """The name of the device's class or driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Facts about the running kernel."""
+
+    release: str
+    """The kernel's release, as uname(2) reports it."""
+    command_line: str
+    """The kernel's command line."""
+    cgroup: Literal["v1", "v2", "none"]
+    """Where the cpuset controller is mounted."""
+    partitions: bool
+    """Whether cgroup v2 ``isolated`` cpuset partitions can be made here (Linux 5.15 and later, cpuset on v2)."""
+    unbound: CpuSet = CpuSet()
+    """The CPUs of unbound kernel work (/sys/devices/virtual/workqueue/cpumask); empty where the file is missing."""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A host's CPUs and nodes. Ids are sparse and interleaved on real machines: read them, never compute them.
+
+    A plan asks for the derived tables thousands of times, so each is made once. Only a class without slots can keep it.
+    """
+
+    cpus: tuple[Cpu, ...]
+    """The CPUs."""
+    nodes: tuple[Node, ...]
+    """The NUMA nodes."""
+    kernel: Kernel
+    """Facts about the kernel."""
+    l3_domains: tuple[CpuSet, ...] = ()
+    """The CPUs that share each level-3 cache."""
+    devices: tuple[Device, ...] = field(default=())
+    """PCI functions and network interfaces."""
+    caches: tuple[Cache, ...] = ()
+    """The caches of level 2 and higher; empty where the kernel reports none."""
+
+    @cached_property
+    def online(self) -> CpuSet:
+        """The CPUs that run threads now."""
+        return CpuSet.of([cpu.id for cpu in self.cpus if cpu.online])
+
+    @cached_property
+    def offline(self) -> CpuSet:
+        """The CPUs that are present and switched off."""
+        return CpuSet.of([cpu.id for cpu in self.cpus if not cpu.online])
+
+    @cached_property
+    def isolated(self) -> CpuSet:
+        """The CPUs without load balancing."""
+        return CpuSet.of([cpu.id for cpu in self.cpus if cpu.isolated])
+
+    @cached_property
+    def nohz_full(self) -> CpuSet:
+        """The CPUs that stop their tick while one task runs."""
+        return CpuSet.of([cpu.id for cpu in self.cpus if cpu.nohz_full])
+
+    @cached_property
+    def online_by_node(self) -> Mapping[int | None, CpuSet]:
+        """The online CPUs of each NUMA node that has some, by ascending id; None holds those without a node."""
+        nodes = _grouped([(cpu.node, cpu.id) for cpu in self.cpus if cpu.online])
+        return {node: nodes[node] for node in sorted(nodes, key=lambda node: (node is None, node))}
+
+    @cached_property
+    def l3_by_cpu(self) -> Mapping[int, int | None]:
+        """The level-3 cache of each CPU, as an index in ``l3_domains``."""
+        return {cpu.id: cpu.l3 for cpu in self.cpus}
+
+    @cached_property
+    def online_by_l3(self) -> Mapping[int, CpuSet]:
+        """The online CPUs of each level-3 cache that has some, by its index in ``l3_domains``."""
+        return _grouped([(cpu.l3, cpu.id) for cpu in self.cpus if cpu.online and cpu.l3 is not None])
+
+    @cached_property
+    def online_cores(self) -> Mapping[int, CpuSet]:
+        """For each online CPU the online hardware threads of its core, itself included. Cores share no CPU."""
+        ordered = sorted((cpu for cpu in self.cpus if cpu.online), key=lambda cpu: cpu.id)
+        return cores_of(((cpu.id, cpu.siblings) for cpu in ordered), self.online)
+
+    @cached_property
+    def core_shapes(self) -> tuple[CoreShape, ...]:
+        """The shapes of these cores."""
+        return shapes_of(self.online_cores)
+
+    @cached_property
+    def sockets(self) -> Mapping[int, int]:
+        """The socket of each online CPU for which the kernel reports one."""
+        return {cpu.id: cpu.socket for cpu in self.cpus if cpu.online and cpu.socket is not None}
+
+    @cached_property
+    def cpus_by_node(self) -> Mapping[int, CpuSet]:
+        """The CPUs of each node, also the offline ones whose node is known."""
+        return _grouped([(cpu.node, cpu.id) for cpu in self.cpus if cpu.node is not None])
+
+    @cached_property
+    def node_by_id(self) -> Mapping[int, Node]:
+        """The NUMA nodes."""
+        return {node.id: node for node in self.nodes}
+
+    @cached_property
+    def memory_sources(self) -> Mapping[int, int]:
+        """The node from which each node's CPUs get memory; empty where no node reports memory.
+
+        A node without memory gets it from the nearest one: the largest of several, and of all without a distance table.
+        """
+        own = {node.id: node.memory_kib for node in self.nodes if node.memory_kib}
+
+        def rank(node: Node, other: int) -> tuple[bool, int, int, int]:
+            return other != node.id, node.distances.get(other, 0), -own[other], other
+
+        return {node.id: min(own, key=lambda other: rank(node, other)) for node in self.nodes if own}
+
+    @cached_property
+    def local_memory(self) -> Mapping[int | None, int]:
+        """The memory in KiB that is local to each node's CPUs; empty where no node reports any: then memory is unknown,
+        not missing."""
+        return {node: self.node_by_id[source].memory_kib for node, source in self.memory_sources.items()}
+
+    @cached_property
+    def core_classes(self) -> tuple[CpuSet, ...]:
+        """The online CPUs of each class of cores, fastest first; one set where all cores are alike."""
+        classes = _grouped([(cpu.core_class, cpu.id) for cpu in self.cpus if cpu.online])
+        return tuple(classes[number] for number in sorted(classes))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the facts that a plan depends on: CPUs, their place and state, nodes and the kernel's command line.
+
+        Free memory, governors, devices and caches are not in it: a plan stays right when they change.
+        """
+        cpus = sorted(self.cpus, key=lambda cpu: cpu.id)
+        # A format without !s takes half as long again for values that are no integers.
+        facts = [
+            *[
+                f"cpu {c.id} {c.node!s} {c.socket!s} {c.die!s} {c.core!s} {c.siblings!s} "
+                f"{c.online!s} {c.isolated!s} {c.nohz_full!s}"
+                for c in cpus
+            ],
+            *(f"class {c.id} {c.core_class}" for c in cpus if c.core_class),
+            *(f"node {n.id} {n.cpus} {sorted(n.distances.items())}" for n in sorted(self.nodes, key=lambda n: n.id)),
+            self.kernel.command_line,
+        ]
+        return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+
+
+def _grouped(cpus: Iterable[tuple[K, int]]) -> dict[K, CpuSet]:
+    """The CPUs by their key, in the order of the first one of each key."""
+    found: dict[K, int] = {}
+    for key, cpu in cpus:
+        found[key] = found.get(key, 0) | 1 << cpu
+    return {key: CpuSet(bits) for key, bits in found.items()}

@@ -1,0 +1,181 @@
+"""Findings of `pinner check`: what on a host hurts its guests, with the evidence and the remedy."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from pinner.model.reading import HostReading
+from pinner.model.settings.fixes import FIXES
+
+Severity = Literal["warning", "critical", "unknown"]
+"""warning: it costs time; critical: guests lose packets, time or memory now; unknown: the check could not be made."""
+
+HostState = Literal["ok", "warning", "critical", "unknown"]
+"""The worst severity of a host; unknown: nothing is wrong as far as it is known, and not all is known."""
+
+SubjectKind = Literal[
+    "host", "guest", "tap", "nic", "device", "irq", "cpu", "node", "sysctl", "socket", "process", "check"
+]
+"""The kind of thing that a finding is about; check: the check itself, which could not be made."""
+
+Needs = Literal["nothing", "reboot", "guest restart", "guest owner"]
+"""What a remedy needs besides its line: a new start of the host or of the guest, or an act of the guest's owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The thing that a finding is about."""
+
+    kind: SubjectKind
+    """The kind of thing."""
+    name: str
+    """Its name: of a NIC, guest or process, the number of an IRQ or CPU, the key of a sysctl."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A fact that a check found."""
+
+    name: str
+    """The name of the fact."""
+    value: int | float | str
+    """A number, or a text such as a CPU list or the value of a setting."""
+    unit: str = ""
+    """The unit of a number (packets, %, 1/s); empty for a text and for a plain count."""
+
+    def __str__(self) -> str:
+        value = f"{self.value:.4g}" if isinstance(self.value, float) else str(self.value)
+        return " ".join(part for part in (self.name, value or "none", self.unit) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A line that ends the fault or eases it."""
+
+    line: str
+    """The exact line: a command for root, a line of a file, or an element of a domain's XML."""
+    where: str
+    """The place of the line: ``as root``, a file, the kernel's command line, the domain XML of a guest."""
+    needs: Needs = "nothing"
+    """What it needs to take effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One fault as a check reports it."""
+
+    subject: Subject
+    message: str
+    """The fault in one sentence."""
+    evidence: tuple[Evidence, ...]
+    remedies: tuple[Remedy, ...] = ()
+    severity: Severity | None = None
+    """None: the severity of the check."""
+    is_fixable: bool = True
+    """False where a plan cures other faults of the same code, and not this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCheck:
+    """A check: a pure function of a reading, and the facts about its findings that never change.
+
+    Plug-ins name a tuple of checks in an entry point of the group ``pinner.checks``.
+    """
+
+    code: str
+    """The stable code of its findings."""
+    severity: Severity
+    """The severity of a finding that names none."""
+    summary: str
+    """The fault in a few words."""
+    why: str
+    """Why it hurts."""
+    source: str
+    """The document that says so."""
+    find: Callable[[HostReading], Iterable[Found]]
+    critical: str = ""
+    """When a finding is critical instead; empty: never, or always."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFinding:
+    """A fault of a host that hurts its guests, or a check that could not be made."""
+
+    code: str
+    """The stable code of the check."""
+    severity: Severity
+    """How bad it is."""
+    subject: Subject
+    """The thing that it is about."""
+    message: str
+    """The fault in one sentence."""
+    evidence: tuple[Evidence, ...]
+    """The facts that show it."""
+    why: str
+    """Why it hurts."""
+    source: str
+    """The document that says so."""
+    remedies: tuple[Remedy, ...]
+    """The lines that end or ease it."""
+    is_fixable: bool = False
+    """Whether a plan can cure it: `pinner plan --fix CODE`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The result of all checks of a host."""
+
+    host: str
+    """The name of the host."""
+    taken_at: datetime
+    """The time of the reading."""
+    sample_seconds: float
+    """The time between the two samples of the counters; 0 where there was one sample only."""
+    state: HostState
+    """The worst severity of the findings."""
+    checks: int
+    """The number of checks that were made."""
+    findings: tuple[CheckFinding, ...]
+    """The findings, the worst first."""
+
+
+RANKS: tuple[Severity, ...] = ("critical", "warning", "unknown")
+"""The severities, the worst first."""
+
+
+def finding(check: HostCheck, found: Found) -> CheckFinding:
+    """The finding of a check."""
+    return CheckFinding(
+        code=check.code,
+        severity=found.severity or check.severity,
+        subject=found.subject,
+        message=found.message,
+        evidence=found.evidence,
+        why=check.why,
+        source=check.source,
+        remedies=found.remedies,
+        is_fixable=check.code in FIXES and found.is_fixable and found.severity != "unknown",
+    )
+
+
+def not_known(check: HostCheck, subject: Subject, why: str) -> CheckFinding:
+    """The finding that a check could not be made, and the reason."""
+    message = f"not known, because {why}"
+    return finding(check, Found(subject, message, (Evidence("reason", why),), severity="unknown"))
+
+
+def report(reading: HostReading, findings: Iterable[CheckFinding], checks: int) -> CheckReport:
+    """The report with the findings in order: by severity, code and subject."""
+    ordered = sorted(findings, key=lambda each: (RANKS.index(each.severity), each.code, str(each.subject)))
+    return CheckReport(
+        host=reading.snapshot.host,
+        taken_at=reading.snapshot.taken_at,
+        sample_seconds=reading.seconds,
+        state=ordered[0].severity if ordered else "ok",
+        checks=checks,
+        findings=tuple(ordered),
+    )

@@ -1,0 +1,122 @@
+"""A caller's request for a plan."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from pinner.model.cpuset import MAX_CPUS, CpuSet
+from pinner.model.errors import Invalid
+from pinner.model.plan.objective import checked_weights
+from pinner.model.settings.fixes import FIXES, Remedy
+
+AUTO = "auto"
+ISOLATED = "isolated"
+"""The strategy whose vCPUs get isolated CPUs, placed by rules."""
+OPTIMAL = "optimal"
+"""The strategy ``isolated`` with a proof that its placement is the best one."""
+ISOLATING = (ISOLATED, OPTIMAL)
+"""The strategies whose vCPUs get isolated CPUs."""
+MAX_BUDGET = 1_000_000
+MAX_MOVES = 100
+"""The most guests that one plan may move for new guests."""
+Smt = Literal["prefer", "isolate", "require"]
+Isolating = Literal["boot", "live"]
+IRQS: Remedy = "irqs"
+RPS: Remedy = "rps"
+SYSCTLS: Remedy = "sysctls"
+RINGS: Remedy = "rings"
+GOVERNORS: Remedy = "governors"
+COALESCING: Remedy = "coalescing"
+IRQBALANCE: Remedy = "irqbalance"
+QUEUES: Remedy = "queues"
+GUEST_RPS: Remedy = "guest-rps"
+CPU_WEIGHTS: Remedy = "cpu-weights"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A strategy with its parameters. Raises Invalid where a value cannot be right on any host."""
+
+    strategy: str = "shared-pool"
+    """The name of the strategy."""
+    guests: tuple[str, ...] = ()
+    """Names or UUIDs of the guests to place; none: all guests."""
+    processes: tuple[str, ...] = ()
+    """Names or pids of processes to move although they are idle, or although their owner restricted their affinity."""
+    housekeeping: str = AUTO
+    """The CPUs of the host's busy processes: a list such as 0-3,8, or `auto`."""
+    emulator: str = AUTO
+    """A CPU list, or ``auto``."""
+    busy_threshold: float = 2.0
+    """Per cent of one CPU; a process above it is busy."""
+    smt: Smt = "prefer"
+    """For ``isolated``, as in Nova: prefer = use sibling threads; isolate = leave them idle; require = must exist."""
+    isolation: Isolating = "boot"
+    """For ``isolated``: boot = CPUs that the kernel's arguments isolate; live = cgroup v2 partitions made now."""
+    excluded_guests: tuple[str, ...] = ()
+    """Names or UUIDs of guests to skip; they may be absent."""
+    excluded_processes: tuple[str, ...] = ()
+    """Names or systemd units of processes to skip; they may be absent."""
+    nova_emulators: bool = False
+    """Also place QEMU's own threads of guests that Nova pinned, where Nova gives these threads no CPUs of their own."""
+    minimum_cores: int | None = None
+    """The fewest cores of each node that housekeeping, emulators and vCPUs get each; None: [host] minimum_cores."""
+    rebalance: bool = False
+    """Place all guests anew, where that scores better; otherwise well placed guests stay."""
+    with_processes: bool = False
+    """Also move the host's busy processes if ``guests`` names guests; a request for all guests always moves them."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """The weight of each term of the objective that this request sets; [objective] of the configuration has others."""
+    moves: int = 2
+    """How many guests that have a place may move in one plan, to make room for new guests or to place them better."""
+    solver_budget: int = 1000
+    """For ``optimal``: the work that the solver may do, in nodes of its search tree."""
+    remedies: tuple[Remedy, ...] = field(
+        default=(),
+        metadata={
+            "alias": "with",
+            "exclude_if": lambda names: not names,
+            "description": "What the plan changes besides the CPUs of threads; left out where it changes nothing else.",
+        },
+    )
+    """What the plan changes besides the CPUs of threads. JSON calls the field ``with``, and leaves it out where it is
+    empty: a request without it keeps its hash."""
+    fix: tuple[str, ...] = field(default=(), metadata={"exclude_if": lambda codes: not codes})
+    """The codes of the findings (`pinner check`) that the plan cures. Such a plan has no other changes, except those of
+    ``remedies``: guests and processes stay. JSON leaves the field out where it is empty."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.busy_threshold) and self.busy_threshold >= 0):
+            raise Invalid("busy_threshold", self.busy_threshold, "a number of per cent, 0 or more")
+        if self.minimum_cores is not None and not 1 <= self.minimum_cores <= MAX_CPUS:
+            raise Invalid("minimum_cores", self.minimum_cores, f"a number of cores from 1 to {MAX_CPUS}")
+        if not 0 <= self.solver_budget <= MAX_BUDGET:
+            raise Invalid("solver_budget", self.solver_budget, f"a number of search nodes from 0 to {MAX_BUDGET}")
+        for name in ("housekeeping", "emulator"):
+            value = getattr(self, name)
+            if value != AUTO and not CpuSet.parse(value, name):
+                raise Invalid(name, value, "auto, or a CPU list that names at least one CPU")
+        if self.smt not in ("prefer", "isolate", "require"):
+            raise Invalid("smt", self.smt, "prefer, isolate or require")
+        if self.isolation not in ("boot", "live"):
+            raise Invalid("isolation", self.isolation, "boot or live")
+        if not (isinstance(self.moves, int) and 0 <= self.moves <= MAX_MOVES):
+            raise Invalid("moves", self.moves, f"a number of guests from 0 to {MAX_MOVES}")
+        if unknown := sorted(set(self.remedies) - {*get_args(Remedy)}):
+            raise Invalid("with", ", ".join(unknown), f"some of: {', '.join(get_args(Remedy))}")
+        object.__setattr__(self, "remedies", tuple(sorted(set(self.remedies))))
+        object.__setattr__(self, "fix", self._checked_fix())
+        object.__setattr__(self, "weights", checked_weights(self.weights))
+
+    def _checked_fix(self) -> tuple[str, ...]:
+        """The codes in order. Raises Invalid."""
+        if unknown := [code for code in self.fix if code not in FIXES]:
+            known = ", ".join(sorted(FIXES))
+            expected = f"one of: {known}; for other findings, set the lines by hand that a check shows"
+            raise Invalid("fix", unknown[0], expected)
+        return tuple(sorted(set(self.fix)))
+
+    def asks_for(self, kind: Remedy) -> bool:
+        """Whether the plan may have changes of this kind."""
+        return kind in self.remedies or any(FIXES[code] == kind for code in self.fix)

@@ -1,0 +1,127 @@
+"""Events of guests and hosts, from libvirt, its hook script, Nova and the kernel.
+
+An event only says when to read the host: the state itself is always read from libvirt and the kernel.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest.guest import NovaIdentity
+
+GuestEventKind = Literal["started", "leaving", "gone"]
+"""started  the guest runs on this host now, for the first time or again: place it
+leaving  it is about to be migrated away: restore the CPUs that it had before, then skip it
+gone     it will not return to this host: forget its hints"""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestEvent:
+    """An event of a guest. pinner cannot ask its sender again."""
+
+    guest: str
+    """UUID."""
+    kind: GuestEventKind
+    event: str
+    """The sender's name of the event: ``instance.reboot.end``, libvirt's ``started``."""
+    source: str
+    """The sender, for the audit trail: ``nova req-...``, ``libvirt hook``."""
+    at: datetime
+    """When it happened, by the clock of its publisher."""
+    nova: NovaIdentity | None = None
+    cpus: CpuSet = CpuSet()
+    """For ``leaving``: the CPUs of its destination, if they are known; else none."""
+    publisher: str = ""
+    """The host whose clock ``at`` is from; empty: the sender names none."""
+    request: str = ""
+    """Nova's request id, which all events of one operation share; empty: the sender names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventOrder:
+    """The handled events of a guest on a host, as far as a late event is recognized by them."""
+
+    latest: Mapping[str, datetime] = field(default_factory=dict)
+    """Publisher to the time of its latest event, by its own clock."""
+    requests: tuple[str, ...] = ()
+    """The requests that have ended, oldest first: the guest runs on this host since, or has left it."""
+    leaving_since: datetime | None = None
+    """When the server heard that the guest leaves, by the server's clock."""
+    leaving_request: str = ""
+    """The request of the migration."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestHint:
+    """The facts about a guest on a host that are known only from events."""
+
+    guest: str
+    host: str
+    at: datetime
+    """When the server handled the latest event, by the server's clock."""
+    nova: NovaIdentity | None = None
+    leaving_until: datetime | None = None
+    """The guest is being migrated away; after this time the hint is void."""
+    order: EventOrder = EventOrder()
+
+
+@dataclass(frozen=True, slots=True)
+class GuestEventOutcome:
+    """The outcome of an event."""
+
+    host: str
+    """The name of the host."""
+    guest: str
+    """The UUID of the guest."""
+    known: bool
+    """Whether the host has the guest; otherwise the event has no effect."""
+    run: str
+    """For ``leaving``: the run that restored the guest's earlier CPUs; empty where pinner had not placed the guest."""
+    ignored: str = ""
+    """Why the event changed nothing that pinner knows about the guest, for people: it is late, or its time cannot be
+    right. pinner checks the host nevertheless. Empty: it was used."""
+
+
+HostEventKind = Literal[
+    "guest-started",
+    "guest-stopped",
+    "guest-changed",
+    "guest-reset",
+    "guest-paused",
+    "guest-event",
+    "process-started",
+    "cpuset-written",
+    "cpu-changed",
+    "policy-set",
+    "lost",
+]
+"""guest-started    a guest runs: it was started, restored or migrated in             subject: UUID
+guest-stopped    a guest has stopped: shut off, destroyed, saved, migrated away    subject: UUID
+guest-changed    pins or metadata changed, a vCPU or iothread plugged in           subject: UUID
+guest-reset      the operating system in the guest was restarted, and QEMU was not subject: UUID
+guest-paused     the guest's vCPUs were stopped                                    subject: UUID
+guest-event      Nova, a hook or a caller reported an event of a guest             subject: UUID
+process-started  a process started with a watched name, or took one, and its
+                 affinity is not one that pinner set                               subject: pid
+cpuset-written   cpuset.cpus of the cgroup of a guest or service changed           subject: cgroup path
+cpu-changed      a CPU went offline or came online                                 subject: CPU id
+policy-set       the host has a new policy                                         subject: empty
+lost             events were lost: too many at once, or a source was interrupted   subject: empty"""
+
+
+@dataclass(frozen=True, slots=True)
+class HostEvent:
+    """An event on a host that may have moved a thread.
+
+    It only says when to check the host; the affinities are always read from the kernel. ``seq`` grows by one with each
+    event, and it also grows when the agent restarts.
+    """
+
+    seq: int
+    at: datetime
+    kind: HostEventKind
+    subject: str
+    detail: str = ""
+    """Text for people: libvirt's event and reason, the tunable that was set, or the name of the process."""

@@ -1,0 +1,156 @@
+"""Questions about a host that is not so: more or fewer guests, nodes or CPUs, or another request; and their answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from pinner.model.change import Target
+from pinner.model.cpuset import MAX_CPUS, CpuSet
+from pinner.model.errors import Invalid
+from pinner.model.plan.plan import LeftOut
+from pinner.model.plan.request import Request
+
+MAX_NEW_GUESTS = 1024
+"""The most guests that one question adds."""
+MAX_NEW_VCPUS = 16384
+"""The most vCPUs that these guests have together."""
+MAX_MEMORY_KIB = 1 << 40
+"""1 PiB: more than any host has."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestShape:
+    """The size of a guest. Raises Invalid where no guest can have it."""
+
+    vcpus: int
+    """The number of vCPUs."""
+    memory_kib: int = 0
+    """The memory in KiB; 0: memory does not count."""
+    page_kib: int = 0
+    """The size in KiB of the huge pages of its memory; 0: normal pages."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.vcpus <= MAX_CPUS:
+            raise Invalid("vcpus", self.vcpus, f"a number of vCPUs from 1 to {MAX_CPUS}")
+        for name in ("memory_kib", "page_kib"):
+            if not 0 <= getattr(self, name) <= MAX_MEMORY_KIB:
+                raise Invalid(name, getattr(self, name), f"a number of KiB from 0 to {MAX_MEMORY_KIB}")
+        if self.page_kib and not self.memory_kib:
+            raise Invalid("page_kib", self.page_kib, "0, or a value beside memory_kib: the size of the memory's pages")
+
+
+@dataclass(frozen=True, slots=True)
+class NewGuests:
+    """Guests of one shape that a question adds. Raises Invalid for an impossible number."""
+
+    shape: GuestShape
+    """The size of each guest."""
+    count: int = 1
+    """The number of guests."""
+    strategy: str = ""
+    """The strategy that their flavor asks for; empty: none."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= MAX_NEW_GUESTS:
+            raise Invalid("count", self.count, f"a number of guests from 1 to {MAX_NEW_GUESTS}")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """The differences between a host and the host of a question."""
+
+    add: tuple[NewGuests, ...] = ()
+    """The guests that it also has."""
+    remove: tuple[str, ...] = ()
+    """Names or UUIDs of the guests that it does not have."""
+    without_nodes: tuple[int, ...] = ()
+    """The NUMA nodes that it does not have, with their CPUs and memory."""
+    without_cpus: CpuSet = CpuSet()
+    """The CPUs that are switched off."""
+    request: Request | None = None
+    """Its request; null: the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioOutcome:
+    """The plan for one host, in numbers."""
+
+    strategy: str
+    """The name of the strategy."""
+    guests: int
+    """The number of guests that the plan places."""
+    unplaced: tuple[LeftOut, ...]
+    """The guests without a place, and why."""
+    now: Mapping[str, float]
+    """The terms of the plan's objective before the plan is applied, without the cost of the change."""
+    planned: Mapping[str, float]
+    """The terms of the plan's objective after the plan is applied, without the cost of the change."""
+    warnings: tuple[str, ...] = ()
+    """What an operator should know before an apply."""
+    blocked: str = ""
+    """Why the plan could not be applied; empty where it could."""
+    impossible: str = ""
+    """Why there is no plan at all; empty where there is one. Then there are no numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The plan for a host, and the plan for the host of a question."""
+
+    host: str
+    """The name of the host."""
+    taken_at: datetime
+    """The time of the snapshot."""
+    before: ScenarioOutcome
+    """The plan for the host as it is."""
+    after: ScenarioOutcome
+    """The plan for the host of the question."""
+    change: Mapping[str, float]
+    """For each term, how much higher it is after than before, as planned."""
+    moved: tuple[Target, ...] = ()
+    """The guests that both plans place, on different CPUs."""
+
+
+AlternativeKind = Literal["node", "l3", "now"]
+"""node  the vCPUs only on this NUMA node
+l3    the vCPUs only on CPUs that share this level-3 cache
+now   the guest as it is now"""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another place for a guest, and its cost compared with the plan."""
+
+    kind: AlternativeKind
+    """What the place is."""
+    node: int | None
+    """The id of the NUMA node; null for another kind."""
+    cpus: CpuSet
+    """The CPUs that the guest's vCPUs would use; where that is impossible, the CPUs of the place."""
+    cost: Mapping[str, float] = field(default_factory=dict)
+    """For each term of the objective that would differ: how much higher it would be."""
+    moved: tuple[Target, ...] = ()
+    """Other guests that would get other CPUs."""
+    unplaced: tuple[LeftOut, ...] = ()
+    """Other guests that would have no place."""
+    impossible: str = ""
+    """Why the guest cannot be there; empty where it can. Then there is no cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a plan gives a guest its CPUs."""
+
+    guest: Target
+    """The guest."""
+    cpus: CpuSet
+    """The CPUs of its vCPUs; empty where the plan gives it none."""
+    nodes: tuple[int, ...]
+    """The NUMA nodes of these CPUs."""
+    why: tuple[str, ...]
+    """The reasons of the plan, or why it does not place the guest."""
+    terms: Mapping[str, float]
+    """The terms of the plan's objective, without the cost of the change."""
+    alternatives: tuple[Alternative, ...] = ()
+    """The other places, with their costs."""

@@ -1,0 +1,251 @@
+"""The record of the changes that were made to a host: runs and their entries."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+from pinner.model.change import DEFINED, SETTINGS, Change, Target, TargetKind, ThreadMask
+from pinner.model.cpuset import CpuSet
+from pinner.model.machine.memory import NodeMemory, moved_text
+from pinner.model.processes.lineage import Lineage
+from pinner.model.run import boots
+
+EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]
+"""intent  written to the journal, perhaps made     done    made, and read back from the kernel
+gone    its guest, process or thread ended       failed  not made; the prior masks were verified
+undone  the prior masks are restored             stuck   could not be undone, ``error`` says why"""
+
+UNDO_BEGUN: tuple[EntryState, ...] = ("failed", "undone", "stuck")
+"""The states of an entry of an apply that show that its group failed: the undo of the group had begun at least."""
+
+RunKind = Literal["apply", "rollback", "release"]
+"""release: an apply that restores a guest's prior CPUs before it is migrated away; it is not recorded as a placement.
+"""
+RunState = Literal["running", "applied", "applied_partly", "undone", "rolled_back", "rolled_back_partly", "failed"]
+"""running            the run has not ended
+applied            the host is as planned
+applied_partly     some guests or processes are placed; the others are as before the run, or have a stuck entry
+undone             no guest or process is placed, and the host is as before the run
+rolled_back        the changes are undone; the state of a rollback, and of the run that it undid
+rolled_back_partly like rolled_back, but a change was gone or is stuck
+failed             refused before any change; or, with stuck entries, a change could not be undone"""
+
+
+MIN_WATCH_SECONDS, DEFAULT_WATCH_SECONDS, MAX_WATCH_SECONDS = 15, 30, 240
+"""The shortest watch of a run, the default, and the longest one. The history of an hour must have the watch and a time
+before the run that is WATCH_FOLD times as long, also for a look that is late."""
+
+WATCH_FOLD = 10
+"""A measure is known before the run for so many times the length of the watch, or it is not watched: see
+pinner.outcome.watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One change of a run. ``found`` are the threads created while the change was made, each with its prior mask."""
+
+    run: str
+    """The id of the run that made the change."""
+    seq: int
+    """The number of the change in the run; the first one has 1."""
+    change: Change
+    """The change."""
+    state: EntryState
+    """The state of the change."""
+    at: datetime
+    """The time of the state."""
+    error: str = ""
+    """Why the change failed, was gone or is stuck; else empty."""
+    found: tuple[ThreadMask, ...] = ()
+    """The threads that were created while the change was made, each with its prior mask."""
+    definition: str = ""
+    """With --persist: the pins (<cputune>) of the guest's persistent definition before the change, as XML."""
+    memory: tuple[NodeMemory, ...] = ()
+    """Of a change of memory that was made: how much moved and how much stayed."""
+    lineage: Lineage | None = None
+    """Of a change of affinity: the facts by which an undo finds the processes that inherited the mask."""
+    heirs: tuple[ThreadMask, ...] = ()
+    """The threads of other processes that inherited the mask, as an undo found them, each with the inherited mask."""
+    former: tuple[CpuSet, ...] = ()
+    """Of a rollback of all runs: the CPUs that other runs gave to the target before the last one."""
+
+    @property
+    def summary(self) -> str:
+        """The entry's result for people: its error, or how much memory moved; often empty."""
+        return self.error or (moved_text(self.memory) if self.state == "done" else "")
+
+    def is_news(self, known: "Entry | None") -> bool:
+        """Whether this is a later state of the ``known`` entry, or a new entry. That the rollback of another run has
+        corrected the prior masks or the definition of the change since is no news of this run."""
+        return known is None or replace(known, change=self.change, definition=self.definition) != self
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An apply, a rollback or a release, from its start to its end."""
+
+    id: str
+    """The id of the run."""
+    kind: RunKind
+    """The kind of the run."""
+    host: str
+    """The name of the host."""
+    plan: str
+    """The id of the plan; of a rollback, the plan of the run that it undoes; empty if it undoes all runs."""
+    actor: str
+    """The user whom the caller of the agent claimed."""
+    origin: str
+    """Where the call came from: an address, or the CLI's terminal; claimed by the caller of the agent, too."""
+    state: RunState
+    """The state of the run."""
+    started_at: datetime
+    """The time of the start."""
+    ended_at: datetime | None = None
+    """The time of the end; null while the run is running."""
+    persist: bool = False
+    """Whether the guests' persistent definitions are written, too."""
+    undoes: str = ""
+    """Of a rollback: the run that it undoes; empty if it undoes all runs of the host."""
+    error: str = ""
+    """Why the run did not succeed; else empty."""
+    migrate_memory: bool = False
+    """Whether guests' memory was to follow their vCPUs."""
+    recovered: str = ""
+    """Of a run whose process died: the result of its recovery, in words."""
+    all_or_nothing: bool = False
+    """Whether one failed change undoes the whole run; else only the changes of its guest or process are undone."""
+    peer: str = ""
+    """The process that called the agent, with its user, as the kernel names it; empty before the agent has the run."""
+    boot: str = ""
+    """The boot of the host in which the run began (/proc/sys/kernel/random/boot_id); empty: not known."""
+    watch_seconds: int = 0
+    """How long the guests are watched after the run; 0: they are not watched."""
+    undo_if_worse: bool = False
+    """Whether the run is rolled back if a measure becomes worse during the watch."""
+
+    @property
+    def undoes_all(self) -> bool:
+        """Whether the run is a rollback of all runs of its host. Its entries are its own."""
+        return self.kind == "rollback" and not self.undoes
+
+    def is_of_earlier_boot(self, boot: str) -> bool:
+        """Whether the run began in another boot than ``boot``. Then all its threads have ended. The same thread ids and
+        start times, which count from the boot, belong to others now."""
+        return boots.differ(self.boot, boot)
+
+
+NEVER_BEGUN = "closed before it began: it changed nothing, and the agent refuses a late begin"
+"""The error of a run that the agent closed before it began."""
+
+
+IN_PART = "are not online, so it got only the others; roll back again once they are"
+"""In the error of an entry: its undo could give a thread only a part of its prior mask."""
+
+EARLIER_BOOT = "the host was restarted since"
+"""Why a change of a run from an earlier boot is gone."""
+
+
+def is_final(run: Run, entry: Entry) -> bool:
+    """Whether the entry is final for the run. A rollback has the entries of the run that it undoes; a rollback of all
+    runs has entries of its own, which are ``done`` before it undoes them."""
+    return entry.state != "intent" and not (run.kind == "rollback" and entry.state == "done")
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """How a caller wants a plan applied. The run keeps each option under the same name."""
+
+    persist: bool = False
+    """Write the guests' persistent definitions, too."""
+    migrate_memory: bool = False
+    """Move each guest's memory to the node that the plan gives to its vCPUs."""
+    all_or_nothing: bool = False
+    """If a change fails, undo all changes; else only those of its guest or process."""
+    watch_seconds: int = 0
+    """How long the guests are watched after the run. 0: not at all, or for DEFAULT_WATCH_SECONDS with undo_if_worse."""
+    undo_if_worse: bool = False
+    """Roll the run back if a measure becomes worse during the watch."""
+
+    def with_watch(self) -> "ApplyOptions":
+        """The options with the watch that ``undo_if_worse`` needs."""
+        seconds = self.watch_seconds or (DEFAULT_WATCH_SECONDS if self.undo_if_worse else 0)
+        return replace(self, watch_seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """A change that no rollback has undone, with the facts of its run that an undo needs."""
+
+    entry: Entry
+    """The entry of the change."""
+    persist: bool = False
+    """Whether the run wrote definitions."""
+    boot: str = ""
+    """The boot of the host in which the run began; empty: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A change whose record in the journal cannot be read. The fields are what else the journal has of it."""
+
+    run: str
+    """The id of the run that made the change."""
+    seq: int
+    """The number of the change in the run."""
+    why: str
+    """Why the record cannot be read, and the repair."""
+    kind: str = ""
+    """The kind of the target of a change of affinity or metadata; else empty."""
+    owner: str = ""
+    """The owner of the target of a change of affinity; else empty."""
+    name: str = ""
+    """The name of a process; else empty."""
+    cpus: CpuSet = CpuSet()
+    """The CPUs after a change of affinity."""
+    boot: str = ""
+    """The boot of the host in which the run began; empty: not known."""
+
+    def may_concern(self, target: Target) -> bool:
+        """Whether the change may have been one of this target."""
+        if self.owner:
+            return (self.kind, self.owner) == (target.kind, target.owner)
+        return target.kind in ((self.kind,) if self.kind else ("partition", "workqueue", "memory", *SETTINGS))
+
+    def has_ended(self, boot: str) -> bool:
+        """Whether the target has ended before the host's present ``boot``. Pins in a definition outlive a boot."""
+        return self.kind not in DEFINED and boots.differ(self.boot, boot)
+
+    def __str__(self) -> str:
+        if self.kind == "process":
+            what = f"process {self.name} ({self.owner}) on CPUs {self.cpus}"
+        elif self.owner:
+            what = f"{self.kind} of guest {self.owner} on CPUs {self.cpus}"
+        else:
+            what = "the metadata of a guest" if self.kind else "a partition, work queues, a setting or memory"
+        return f"change {self.seq} of run {self.run} ({what})"
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far a run is: ``done`` of ``total`` entries have ended, ``entry`` is the latest (None in the last message,
+    which says only that the run ended)."""
+
+    run: Run
+    """The run."""
+    done: int
+    """The number of changes that have ended."""
+    total: int
+    """The number of changes."""
+    entry: Entry | None
+    """The change that has just ended; null in the last message."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPins:
+    """What the agent's journal says about the pins of some guests. pinner wrote these pins, and no operator."""
+
+    placed: frozenset[str] = frozenset()
+    """The guests (by UUID) whose threads a run has changed; a rollback may have restored them since."""
+    persisted: frozenset[tuple[str, TargetKind, int | None, CpuSet]] = frozenset()
+    """The pins that runs wrote to persistent definitions and that no rollback has removed: the guest's UUID, the kind
+    and the number of the pinned part, and its CPUs."""

@@ -1,0 +1,101 @@
+"""API tokens: the text that a caller presents, and the stored row, which never contains the secret.
+
+The text is ``pinner_ID_SECRET``: 12 and 64 hexadecimal digits. The id finds the row. The secret has 256 random bits, so
+a plain SHA-256 of it is safe to store: no dictionary and no amount of guessing finds it, unlike a password.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, get_args
+
+from pinner.model.errors import Invalid
+from pinner.model.run.actor import require_actor
+
+Role = Literal["reader", "operator", "admin", "hook"]
+"""reader    every GET
+operator  also snapshots, plans, applies, rollbacks and exclusions
+admin     everything
+hook      the events of guests, and the topology of hosts"""
+ROLES: tuple[Role, ...] = get_args(Role)
+
+ID_BYTES = 6
+SECRET_BYTES = 32
+_TEXT = re.compile(rf"pinner_([0-9a-f]{{{2 * ID_BYTES}}})_([0-9a-f]{{{2 * SECRET_BYTES}}})")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+MAX_HOST = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A stored token. ``name`` is the actor that the audit trail shows."""
+
+    id: str
+    name: str
+    role: Role
+    host: str
+    """The only host that the token may act on; empty: every host."""
+    hash: str
+    """SHA-256 of the secret, in hexadecimal."""
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    """The first moment at which the token is refused; None: it does not expire."""
+    revoked_at: datetime | None
+
+    def state(self, now: datetime) -> Literal["active", "expired", "revoked"]:
+        """Whether the token is accepted at the moment ``now``, or why not."""
+        if self.revoked_at is not None:
+            return "revoked"
+        if self.expires_at is not None and self.expires_at <= now:
+            return "expired"
+        return "active"
+
+
+@dataclass(frozen=True, slots=True)
+class PresentedToken:
+    """A token as a caller presents it: the id of its row, and the hash of its secret."""
+
+    id: str
+    hash: str
+
+
+def token_text(token_id: str, secret: str) -> str:
+    """The text of a token, for its holder."""
+    return f"pinner_{token_id}_{secret}"
+
+
+def secret_hash(secret: str) -> str:
+    """The hash that is stored in place of the secret."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def parse_token(text: str) -> PresentedToken:
+    """The parts of a token's text. Raises Invalid, which does not show the text."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise Invalid("token", "(not shown)", "the text that `pinner-manage token create` printed")
+    return PresentedToken(found[1], secret_hash(found[2]))
+
+
+def check_name(name: str, field: str) -> str:
+    """The name, where it may be the actor of a token or of a certificate. Raises Invalid."""
+    if not _NAME.fullmatch(name):
+        raise Invalid(field, name, "1 to 64 letters, digits and characters of . _ @ -, first a letter or a digit")
+    return require_actor(name, field)
+
+
+def check_role(role: str, field: str) -> Role:
+    """The role of that name. Raises Invalid."""
+    for known in ROLES:
+        if role == known:
+            return known
+    raise Invalid(field, role, f"one of {', '.join(ROLES)}")
+
+
+def check_host(host: str, field: str) -> str:
+    """The name of a host that a token can be limited to. Raises Invalid."""
+    if not host.isprintable() or not 0 < len(host) <= MAX_HOST:
+        raise Invalid(field, host, f"the name of a host, 1 to {MAX_HOST} printable characters")
+    return host

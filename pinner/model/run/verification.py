@@ -1,0 +1,102 @@
+"""The result of a check of the whole audit trail: the centre's chain against the agents' chains and an anchor."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from pinner.model.run.agent_audit import SignedHead
+
+
+class FindingKind(StrEnum):
+    """What is wrong with a trail.
+
+    changed        a record was changed, lost or moved: the chain of hashes is broken
+    rewritten      a chain is consistent, but it is not the chain that was there before
+    cut            the last records of a chain are missing, or an older copy of it was put back
+    forged         the centre has a record of an action that the agent never did
+    unreported     the agent did an action of which the centre has no record
+    head_missing   a signed head that the centre received is missing
+    bad_signature  a signed head does not fit its signature or its key
+    key_replaced   the agent signs with another key than before
+    unreachable    an agent does not answer, so its part is not verified
+    """
+
+    CHANGED = "changed"
+    REWRITTEN = "rewritten"
+    CUT = "cut"
+    FORGED = "forged"
+    UNREPORTED = "unreported"
+    HEAD_MISSING = "head_missing"
+    BAD_SIGNATURE = "bad_signature"
+    KEY_REPLACED = "key_replaced"
+    UNREACHABLE = "unreachable"
+
+
+@dataclass(frozen=True, slots=True)
+class TrailFinding:
+    """One thing that is wrong with a trail."""
+
+    kind: FindingKind
+    """What is wrong: a FindingKind."""
+    trail: Literal["centre", "agent"]
+    """The trail that is wrong or incomplete."""
+    host: str
+    """The agent's host; empty: the finding is about the centre alone."""
+    record: int
+    """The number of the record in that trail, the first one if several are wrong; 0: no single record."""
+    run: str
+    """The run that the record is about; may be empty."""
+    message: str
+    """The finding as one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTrail:
+    """The part of one agent in a verification."""
+
+    host: str
+    """The agent's host."""
+    records: int
+    """The number of records that were checked and found correct."""
+    head: SignedHead | None
+    """The agent's present head; None where it is unknown."""
+
+
+VerificationResult = Literal["intact", "broken", "incomplete"]
+"""intact      everything was verified
+broken      something was changed, cut, forged or never reported
+incomplete  what was verified is correct, but an agent did not answer"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The result of a check of the whole audit trail."""
+
+    result: VerificationResult
+    """intact: everything was verified; broken: something is wrong; incomplete: an agent did not answer."""
+    ok: bool
+    """Whether the result is ``intact``."""
+    records: int
+    """The number of the centre's records that were checked and found correct."""
+    head: str
+    """The hash of the centre's last correct record."""
+    agents: tuple[AgentTrail, ...]
+    """The part of each agent."""
+    findings: tuple[TrailFinding, ...]
+    """What is wrong; at most MAX_FINDINGS of each kind."""
+
+
+MAX_FINDINGS = 20
+"""The largest number of findings of one kind in a Verification; the last one of them counts the others."""
+
+
+def verification(
+    records: int, head: str, agents: Sequence[AgentTrail], findings: Sequence[TrailFinding]
+) -> Verification:
+    """The verification with this outcome."""
+    result: VerificationResult = "intact"
+    if findings:
+        silent = all(finding.kind is FindingKind.UNREACHABLE for finding in findings)
+        result = "incomplete" if silent else "broken"
+    return Verification(result, result == "intact", records, head, tuple(agents), tuple(findings))
