@@ -10,9 +10,9 @@ from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
 from pinner.planning.admission import Past, require_permitted
-from pinner.planning.guest_past import past_of
-from pinner.planning.plan_identity import identified
-from pinner.planning.reservations import require_free
+from pinner.planning.available.reservations import require_free
+from pinner.planning.changes.plan_identity import identified
+from pinner.planning.placement.guest_past import past_of
 
 _GUEST_KINDS = (*PINNED, "vhost")
 

@@ -115,7 +115,7 @@ def create_plan(context: Context, arguments: Namespace) -> int:
     if snapshot is not None:
         if arguments.explain is not None:
             # Imported here, because the planner takes longer than the other imports of a command.
-            from pinner.planning.explain import explain
+            from pinner.planning.questions.explain import explain
 
             return print_explanation(context, explain(snapshot, request, arguments.explain))
         plan = plan_offline(snapshot, request)

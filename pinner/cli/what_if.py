@@ -126,7 +126,7 @@ def _scenario(arguments: Namespace, request: "Request") -> Scenario:
 def _answer(context: Context, arguments: Namespace, request: "Request", scenario: Scenario) -> "WhatIf":
     if (snapshot := captured(context, arguments)) is not None:
         # Imported here, because the planner takes longer than the other imports of a command.
-        from pinner.planning.whatif import what_if
+        from pinner.planning.questions.whatif import what_if
 
         return what_if(snapshot, request, scenario)
     seconds = OBSERVE_SECONDS if arguments.sample_seconds is None else arguments.sample_seconds

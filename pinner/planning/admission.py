@@ -33,15 +33,17 @@ from pinner.model.guest.nova import require_clear
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.processes.process import Process, Thread
 from pinner.model.snapshot import Snapshot
-from pinner.planning import fixes, release, remedies, rules
-from pinner.planning.context import Context
-from pinner.planning.guest_past import Placed
-from pinner.planning.memory import guests_memory
-from pinner.planning.numa_bounds import VcpuGroup, bounds_of
-from pinner.planning.placement.process_matching import instance
-from pinner.planning.plan_identity import inventory_of, refused
-from pinner.planning.processes import allocatable_cpus, moving
-from pinner.planning.strategy import Answer
+from pinner.planning.available.numa_bounds import VcpuGroup, bounds_of
+from pinner.planning.changes.memory import guests_memory
+from pinner.planning.changes.plan_identity import inventory_of, refused
+from pinner.planning.placement.guest_past import Placed
+from pinner.planning.policy import release
+from pinner.planning.request.context import Context
+from pinner.planning.request.process_matching import instance
+from pinner.planning.request.processes import allocatable_cpus, moving
+from pinner.planning.settings import fixes, remedies
+from pinner.planning.strategies import rules
+from pinner.planning.strategies.strategy import Answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,21 +13,23 @@ from pinner.model.plan.placement import Placement
 from pinner.model.plan.plan import Basis, Plan, Rebalance, Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import core_classes, flavors, ordering, realtime, restrictions, rules, worsening
-from pinner.planning.context import Context
-from pinner.planning.diff import changes
-from pinner.planning.exclusions import require_known_guests, unknown_guests
-from pinner.planning.fixes import curing, with_remedies
-from pinner.planning.growth import is_full
-from pinner.planning.memory import guests_memory
-from pinner.planning.moves import Improver
+from pinner.planning.available import flavors, realtime, restrictions
+from pinner.planning.available.exclusions import require_known_guests, unknown_guests
+from pinner.planning.available.growth import is_full
+from pinner.planning.available.reservations import contested
+from pinner.planning.changes import ordering, worsening
+from pinner.planning.changes.diff import changes
+from pinner.planning.changes.memory import guests_memory
+from pinner.planning.changes.plan_identity import id_from_placement, id_of
+from pinner.planning.moves.moves import Improver
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import MeasuredAnswer, asked_terms, between, of_plan
-from pinner.planning.plan_identity import id_from_placement, id_of
-from pinner.planning.processes import moves_processes, moving, require_threshold
-from pinner.planning.reservations import contested
-from pinner.planning.strategies import per_flavor
-from pinner.planning.strategy import Answer, Strategy, installed, require_known
+from pinner.planning.request import core_classes
+from pinner.planning.request.context import Context
+from pinner.planning.request.processes import moves_processes, moving, require_threshold
+from pinner.planning.settings.fixes import curing, with_remedies
+from pinner.planning.strategies import per_flavor, rules
+from pinner.planning.strategies.strategy import Answer, Strategy, installed, require_known
 
 EVERYWHERE = (
     "strategy",

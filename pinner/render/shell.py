@@ -7,7 +7,7 @@ from typing import assert_never
 from pinner.model.change import AffinityChange, StateChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan.plan import Plan
-from pinner.planning import partitions
+from pinner.planning.available import partitions
 from pinner.render import before_and_after
 
 _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}

@@ -13,10 +13,10 @@ from pinner.model.plan.request import Request
 from pinner.model.questions.capacity import Capacity, with_sizes
 from pinner.model.questions.whatif import GuestShape
 from pinner.model.snapshot import Snapshot
-from pinner.planning import capacity
-from pinner.planning.placement.process_matching import pruned
 from pinner.planning.placement.record import in_boot
-from pinner.planning.shape_room import shape_rooms
+from pinner.planning.questions import capacity
+from pinner.planning.questions.shape_room import shape_rooms
+from pinner.planning.request.process_matching import pruned
 from pinner.service.hosts import Hosts
 from pinner.service.metrics import Metrics
 from pinner.service.observation import Observer

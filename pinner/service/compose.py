@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pinner.agent.protocol import Agent
-from pinner.planning.repack import DEFAULT_RULE, RepackRule
+from pinner.planning.policy.repack import DEFAULT_RULE, RepackRule
 from pinner.service.audit_heads import AuditHeads
 from pinner.service.audit_trail import AuditTrail
 from pinner.service.capacity import CapacityReader

@@ -25,7 +25,7 @@ from pinner.model.run.audit import AuditRecord, Caller
 from pinner.model.run.journal import ApplyOptions, Entry, Run, RunProgress, RunState
 from pinner.model.run.verification import Verification
 from pinner.model.snapshot import Snapshot
-from pinner.planning.strategy import installed
+from pinner.planning.strategies.strategy import installed
 from pinner.service.audit_trail import AuditTrail
 from pinner.service.capacity import CapacityReader
 from pinner.service.findings import HostChecker

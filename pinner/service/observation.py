@@ -15,11 +15,12 @@ from pinner.model.policy.drift import Drift
 from pinner.model.policy.policy import Policy
 from pinner.model.run.journal import UNDO_BEGUN, Run
 from pinner.model.snapshot import Snapshot
-from pinner.planning import planner, worsening
+from pinner.planning import planner
+from pinner.planning.changes import worsening
 from pinner.planning.placement.backoff import with_backoff
 from pinner.planning.placement.drift import OTHERS, drifts
-from pinner.planning.placement.process_matching import pruned, watched, with_loads
 from pinner.planning.placement.record import in_boot, record
+from pinner.planning.request.process_matching import pruned, watched, with_loads
 from pinner.service.failures import Failures
 from pinner.service.hosts import Hosts
 from pinner.service.policies import HostPolicies

@@ -25,8 +25,8 @@ def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
 def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: "GuestShape") -> "Capacity":
     """The room of a saved host for guests of one shape. Raises NotFound for an unknown strategy."""
     from pinner.model.questions.capacity import with_sizes
-    from pinner.planning import capacity
-    from pinner.planning.shape_room import shape_rooms
+    from pinner.planning.questions import capacity
+    from pinner.planning.questions.shape_room import shape_rooms
 
     found = with_sizes(capacity.capacity(snapshot, request), (shape.vcpus,))
     return replace(found, shape=shape, fitting=shape_rooms(snapshot, request, shape))
@@ -34,7 +34,7 @@ def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: "GuestSh
 
 def nova_report(snapshot: Snapshot, listening: "Listening") -> "NovaReport":
     """The CPUs that Nova owns on the snapshot's host, and the misconfigurations of Nova and of the listener."""
-    from pinner.planning import nova_check
+    from pinner.planning.questions import nova_check
 
     return nova_check.report(snapshot, listening)
 

@@ -21,12 +21,12 @@ from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import POLICY_ACTOR, AuditAction, Caller, audit_event
 from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
-from pinner.planning.leaving_out import leave_out
 from pinner.planning.placement.backoff import counted_as, restarts, with_backoff
 from pinner.planning.placement.backoff import reasons as backoff_reasons
 from pinner.planning.placement.drift import reasoned
 from pinner.planning.placement.record import record
-from pinner.planning.release import release
+from pinner.planning.policy.leaving_out import leave_out
+from pinner.planning.policy.release import release
 from pinner.service.backoffs import HostBackoffs
 from pinner.service.failures import are_of_the_host, failures_of, moving_targets
 from pinner.service.hosts import Hosts

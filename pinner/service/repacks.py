@@ -10,7 +10,7 @@ from pinner.model.policy.drift import Repack
 from pinner.model.run.audit import Caller
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.repack import RepackRule, RepackWatch, pressure, refusal
+from pinner.planning.policy.repack import RepackRule, RepackWatch, pressure, refusal
 from pinner.service.observation import Observation
 from pinner.service.plans import PlanMaker
 

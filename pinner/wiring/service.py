@@ -9,7 +9,7 @@ from oslo_config import cfg
 
 from pinner.agent.protocol import Agent
 from pinner.heartbeat import Heartbeat
-from pinner.planning.repack import RepackRule
+from pinner.planning.policy.repack import RepackRule
 from pinner.service.compose import ServiceParts, compose
 from pinner.service.controller import PolicyController
 from pinner.store.repositories import open_store

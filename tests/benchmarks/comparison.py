@@ -29,10 +29,10 @@ from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.context import Context
 from pinner.planning.planner import plan
-from pinner.planning.strategies.free_cpus import FreeCpus
-from pinner.planning.strategy import installed
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.allocator.free_cpus import FreeCpus
+from pinner.planning.strategies.strategy import installed
 
 HOSTS = (
     (Shape(64, 2, 4), 10),

@@ -8,7 +8,7 @@ from pinner.host import interrupts
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.machine.interrupts import DeviceIrq
-from pinner.planning.irqs import immovable_reason
+from pinner.planning.settings.irqs import immovable_reason
 
 ROOT = Path("/")
 ONLINE = CpuSet.parse(Path("/sys/devices/system/cpu/online").read_text())

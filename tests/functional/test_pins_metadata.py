@@ -24,7 +24,7 @@ from pinner.model.change import NamedPins, PartPin, Target
 from pinner.model.guest.pins_metadata import own_elements
 from pinner.model.plan.request import Request
 from pinner.planning.planner import plan
-from pinner.planning.release import release
+from pinner.planning.policy.release import release
 
 pytestmark = [
     pytest.mark.fault(76),

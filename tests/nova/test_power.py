@@ -12,7 +12,7 @@ from pinner.host.sysfs import read_topology
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.nova import NovaConf
 from pinner.model.guest.nova_report import Listening
-from pinner.planning.nova_check import report
+from pinner.planning.questions.nova_check import report
 
 core = pytest.importorskip("nova.virt.libvirt.cpu.core", reason="needs Nova itself (tox -e nova)")
 api = pytest.importorskip("nova.virt.libvirt.cpu.api")

@@ -48,10 +48,10 @@ from pinner.model.run.journal import ApplyOptions, Entry, Run, RunProgress, RunS
 from pinner.model.run.verification import AgentTrail, Verification, verification
 from pinner.model.snapshot import Snapshot
 from pinner.outcome import probing
-from pinner.planning import capacity
-from pinner.planning.explain import explain
-from pinner.planning.shape_room import shape_rooms
-from pinner.planning.whatif import what_if
+from pinner.planning.questions import capacity
+from pinner.planning.questions.explain import explain
+from pinner.planning.questions.shape_room import shape_rooms
+from pinner.planning.questions.whatif import what_if
 from pinner.service.audit_export import export_lines
 from pinner.service.findings import HostChecker
 from pinner.service.protocol import StrategyInfo

@@ -9,9 +9,9 @@ from pinner.model.plan.objective import TERMS, Objective, compared, weighted
 from pinner.model.plan.plan import GuestMemory
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.context import Context
 from pinner.planning.objective.measure import Measure, Measured
-from pinner.planning.strategy import Answer, Strategy
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.strategy import Answer, Strategy
 
 SPREAD = frozenset(("extra_nodes", "remote_memory", "shared_cores", "extra_l3", "remote_devices"))
 """The terms that follow from where guests' vCPUs may run."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import NodeId, Topology
-from pinner.planning.memory_balance import LOCAL, distance
-from pinner.planning.numa_bounds import bound_of
+from pinner.planning.available.memory_balance import LOCAL, distance
+from pinner.planning.available.numa_bounds import bound_of
 
 
 class Span(NamedTuple):

@@ -11,8 +11,8 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.policy.drift import Cause, Drift
 from pinner.model.snapshot import Snapshot
-from pinner.planning.placement.process_matching import managed_processes
 from pinner.planning.placement.successors import subject, subjects
+from pinner.planning.request.process_matching import managed_processes
 
 OTHERS: tuple[Cause, ...] = ("cpuset", "systemd", "balancer", "libvirt", "unknown")
 """The causes outside pinner and the guests: another program can move the same target again and again."""

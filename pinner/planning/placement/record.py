@@ -10,9 +10,9 @@ from pinner.model.plan.placement import PlacedTarget, Placement
 from pinner.model.plan.plan import Plan, Roles
 from pinner.model.run import boots
 from pinner.model.snapshot import Snapshot
-from pinner.planning.context import target_threads
-from pinner.planning.placement.process_matching import identity, identity_of, instance
 from pinner.planning.placement.successors import subject, subjects
+from pinner.planning.request.context import target_threads
+from pinner.planning.request.process_matching import identity, identity_of, instance
 
 ABSENT = 256
 """How many targets that are absent now keep their recorded CPUs."""

@@ -1,0 +1,1 @@
+"""The strategies. strategy has their interface, and rules what every answer must follow."""

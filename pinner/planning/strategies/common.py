@@ -7,10 +7,10 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import NodeId
 from pinner.model.plan.plan import LeftOut, Roles, Wanted
-from pinner.planning.context import Context
-from pinner.planning.numa_bounds import VcpuGroup
-from pinner.planning.roles import Resolved
-from pinner.planning.strategies import node_choice
+from pinner.planning.available.numa_bounds import VcpuGroup
+from pinner.planning.available.roles import Resolved
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.allocator import node_choice
 
 _BESIDE = {
     "emulator": "QEMU's own threads run off the vCPUs' CPUs",

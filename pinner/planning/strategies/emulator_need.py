@@ -14,10 +14,10 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.plan import Roles
 from pinner.model.plan.request import AUTO
-from pinner.planning.context import Context
-from pinner.planning.roles import Resolved
+from pinner.planning.available.roles import Resolved
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.allocator.cpu_allocator import Allocation, allocate
 from pinner.planning.strategies.common import beside
-from pinner.planning.strategies.cpu_allocator import Allocation, allocate
 
 
 def allocated(context: Context, resolved: Resolved, roles: Roles) -> tuple[Roles, Allocation, dict[str, CpuSet]]:

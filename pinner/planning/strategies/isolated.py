@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import ClassVar
 
 from pinner.model.plan.request import ISOLATED
-from pinner.planning.context import Context
+from pinner.planning.request.context import Context
 from pinner.planning.strategies.common import divided
-from pinner.planning.strategy import COMMON, Answer
+from pinner.planning.strategies.strategy import COMMON, Answer
 
 
 class Isolated:

@@ -14,14 +14,14 @@ from pinner.model.change import PartitionState
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.plan import LeftOut, Wanted
-from pinner.planning import isolation
-from pinner.planning.context import Context
-from pinner.planning.partitions import WORK, cgroup_target
-from pinner.planning.roles import Resolved
+from pinner.planning.available import isolation
+from pinner.planning.available.partitions import WORK, cgroup_target
+from pinner.planning.available.roles import Resolved
+from pinner.planning.request.context import Context
 from pinner.planning.strategies import emulator_need
+from pinner.planning.strategies.allocator.free_cpus import GuestAllocation
 from pinner.planning.strategies.common import pin, place_emulator, place_host_processes, why_here
-from pinner.planning.strategies.free_cpus import GuestAllocation
-from pinner.planning.strategy import Answer
+from pinner.planning.strategies.strategy import Answer
 
 _UNIT_DEPTH = 2
 """The number of units above a guest: its slice, and its scope in that."""

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from pinner.model.plan.plan import LeftOut
-from pinner.planning import isolation
-from pinner.planning.context import Context
-from pinner.planning.roles import Resolved
+from pinner.planning.available import isolation
+from pinner.planning.available.roles import Resolved
+from pinner.planning.request.context import Context
 from pinner.planning.strategies import isolated_live
+from pinner.planning.strategies.allocator.cpu_allocator import Allocation, allocate
 from pinner.planning.strategies.common import beside, pin, place_emulator, place_host_processes, why_here
-from pinner.planning.strategies.cpu_allocator import Allocation, allocate
-from pinner.planning.strategy import Answer
+from pinner.planning.strategies.strategy import Answer
 
 
 def place(context: Context, resolved: Resolved) -> Answer:

@@ -9,11 +9,11 @@ from pinner.model.errors import NoFit
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import NodeId
 from pinner.model.plan.plan import LeftOut
-from pinner.planning import core_classes
-from pinner.planning.context import Context
-from pinner.planning.memory_balance import MemoryBalance, everything, outstanding
-from pinner.planning.numa_bounds import VcpuGroup
-from pinner.planning.strategies import node_choice
+from pinner.planning.available.memory_balance import MemoryBalance, everything, outstanding
+from pinner.planning.available.numa_bounds import VcpuGroup
+from pinner.planning.request import core_classes
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.allocator import node_choice
 from pinner.planning.strategies.common import (
     beside,
     divided,
@@ -22,7 +22,7 @@ from pinner.planning.strategies.common import (
     place_emulator,
     place_host_processes,
 )
-from pinner.planning.strategy import COMMON, Answer
+from pinner.planning.strategies.strategy import COMMON, Answer
 
 
 class NumaLocal:

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from pinner.model.plan.objective import Optimality
 from pinner.model.plan.request import OPTIMAL
-from pinner.planning.context import Context
+from pinner.planning.request.context import Context
 from pinner.planning.strategies.isolated import Isolated
-from pinner.planning.strategy import Answer
+from pinner.planning.strategies.strategy import Answer
 
 
 class Optimal(Isolated):

@@ -13,10 +13,11 @@ from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest.dedicated import nova_cpus
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.plan import Wanted
-from pinner.planning import flavors, rules
-from pinner.planning.context import Context
+from pinner.planning.available import flavors
+from pinner.planning.request.context import Context
+from pinner.planning.strategies import rules
 from pinner.planning.strategies.common import place_emulator
-from pinner.planning.strategy import Answer, Strategy
+from pinner.planning.strategies.strategy import Answer, Strategy
 
 
 @dataclass(frozen=True, slots=True)

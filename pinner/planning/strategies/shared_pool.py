@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from pinner.planning.context import Context
+from pinner.planning.request.context import Context
 from pinner.planning.strategies.common import (
     divided,
     float_over,
@@ -10,7 +10,7 @@ from pinner.planning.strategies.common import (
     place_emulator,
     place_host_processes,
 )
-from pinner.planning.strategy import COMMON, Answer
+from pinner.planning.strategies.strategy import COMMON, Answer
 
 _REASON = "floats over all CPUs that housekeeping and emulators leave"
 

@@ -5,7 +5,7 @@ from benchmarks.timing import clear_caches
 from pinner.model import cpuset
 from pinner.planning.packing import fill, patterns
 from pinner.planning.planner import plan
-from pinner.planning.strategies import guest_packing
+from pinner.planning.strategies.allocator import guest_packing
 
 KEPT = (
     cpuset._read,

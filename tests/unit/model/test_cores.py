@@ -7,7 +7,7 @@ from support.hosts import interleaved, snapshot, topology
 from pinner import codec
 from pinner.model.cpuset import CpuSet
 from pinner.model.machine.topology import Topology
-from pinner.planning.allocatable_cpus import AllocatableCpus
+from pinner.planning.available.allocatable_cpus import AllocatableCpus
 
 
 @st.composite

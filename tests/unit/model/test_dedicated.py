@@ -8,8 +8,8 @@ from pinner.model.guest.guest import NovaIdentity
 from pinner.model.guest.nova import NovaConf
 from pinner.model.guest.nova_report import Listening
 from pinner.model.plan.request import Request
-from pinner.planning.nova_check import report
 from pinner.planning.planner import plan
+from pinner.planning.questions.nova_check import report
 
 
 def identity(**specs: str) -> NovaIdentity:

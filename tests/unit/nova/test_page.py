@@ -17,8 +17,9 @@ from pinner.model.guest.nova import cpus as nova_cpus
 from pinner.model.plan.request import Request
 from pinner.nova import decompression, delivery, destinations, handover, notification
 from pinner.nova.weigher_conf import Settings
-from pinner.planning import nova_check, planner
+from pinner.planning import planner
 from pinner.planning.placement import event_order
+from pinner.planning.questions import nova_check
 from pinner.service import controller, daily, retention
 
 ROOT = Path(__file__).parents[3]

@@ -29,13 +29,13 @@ from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.admission import Past, require_permitted
-from pinner.planning.guest_past import past_of
-from pinner.planning.partitions import settings as settings_of
+from pinner.planning.available.partitions import settings as settings_of
+from pinner.planning.available.reservations import require_free
+from pinner.planning.changes.plan_identity import identified
+from pinner.planning.placement.guest_past import past_of
 from pinner.planning.placement.record import record
-from pinner.planning.plan_identity import identified
-from pinner.planning.processes import process_target
-from pinner.planning.release import release
-from pinner.planning.reservations import require_free
+from pinner.planning.policy.release import release
+from pinner.planning.request.processes import process_target
 
 pytestmark = pytest.mark.fault(41)
 

@@ -21,10 +21,10 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.questions.capacity import Capacity, StrategyCapacity, with_sizes
 from pinner.model.snapshot import Snapshot
-from pinner.planning.capacity import capacity
-from pinner.planning.numa_bounds import bounds_of
+from pinner.planning.available.numa_bounds import bounds_of
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
+from pinner.planning.questions.capacity import capacity
 
 HOST = plain(32, 2)
 """Pools of 12 CPUs a node: 4-15 and 20-31."""

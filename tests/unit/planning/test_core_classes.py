@@ -14,8 +14,8 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.plan.request import Request
-from pinner.planning.core_classes import warnings
 from pinner.planning.planner import plan
+from pinner.planning.request.core_classes import warnings
 
 CORES = [*([c, c + 1] for c in range(0, 12, 2)), *([c] for c in range(12, 20))]
 """Six P cores of two threads, eight E cores of one."""

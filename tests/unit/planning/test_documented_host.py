@@ -5,8 +5,8 @@ from support.hosts import GIB, applied, cpus, guest, interleaved, plain, process
 
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
+from pinner.planning.changes.worsening import objection
 from pinner.planning.planner import plan
-from pinner.planning.worsening import objection
 
 ARGUMENTS = "isolcpus=managed_irq,domain,8-31 nohz_full=8-31 rcu_nocbs=8-31"
 LITERAL = {"housekeeping": "0-3", "emulator": "4-7"}

@@ -14,10 +14,10 @@ from pinner.model.plan.request import Request
 from pinner.model.settings.guest_rps import GuestQueue, GuestRps
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
+from pinner.planning.changes.plan_identity import identified
 from pinner.planning.placement.drift import drifts
-from pinner.planning.placement.process_matching import pruned
 from pinner.planning.placement.record import record
-from pinner.planning.plan_identity import identified
+from pinner.planning.request.process_matching import pruned
 from pinner.render import shell, text
 
 WITH = Request(remedies=("guest-rps",))

@@ -15,7 +15,7 @@ from pinner.model.plan.placement import Placement
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import ordering
+from pinner.planning.changes import ordering
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
 

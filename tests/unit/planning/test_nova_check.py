@@ -8,7 +8,7 @@ from support.hosts import cpus, guest, plain, process, snapshot
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.guest.nova import NovaConf
 from pinner.model.guest.nova_report import Finding, Listening
-from pinner.planning.nova_check import report
+from pinner.planning.questions.nova_check import report
 
 GOOD = NovaConf(
     ("/etc/nova/nova.conf",),

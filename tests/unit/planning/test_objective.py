@@ -14,7 +14,7 @@ from pinner.model.plan.objective import TERMS, compared, weighted
 from pinner.model.plan.plan import Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import worsening
+from pinner.planning.changes import worsening
 from pinner.planning.objective.measure import Measure
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement

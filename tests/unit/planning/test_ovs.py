@@ -12,10 +12,10 @@ from pinner.model.guest.nova_report import Listening
 from pinner.model.machine.ovs import OvsDpdk, OvsMasks
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import nova_check
-from pinner.planning.capacity import capacity
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
+from pinner.planning.questions import nova_check
+from pinner.planning.questions.capacity import capacity
 
 HOST = plain(16, 2)
 ISOLATED = plain(16, 2, isolated="4-7,12-15")

@@ -10,9 +10,9 @@ from pinner.model.plan.request import Request
 from pinner.model.processes.process import Process
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
+from pinner.planning.changes.worsening import objection
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan
-from pinner.planning.worsening import objection
 
 ALL = "0-31"
 FLOATING = ["shared-pool", "numa-local"]

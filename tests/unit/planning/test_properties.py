@@ -21,11 +21,11 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.processes.process import RESERVING_LOAD
 from pinner.model.snapshot import Snapshot
-from pinner.planning import flavors
-from pinner.planning.context import Context
-from pinner.planning.numa_bounds import bounds_of
+from pinner.planning.available import flavors
+from pinner.planning.available.numa_bounds import bounds_of
 from pinner.planning.planner import plan
-from pinner.planning.strategies.free_cpus import free_slots
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.allocator.free_cpus import free_slots
 
 
 def planned(host: Snapshot, request: Request) -> Plan:

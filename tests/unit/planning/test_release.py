@@ -11,7 +11,7 @@ from pinner.model.guest.guest import Vcpu
 from pinner.model.plan.request import Request
 from pinner.model.processes.process import Thread
 from pinner.planning import planner
-from pinner.planning.release import release
+from pinner.planning.policy.release import release
 
 HOST = snapshot(plain(16), [guest(1, 2, cpus("0-15"), pins=["0-7", "8-15"], iothreads=1, vhost_threads=1)])
 UUID = HOST.guests[0].uuid

@@ -14,10 +14,10 @@ from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.guest.guest import Cgroup, NovaIdentity
 from pinner.model.plan.plan import LeftOut, Plan, Roles, Wanted
 from pinner.model.plan.request import Request
-from pinner.planning.context import Context
-from pinner.planning.partitions import WORK
+from pinner.planning.available.partitions import WORK
 from pinner.planning.planner import plan
-from pinner.planning.strategy import Answer
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.strategy import Answer
 
 UUID, UUID_2 = (f"00000000-0000-4000-8000-{number:012d}" for number in (1, 2))
 VCPU_0, VCPU_1 = Target("vcpu", UUID, 0, "g1"), Target("vcpu", UUID, 1, "g1")

@@ -18,11 +18,11 @@ from pinner.model.plan.request import Request
 from pinner.model.questions.capacity import ShapeRoom, with_sizes
 from pinner.model.questions.whatif import GuestShape, NewGuests
 from pinner.model.snapshot import Snapshot
-from pinner.planning.capacity import capacity
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
-from pinner.planning.scenario import with_guests
-from pinner.planning.shape_room import shape_rooms
+from pinner.planning.questions.capacity import capacity
+from pinner.planning.questions.scenario import with_guests
+from pinner.planning.questions.shape_room import shape_rooms
 
 HOST = plain(32, 2)
 """Pools of 12 CPUs a node: 4-15 and 20-31; 64 GiB a node."""

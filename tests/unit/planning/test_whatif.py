@@ -15,10 +15,10 @@ from pinner.model.errors import Invalid, NoFit, NotFound
 from pinner.model.plan.request import Request
 from pinner.model.questions.whatif import Explanation, GuestShape, NewGuests, Scenario, WhatIf
 from pinner.model.snapshot import Snapshot
-from pinner.planning.explain import explain
 from pinner.planning.planner import plan
-from pinner.planning.scenario import changed
-from pinner.planning.whatif import what_if
+from pinner.planning.questions.explain import explain
+from pinner.planning.questions.scenario import changed
+from pinner.planning.questions.whatif import what_if
 
 HOST = plain(32, 2)
 """Pools of 12 CPUs a node: 4-15 and 20-31."""

@@ -7,7 +7,7 @@ from support.hosts import GIB, KERNEL, applied, cpus, guest, interleaved, plain,
 
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.planning.isolation import grub_line
+from pinner.planning.available.isolation import grub_line
 from pinner.planning.planner import plan
 
 ARGUMENTS = "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3"

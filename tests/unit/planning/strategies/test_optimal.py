@@ -8,7 +8,7 @@ from pinner.model.machine.topology import Topology
 from pinner.model.plan.request import MAX_BUDGET, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
-from pinner.planning.strategies.guest_packing import NOT_ASKED
+from pinner.planning.strategies.allocator.guest_packing import NOT_ASKED
 from pinner.render import text
 
 

@@ -1,0 +1,163 @@
+"""Which CPUs of a host pinner may allocate, and why it may not allocate the others."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest.nova import NovaOwns
+from pinner.model.machine.cores import CoreShape
+from pinner.model.snapshot import Snapshot
+from pinner.planning.available.demand import NO_DEMAND, Demand
+
+
+@dataclass(frozen=True, slots=True)
+class RestrictedAffinity:
+    """The CPUs to which the owner of a process or guest restricted it."""
+
+    cpus: CpuSet
+    owner: str
+    """The process or guest, for people."""
+    firm: bool = True
+    """Whether it keeps its CPUs without load: an administrator or the configuration wants it."""
+    load: float = 0.0
+    """Per cent of one CPU that its threads use together."""
+    named: bool = False
+    """Whether the configuration names its owner: no set of pinner's that an administrator made by hand."""
+    of_guest: bool = False
+    """Whether the owner is a guest."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatableCpus:
+    """A host's online CPUs, and the sets of them that pinner may not allocate; these sets may overlap."""
+
+    online: CpuSet
+    offline: CpuSet
+    isolated: CpuSet
+    nova: NovaOwns
+    restrictions: tuple[RestrictedAffinity, ...]
+    nodes: Mapping[int | None, CpuSet]
+    """Online CPUs by NUMA node, by ascending id; None holds the CPUs for which the kernel reports no node."""
+    cores: Mapping[int, CpuSet]
+    """For each online CPU the online hardware threads of its core, itself included."""
+    shapes: tuple[CoreShape, ...]
+    """The shapes of these cores."""
+    partitioned: CpuSet
+    """CPUs in partitions that this request makes itself; ``isolated`` does not contain them."""
+    sockets: Mapping[int, int]
+    """The socket of each online CPU for which the kernel reports one."""
+    minimum_cores: int = 1
+    """The fewest cores of each node for each role."""
+    isolating: bool = False
+    """Whether vCPUs get isolated CPUs; otherwise they float over CPUs that the kernel balances."""
+    idle: tuple[RestrictedAffinity, ...] = ()
+    """Restricted affinities whose CPUs are allocated, because their threads are idle and no administrator's."""
+    set_aside: tuple[RestrictedAffinity, ...] = ()
+    """Restricted affinities whose CPUs are allocated, because a role would have fewer cores than its minimum."""
+    blocked: str = ""
+    """Why the roles cannot have their minimum: the firm ones among ``set_aside``. Empty where they can."""
+    demand: Demand = NO_DEMAND
+    by_hand: CpuSet = CpuSet()
+    """The housekeeping set that an administrator gave to processes; empty: none."""
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        restrictions: Iterable[RestrictedAffinity],
+        partitioned: CpuSet = CpuSet(),
+        minimum_cores: int = 1,
+        *,
+        isolating: bool = False,
+    ) -> "AllocatableCpus":
+        """The CPUs of a snapshot, less the restricted affinities."""
+        topology = snapshot.topology
+        online = topology.online
+        return cls(
+            online=online,
+            offline=topology.offline,
+            isolated=(topology.isolated & online) - partitioned,
+            nova=snapshot.nova_owns(),
+            restrictions=tuple(restrictions),
+            nodes=topology.online_by_node,
+            cores=topology.online_cores,
+            shapes=topology.core_shapes,
+            partitioned=partitioned,
+            sockets=topology.sockets,
+            minimum_cores=minimum_cores,
+            isolating=isolating,
+        )
+
+    @property
+    def dedicated(self) -> CpuSet:
+        """The CPUs that Nova dedicates: cpu_dedicated_set, and those of guests that Nova pinned."""
+        return self.nova.dedicated
+
+    @property
+    def reserved(self) -> CpuSet:
+        """The CPUs that threads of the host do not use: isolated ones, those in partitions of guests, and those that
+        Nova dedicates."""
+        return self.isolated | self.partitioned | self.dedicated
+
+    @property
+    def restricted(self) -> CpuSet:
+        """The CPUs of all restricted affinities."""
+        return union(restriction.cpus for restriction in self.restrictions)
+
+    @property
+    def shared(self) -> CpuSet:
+        """The CPUs that threads may float over: online, load-balanced, not dedicated and not restricted."""
+        return self.online - self.isolated - self.dedicated - self.restricted
+
+    @property
+    def exclusive(self) -> CpuSet:
+        """The isolated CPUs that are not dedicated and not restricted: each for one vCPU."""
+        return self.nova.for_vcpus(self.isolated - self.dedicated - self.restricted)
+
+    def cores_worth(self, cpus: CpuSet) -> float:
+        """How many cores these online CPUs are: a hardware thread of a core of two counts as half a core."""
+        return round(sum(shape.worth(cpus) for shape in self.shapes), 6)
+
+    def core_worth(self, core: CpuSet) -> float:
+        """How many cores this core, or this part of one, is: ``cores_worth`` of it."""
+        return round(len(core) / len(self.cores[core.lowest]), 6)
+
+    def cores_within(self, cpus: CpuSet) -> list[CpuSet]:
+        """The parts of cores that lie within ``cpus`` (online ones), in order of their lowest CPU there."""
+        return list(self.each_core_within(cpus))
+
+    def each_core_within(self, cpus: CpuSet) -> Iterator[CpuSet]:
+        """The same one after the other, for a caller that may need only the first."""
+        left = cpus.bits
+        while left:
+            core = self.cores[(left & -left).bit_length() - 1]
+            here = core.bits & left
+            yield core if here == core.bits else CpuSet(here)
+            left ^= here
+
+    def count_cores(self, cpus: CpuSet) -> int:
+        """How many cores have a CPU of ``cpus``."""
+        return sum(len(shape.touched(cpus)) for shape in self.shapes)
+
+    def count_whole_cores(self, cpus: CpuSet) -> int:
+        """How many cores have all their online CPUs in ``cpus``."""
+        return sum(shape.whole(cpus) for shape in self.shapes)
+
+    def objections(self, cpus: CpuSet, *, floating: bool = True) -> list[str]:
+        """Why pinner may not allocate CPUs of ``cpus``: clauses that name them; empty where it may. Nova's CPUs are not
+        checked here.
+
+        Isolated CPUs are refused only to ``floating`` threads: the kernel does not balance these CPUs.
+        """
+        kinds = (
+            ("absent", cpus - self.online - self.offline),
+            ("offline", cpus & self.offline),
+            ("isolated from the kernel's scheduler", cpus & self.isolated if floating else CpuSet()),
+        )
+        restrictions = (
+            (f"in the restricted affinity of {restriction.owner}", cpus & restriction.cpus)
+            for restriction in self.restrictions
+        )
+        return [
+            f"{these} {'is' if len(these) == 1 else 'are'} {why}" for why, these in (*kinds, *restrictions) if these
+        ]

@@ -1,0 +1,245 @@
+"""The restricted affinities of a host's processes: which of them keep their CPUs out of every set.
+
+Any user may restrict idle processes to any CPUs. So a restricted affinity keeps its CPUs only
+
+1. if it is firm: root runs the process, it has CAP_SYS_NICE, or [host] affinity_owners names it or its user; or
+2. if its threads use more than RESERVING_LOAD, over the sample or since they started.
+
+No role gets fewer cores of a node than the minimum because of them. Where it would, those that are not firm are set
+aside, the least loaded first. Where the firm ones alone leave too few cores, the plan is blocked.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.machine.ovs import OVS
+from pinner.model.plan.request import Request
+from pinner.model.processes.process import RESERVING_LOAD, Immovable, Process, Thread
+from pinner.model.snapshot import Snapshot
+from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
+from pinner.planning.available.exclusions import (
+    asked_for,
+    is_excluded_guest,
+    is_excluded_process,
+    is_left_to_operator,
+    operators_cpus,
+    own_cpus,
+)
+from pinner.planning.available.slices import ROLES
+
+NAMED = 5
+"""How many owners a message names."""
+
+_FIRM = ("privileged", "configured")
+_BESIDE_ISOLATED = 2
+"""The roles that need balanced CPUs on a node where vCPUs get the isolated ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The threads of one process that have one restricted affinity."""
+
+    process: Process
+    load: float
+    firm: bool
+
+    @property
+    def counts(self) -> bool:
+        return self.firm or self.process.reserves == "worked" or self.load > RESERVING_LOAD
+
+
+@dataclass(frozen=True, slots=True)
+class Restrictions:
+    """One restricted affinity for each mask. It names one process: a firm one first, then the most loaded one."""
+
+    counting: tuple[RestrictedAffinity, ...]
+    """Those that keep their CPUs."""
+    idle: tuple[RestrictedAffinity, ...]
+    """Those that do not."""
+
+
+def restrictions(snapshot: Snapshot, request: Request) -> Restrictions:
+    """The restricted affinities of the processes that the request does not name."""
+    by_mask: dict[CpuSet, list[_Found]] = {}
+    for process in snapshot.processes:
+        if process.immovable_reason in ("", "restricted") and (masks := _masks(process)):
+            for mask, load in () if is_asked(process, request) else masks.items():
+                by_mask.setdefault(mask, []).append(_Found(process, load, process.reserves in _FIRM))
+    counting: list[RestrictedAffinity] = []
+    idle: list[RestrictedAffinity] = []
+    for mask, found in by_mask.items():
+        restriction = _restriction(mask, found)
+        (counting if any(each.counts for each in found) else idle).append(restriction)
+    return Restrictions(tuple(counting), tuple(idle))
+
+
+def keeping(base: AllocatableCpus, found: Iterable[RestrictedAffinity]) -> AllocatableCpus:
+    """The host less these restricted affinities, as far as every role keeps its minimum of every node.
+
+    The firm ones come first, by their CPUs; then the others by load, descending.
+    """
+    if not (ordered := sorted(found, key=_order)):
+        return base
+    free = base.shared | base.exclusive
+    touched = union(each.cpus for each in ordered)
+    needs = [_Need.of(base, cpus, free & cpus) for cpus in base.nodes.values() if cpus & touched]
+    kept, aside = list(base.restrictions), []
+    for each in ordered:
+        after = free - each.cpus
+        if all(need.is_met(base, after, firm=each.firm) for need in needs if need.cpus & each.cpus):
+            free = after
+            kept.append(each)
+        else:
+            aside.append(each)
+    allocatable = replace(base, restrictions=tuple(kept), set_aside=tuple(aside))
+    return replace(allocatable, blocked=_blocked(allocatable)) if any(each.firm for each in aside) else allocatable
+
+
+def restricted_since(snapshot: Snapshot, request: Request, in_use: CpuSet) -> Iterator[RestrictedAffinity]:
+    """The restricted affinities that keep their CPUs, as far as a recorded placement has these ``in_use``."""
+    if not in_use:
+        return
+    for restriction in restrictions(snapshot, request).counting:
+        if both := restriction.cpus & in_use:
+            yield replace(restriction, cpus=both)
+
+
+def of_guests(snapshot: Snapshot, request: Request) -> Iterator[RestrictedAffinity]:
+    """The CPUs of one vCPU each of the guests that are excluded, or that an operator pinned."""
+    for guest in snapshot.guests:
+        if is_excluded_guest(guest, request) and (cpus := own_cpus(guest)):
+            yield RestrictedAffinity(cpus, f"guest {guest.name}, which is excluded", of_guest=True)
+        elif is_left_to_operator(guest, request) and (cpus := operators_cpus(guest) & snapshot.topology.online):
+            yield RestrictedAffinity(cpus, f"guest {guest.name}, which an operator pinned", of_guest=True)
+
+
+def of_ovs(snapshot: Snapshot) -> Iterator[RestrictedAffinity]:
+    """The CPUs of Open vSwitch with DPDK, whose threads poll: no role gets them, whatever its minimum."""
+    if snapshot.ovs is not None and (cpus := snapshot.ovs.cpus & snapshot.topology.online):
+        yield RestrictedAffinity(cpus, OVS, named=True)
+
+
+def warnings(allocatable: AllocatableCpus) -> Iterator[str]:
+    """One warning for the restricted affinities that are idle, and one for those that are set aside."""
+    if idle := allocatable.idle:
+        yield (
+            f"CPUs {union(each.cpus for each in idle)} are allocated although {names(idle)} are restricted to them: "
+            f"these processes use no more than {RESERVING_LOAD:g} % of one CPU, run without privileges and are not in "
+            "[host] affinity_owners"
+        )
+    if aside := [each for each in allocatable.set_aside if not each.firm]:
+        yield (
+            f"CPUs {union(each.cpus for each in aside)} are allocated although {names(aside)} are restricted to them: "
+            f"otherwise a role would have fewer cores of a node than its minimum ({allocatable.minimum_cores})"
+        )
+
+
+def names(found: Iterable[RestrictedAffinity]) -> str:
+    """The owners of restricted affinities with their CPUs, for a message."""
+    every = [f"{each.owner} (CPUs {each.cpus})" for each in found]
+    more = f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
+    return ", ".join(every[:NAMED]) + more
+
+
+def is_asked(process: Process, request: Request) -> bool:
+    """Whether the request names the process, and does not exclude it."""
+    return asked_for(process, request) and not is_excluded_process(process, request)
+
+
+def reason_to_stay(process: Process, thread: Thread) -> Immovable:
+    """Why the thread does not move; empty where it may."""
+    return process.immovable_reason or thread.immovable_reason
+
+
+def _order(each: RestrictedAffinity) -> tuple[bool, float, list[int]]:
+    # Load does not order the firm ones: the agent, which measures none, must come to the same answer.
+    return not each.firm, 0.0 if each.firm else -each.load, list(each.cpus)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cores:
+    """An amount of cores: their hardware threads as parts of cores, and those with all their hardware threads."""
+
+    worth: float
+    whole: int
+
+    @classmethod
+    def of(cls, base: AllocatableCpus, cpus: CpuSet) -> "_Cores":
+        return cls(base.cores_worth(cpus), base.count_whole_cores(cpus))
+
+    def at_most(self, cores: int) -> "_Cores":
+        return _Cores(min(self.worth, cores), min(self.whole, cores))
+
+    def __ge__(self, other: "_Cores") -> bool:
+        return self.worth >= other.worth and self.whole >= other.whole
+
+
+_Amounts = tuple[_Cores, _Cores, _Cores, _Cores]
+"""The free cores that the kernel balances, those for vCPUs, all, and the isolated ones for vCPUs."""
+
+
+def _amounts(base: AllocatableCpus, free: CpuSet) -> _Amounts:
+    vcpus = base.nova.for_vcpus(free)
+    amounts = free - base.isolated, vcpus, free, vcpus & base.isolated
+    balanced, every_vcpus, every, isolated = (_Cores.of(base, cpus) for cpus in amounts)
+    return balanced, every_vcpus, every, isolated
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """The cores of one node that the roles need, at most those that the node has without restricted affinities."""
+
+    cpus: CpuSet
+    amounts: _Amounts
+    beside_firm: _Amounts
+    """The cores that firm restricted affinities must leave. On a small node, where roles share CPUs anyway, one minimum
+    is enough for all roles. No isolated CPU must be left: guests can use the isolated CPUs of other nodes."""
+
+    @classmethod
+    def of(cls, base: AllocatableCpus, cpus: CpuSet, free: CpuSet) -> "_Need":
+        least, roles = base.minimum_cores, _BESIDE_ISOLATED if base.isolating and free & base.isolated else len(ROLES)
+        balanced, vcpus, every, isolated = _amounts(base, free)
+        small = every.worth < len(ROLES) * least or balanced.worth < roles * least
+        for_roles = balanced.at_most(roles * least), vcpus.at_most(least), every.at_most(len(ROLES) * least)
+        shared = balanced.at_most(least), vcpus.at_most(least), every.at_most(least)
+        return cls(
+            cpus,
+            (*for_roles, isolated.at_most(least if base.isolating else 0)),
+            (*(shared if small else for_roles), isolated.at_most(0)),
+        )
+
+    def is_met(self, base: AllocatableCpus, free: CpuSet, *, firm: bool) -> bool:
+        needed = self.beside_firm if firm else self.amounts
+        return all(has >= need for has, need in zip(_amounts(base, free & self.cpus), needed, strict=True))
+
+
+def _masks(process: Process) -> dict[CpuSet, float]:
+    """The restricted affinities of a process, each with the load of its threads."""
+    masks: dict[CpuSet, float] = {}
+    for thread in process.threads:
+        if thread.affinity and reason_to_stay(process, thread) == "restricted":
+            masks[thread.affinity] = masks.get(thread.affinity, 0.0) + thread.load
+    return masks
+
+
+def _restriction(mask: CpuSet, found: list[_Found]) -> RestrictedAffinity:
+    first = max(found, key=lambda each: (each.firm, each.load, -each.process.pid))
+    owner = str(Target("process", str(first.process.pid), first.process.started, first.process.name))
+    if first.process.user:
+        owner += f" of user {first.process.user}"
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    load = round(sum(each.load for each in found), 2)
+    named = any(each.process.reserves == "configured" for each in found)
+    return RestrictedAffinity(mask, owner + more, any(each.firm for each in found), load, named)
+
+
+def _blocked(allocatable: AllocatableCpus) -> str:
+    firm = [each for each in (*allocatable.restrictions, *allocatable.set_aside) if each.firm]
+    least = allocatable.minimum_cores
+    return (
+        f"restricted affinities leave a role fewer than {least} {'core' if least == 1 else 'cores'} of a node: "
+        f"{names(sorted(firm, key=lambda each: each not in allocatable.set_aside))}; free CPUs of these processes, or "
+        "name processes in processes (--process) to move them"
+    )

@@ -1,0 +1,201 @@
+"""The three CPU sets of a plan - housekeeping, emulator, vCPU - resolved from a request and a host."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import Invalid, NoFit, NovaConflict
+from pinner.model.plan.plan import Roles
+from pinner.model.plan.request import AUTO, Request
+from pinner.planning.available import slices
+from pinner.planning.available.allocatable_cpus import AllocatableCpus
+from pinner.planning.available.growth import sized
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The sets of a plan, and the emulator set by node."""
+
+    roles: Roles
+    emulator_on: Mapping[int | None, CpuSet]
+    """Each node's part of an automatic emulator set; empty for a literal set."""
+    warnings: tuple[str, ...]
+
+
+def resolve(
+    allocatable: AllocatableCpus,
+    request: Request,
+    *,
+    isolating: bool = False,
+    recorded: Roles | None = None,
+    joined: Roles | None = None,
+) -> Resolved:
+    """The sets of a request on a host.
+
+    - ``recorded`` sets stay, less the CPUs that pinner may not allocate now.
+    - ``joined`` are the sets of another strategy of the same plan; its housekeeping and emulator sets are used here.
+    - With ``isolating`` the vCPU set is every CPU that is isolated or is to be. Otherwise it is every CPU that threads
+      may float over and that the two other sets leave.
+    - The vCPU set lies in Nova's cpu_shared_set; automatic other sets avoid that set as long as they can.
+
+    Raises Invalid, with the field and the CPUs, where a literal set has CPUs that pinner may not allocate, or both
+    literal sets share some; NovaConflict where Nova owns some; NoFit where no CPU is left for vCPUs.
+    """
+    if joined is not None:
+        return _joined(allocatable, request, joined, isolating=isolating)
+    if recorded is not None and (now := _recorded(allocatable, request, recorded, isolating=isolating)):
+        return now
+    return _new(allocatable, request, isolating=isolating)
+
+
+def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> Resolved:
+    """The sets of a request without regard to recorded ones. Raises like ``resolve``."""
+    literal = {name: _literal(allocatable, name, getattr(request, name)) for name in ("housekeeping", "emulator")}
+    if both := literal["housekeeping"] & literal["emulator"]:
+        raise Invalid(
+            "emulator", request.emulator, f"CPUs outside housekeeping; CPUs {both} are in both sets", cpus=str(both)
+        )
+    free = allocatable.shared - literal["housekeeping"] - literal["emulator"]
+    _require_room(allocatable, request, free)
+    by_node = sized(allocatable, request, free, isolating=isolating)
+    auto = slices.union_of(by_node)
+    vcpu = allocatable.nova.for_vcpus(auto.vcpu)
+    roles = Roles(
+        housekeeping=literal["housekeeping"] or auto.housekeeping,
+        emulator=literal["emulator"] or auto.emulator,
+        vcpu=vcpu | allocatable.exclusive if isolating else vcpu,
+        notes=tuple(part.note for part in by_node.values() if part.note),
+    )
+    sets = zip(slices.ROLES, (roles.housekeeping, roles.emulator, roles.vcpu), strict=True)
+    if missing := [name for name, cpus in sets if not cpus]:
+        raise NoFit(asked=1, free=0, why=_shortage(allocatable, roles, missing))
+    emulator_on = (
+        {} if literal["emulator"] else {node: part.emulator for node, part in by_node.items() if part.emulator}
+    )
+    return Resolved(roles, emulator_on, _literal_warnings(allocatable, roles, literal))
+
+
+def _recorded(allocatable: AllocatableCpus, request: Request, recorded: Roles, *, isolating: bool) -> Resolved | None:
+    """The recorded sets, less the CPUs that pinner may not allocate now; None where one of them would be empty."""
+    allowed, for_vcpus = allocatable.shared, allocatable.nova.for_vcpus(allocatable.shared)
+    now = Roles(
+        housekeeping=recorded.housekeeping & allowed,
+        emulator=recorded.emulator & allowed,
+        vcpu=recorded.vcpu & (for_vcpus | allocatable.exclusive if isolating else for_vcpus),
+        notes=recorded.notes,
+    )
+    if not (now.housekeeping and now.emulator and now.vcpu):
+        return None
+    lacking = recorded.cpus - now.cpus - allocatable.exclusive
+    warnings = (f"CPUs {lacking} of the recorded placement are not allocatable now",) if lacking else ()
+    return Resolved(now, _by_node(allocatable, request, now.emulator), warnings)
+
+
+def _joined(allocatable: AllocatableCpus, request: Request, joined: Roles, *, isolating: bool) -> Resolved:
+    """Another strategy's housekeeping and emulator sets, and a vCPU set beside them. Raises NoFit for an empty one."""
+    floating = allocatable.nova.for_vcpus(allocatable.shared) - joined.housekeeping - joined.emulator
+    vcpu = allocatable.exclusive if isolating else floating
+    if not vcpu:
+        why = "no isolated CPU is free" if isolating else "the host's strategy leaves no CPU for vCPUs that float"
+        raise NoFit(asked=1, free=0, why=why)
+    roles = Roles(joined.housekeeping, joined.emulator, vcpu, joined.notes)
+    return Resolved(roles, _by_node(allocatable, request, joined.emulator), ())
+
+
+def _by_node(allocatable: AllocatableCpus, request: Request, emulator: CpuSet) -> dict[int | None, CpuSet]:
+    by_node = {node: emulator & cpus for node, cpus in allocatable.nodes.items() if emulator & cpus}
+    return by_node if request.emulator == AUTO else {}
+
+
+def housekeeping_sets(allocatable: AllocatableCpus, request: Request) -> tuple[CpuSet, ...]:
+    """The housekeeping sets that a plan of this strategy can have: a literal one, or an automatic one of each size.
+    Raises Invalid for a list that does not parse."""
+    if request.housekeeping != AUTO:
+        return (CpuSet.parse(request.housekeeping, "housekeeping"),)
+    free = for_housekeeping(allocatable, request)
+    return tuple(
+        slices.union_of(
+            slices.of_nodes(allocatable, request, free, slices.Steps(number, 1), isolating=allocatable.isolating)
+        ).housekeeping
+        for number in range(1, slices.MOST_STEPS)
+    )
+
+
+def is_housekeeping_set(allocatable: AllocatableCpus, request: Request, cpus: CpuSet) -> bool:
+    """Whether ``cpus`` are one of ``housekeeping_sets``. Raises Invalid like ``housekeeping_sets``."""
+    if request.housekeeping == AUTO:
+        free = for_housekeeping(allocatable, request)
+        # An automatic set has free CPUs of each node that has some. Few masks are like that, and the sets are costly.
+        if not cpus <= free or any(free & node and not cpus & node for node in allocatable.nodes.values()):
+            return False
+    return cpus in housekeeping_sets(allocatable, request)
+
+
+def for_housekeeping(allocatable: AllocatableCpus, request: Request) -> CpuSet:
+    """The CPUs for an automatic housekeeping set, the lowest first. Raises Invalid like ``housekeeping_sets``."""
+    if request.emulator == AUTO:
+        return allocatable.shared
+    return allocatable.shared - CpuSet.parse(request.emulator, "emulator")
+
+
+def _literal(allocatable: AllocatableCpus, field: str, value: str) -> CpuSet:
+    if value == AUTO:
+        return CpuSet()
+    cpus = CpuSet.parse(value, field)
+    if wrong := allocatable.objections(cpus):
+        restricted = any(each.cpus & cpus and not each.of_guest for each in allocatable.restrictions)
+        hint = "; to free a process's CPUs, name it in processes (--process)" if restricted else ""
+        refused = cpus - allocatable.shared
+        raise Invalid(field, value, f"CPUs that pinner may allocate; {'; '.join(wrong)}{hint}", cpus=str(refused))
+    for owner, owned in allocatable.nova.owners_of(cpus):
+        raise NovaConflict(f"{field} {value}", owner, owned)
+    for node, here in allocatable.nodes.items():
+        if 0 < (count := allocatable.count_cores(cpus & here)) < allocatable.minimum_cores:
+            expected = f"at least {allocatable.minimum_cores} cores of each node that it uses (minimum_cores)"
+            raise Invalid(field, value, f"{expected}; it has {count} of {slices.name(node)}", cpus=str(cpus & here))
+    return cpus
+
+
+def _require_room(allocatable: AllocatableCpus, request: Request, free: CpuSet) -> None:
+    """Raises Invalid for a minimum that no node of this host can give to three roles."""
+    least = allocatable.minimum_cores
+    most = max((allocatable.count_cores(free & cpus) for cpus in allocatable.nodes.values()), default=0)
+    if least > 1 and len(slices.ROLES) * least > most:
+        field = "minimum_cores" if request.minimum_cores is not None else "[host] minimum_cores"
+        possible = f"at most {max(most // len(slices.ROLES), 1)} on this host"
+        raise Invalid(
+            field, least, f"{possible}: {', '.join(slices.ROLES)} divide the {most} free cores of the largest node"
+        )
+
+
+def _shortage(allocatable: AllocatableCpus, roles: Roles, missing: list[str]) -> str:
+    parts = (
+        ("housekeeping", roles.housekeeping),
+        ("emulator", roles.emulator),
+        ("isolated", allocatable.isolated),
+        ("dedicated by Nova", allocatable.dedicated),
+        ("outside Nova's cpu_shared_set", allocatable.online - allocatable.nova.for_vcpus(allocatable.online)),
+        *((f"restricted affinity of {each.owner}", each.cpus) for each in allocatable.restrictions),
+    )
+    used = ", ".join(f"{use} {cpus}" for use, cpus in parts if cpus)
+    online = allocatable.online
+    return (
+        f"no CPU is left for {', '.join(missing)}: the {len(online)} online CPUs ({online}) are used as follows: {used}"
+    )
+
+
+def _literal_warnings(allocatable: AllocatableCpus, roles: Roles, literal: Mapping[str, CpuSet]) -> tuple[str, ...]:
+    """Warnings about literal sets that split a core between roles, or span sockets."""
+    sets = {"housekeeping": roles.housekeeping, "emulator": roles.emulator, "vCPUs": roles.vcpu}
+    found = []
+    for name, cpus in literal.items():
+        siblings = union(allocatable.cores[cpu] for cpu in cpus) - cpus
+        for other, others in sets.items():
+            if split := siblings & others:
+                found.append(
+                    f"{name} {cpus} splits cores: CPUs {split} of {other} are hardware threads of the same cores"
+                )
+        sockets = sorted({allocatable.sockets[cpu] for cpu in cpus if cpu in allocatable.sockets})
+        if len(sockets) > 1:
+            found.append(f"{name} {cpus} spans sockets {', '.join(map(str, sockets))}")
+    return tuple(found)

@@ -1,0 +1,184 @@
+"""The parts of a node's free CPUs for each role."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import NamedTuple
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.machine.topology import NodeId
+from pinner.model.plan.request import AUTO, Request
+from pinner.planning.available.allocatable_cpus import AllocatableCpus
+
+ROLES = ("housekeeping", "emulators", "vCPUs")
+_PART = 8
+"""One step of an automatic set is the CPUs of a node divided by this number."""
+MOST = 2
+"""Both automatic sets together take at most the free CPUs of a node divided by this number: vCPUs keep the others."""
+MOST_STEPS = _PART // MOST
+"""The largest number of steps of both automatic sets together."""
+
+
+class Steps(NamedTuple):
+    """How many steps large the automatic sets are. A set has one step unless its measured load needs more."""
+
+    housekeeping: int
+    emulator: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """The CPUs of one node, or of all, for each role."""
+
+    housekeeping: CpuSet = CpuSet()
+    emulator: CpuSet = CpuSet()
+    vcpu: CpuSet = CpuSet()
+    note: str = ""
+
+
+def of_nodes(
+    allocatable: AllocatableCpus, request: Request, free: CpuSet, steps: Steps, *, isolating: bool = False
+) -> dict[NodeId, Slices]:
+    """The parts of each node's CPUs of ``free``, which has the CPUs for automatic sets and vCPUs."""
+    return {
+        node: _of_node(allocatable, request, node, free & cpus, steps, isolating=isolating)
+        for node, cpus in allocatable.nodes.items()
+    }
+
+
+def union_of(by_node: Mapping[NodeId, Slices]) -> Slices:
+    """The parts of all nodes together."""
+    parts = by_node.values()
+    return Slices(
+        union(part.housekeeping for part in parts),
+        union(part.emulator for part in parts),
+        union(part.vcpu for part in parts),
+    )
+
+
+def _of_node(
+    allocatable: AllocatableCpus, request: Request, node: int | None, free: CpuSet, steps: Steps, *, isolating: bool
+) -> Slices:
+    """The parts of a node's free CPUs; roles share CPUs where the node is too small to leave one for vCPUs."""
+    for_vcpus = allocatable.nova.for_vcpus(free)
+    cores = _FreeCores(allocatable, (free - for_vcpus, for_vcpus))
+    autos = (request.housekeeping == AUTO, request.emulator == AUTO)
+    if not free or not any(autos):
+        return Slices(vcpu=free)
+    if len(cores) == 1:
+        return _one_core(free, for_vcpus, node, autos, isolating=isolating)
+    has_isolated = isolating and bool(allocatable.exclusive & allocatable.nodes[node])
+    take = _Take(allocatable, len(allocatable.nodes[node]) // _PART, len(free) // (1 if has_isolated else MOST))
+    others = 1 if has_isolated or not autos[1] else len(ROLES) - 1
+    housekeeping = take.first(cores, steps.housekeeping, others) if autos[0] else CpuSet()
+    take = take.beside(housekeeping)
+    rest = cores.without(housekeeping)
+    if not autos[1]:
+        return Slices(housekeeping=housekeeping, vcpu=rest.cpus)
+    if isolating:
+        return _beside_isolated(housekeeping, rest, node, take, steps, has_isolated=has_isolated)
+    # Emulators share the vCPUs' CPUs on a node that is small itself, not on one that restricted affinities made small.
+    made_small = len(rest) > 1 and bool(allocatable.restricted & allocatable.nodes[node])
+    emulator = take.first(rest, steps.emulator, int(made_small))
+    both = emulator & for_vcpus
+    if rest.cpus - emulator or not both:
+        return Slices(housekeeping, emulator, rest.cpus - emulator)
+    return Slices(
+        housekeeping, emulator, both, f"{_begin(node)}is small: emulator threads share CPUs {both} with vCPUs"
+    )
+
+
+def _beside_isolated(
+    housekeeping: CpuSet, rest: "_FreeCores", node: int | None, take: "_Take", steps: Steps, *, has_isolated: bool
+) -> Slices:
+    """The parts of a node where vCPUs get isolated CPUs: emulator threads can share only housekeeping's CPUs.
+
+    ``has_isolated``: the node has isolated CPUs already, so that housekeeping and emulators may use all the others.
+    """
+    if has_isolated:
+        emulator = take.first(rest, steps.emulator, 0)
+    elif len(rest) > 1 or not housekeeping:
+        emulator = take.first(rest, steps.emulator, 1)
+    else:
+        note = f"{_begin(node)}is small: emulator threads share CPUs {housekeeping} with housekeeping"
+        return Slices(housekeeping, housekeeping, rest.cpus, note)
+    return Slices(housekeeping, emulator, rest.cpus - emulator)
+
+
+def _one_core(
+    free: CpuSet, for_vcpus: CpuSet, node: int | None, autos: tuple[bool, bool], *, isolating: bool
+) -> Slices:
+    """The parts of a node with one free core, which the roles share."""
+    housekeeping, emulator = (free if auto else CpuSet() for auto in autos)
+    vcpu = CpuSet() if isolating else for_vcpus
+    sharing = [name for name, cpus in zip(ROLES, (housekeeping, emulator, vcpu), strict=True) if cpus]
+    note = f"{_begin(node)}has one free core: {', '.join(sharing)} share CPUs {free}" if len(sharing) > 1 else ""
+    return Slices(housekeeping, emulator, vcpu, note)
+
+
+@dataclass(frozen=True, slots=True)
+class _FreeCores:
+    """The free cores of a node: those that vCPUs may not use first, and of both parts the lowest first."""
+
+    allocatable: AllocatableCpus
+    parts: tuple[CpuSet, CpuSet]
+
+    @property
+    def cpus(self) -> CpuSet:
+        """The CPUs of all of them."""
+        return self.parts[0] | self.parts[1]
+
+    def __len__(self) -> int:
+        return sum(map(self.allocatable.count_cores, self.parts))
+
+    def __iter__(self) -> Iterator[CpuSet]:
+        return chain.from_iterable(map(self.allocatable.each_core_within, self.parts))
+
+    def without(self, cpus: CpuSet) -> "_FreeCores":
+        """The same less these cores."""
+        return _FreeCores(self.allocatable, (self.parts[0] - cpus, self.parts[1] - cpus))
+
+
+@dataclass(frozen=True, slots=True)
+class _Take:
+    """How many CPUs of a node a role takes."""
+
+    allocatable: AllocatableCpus
+    size: int
+    """The CPUs of one step."""
+    most: int
+    """The limit for the CPUs of housekeeping and emulators together, where one of them has more steps than one."""
+    taken: int = 0
+    """The CPUs that the other one of the two has already."""
+
+    def beside(self, cpus: CpuSet) -> "_Take":
+        """The same where another role has taken these CPUs."""
+        return replace(self, taken=self.taken + len(cpus))
+
+    def first(self, cores: _FreeCores, steps: int, others: int) -> CpuSet:
+        """The first of these cores: at most the CPUs of ``steps`` steps, but at least the minimum of cores.
+
+        ``others`` is the number of roles that share the remaining cores. Their minimum remains, or where there are too
+        few cores, one core. A set of more than one step stays below ``most``, and leaves one step to the other set.
+        """
+        least, left = self.allocatable.minimum_cores, self.allocatable.cores_worth(cores.cpus)
+        taken = next(iter(cores))
+        step = max(self.size, len(taken))
+        size = self.size if steps == 1 else max(min(steps * step, self.most - (self.taken or step)), step)
+        worth = self.allocatable.core_worth(taken)
+        for core in islice(cores, 1, max(len(cores) - min(others, 1), 1)):
+            more = self.allocatable.core_worth(core)
+            too_large = len(taken) + len(core) > size or round(left - worth - more, 6) < others * least
+            if too_large and round(worth, 6) >= least:
+                break
+            taken, worth = taken | core, worth + more
+        return taken
+
+
+def _begin(node: int | None) -> str:
+    return "the host " if node is None else f"node {node} "
+
+
+def name(node: NodeId) -> str:
+    """The node, for people."""
+    return "the host" if node is None else f"node {node}"

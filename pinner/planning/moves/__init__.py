@@ -1,0 +1,1 @@
+"""Guests that move because of new guests, and estimates of what a move gains."""

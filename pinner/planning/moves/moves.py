@@ -1,0 +1,198 @@
+"""Guests that have a place and move because of new guests: to make room for them, or because the objective gains.
+
+1. The strategy's answer places the new guests. Where they fit no node, it has moved other guests to make room.
+2. While the request allows another move, guests are tried, alone or in pairs: they and the new ones are placed anew,
+   all others stay. The guests whose move gains most move. Where each vCPU has a CPU of its own, many moves are
+   estimated (move_estimates), and the best ones are tried. Otherwise the guests that spread most are tried.
+3. Without a new guest, no guest moves: a second plan after an apply changes nothing.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid, NoFit
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.objective import Objective
+from pinner.model.plan.plan import CpusByGuest, Move, vcpus_by_guest
+from pinner.planning.objective.measure import Measure
+from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, between
+from pinner.planning.objective.spread import GuestSpread, shared_cores
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.strategy import Answer
+
+_TRIALS = 6
+"""How many guests are tried for each move. Each trial is a whole answer of the strategy."""
+_ESTIMATED = 40
+"""How many moves are estimated for each move, if each vCPU has a CPU of its own."""
+_PAIRED = 14
+"""How many guests are estimated in pairs, too."""
+_REPACKED = 16
+"""How many guests move at most in one re-pack."""
+
+Movers = tuple[Guest, ...]
+"""Guests that move together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Improver:
+    """Improves the answers of one strategy for one host."""
+
+    context: Context
+    place: Callable[[Context], Answer]
+    measure: Measure
+    asked: frozenset[str]
+    """The terms of the objective that the strategy asks for."""
+
+    def improved(self, found: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
+        """The answer after the moves that gain, and all guests that move, those that make room first."""
+        current = {guest.uuid: own for guest in self.context.guests if (own := _current(self.context, guest))}
+        if self.context.request.rebalance or not current:
+            return found, ()
+        if not vcpus_by_guest(found.answer.wanted).keys() - current.keys():
+            return found, ()
+        moved = self._moved(current, found.answer)
+        moves = {uuid: Move(self._guest(uuid).target) for uuid in moved}
+        if not self.asked & SPREAD:
+            return found, tuple(moves.values())
+        while (most := self.context.request.moves - len(moves)) > 0:
+            best = self._best(found, current, current.keys() - moves.keys(), frozenset(moves), most)
+            if best is None:
+                break
+            movers, found, objective = best
+            moves |= {guest.uuid: _move(guest, objective) for guest in movers}
+        moved = self._moved(current, found.answer)
+        return found, tuple(move for uuid, move in moves.items() if uuid in moved)
+
+    def repacked(self, found: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
+        """The answer after a sequence of moves, each of one or two guests to CPUs that are free then, and these moves.
+
+        No guest moves twice. So each guest has left its CPUs before another one gets them.
+        """
+        moves: dict[str, Move] = {}
+        while self.asked & SPREAD and len(moves) < _REPACKED:
+            places = {want.target.key: want.cpus for want in found.answer.wanted if want.state is None}
+            here = replace(self, context=replace(self.context, places={**self.context.places, **places}))
+            current = vcpus_by_guest(found.answer.wanted)
+            best = here._best(found, current, current.keys() - moves.keys(), frozenset(), 2)
+            if best is None:
+                break
+            movers, found, objective = best
+            moves |= {guest.uuid: _move(guest, objective) for guest in movers}
+        return found, tuple(moves.values())
+
+    def _best(
+        self, found: MeasuredAnswer, current: CpusByGuest, movable: Collection[str], replaced: frozenset[str], most: int
+    ) -> tuple[Movers, MeasuredAnswer, Objective] | None:
+        """The move of at most ``most`` of the movable guests that gains most, with its answer; None where none gains.
+
+        The guests of ``replaced`` are placed anew in any case.
+        """
+        best, least = None, found
+        candidates, estimated = self._candidates(found, current, movable, replaced, most) if movable else ([], False)
+        for movers in candidates[:_TRIALS]:
+            moved = replaced.union(guest.uuid for guest in movers)
+            trial = self._trial(moved)
+            if trial is None or not self._is_comparable(found.answer, trial, current, moved):
+                continue
+            after = MeasuredAnswer.of(trial, self.measure, self.context)
+            if self._compared(least, after).gain > 0:
+                best, least = (movers, after, self._compared(found, after)), after
+                if estimated:
+                    break
+        return best
+
+    def _trial(self, replaced: frozenset[str]) -> Answer | None:
+        """The answer that places these guests anew; None where the strategy has none."""
+        with suppress(Invalid, NoFit):
+            return self.place(replace(self.context, replaced=replaced))
+        return None
+
+    def _candidates(
+        self, found: MeasuredAnswer, current: CpusByGuest, movable: Collection[str], replaced: frozenset[str], most: int
+    ) -> tuple[list[Movers], bool]:
+        """The guests to try, alone or in pairs: those whose move is likely to gain most first, if that can be
+        estimated; and whether it can."""
+        ranked = self._beside_spread(found, movable)
+        placed = vcpus_by_guest(found.answer.wanted)
+        from pinner.planning.moves.move_estimates import (
+            MoveEstimates,  # imports the packing, which most plans do not need
+        )
+
+        try:
+            estimates = MoveEstimates.of(self.context, self.measure, self.asked, found, current)
+        except NoFit:
+            return [(guest,) for guest in ranked], False
+        anew = [self._guest(uuid) for uuid in placed if uuid in replaced or uuid not in current]
+        groups: list[Movers] = [(guest,) for guest in ranked[:_ESTIMATED]]
+        groups += combinations(ranked[:_PAIRED], 2) if most > 1 else ()
+        values = ((estimates.after([*anew, *movers]), movers) for movers in groups)
+        now = estimates.now()
+        likely = [(value, position, movers) for position, (value, movers) in enumerate(values) if value and value < now]
+        return [movers for *_, movers in sorted(likely, key=lambda each: each[:2])], True
+
+    def _beside_spread(self, found: MeasuredAnswer, movable: Collection[str]) -> list[Guest]:
+        """The guests beside those that spread beyond their need: those that spread most first, then the smallest."""
+        every, placed = found.measured.spreads, vcpus_by_guest(found.answer.wanted)
+        spreads = {guest.uuid: every[guest.uuid] for guest in self.context.guests if guest.uuid in placed}
+        excess = self._excess(spreads)
+        bad = [spreads[uuid] for uuid, far in excess.items() if far]
+        ranked = [
+            (-excess[uuid], len(self._guest(uuid).plugged), uuid)
+            for uuid in movable
+            if uuid in spreads and any(_are_beside(spreads[uuid], each) for each in bad)
+        ]
+        return [self._guest(uuid) for *_, uuid in sorted(ranked)]
+
+    def _excess(self, spreads: Mapping[str, GuestSpread]) -> dict[str, int]:
+        """How far each guest spreads beyond its need: nodes, caches, and cores that it shares; remote memory counts 1.
+        By UUID."""
+        shared = shared_cores(spreads.values())
+        needs = self.measure.needs
+        return {
+            uuid: max(len(spread.nodes) - needs[uuid].nodes, 0)
+            + max(len(spread.l3) - needs[uuid].l3, 0)
+            + len(spread.cores & shared)
+            + bool(spread.remote_memory)
+            for uuid, spread in spreads.items()
+        }
+
+    def _is_comparable(self, answer: Answer, trial: Answer, current: CpusByGuest, moved: frozenset[str]) -> bool:
+        """Whether the trial has the same sets, leaves out no other guest, and moves no guest but these."""
+        unplaced, before = ({left.target for left in each.unplaced} for each in (trial, answer))
+        return trial.roles == answer.roles and unplaced <= before and moved.issuperset(self._moved(current, trial))
+
+    def _moved(self, current: CpusByGuest, answer: Answer) -> list[str]:
+        """The guests, by UUID, that leave CPUs which they could keep."""
+        planned, possible = vcpus_by_guest(answer.wanted), answer.roles.vcpu
+        return [
+            uuid
+            for uuid, own in current.items()
+            for vcpus in (planned.get(uuid, {}),)
+            if any(vcpu in vcpus and cpus <= possible and not cpus & vcpus[vcpu] for vcpu, cpus in own.items())
+        ]
+
+    def _compared(self, before: MeasuredAnswer, after: MeasuredAnswer) -> Objective:
+        return between(self.context, self.asked, before, after)
+
+    def _guest(self, uuid: str) -> Guest:
+        return next(guest for guest in self.context.guests if guest.uuid == uuid)
+
+
+def _move(guest: Guest, objective: Objective) -> Move:
+    return Move(guest.target, tuple(term for term in objective.decisive() if term.before != term.after))
+
+
+def _current(context: Context, guest: Guest) -> Mapping[int, CpuSet]:
+    """The present place of a guest: the recorded CPUs, or without a record one CPU for each vCPU; else empty."""
+    if context.placement is not None:
+        return context.recorded(guest)
+    current = context.current(guest)
+    return current if all(cpus.bits.bit_count() == 1 for cpus in current.values()) else {}
+
+
+def _are_beside(one: GuestSpread, other: GuestSpread) -> bool:
+    """Whether two guests use the same cache, or the same node where the host has no caches."""
+    return bool(one.l3 & other.l3 if one.l3 else one.nodes & other.nodes)

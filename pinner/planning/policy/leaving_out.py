@@ -1,0 +1,45 @@
+"""Plans without the changes of targets that wait. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pinner.model.change import PlannedChange, StateChange, TargetKey, cpus_of
+from pinner.model.plan.groups import group_of, without_room
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import LeftOut, Plan
+from pinner.model.snapshot import Snapshot
+from pinner.planning.available.reservations import contested
+from pinner.planning.available.staying import staying
+from pinner.planning.changes.plan_identity import id_from_placement
+
+_NEEDS_CPU = "it needs a CPU of a target that stays as it is"
+_IN_USE = "guests that stay as they are use its CPUs"
+
+
+def leave_out(plan: Plan, reasons: Mapping[TargetKey, str], placement: Placement | None, snapshot: Snapshot) -> Plan:
+    """The plan, which was made from the snapshot, under another id, without the changes of the targets that have a
+    reason here. It has neither the guests that need a CPU which one of these targets keeps, nor the interrupts that
+    would get a CPU of a guest that stays. The plan itself if it changes none of these targets."""
+    out = [change for change in plan.changes if change.target.key in reasons]
+    left = tuple(change for change in plan.changes if change not in out)
+    if not out:
+        return plan
+    while blocked := {group_of(left[position].target) for position, _ in without_room(out, left)}:
+        out += [change for change in left if group_of(change.target) in blocked]
+        left = tuple(change for change in left if change not in out)
+    waiting = _waiting(left, snapshot)
+    made = tuple(change for change in left if change.target.key not in waiting)
+    whys = {**dict.fromkeys(waiting, _IN_USE), **reasons}
+    skipped = tuple(
+        LeftOut(change.target, whys.get(change.target.key, _NEEDS_CPU)) for change in plan.changes if change not in made
+    )
+    name = id_from_placement(plan.basis.snapshot, plan.request, placement, sorted(map(str, reasons)))
+    less = replace(plan, id=name, changes=made, skipped=(*plan.skipped, *skipped))
+    return replace(less, contested=contested(less, snapshot))
+
+
+def _waiting(left: tuple[PlannedChange, ...], snapshot: Snapshot) -> frozenset[TargetKey]:
+    """The interrupts that would get a CPU of a vCPU which none of the ``left`` changes moves."""
+    irqs = [change for change in left if isinstance(change, StateChange) and change.target.kind == "irq"]
+    theirs = staying(snapshot, {change.target.key for change in left}) if irqs else None
+    return frozenset(change.target.key for change in irqs if theirs is not None and cpus_of(change.after) & theirs)

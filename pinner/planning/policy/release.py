@@ -1,0 +1,100 @@
+"""A plan that restores one guest's affinities from before pinner placed it: a migration must not carry a placement of
+this host to another host."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+
+from pinner.model.change import AffinityChange, ThreadKey, ThreadMask
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Topology
+from pinner.model.plan.objective import compared
+from pinner.model.plan.plan import Basis, Plan, Roles, Wanted, plan_id
+from pinner.model.plan.request import Request
+from pinner.model.processes.process import Thread
+from pinner.model.run.journal import Entry
+from pinner.model.snapshot import Snapshot
+from pinner.planning.available.allocatable_cpus import AllocatableCpus
+from pinner.planning.available.numa_bounds import VcpuGroup, bound_of
+from pinner.planning.objective.measure import Measure
+from pinner.planning.objective.of_plan import weights
+from pinner.planning.placement.guest_past import Placed, past_of
+from pinner.planning.request.list_order import in_order
+from pinner.planning.request.processes import allocatable_cpus
+
+
+def release(
+    snapshot: Snapshot, snapshot_id: str, guest: str, done: Iterable[Entry], within: CpuSet, reason: str
+) -> Plan:
+    """The plan. ``done`` are the changes of the guest (by UUID) that were not undone, oldest first. ``within`` are the
+    CPUs of its destination, where they are known (else none): only those can be restored. Where all of these belong to
+    others on this host, such as Nova, the destination does not count: no release confines a guest to CPUs of others,
+    unless it had no other ones.
+
+    The plan does not change targets that pinner never placed, nor targets that another program has moved since. For a
+    guest that pinner did not place, or whose migration has begun, it has no changes.
+    """
+    past, snapshot = past_of(done), in_order(snapshot)
+    here = [each for each in snapshot.guests if each.uuid == guest and not each.is_migrating]
+    request = Request(guests=(guest,))
+    theirs = of_others(allocatable_cpus(snapshot, request, only_firm=True)) if here else CpuSet()
+    restored = partial(_restored, online=snapshot.topology.online, within=within, theirs=theirs)
+    made = tuple(change for each in here for change in _changes(each, past, snapshot.topology, restored, reason))
+    measure = Measure.of(snapshot, request.busy_threshold)
+    planned = {mask.tid: change.after for change in made for mask in change.before}
+    return Plan(
+        id=plan_id(f"{snapshot_id} release {guest} {within}".encode()),
+        host=snapshot.host,
+        request=request,
+        basis=Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint, snapshot.boot),
+        roles=Roles(
+            CpuSet(), CpuSet(), CpuSet(), ("this plan allocates no CPUs: it restores the guest's prior affinities",)
+        ),
+        wanted=tuple(Wanted(change.target, change.after, reason) for change in made),
+        changes=made,
+        unplaced=(),
+        skipped=(),
+        warnings=(),
+        objective=compared(measure.values({}), measure.values(planned), weights(snapshot, request)),
+        purpose="release",
+    )
+
+
+def of_others(allocatable: AllocatableCpus) -> CpuSet:
+    """The CPUs of others: a release gives them back to a guest only together with CPUs that are free."""
+    return allocatable.restricted | allocatable.dedicated | allocatable.isolated
+
+
+def _changes(
+    guest: Guest, past: Placed, topology: Topology, restored: Callable[[CpuSet, VcpuGroup], CpuSet], reason: str
+) -> Iterator[AffinityChange]:
+    bound = bound_of(guest, topology)
+    for target, threads in guest.threads_by_target.items():
+        placed = past.last.get(target.key)
+        if placed is None or all(thread.affinity != placed for thread in threads):
+            continue
+        group = bound.of(target) if bound else VcpuGroup(())
+        cpus = restored(prior(threads, past.first), group)
+        if not cpus:
+            continue
+        if cpus != placed:
+            masks = tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
+            yield AffinityChange(target, masks, cpus, reason)
+
+
+def _restored(before: CpuSet, group: VcpuGroup, *, online: CpuSet, within: CpuSet, theirs: CpuSet) -> CpuSet:
+    """The CPUs that a target had before, as far as it may still use them and the destination has them.
+
+    A bound to NUMA nodes counts more than the destination: Nova and libvirt write the pins of such a guest anew there.
+    Where only CPUs of others are left so, the destination does not count, and then neither does the bound.
+    """
+    for possible in (online & within, online):
+        cpus = group.within(before & possible) or group.within(possible)
+        if cpus and not cpus <= theirs:
+            return cpus
+    return before & online
+
+
+def prior(threads: Iterable[Thread], first: Mapping[ThreadKey, CpuSet]) -> CpuSet:
+    """The CPUs that any of the threads had first; none where no thread is older than the placement."""
+    return union(first.get(thread.key, CpuSet()) for thread in threads)

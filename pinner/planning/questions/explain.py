@@ -1,0 +1,121 @@
+"""Why a plan gives a guest its CPUs, and the costs of the other places. Pure.
+
+Every alternative is planned: all guests are placed again, this one only on the CPUs of the alternative.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import Invalid, NoFit, NovaConflict
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.questions.whatif import Alternative, AlternativeKind, Explanation
+from pinner.model.snapshot import Snapshot
+from pinner.planning import planner
+from pinner.planning.objective import terms
+from pinner.planning.questions.whatif import moved_guests
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.strategy import Strategy, installed, require_known
+
+MOST = 64
+"""The most alternatives of a host with very many nodes and caches."""
+
+
+def explain(
+    snapshot: Snapshot, request: Request, guest: str, strategies: Mapping[str, Strategy] | None = None
+) -> Explanation:
+    """The explanation for a guest (name or UUID) of the plan of this request. Raises like
+    Snapshot.running_guest and planner.plan."""
+    known = installed() if strategies is None else strategies
+    found = snapshot.running_guest(guest)
+    require_known(request.strategy, known)
+    context = Context.of(snapshot, request)
+    asked = _Question(found, context, planner.build(known, context, "", ""), known)
+    if not (cpus := _vcpus(asked.plan, found)):
+        return Explanation(found.target, cpus, (), tuple(asked.reasons()), terms.planned(asked.plan))
+    nodes = tuple(node.id for node in snapshot.topology.nodes if node.cpus & cpus)
+    others = (*asked.elsewhere(cpus), asked.as_now())
+    return Explanation(found.target, cpus, nodes, tuple(asked.reasons()), terms.planned(asked.plan), others)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The guest, and the plan that places it."""
+
+    guest: Guest
+    context: Context
+    plan: Plan
+    strategies: Mapping[str, Strategy]
+
+    def reasons(self) -> Iterator[str]:
+        """The reasons of the guest's vCPUs, each once, or why the plan does not place it."""
+        target = self.guest.target
+        left = [each.why for each in (*self.plan.unplaced, *self.plan.skipped) if each.target == target]
+        wanted = [want.reason for want in self.plan.wanted if _is_vcpu(want.target, self.guest)]
+        outside = [] if wanted or left else ["the request does not name the guest"]
+        yield from dict.fromkeys((*wanted, *left, *outside))
+
+    def elsewhere(self, cpus: CpuSet) -> Iterator[Alternative]:
+        """The nodes and level-3 caches where the guest is not, or not alone, if it now uses these CPUs."""
+        topology = self.context.snapshot.topology
+        places: list[tuple[AlternativeKind, int | None, CpuSet]] = [
+            *(("node", node, here) for node, here in self.context.allocatable.nodes.items() if len(topology.nodes) > 1),
+            *(("l3", None, domain) for domain in topology.l3_domains if len(topology.l3_domains) > 1 and domain),
+        ]
+        known: set[CpuSet] = set()
+        for kind, node, here in places[:MOST]:
+            if not cpus <= here and here not in known:
+                known.add(here)
+                yield self._at(kind, node, here)
+
+    def _at(self, kind: AlternativeKind, node: int | None, here: CpuSet) -> Alternative:
+        """The guest only on these CPUs."""
+        context = replace(self.context, cores={**self.context.cores, self.guest.uuid: here})
+        target = self.guest.target
+        if not here & self.plan.roles.vcpu:
+            return Alternative(kind, node, here, impossible=f"the vCPU set ({self.plan.roles.vcpu}) has no CPU there")
+        try:
+            other = planner.build(self.strategies, context, "", "")
+        except (Invalid, NoFit, NovaConflict) as error:
+            return Alternative(kind, node, here, impossible=str(error))
+        why = next((left.why for left in other.unplaced if left.target == target), "")
+        used = _vcpus(other, self.guest)
+        if why or not used or not used <= here:
+            return Alternative(kind, node, here, impossible=why or "the strategy places the guest elsewhere")
+        unplaced = {left.target for left in self.plan.unplaced}
+        return Alternative(
+            kind,
+            node,
+            used,
+            terms.difference(terms.planned(other), terms.planned(self.plan)),
+            tuple(each for each in moved_guests(self.plan, other) if each != target),
+            tuple(left for left in other.unplaced if left.target not in unplaced),
+        )
+
+    def as_now(self) -> Alternative:
+        """The guest with its current affinities, while everything else follows the plan."""
+        planned = {
+            thread.tid: want.cpus
+            for want in self.plan.wanted
+            if want.target.owner != self.guest.uuid
+            for thread in self.context.threads.get(want.target, ())
+        }
+        staying = {thread.tid for threads in self.guest.threads_by_target.values() for thread in threads}
+        masks = {tid: cpus for tid, cpus in planned.items() if tid not in staying}
+        planned_terms = terms.planned(self.plan)
+        unplaced = planned_terms[terms.UNPLACED]
+        found = terms.of_masks(self.context.snapshot, self.context.request, masks, unplaced)
+        cpus = union(self.guest.vcpu_affinities.values())
+        return Alternative("now", None, cpus, terms.difference(found, planned_terms))
+
+
+def _is_vcpu(target: Target, guest: Guest) -> bool:
+    return target.kind == "vcpu" and target.owner == guest.uuid
+
+
+def _vcpus(plan: Plan, guest: Guest) -> CpuSet:
+    """The CPUs that the plan gives to the guest's vCPUs."""
+    return union(want.cpus for want in plan.wanted if _is_vcpu(want.target, guest))

@@ -1,0 +1,275 @@
+"""Which CPUs of a host Nova owns, which pinner may use, and which settings of the two conflict. Pure.
+
+Sources of the rules: Nova's nova/conf/compute.py and notifications.py, nova/virt/libvirt/driver.py, nova/rpc.py.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
+from pinner.model.guest.guest import Guest
+from pinner.model.guest.nova import NovaConf, NovaSets, conflicts, cpus
+from pinner.model.guest.nova_report import DEFAULT_TOPIC, Finding, Listening, NovaReport
+from pinner.model.plan.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning.request.processes import allocatable_cpus
+
+OURS = "pinner.conf [nova]"
+COMPUTE = "nova.conf [compute]"
+LIBVIRT = "nova.conf [libvirt]"
+QUEUES = "pinner.conf [oslo_messaging_rabbit]"
+NOVA_COMPUTE = "nova-compute"
+_EXAMPLE = "4-15,^8"
+_SENDING = ("messaging", "messagingv2")
+_VERSIONED = ("versioned", "both")
+_SERVICES: Mapping[str, str] = {
+    "irqbalance": "it moves interrupts onto CPUs of vCPUs, and overrides affinities set by hand",
+    "numad": "it moves guests' threads and memory",
+    "tuned": "its profiles may set the affinity of the same threads",
+}
+"""Services that move the threads that pinner places, by their processes' names, and their effect."""
+
+
+def report(snapshot: Snapshot, listening: Listening) -> NovaReport:
+    """The CPUs of Nova and of pinner, and every finding."""
+    owns, allocatable = snapshot.nova_owns(), allocatable_cpus(snapshot, Request())
+    conf, offline = snapshot.nova, snapshot.topology.offline
+    return NovaReport(
+        host=snapshot.host,
+        files=conf.files if conf else (),
+        source=conf.source if conf else "",
+        dedicated=snapshot.dedicated,
+        shared=snapshot.shared,
+        guests=owns.guests,
+        unused=(snapshot.dedicated | snapshot.shared) & offline,
+        for_vcpus=owns.for_vcpus(allocatable.shared),
+        for_others=allocatable.shared,
+        findings=(
+            *_configured(snapshot),
+            *_sets(snapshot),
+            *_offline(snapshot),
+            *_governors(snapshot),
+            *_guests(snapshot),
+            *_sending(conf, listening),
+            *_queues(conf, listening),
+            *_services(snapshot),
+            *_ovs(snapshot),
+        ),
+    )
+
+
+def _configured(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether Nova's configuration is there and can be read."""
+    conf = snapshot.nova
+    if conf is None:
+        return
+    novas = _novas(snapshot)
+    if conf.is_missing and novas:
+        why = f"Nova manages {len(novas)} guests ({novas[0].name} is one), but pinner finds no configuration of Nova"
+        yield Finding("nova_conf", why, "nova_conf = /path/of/nova.conf", OURS)
+    for line in conf.ignored_processes:
+        why = f"pinner does not believe that it is nova-compute: {line}"
+        yield Finding(NOVA_COMPUTE, why, "nova_conf = the files of nova-compute", OURS)
+    if conf.changed:
+        why = f"{', '.join(conf.changed)} changed after its start; Nova uses the earlier content, pinner the new one"
+        yield Finding(NOVA_COMPUTE, why, "restart nova-compute", "")
+    if conf.error:
+        why = f"it cannot be read: {conf.error}"
+        files = ",".join(conf.files) or "the files of nova-compute"
+        yield Finding("nova.conf", why, f"nova_conf = {files}", f"{OURS}, for a user who may read it")
+    for option, error in _malformed(conf):
+        yield Finding(option, str(error), f"{option} = a list such as {_EXAMPLE}", _section(option))
+
+
+def _sets(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether the sets fit each other, and the host."""
+    nova_sets, ours = _nova_sets(snapshot.nova), NovaSets(snapshot.dedicated, snapshot.shared)
+    for option, mine, theirs in (
+        ("cpu_dedicated_set", ours.dedicated, nova_sets.dedicated),
+        ("cpu_shared_set", ours.shared, nova_sets.shared),
+    ):
+        if mine and theirs and mine != theirs:
+            why = f"pinner.conf has {mine}, which pinner uses, but nova.conf has {theirs}"
+            yield Finding(option, why, f"{option} =", f"{OURS} (empty: pinner uses the value of nova.conf)")
+    sets = NovaSets(ours.dedicated or nova_sets.dedicated, ours.shared or nova_sets.shared)
+    for conflict in () if _malformed(snapshot.nova) else conflicts(snapshot.nova or NovaConf(()), sets):
+        yield Finding(conflict.option, conflict.why, conflict.line, _section(conflict.line.split()[0]))
+    known = snapshot.topology.online | snapshot.topology.offline
+    for option, mine in (("cpu_dedicated_set", sets.dedicated), ("cpu_shared_set", sets.shared)):
+        if absent := mine - known:
+            why = f"the host has no CPUs {absent}"
+            yield Finding(option, why, f"{option} = {mine & known}", COMPUTE)
+
+
+def _offline(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether Nova accepts the offline CPUs of the sets, and has CPUs to power down."""
+    conf, offline = snapshot.nova, snapshot.topology.offline
+    if conf is None or conf.error or conf.is_missing:
+        return
+    sets = _nova_sets(conf)
+    if both := sets.shared & offline:
+        option = "vcpu_pin_set" if conf.pin_set else "cpu_shared_set"
+        why = f"CPUs {both} are offline, and Nova does not start with such a set"
+        yield Finding(option, why, f"{option} = {sets.shared - both}", _section(option))
+    if (both := sets.dedicated & offline) and conf.sets_governors:
+        why = f"CPUs {both} are offline, and Nova does not start then with the strategy governor"
+        yield Finding("cpu_dedicated_set", why, f"chcpu --enable {both}", "")
+    elif both and not conf.switches_cpus_off:
+        why = f"CPUs {both} are offline; Nova accepts that only with cpu_power_management and the strategy cpu_state"
+        yield Finding("cpu_dedicated_set", why, f"cpu_dedicated_set = {sets.dedicated - both}", COMPUTE)
+    if conf.power_management and not sets.dedicated:
+        why = "it powers down CPUs of cpu_dedicated_set, which is not set; Nova 2023.1 does not start then"
+        yield Finding("cpu_power_management", why, "cpu_power_management = false", LIBVIRT)
+
+
+def _governors(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether Nova can power CPUs down with their frequency governors as they are (cpu.api.API of Nova's driver)."""
+    conf = snapshot.nova
+    if conf is None or conf.error or not conf.power_management:
+        return
+    found: defaultdict[str | None, set[int]] = defaultdict(set)
+    managed = _nova_sets(conf).dedicated - CpuSet.of([0])
+    for cpu in snapshot.topology.cpus:
+        if cpu.id in managed and cpu.online:
+            found[cpu.governor].add(cpu.id)
+    if conf.sets_governors and None in found:
+        why = f"CPUs {CpuSet.of(found[None])} have no frequency governor, and Nova does not start then"
+        line = "cpu_power_management_strategy = cpu_state"
+        yield Finding("cpu_power_management_strategy", why, line, LIBVIRT)
+    if conf.switches_cpus_off and len(found) > 1:
+        named = ", ".join(f"{governor or 'none'} on {CpuSet.of(ids)}" for governor, ids in found.items())
+        why = f"the CPUs of cpu_dedicated_set have different frequency governors ({named}): Nova does not start then"
+        line = f"cpupower -c {managed & snapshot.topology.online} frequency-set -g performance"
+        yield Finding("cpu_dedicated_set", why, line, "")
+
+
+def _guests(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether the sets have CPUs for Nova's guests, and guests that Nova pinned are on CPUs of cpu_dedicated_set."""
+    conf, dedicated = snapshot.nova, snapshot.dedicated
+    floating = [guest.name for guest in _novas(snapshot) if not guest.dedicated]
+    if dedicated and floating and not snapshot.shared and conf is not None:
+        why = f"guest {floating[0]} has no CPUs of its own, and Nova does not start without a set for such guests"
+        free = snapshot.topology.online - dedicated
+        yield Finding("cpu_shared_set", why, f"cpu_shared_set = {free}", COMPUTE)
+    if not dedicated and (conf is None or conf.error or conf.pin_set):
+        return
+    for guest in snapshot.nova_owns().guests:
+        if outside := guest.cpus - dedicated:
+            why = f"Nova pinned it to CPUs {outside}, outside cpu_dedicated_set ({dedicated or 'not set'})"
+            why = f"{why}: Nova may allocate them to other guests"
+            yield Finding(f"guest {guest.name}", why, f"cpu_dedicated_set = {dedicated | outside}", COMPUTE)
+
+
+def _sending(conf: NovaConf | None, listening: Listening) -> Iterator[Finding]:
+    """Whether Nova's notifications reach pinner."""
+    if conf is None or conf.error or conf.is_missing:
+        return
+    if conf.format not in _VERSIONED:
+        why = (
+            f"it is {conf.format}: pinner reads versioned notifications; with both, Nova sends the unversioned ones too"
+        )
+        yield Finding("notification_format", why, "notification_format = both", "nova.conf [notifications]")
+    by_new_name = list((Counter(conf.drivers) - Counter(conf.old_drivers)).elements())
+    if not set(by_new_name) & set(_SENDING):
+        why = f"it is {', '.join(conf.drivers) or 'not set'}: Nova sends no notification to its broker"
+        if set(conf.old_drivers) & set(_SENDING):
+            why = (
+                "only [DEFAULT] notification_driver sets it: Nova 31 (2025.1) and newer ignore that name, and send none"
+            )
+        yield Finding("driver", why, "driver = messagingv2", "nova.conf [oslo_messaging_notifications]")
+    if not set(conf.topics) & set(listening.topics):
+        why = f"Nova sends to {', '.join(conf.topics)}, and pinner listens to {', '.join(listening.topics)}"
+        line = f"versioned_notifications_topics = {','.join((*conf.topics, *listening.topics))}"
+        yield Finding("versioned_notifications_topics", why, line, "nova.conf [notifications]")
+    elif not listening.pool and DEFAULT_TOPIC in listening.topics:
+        why = f"without a pool, pinner consumes messages of {DEFAULT_TOPIC} that other listeners then miss"
+        yield Finding("pool", why, "pool = pinner", "pinner.conf [nova_listener]")
+
+
+def _queues(conf: NovaConf | None, listening: Listening) -> Iterator[Finding]:
+    """Whether the broker accepts both Nova's and the listener's declarations of the same exchange and queues."""
+    if conf is None or conf.error or conf.is_missing:
+        return
+    option = "rabbit_quorum_queue" if conf.is_quorum or listening.is_quorum else "amqp_durable_queues"
+    theirs, mine = (conf.is_durable, conf.is_quorum), (listening.is_durable, listening.is_quorum)
+    # A pool has queues of its own, but the exchange is Nova's.
+    if theirs[0] != mine[0] or (not listening.pool and theirs != mine):
+        value = str(conf.is_quorum if option == "rabbit_quorum_queue" else conf.is_durable).lower()
+        why = f"Nova's and the listener's differ ({_kind(*theirs)} and {_kind(*mine)}): the broker refuses one of them"
+        yield Finding(option, f"{why} (406 PRECONDITION_FAILED)", f"{option} = {value}", QUEUES)
+
+
+def _kind(is_durable: bool, is_quorum: bool) -> str:
+    return "quorum queues" if is_quorum else "durable queues" if is_durable else "transient queues"
+
+
+def _services(snapshot: Snapshot) -> Iterator[Finding]:
+    running = {process.name for process in snapshot.processes}
+    for name, why in _SERVICES.items():
+        if name in running:
+            yield Finding(name, f"it runs: {why}", f"systemctl disable --now {name}.service", "")
+
+
+def _ovs(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether Nova's guests and Open vSwitch's polling threads use the same CPUs."""
+    ovs = snapshot.ovs
+    if ovs is None:
+        return
+    if ovs.masks.error:
+        why = f"pinner cannot read pmd-cpu-mask: {ovs.masks.error}"
+        yield Finding("ovsdb", why, "ovsdb = /path/of/db.sock", "pinner.conf [host]")
+    if ovs.masks.pmd and (outside := ovs.polling - ovs.masks.pmd):
+        why = f"threads of Open vSwitch poll on CPUs {outside}, outside pmd-cpu-mask ({ovs.masks.pmd})"
+        yield Finding("pmd-cpu-mask", why, _set_mask(ovs.polling | ovs.masks.pmd), "")
+    uses = (("polling threads", ovs.masks.pmd | ovs.polling), ("dpdk-lcore-mask", ovs.masks.lcore))
+    for option, mine in (("cpu_dedicated_set", snapshot.dedicated), ("cpu_shared_set", snapshot.shared)):
+        for use, cpus_of_ovs in uses:
+            if both := mine & cpus_of_ovs:
+                why = f"CPUs {both} are also those of Open vSwitch's {use}: guests would share them"
+                yield Finding(option, why, f"{option} = {mine - ovs.cpus}", COMPUTE)
+    for guest in snapshot.nova_owns().guests:
+        if both := guest.cpus & ovs.cpus:
+            why = f"Nova pinned it to CPUs {both}, which Open vSwitch uses for DPDK"
+            yield Finding(f"guest {guest.name}", why, f"cpu_dedicated_set = {snapshot.dedicated - ovs.cpus}", COMPUTE)
+
+
+def _set_mask(wanted: CpuSet) -> str:
+    mask = sum(1 << cpu for cpu in wanted)
+    return f"ovs-vsctl set Open_vSwitch . other_config:pmd-cpu-mask={mask:#x}"
+
+
+def _options(conf: NovaConf | None) -> Iterator[tuple[str, str]]:
+    if conf is not None:
+        yield from (("cpu_dedicated_set", conf.dedicated), ("cpu_shared_set", conf.shared))
+        yield "vcpu_pin_set", conf.pin_set
+
+
+def _malformed(conf: NovaConf | None) -> list[tuple[str, Invalid]]:
+    """The options whose CPU lists do not parse."""
+    found = []
+    for option, value in _options(conf):
+        try:
+            cpus(value, option)
+        except Invalid as error:
+            found.append((option, error))
+    return found
+
+
+def _nova_sets(conf: NovaConf | None) -> NovaSets:
+    """The sets as they are written, also where Nova refuses them together."""
+    found: dict[str, CpuSet] = {}
+    for option, value in _options(conf):
+        with suppress(Invalid):
+            found[option] = cpus(value, option)
+    dedicated, shared, pin_set = (found.get(option, CpuSet()) for option, _ in _options(NovaConf(())))
+    return NovaSets(dedicated, pin_set or shared)
+
+
+def _novas(snapshot: Snapshot) -> list[Guest]:
+    return [guest for guest in snapshot.guests if guest.nova is not None]
+
+
+def _section(option: str) -> str:
+    return "nova.conf [DEFAULT]" if option in ("vcpu_pin_set", "reserved_host_cpus") else COMPUTE

@@ -1,0 +1,151 @@
+"""How many more guests of one shape fit a host, by planning them. Pure.
+
+The number is exact: the planner places so many, and not one more. It is found by plans of doubling numbers of guests,
+then by bisection.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid, NoFit, NovaConflict
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.questions.capacity import ShapeRoom
+from pinner.model.questions.whatif import GuestShape, NewGuests
+from pinner.model.snapshot import Snapshot
+from pinner.planning import planner
+from pinner.planning.available.memory_balance import MemoryBalance, everything, outstanding
+from pinner.planning.placement.record import record
+from pinner.planning.questions.scenario import is_hypothetical, with_guests
+from pinner.planning.request.context import Context, vcpu_masks
+from pinner.planning.strategies.per_flavor import refusals
+from pinner.planning.strategies.strategy import Strategy, installed, require_known
+
+_ROUNDING = 1e-6
+"""The sum of many shares of a vCPU may be so much too large."""
+_NAMED = "the request names its guests: pinner does not place a new one"
+
+
+def shape_rooms(
+    snapshot: Snapshot,
+    request: Request,
+    shape: GuestShape,
+    placement: Placement | None = None,
+    strategies: Mapping[str, Strategy] | None = None,
+) -> tuple[ShapeRoom, ...]:
+    """The room of the host for guests of this shape, by strategy, sorted by name.
+
+    ``request`` places the guests, starting from the recorded placement of this request. The new guests have just
+    started: none of their memory is resident. Raises NotFound for an unknown strategy of the request.
+    """
+    known = installed() if strategies is None else strategies
+    require_known(request.strategy, known)
+    try:
+        before = _Planned.of(snapshot, request, placement, known)
+    except (Invalid, NoFit, NovaConflict) as error:
+        return tuple(ShapeRoom(name, 0, str(error)) for name in sorted(known))
+    why = before.plan.blocked or (_NAMED if request.guests else "")
+    return tuple(ShapeRoom(name, 0, why) if why else _room(before, snapshot, shape, name) for name in sorted(known))
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A host, and the plan for its guests from a recorded placement."""
+
+    context: Context
+    plan: Plan
+    placement: Placement
+    strategies: Mapping[str, Strategy]
+
+    @classmethod
+    def of(
+        cls, snapshot: Snapshot, request: Request, placement: Placement | None, strategies: Mapping[str, Strategy]
+    ) -> "_Planned":
+        """The plan for the present guests. Without a placement, it is the one that the plan makes. Raises like
+        planner.build."""
+        context = Context.of(snapshot, request, placement, lenient=True)
+        plan = planner.build(strategies, context, "", "")
+        return cls(context, plan, placement or record(plan, snapshot, None), strategies)
+
+    def masks(self) -> dict[Target, CpuSet]:
+        """The CPUs of each vCPU after the plan."""
+        return vcpu_masks(self.context.snapshot, self.plan.wanted)
+
+
+def _room(before: _Planned, snapshot: Snapshot, shape: GuestShape, strategy: str) -> ShapeRoom:
+    def obstacle(count: int) -> str:
+        return _obstacle(before, snapshot, NewGuests(shape, count, strategy)) if count else ""
+
+    count = _largest(lambda number: not obstacle(number), len(snapshot.topology.online) // shape.vcpus + 1)
+    return ShapeRoom(strategy, count, obstacle(count + 1))
+
+
+def _largest(fits: Callable[[int], bool], most: int) -> int:
+    """A number that fits while the next one does not; 0 fits, and ``most`` does not."""
+    low, high = 0, 1
+    while high < most and fits(high):
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _obstacle(before: _Planned, snapshot: Snapshot, new: NewGuests) -> str:
+    """Why the host has no place for these guests beside the present ones; empty where it has."""
+    other = with_guests(snapshot, (new,))
+    ours = {guest.uuid for guest in other.guests if is_hypothetical(guest)}
+    try:
+        after = _Planned.of(other, before.plan.request, before.placement, before.strategies)
+        refused = _refused(after, new, ours)
+    except (Invalid, NoFit, NovaConflict) as error:
+        return str(error)
+    unplaced = next((left.why for left in after.plan.unplaced if left.target.owner in ours), "")
+    return refused or unplaced or _moved(before, after) or _crowded(before, after) or _without_memory(other, new)
+
+
+def _refused(after: _Planned, new: NewGuests, ours: Collection[str]) -> str:
+    """Why a new guest would get the host's strategy, not the one that its flavor asks for."""
+    if new.strategy == after.plan.request.strategy:
+        return ""
+    return next((why for uuid, why in refusals(after.context, after.strategies).items() if uuid in ours), "")
+
+
+def _moved(before: _Planned, after: _Planned) -> str:
+    masks = after.masks()
+    moved = next((target for target, cpus in before.masks().items() if masks[target] != cpus), None)
+    return f"guest {moved.name} would move" if moved else ""
+
+
+def _crowded(before: _Planned, after: _Planned) -> str:
+    """Whether more vCPUs than before have no CPU of their own, if each spreads evenly over its CPUs."""
+    more = _without_own_cpu(after) - _without_own_cpu(before)
+    return f"{more:.2f} vCPUs more would share CPUs with others" if more > _ROUNDING else ""
+
+
+def _without_own_cpu(planned: _Planned) -> float:
+    online = planned.context.allocatable.online
+    density: defaultdict[int, float] = defaultdict(float)
+    for mask, vcpus in Counter(planned.masks().values()).items():
+        cpus = mask & online
+        for cpu in cpus:
+            density[cpu] += vcpus / len(cpus)
+    return sum(max(each - 1.0, 0.0) for each in density.values())
+
+
+def _without_memory(host: Snapshot, new: NewGuests) -> str:
+    """Whether the guests of the host may have more memory together than the host has, in pages of this size."""
+    if not new.shape.memory_kib:
+        return ""
+    balance = MemoryBalance.of(host.topology, host.guests)
+    page = new.shape.page_kib
+    asked = sum(outstanding(guest, everything(guest)) for guest in host.guests if guest.numa.page_kib == page)
+    left = max(sum(free for (_, size), free in balance.free.items() if size == page), 0)
+    if not balance.nearest or asked <= left:
+        return ""
+    what = f"huge pages of {page} KiB" if page else "memory"
+    return f"the host has {left} KiB of {what} left, and its guests would need {asked} KiB"

@@ -1,0 +1,66 @@
+"""The plan for a host, and the plan for the same host with other guests, nodes, CPUs or another request. Pure."""
+
+from collections.abc import Mapping
+
+from pinner.model.change import Target
+from pinner.model.errors import Invalid, NoFit, NovaConflict
+from pinner.model.plan.plan import Plan, vcpus_by_guest
+from pinner.model.plan.request import Request
+from pinner.model.questions.whatif import Scenario, ScenarioOutcome, WhatIf
+from pinner.model.snapshot import Snapshot
+from pinner.planning import planner
+from pinner.planning.objective import terms
+from pinner.planning.questions.scenario import changed
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.strategy import Strategy, installed, require_known
+
+
+def what_if(
+    snapshot: Snapshot,
+    request: Request,
+    scenario: Scenario,
+    strategies: Mapping[str, Strategy] | None = None,
+) -> WhatIf:
+    """The plans of the request for the host, and for the host of the scenario.
+
+    Raises NotFound for an unknown strategy, guest or node; Invalid for CPUs that the host does not have, and for a
+    parameter that the host as it is cannot have; NoFit where it has no CPU for vCPUs. Where the host of the scenario
+    cannot have a plan, the answer says why.
+    """
+    known = installed() if strategies is None else strategies
+    then = scenario.request or request
+    for asked in (request, then):
+        require_known(asked.strategy, known)
+    before = planner.plan(snapshot, "", request, known)
+    other = changed(snapshot, scenario)
+    first = _outcome(before)
+    try:
+        # A guest that the request names may be among those that the scenario removes.
+        after = planner.build(known, Context.of(other, then, lenient=True), "", "")
+    except (Invalid, NoFit, NovaConflict) as error:
+        last = ScenarioOutcome(then.strategy, 0, (), {}, {}, impossible=str(error))
+        return WhatIf(snapshot.host, snapshot.taken_at, first, last, {})
+    last = _outcome(after)
+    change = terms.difference(last.planned, first.planned)
+    return WhatIf(snapshot.host, snapshot.taken_at, first, last, change, moved_guests(before, after))
+
+
+def moved_guests(before: Plan, after: Plan) -> tuple[Target, ...]:
+    """The guests whose vCPUs both plans place, on different CPUs."""
+    one, other = vcpus_by_guest(before.wanted), vcpus_by_guest(after.wanted)
+    names = {want.target.owner: want.target.name for want in before.wanted}
+    return tuple(
+        Target("guest", uuid, None, names[uuid]) for uuid, cpus in one.items() if uuid in other and other[uuid] != cpus
+    )
+
+
+def _outcome(plan: Plan) -> ScenarioOutcome:
+    return ScenarioOutcome(
+        strategy=plan.request.strategy,
+        guests=len(vcpus_by_guest(plan.wanted)),
+        unplaced=plan.unplaced,
+        now=terms.now(plan),
+        planned=terms.planned(plan),
+        warnings=plan.warnings,
+        blocked=plan.blocked,
+    )

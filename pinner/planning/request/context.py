@@ -1,0 +1,280 @@
+"""The input of a strategy: a snapshot, read for one request."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from pinner.model.change import State, Target, TargetKey
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest.guest import Guest
+from pinner.model.guest.nova import QEMUS_OWN
+from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import LeftOut, Roles, Wanted
+from pinner.model.plan.request import Request
+from pinner.model.processes.process import Thread
+from pinner.model.snapshot import Snapshot
+from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
+from pinner.planning.available.exclusions import (
+    is_excluded_guest,
+    is_left_to_operator,
+    is_named,
+    own_cpus,
+    require_running_guests,
+)
+from pinner.planning.available.memory_balance import MemoryBalance
+from pinner.planning.available.numa_bounds import NumaBound, VcpuGroup, bounds_of
+from pinner.planning.available.partitions import settings
+from pinner.planning.available.restrictions import restricted_since
+from pinner.planning.available.roles import Resolved, resolve
+from pinner.planning.request.list_order import in_order
+from pinner.planning.request.process_matching import managed_processes, without_own_masks
+from pinner.planning.request.processes import (
+    Moving,
+    allocatable_cpus,
+    moving,
+    require_asked,
+    require_threshold,
+    staying,
+)
+from pinner.planning.request.skipped import why_skipped
+
+DEFERRED = "deferred: it is not plugged in, so its pin could not be verified; a plan made after the hotplug places it"
+"""Why a plan leaves out an unplugged vCPU: libvirt would store its pin, but there is no thread to verify the pin."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The guests and processes of a host, divided into those that a request places and those that it skips."""
+
+    guests: tuple[Guest, ...]
+    skipped: tuple[Guest, ...]
+    """Requested guests that are excluded, or that Nova or an operator pinned."""
+    nova_pinned: tuple[Guest, ...]
+    """The skipped guests that have vCPUs pinned by Nova, but other threads that the plan places."""
+    moving: tuple[Moving, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, request: Request, placement: Placement | None) -> "_Scope":
+        asked = _asked(snapshot, request)
+        ours = [guest for guest in asked if not _stays(guest, request)]
+        chosen = {guest.uuid for guest in ours}
+        skipped = tuple(guest for guest in asked if guest.uuid not in chosen)
+        return cls(
+            guests=tuple(ours),
+            skipped=skipped,
+            nova_pinned=tuple(guest for guest in skipped if _places_emulator(guest, request)),
+            moving=tuple(moving(snapshot, request, managed_processes(snapshot, placement) if placement else ())),
+        )
+
+    def threads(self) -> dict[Target, tuple[Thread, ...]]:
+        found: dict[Target, tuple[Thread, ...]] = {}
+        for guest in self.guests:
+            found |= guest.threads_by_target
+        for guest in self.nova_pinned:
+            parts = guest.threads_by_target.items()
+            found |= {target: threads for target, threads in parts if target.kind in QEMUS_OWN}
+        return found | {move.target: move.threads for move in self.moving}
+
+
+@dataclass(frozen=True)
+class Context:
+    """A host, divided into the guests and processes that a request places and those that it does not.
+
+    Some of its facts are asked for many times. Only a class without slots can keep them.
+    """
+
+    snapshot: Snapshot
+    request: Request
+    allocatable: AllocatableCpus
+    guests: tuple[Guest, ...]
+    """The guests to place, sorted by number of vCPUs, descending, so that small ones fill the gaps; then by UUID."""
+    others: tuple[Guest, ...]
+    """The guests that the plan does not place as a whole: not requested, excluded, or pinned by Nova or an operator."""
+    nova_pinned: tuple[Guest, ...]
+    """The guests among ``others`` that have vCPUs pinned by Nova, but other threads that the plan places."""
+    moving: tuple[Moving, ...]
+    """The processes to place."""
+    threads: Mapping[Target, tuple[Thread, ...]]
+    """Every target that the plan may place, with the threads that may move."""
+    settings: Mapping[Target, State]
+    """Every target that has a state instead of threads, with its state."""
+    skipped: tuple[LeftOut, ...]
+    placement: Placement | None
+    """The recorded placement, which the plan follows as far as it can."""
+    places: Mapping[TargetKey, CpuSet]
+    """The CPUs of each target in the recorded placement; empty for a rebalance."""
+    joined: Roles | None = None
+    """The sets of the host's strategy, if another strategy places these guests on the remaining CPUs; else None."""
+    bounds: Mapping[str, NumaBound] = field(default_factory=dict)
+    """The guests, by UUID, whose memory or whose cells bind them to CPUs."""
+    cores: Mapping[str, CpuSet] = field(default_factory=dict)
+    """The only CPUs for the vCPUs of a guest, by UUID: cores of one class (core_classes), or one place (explain)."""
+    replaced: frozenset[str] = frozenset()
+    """The guests, by UUID, that are placed anew, whatever CPUs they have."""
+
+    @classmethod
+    def of(
+        cls, snapshot: Snapshot, request: Request, placement: Placement | None = None, *, lenient: bool = False
+    ) -> "Context":
+        """Read a snapshot. ``placement`` is the recorded placement of the same request.
+
+        Unless ``lenient``, raises NotFound if the host does not have a guest or process that the request names, and
+        Invalid for a guest that does not run, and for a threshold that no process can exceed.
+        """
+        if not lenient:
+            require_running_guests(snapshot, request)
+            require_asked(snapshot, request)
+            require_threshold(snapshot, request)
+        snapshot = in_order(snapshot)
+        if placement is not None:
+            snapshot = without_own_masks(snapshot, placement)
+        scope = _Scope.of(snapshot, request, placement)
+        chosen = {guest.uuid for guest in scope.guests}
+        allocatable = allocatable_cpus(snapshot, request, _in_use(placement), hosts_own=_hosts_own(placement))
+        return cls(
+            snapshot=snapshot,
+            request=request,
+            allocatable=allocatable,
+            guests=tuple(sorted(scope.guests, key=lambda guest: (-len(guest.plugged), guest.uuid))),
+            others=tuple(guest for guest in snapshot.guests if guest.uuid not in chosen),
+            nova_pinned=scope.nova_pinned,
+            moving=scope.moving,
+            threads=scope.threads(),
+            settings=settings(snapshot),
+            skipped=(
+                *(LeftOut(guest.target, why_skipped(guest, allocatable, request)) for guest in scope.skipped),
+                *(LeftOut(guest.vcpu_targets[vcpu], DEFERRED) for guest in scope.guests for vcpu in guest.unplugged),
+                *staying(snapshot, request),
+            ),
+            placement=placement,
+            places=_places(placement, request),
+            bounds=bounds_of(scope.guests, snapshot.topology),
+        )
+
+    def restricted_since(self) -> Iterator[RestrictedAffinity]:
+        """The CPUs of the recorded placement to which owners have restricted processes since then."""
+        return restricted_since(self.snapshot, self.request, _in_use(self.placement))
+
+    def resolve(self, *, isolating: bool = False) -> Resolved:
+        """The sets of CPUs for each role. See roles.resolve."""
+        return resolve(self.allocatable, self.request, isolating=isolating, recorded=self.roles, joined=self.joined)
+
+    def groups(self, guest: Guest) -> tuple[VcpuGroup, ...]:
+        """The guest's plugged-in vCPUs, grouped by the CPUs to which they are bound: one group without a bound."""
+        if (found := self._groups.get(guest.uuid)) is None:
+            found = self._groups[guest.uuid] = self._groups_of(guest)
+        return found
+
+    @cached_property
+    def irqs(self) -> Mapping[TargetKey, DeviceIrq]:
+        """The interrupts of the host's devices by the keys of their targets; empty where they are not known."""
+        found = self.snapshot.irqs or DeviceIrqs()
+        return {irq.target.key: irq for irq in found.irqs}
+
+    @cached_property
+    def of_others(self) -> CpuSet:
+        """The CPUs that guests have for themselves which the plan does not place."""
+        return union(own_cpus(guest) for guest in self.others)
+
+    @cached_property
+    def _groups(self) -> dict[str, tuple[VcpuGroup, ...]]:
+        """The groups of the guests that were asked for, by UUID."""
+        return {}
+
+    @cached_property
+    def _recorded(self) -> Mapping[str, Mapping[int, CpuSet]]:
+        """The recorded CPUs of each vCPU by its number, by the guest's UUID."""
+        found: dict[str, dict[int, CpuSet]] = {}
+        for (kind, owner, part), cpus in self.places.items():
+            if kind == "vcpu" and part is not None:
+                found.setdefault(owner, {})[part] = cpus
+        return found
+
+    def _groups_of(self, guest: Guest) -> tuple[VcpuGroup, ...]:
+        here, cores = guest.plugged, self.cores.get(guest.uuid)
+        if (bound := self.bounds.get(guest.uuid)) is None:
+            return (VcpuGroup(here, cores),)
+        groups = bound.groups if cores is None else (replace(each, cpus=each.within(cores)) for each in bound.groups)
+        present = ((group, tuple(vcpu for vcpu in group.vcpus if vcpu in here)) for group in groups)
+        return tuple(replace(group, vcpus=vcpus) for group, vcpus in present if vcpus) or (VcpuGroup(()),)
+
+    def near(self, guest: Guest, cpus: CpuSet) -> CpuSet:
+        """The CPUs of ``cpus`` that QEMU's own threads of the guest may use: those of the nodes that bind it."""
+        bound = self.bounds.get(guest.uuid)
+        return cpus if bound is None or bound.nodes is None else cpus & bound.nodes
+
+    def memory_balance(self) -> MemoryBalance:
+        """The memory that the guests to place can still get, before any of them is booked."""
+        ours = {guest.uuid for guest in self.guests}
+        every = self.snapshot.guests
+        return MemoryBalance.of(self.snapshot.topology, every, (guest for guest in every if guest.uuid not in ours))
+
+    @property
+    def roles(self) -> Roles | None:
+        """The recorded sets; None without a recorded placement, and for a rebalance."""
+        return None if self.placement is None or self.request.rebalance else self.placement.roles
+
+    def recorded(self, guest: Guest) -> dict[int, CpuSet]:
+        """The recorded CPUs of each of the guest's vCPUs, without the vCPUs that have none; empty for a guest that is
+        placed anew."""
+        if not self.places or guest.uuid in self.replaced:
+            return {}
+        known = self._recorded.get(guest.uuid, {})
+        return {vcpu: known[vcpu] for vcpu in guest.plugged if vcpu in known}
+
+    def current(self, guest: Guest) -> Mapping[int, CpuSet]:
+        """The current affinity of each of the guest's vCPUs; empty for a rebalance, and a guest that is placed anew."""
+        if self.request.rebalance or guest.uuid in self.replaced:
+            return {}
+        return guest.vcpu_affinities
+
+
+def target_threads(
+    snapshot: Snapshot, request: Request, placement: Placement | None
+) -> Mapping[Target, tuple[Thread, ...]]:
+    """Every target that the request may place, with its threads that may move: ``Context.threads`` alone."""
+    if placement is not None:
+        snapshot = without_own_masks(snapshot, placement)
+    return _Scope.of(snapshot, request, placement).threads()
+
+
+def vcpu_masks(snapshot: Snapshot, wanted: Iterable[Wanted]) -> dict[Target, CpuSet]:
+    """The CPUs of each vCPU of the host after a plan; a vCPU that the plan does not place keeps its own."""
+    placed = {want.target: want.cpus for want in wanted if want.target.kind == "vcpu"}
+    return {
+        target: placed.get(target, vcpu.thread.affinity)
+        for guest in snapshot.guests
+        for vcpu in guest.vcpus
+        for target in [guest.vcpu_targets[vcpu.id]]
+        if vcpu.thread
+    }
+
+
+def _in_use(placement: Placement | None) -> CpuSet:
+    return CpuSet() if placement is None else placement.roles.cpus
+
+
+def _hosts_own(placement: Placement | None) -> CpuSet:
+    return CpuSet() if placement is None else placement.roles.housekeeping | placement.roles.emulator
+
+
+def _places(placement: Placement | None, request: Request) -> dict[TargetKey, CpuSet]:
+    if placement is None or request.rebalance:
+        return {}
+    return {each.target.key: each.cpus for each in placement.placed}
+
+
+def _stays(guest: Guest, request: Request) -> bool:
+    return guest.dedicated or is_excluded_guest(guest, request) or is_left_to_operator(guest, request)
+
+
+def _places_emulator(guest: Guest, request: Request) -> bool:
+    floating = guest.dedicated and not guest.emulator.policy
+    return request.nova_emulators and floating and not is_excluded_guest(guest, request)
+
+
+def _asked(snapshot: Snapshot, request: Request) -> list[Guest]:
+    if request.fix:
+        return []
+    return [guest for guest in snapshot.guests if not request.guests or is_named(guest, request.guests)]

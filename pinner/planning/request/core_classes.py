@@ -1,0 +1,111 @@
+"""Hosts whose cores differ in speed (P and E cores, big and LITTLE): no guest gets cores of several classes silently.
+
+Pure. On other hosts nothing here has an effect.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Topology
+from pinner.model.plan.plan import Wanted
+from pinner.planning.request.context import Context
+
+_NAMED = 3
+"""How many guests a warning names."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """The cores of one class, and the vCPUs that they have room for."""
+
+    cpus: CpuSet
+    left: int
+    """On all nodes together; below 0 where vCPUs share CPUs."""
+    largest: int
+    """On the node with the most of them, without any guest."""
+
+    def can_have(self, context: Context, guest: Guest) -> bool:
+        """Whether the guest fits the class while no other guest uses it."""
+        fit = all(len(group.within(self.cpus)) >= len(group.vcpus) for group in context.groups(guest))
+        return fit and max(len(group.vcpus) for group in context.groups(guest)) <= self.largest
+
+
+def kept_apart(
+    context: Context, pool: CpuSet, room: Callable[[CpuSet], Mapping[int | None, int]], *, crowd: bool
+) -> Context:
+    """The context, in which each guest is bound to the cores of one class, as far as a class has room for it.
+
+    ``room`` gives the number of vCPUs that each node has room for on such CPUs of the ``pool``. With ``crowd`` vCPUs
+    may share CPUs.
+    1. A guest keeps the class of its recorded or current CPUs, if these are in the pool.
+    2. The others are sorted like context.guests. Each gets the fastest class with room, or where some guest then has
+       none, the class that it fills best.
+    3. With ``crowd``, a guest without room gets the class with the most room; else it may use all cores.
+    """
+    if len(sets := context.snapshot.topology.core_classes) < 2:
+        return context
+    rooms = ((pool & cpus, room(pool & cpus).values()) for cpus in sets)
+    classes = tuple(_Class(cpus, sum(each), max(each, default=0)) for cpus, each in rooms)
+    fastest, fastest_without = _assigned(context, classes, best_fit=False, crowd=crowd)
+    if not fastest_without:
+        return replace(context, cores={**context.cores, **fastest})
+    best, best_without = _assigned(context, classes, best_fit=True, crowd=crowd)
+    return replace(context, cores={**context.cores, **(best if best_without < fastest_without else fastest)})
+
+
+def warnings(topology: Topology, wanted: Iterable[Wanted]) -> Iterator[str]:
+    """A warning that names the guests whose vCPUs may run on cores of several classes."""
+    classes = topology.core_classes
+    if len(classes) < 2:
+        return
+    cpus: dict[str, CpuSet] = {}
+    for want in wanted:
+        if want.target.kind == "vcpu":
+            cpus[want.target.name] = cpus.get(want.target.name, CpuSet()) | want.cpus
+    mixed = [name for name, used in cpus.items() if sum(1 for each in classes if each & used) > 1]
+    if mixed:
+        more = f" and {len(mixed) - _NAMED} more" if len(mixed) > _NAMED else ""
+        yield (
+            f"the vCPUs of {', '.join(mixed[:_NAMED])}{more} may run on cores of different speed: CPUs {classes[0]} "
+            f"are the host's fastest, CPUs {union(classes[1:])} are slower"
+        )
+
+
+def _assigned(
+    context: Context, classes: tuple[_Class, ...], *, best_fit: bool, crowd: bool
+) -> tuple[dict[str, CpuSet], int]:
+    """The cores of each guest by UUID, and the number of guests for which no class has room."""
+    left = [each.left for each in classes]
+    chosen: dict[str, CpuSet] = {}
+    without = 0
+
+    def give(guest: Guest, position: int) -> None:
+        chosen[guest.uuid] = classes[position].cpus & context.cores.get(guest.uuid, classes[position].cpus)
+        left[position] -= len(guest.plugged)
+
+    for guest in context.guests:
+        for position in _present(context, guest, classes):
+            give(guest, position)
+    for guest in context.guests:
+        if guest.uuid in chosen:
+            continue
+        able = [position for position, each in enumerate(classes) if each.can_have(context, guest)]
+        with_room = [position for position in able if left[position] >= len(guest.plugged)]
+        if with_room:
+            give(guest, min(with_room, key=lambda position: left[position]) if best_fit else with_room[0])
+        else:
+            without += 1
+            if able and crowd:
+                give(guest, max(able, key=lambda position: (left[position], -position)))
+    return chosen, without
+
+
+def _present(context: Context, guest: Guest, classes: tuple[_Class, ...]) -> Iterator[int]:
+    """The class of the guest's recorded CPUs, or else of its current ones, if it is one class."""
+    masks = context.recorded(guest) or context.current(guest)
+    cpus = union(masks.values()) & context.allocatable.online
+    for position, each in enumerate(classes):
+        if cpus and cpus <= each.cpus and each.can_have(context, guest):
+            yield position

@@ -1,0 +1,216 @@
+"""The processes of a host: which of them move, which stay, and to which CPUs owners have restricted some of them."""
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.plan.plan import LeftOut
+from pinner.model.plan.request import AUTO, ISOLATING, Request
+from pinner.model.processes.process import Immovable, Process, Thread
+from pinner.model.snapshot import Snapshot
+from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
+from pinner.planning.available.demand import Demand, qemus_own_load, qemus_own_threads
+from pinner.planning.available.exclusions import is_excluded_process
+from pinner.planning.available.partitions import partitioned
+from pinner.planning.available.restrictions import is_asked, keeping, of_guests, of_ovs, reason_to_stay, restrictions
+from pinner.planning.available.roles import for_housekeeping, is_housekeeping_set
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A process to move: its target, the threads that may move, and the reason."""
+
+    target: Target
+    threads: tuple[Thread, ...]
+    reason: str
+
+
+def allocatable_cpus(
+    snapshot: Snapshot,
+    request: Request,
+    in_use: CpuSet = CpuSet(),
+    *,
+    hosts_own: CpuSet = CpuSet(),
+    only_firm: bool = False,
+) -> AllocatableCpus:
+    """The host's CPUs, less those of excluded guests, of guests that an operator pinned and of Open vSwitch, and less
+    the restricted affinities that keep their CPUs (see restrictions).
+
+    The CPUs that a recorded placement has ``in_use`` stay allocatable: otherwise each use of taskset would move guests.
+    Its sets for housekeeping and emulators, ``hosts_own``, stay so even where such a guest is pinned to one of their
+    CPUs. With ``only_firm`` the restricted affinities that depend on load keep no CPU.
+
+    A mask does not count as a restricted affinity if it equals a housekeeping set that a plan without that mask can
+    have: an administrator set it to clear the vCPUs' CPUs, for instance with a plan's shell commands. The lowest CPU of
+    such a mask is the lowest free CPU without the mask, and no other restricted affinity has any of its CPUs.
+    """
+    found = restrictions(snapshot, request)
+    of_processes = tuple(_outside(found.counting, in_use))
+    least = snapshot.minimum_cores if request.minimum_cores is None else request.minimum_cores
+    pinned = (*_outside(of_guests(snapshot, request), hosts_own), *of_ovs(snapshot))
+    isolating = request.strategy in ISOLATING
+    base = AllocatableCpus.of(snapshot, pinned, partitioned(snapshot, request), least, isolating=isolating)
+    base = replace(base, idle=tuple(_outside(found.idle, in_use)), demand=_demand(snapshot, request))
+    mask = _by_hand(base, request, of_processes, any_order=bool(snapshot.shared))
+    kept = (each for each in of_processes if each.cpus != mask and (each.firm or not only_firm))
+    return replace(keeping(base, kept), by_hand=mask)
+
+
+def _by_hand(
+    base: AllocatableCpus, request: Request, of_processes: tuple[RestrictedAffinity, ...], *, any_order: bool
+) -> CpuSet:
+    """The mask that is a housekeeping set, see allocatable_cpus; empty: none."""
+    if not of_processes:
+        return CpuSet()
+    allocatable = keeping(base, of_processes)
+    # Housekeeping takes CPUs of Nova's cpu_shared_set last, so that with such a set the lowest CPU need not be first.
+    any_order = any_order or bool(allocatable.set_aside)
+    free = for_housekeeping(allocatable, request)
+    for mask in sorted({each.cpus for each in of_processes if not each.named}, key=list):
+        if request.housekeeping == AUTO and free and mask.lowest > free.lowest and not any_order:
+            break
+        trial = keeping(base, (restriction for restriction in of_processes if restriction.cpus != mask))
+        # The CPUs of a guest that pinner does not place stay with that guest.
+        if not trial.restricted & mask and is_housekeeping_set(trial, request, mask):
+            return mask
+    return CpuSet()
+
+
+def _outside(found: Iterable[RestrictedAffinity], in_use: CpuSet) -> Iterator[RestrictedAffinity]:
+    return (replace(each, cpus=each.cpus - in_use) for each in found if each.cpus - in_use)
+
+
+def _demand(snapshot: Snapshot, request: Request) -> Demand:
+    """The measured load of the threads that automatic sets are for."""
+    moves = [thread for move in moving(snapshot, request) for thread in move.threads if thread.load]
+    guests = [guest for guest in snapshot.guests if not guest.dedicated or request.nova_emulators]
+    return Demand(
+        housekeeping=sum(thread.load for thread in moves) / 100,
+        emulator=sum(qemus_own_load(snapshot, guests).values()),
+        housekeeping_now=frozenset(thread.affinity for thread in moves),
+        emulator_now=frozenset(thread.affinity for guest in guests for thread in qemus_own_threads(guest)),
+    )
+
+
+def moving(
+    snapshot: Snapshot, request: Request, managed_processes: Container[tuple[int, int]] = ()
+) -> Iterator[Moving]:
+    """The processes to move: processes that the request names, and if it ``moves_processes``, busy processes and
+    ``managed_processes`` (pid and start time).
+
+    None of them is real-time: on CPUs that processes share, a real-time thread stops all the others, and two of them
+    each other.
+    """
+    for process in () if request.fix else snapshot.processes:
+        asked, busy = is_asked(process, request), process.load > request.busy_threshold
+        placed = moves_processes(request) and (busy or (process.pid, process.started) in managed_processes)
+        if not (asked or placed) or is_excluded_process(process, request) or process.is_realtime:
+            continue
+        threads = tuple(thread for thread in process.threads if reason_to_stay(process, thread) in _movable(asked))
+        if threads:
+            reason = "was busy when pinner placed it: stays off the guests' CPUs"
+            if asked:
+                reason = "asked for by name"
+            elif busy:
+                load = f"{process.load:.1f} % of one CPU, above {request.busy_threshold:g} %"
+                reason = f"busy, {load}: moves off the guests' CPUs"
+            yield Moving(process_target(process), threads, reason)
+
+
+def moves_processes(request: Request) -> bool:
+    """Whether the plan moves processes that the request does not name: a request for some guests leaves the host's
+    processes where they are, unless it asks for them."""
+    return not request.guests or request.with_processes
+
+
+def require_asked(snapshot: Snapshot, request: Request) -> None:
+    """Raises NotFound if the host does not have a process with a name or pid of the request."""
+    names = {process.name for process in snapshot.processes} | {str(process.pid) for process in snapshot.processes}
+    for name in request.processes:
+        if name not in names:
+            raise NotFound("process", name)
+
+
+def require_threshold(snapshot: Snapshot, request: Request) -> None:
+    """Raises Invalid for a threshold above the load of a process that uses every CPU of the host."""
+    cpus = len(snapshot.topology.cpus)
+    if request.busy_threshold > 100 * cpus:
+        expected = f"a number of per cent of one CPU from 0 to {100 * cpus}: the host has {cpus} CPUs"
+        raise Invalid("busy_threshold", request.busy_threshold, expected)
+
+
+def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
+    """The busy or requested processes that pinner does not move. A guest's busy threads are not listed, nor the busy
+    processes that a request for some guests does not ask for."""
+    per_cpu = []
+    for process in () if request.fix else snapshot.processes:
+        asked = is_asked(process, request)
+        if not (asked or (moves_processes(request) and process.load > request.busy_threshold)):
+            continue
+        if process.immovable_reason == "per-cpu" and not asked:
+            per_cpu.append(process)
+        elif is_excluded_process(process, request):
+            yield LeftOut(
+                process_target(process),
+                f"{process.load:.1f} % of one CPU; the request excludes it (excluded_processes)",
+            )
+        elif process.immovable_reason == "guest":
+            if asked:
+                yield LeftOut(process_target(process), "it belongs to a guest and is placed with that guest")
+        elif process.is_realtime and process.immovable_reason != "pinner":
+            yield LeftOut(process_target(process), _why_realtime(process))
+        else:
+            yield from _immovable_threads(process, asked=asked)
+    if per_cpu:
+        yield _busiest(per_cpu)
+
+
+def process_target(process: Process) -> Target:
+    """The process by pid and start time."""
+    return Target("process", str(process.pid), process.started, process.name)
+
+
+def _busiest(per_cpu: list[Process]) -> LeftOut:
+    """One entry for all busy per-CPU kernel threads: a host can have hundreds, and none can be moved."""
+    busiest = max(per_cpu, key=lambda process: process.load)
+    why = f"{busiest.load:.1f} % of one CPU; a per-CPU kernel thread cannot leave its CPU"
+    if len(per_cpu) > 1:
+        total = sum(process.load for process in per_cpu)
+        why += f"; it is the busiest of {len(per_cpu)} such threads, which together use {total:.1f} % of one CPU"
+    return LeftOut(process_target(busiest), why)
+
+
+def _immovable_threads(process: Process, *, asked: bool) -> Iterator[LeftOut]:
+    target = process_target(process)
+    staying_threads: dict[tuple[Immovable, CpuSet], list[Thread]] = {}
+    for thread in process.threads:
+        immovable_reason = reason_to_stay(process, thread)
+        if immovable_reason not in _movable(asked):
+            staying_threads.setdefault((immovable_reason, thread.affinity), []).append(thread)
+    for (immovable_reason, mask), threads in staying_threads.items():
+        load = sum(thread.load for thread in threads)
+        why = {
+            "per-cpu": f"a kernel thread that cannot leave CPU {mask}",
+            "pinner": "pinner itself",
+            "restricted": f"its owner restricted it to CPUs {mask}; to move it, name it in processes (--process)",
+            "guest": "it belongs to a guest and is placed with that guest",
+        }[immovable_reason]
+        whole = immovable_reason == "pinner" or len(threads) == len(process.threads)
+        tids = () if whole else tuple(thread.tid for thread in threads)
+        yield LeftOut(target, f"{load:.1f} % of one CPU; {why}", tids)
+
+
+def _why_realtime(process: Process) -> str:
+    threads = [thread for thread in process.threads if thread.realtime]
+    policies = ", ".join(sorted({thread.realtime for thread in threads}))
+    cpus = union(thread.affinity for thread in threads)
+    return (
+        f"{process.load:.1f} % of one CPU; it has real-time threads ({policies}), which would stop the other processes "
+        f"on housekeeping's CPUs; they may use CPUs {cpus}"
+    )
+
+
+def _movable(asked: bool) -> tuple[Immovable, ...]:
+    return ("", "restricted") if asked else ("",)

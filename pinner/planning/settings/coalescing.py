@@ -1,0 +1,54 @@
+"""Interrupt coalescing of cards as changes of a plan: some time for cards with many packets that take none. Pure.
+
+A card with few packets keeps its values: they give it the shortest delay. Once a plan has changed a card, a policy
+keeps that at any rate.
+"""
+
+from pinner.model.change import Number, StateChange
+from pinner.model.cpuset import CpuSet
+from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.settings.coalescing import GATHERING_US, MANY_INTERRUPTS, RxCoalescing
+from pinner.planning.request.context import Context
+from pinner.planning.settings.additions import Additions
+
+
+def additions(_plan: Plan, context: Context) -> Additions:
+    """The cards that receive many packets and gather no interrupts, and those that an earlier plan changed."""
+    found = context.snapshot.coalescing or ()
+    cards = [each for each in found if each.target.key in context.places or _is_hasty(each)]
+    whys = {each: _why_not(each) for each in cards if not each.usecs}
+    return Additions(
+        wanted=tuple(_wanted(each) for each in cards if not whys.get(each)),
+        skipped=tuple(LeftOut(each.target, why) for each, why in whys.items() if why and not each.is_adaptive),
+    )
+
+
+def objection(change: StateChange, _plan: Plan, context: Context) -> str:
+    """Why an agent does not make this change of a card; empty where it does. The agent counts no packets."""
+    card = next(each for each in context.snapshot.coalescing or () if each.target.key == change.target.key)
+    if change.after != Number(GATHERING_US):
+        return f"a plan gives it {GATHERING_US} us, and no other time"
+    if change.before != Number(0):
+        return f"it gathers packets for {change.before} us already"
+    return _why_not(card)
+
+
+def _is_hasty(card: RxCoalescing) -> bool:
+    """Whether the card receives many packets and interrupts for each of them."""
+    return card.rate >= MANY_INTERRUPTS and not card.usecs and card.frames <= 1 and not card.is_adaptive
+
+
+def _why_not(card: RxCoalescing) -> str:
+    """Why a plan gives the card no time; empty where it may."""
+    if card.is_adaptive:
+        return "its driver adapts the time to the load"
+    if card.frames:
+        return f"it interrupts after {card.frames} packets at any time (rx-frames), which only a person changes"
+    return ""
+
+
+def _wanted(card: RxCoalescing) -> Wanted:
+    if card.usecs or card.is_adaptive:
+        return Wanted(card.target, CpuSet(), "in place", Number(card.usecs))
+    why = "the card receives many packets, and interrupts the host for each of them"
+    return Wanted(card.target, CpuSet(), why, Number(GATHERING_US))

@@ -1,0 +1,47 @@
+"""The CPU weight of the guests as a change of a plan: ten times that of the host's processes. Pure.
+
+On CPUs that vCPUs share with processes of the host, the kernel first divides the time among the slices, all guests
+being one of them. A weight that somebody has set stays.
+"""
+
+from pinner.model.change import AffinityChange, Number, PartitionState, StateChange
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.settings.cpu_weight import RAISED, SLICE, WEIGHT, why_not
+from pinner.planning.request.context import Context, vcpu_masks
+from pinner.planning.settings.additions import Additions
+
+
+def additions(plan: Plan, context: Context) -> Additions:
+    """The weight of the slice of all guests, if the host has vCPUs."""
+    weight = (context.snapshot.cpu_weights or {}).get(SLICE)
+    if not _masks(plan, context):
+        return Additions()
+    if weight is not None and weight >= RAISED.value:
+        return Additions(wanted=(Wanted(WEIGHT, CpuSet(), "in place", Number(weight)),))
+    if why := _why_not(weight, plan, context):
+        return Additions(skipped=(LeftOut(WEIGHT, why),))
+    return Additions(wanted=(Wanted(WEIGHT, CpuSet(), "processes of the host leave more time to vCPUs", RAISED),))
+
+
+def objection(change: StateChange, plan: Plan, context: Context) -> str:
+    """Why an agent does not make this change of the weight; empty where it does. The change begins with the present
+    weight, otherwise the apply refuses it as stale."""
+    if change.after != RAISED:
+        return f"a plan gives it the weight {RAISED}, and no other"
+    before = change.before.value if isinstance(change.before, Number) else None
+    return _why_not(before, plan, context)
+
+
+def _why_not(weight: int | None, plan: Plan, context: Context) -> str:
+    """Why the plan does not raise the weight; empty where it does."""
+    states = (change.after for change in plan.changes if isinstance(change, StateChange))
+    isolated = union(s.cpus for s in states if isinstance(s, PartitionState) and s.kind == "isolated")
+    snapshot = context.snapshot
+    return why_not(weight, union(_masks(plan, context)), snapshot.topology.isolated | isolated, snapshot)
+
+
+def _masks(plan: Plan, context: Context) -> tuple[CpuSet, ...]:
+    """The CPUs of each vCPU of the host once the plan is made."""
+    moved = (Wanted(each.target, each.after, "") for each in plan.changes if isinstance(each, AffinityChange))
+    return tuple(vcpu_masks(context.snapshot, moved).values())

@@ -1,0 +1,63 @@
+"""Frequency governors as changes of a plan: the governor performance for the CPUs of vCPUs. Pure.
+
+A governor that does not lower the frequency stays, and so does the governor of a CPU whose power Nova manages.
+"""
+
+from pinner.model.change import StateChange
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.machine.frequency import FAST, FrequencyDomain, is_slow
+from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.used_cpus import vcpu_cpus
+from pinner.planning.available.staying import staying
+from pinner.planning.request.context import Context
+from pinner.planning.settings.additions import Additions
+
+_OF_TUNABLES = ("conservative", "ondemand")
+"""The governors whose tunables the kernel forgets with the governor."""
+
+
+def additions(plan: Plan, context: Context) -> Additions:
+    """The frequency domains of the CPUs that vCPUs use after the plan, of isolated CPUs, and of dedicated ones."""
+    theirs = _after(plan, context)
+    domains = [each for each in context.snapshot.governors or () if each.cpus & theirs]
+    slow = {each: _why_nova(each, context) for each in domains if is_slow(each.governor)}
+    return Additions(
+        wanted=tuple(_wanted(each) for each in domains if not slow.get(each)),
+        skipped=tuple(LeftOut(each.target, why) for each, why in slow.items() if why),
+        warnings=tuple(
+            f"{each.target}: a rollback restores {each.governor} with the kernel's defaults for its tunables"
+            for each, why in slow.items()
+            if not why and each.governor.name in _OF_TUNABLES
+        ),
+    )
+
+
+def objection(change: StateChange, plan: Plan, context: Context) -> str:
+    """Why an agent does not make this change of a governor; empty where it does."""
+    domain = next(each for each in context.snapshot.governors or () if each.target.key == change.target.key)
+    if change.after != FAST:
+        return f"a plan gives it the governor {FAST}, and no other"
+    if not is_slow(change.before):
+        return f"it has the governor {change.before}, which stays"
+    if why := _why_nova(domain, context):
+        return why
+    theirs = plan.roles.vcpu | vcpu_cpus(context.snapshot) | context.allocatable.reserved | context.of_others
+    return "" if domain.cpus & theirs else "it has no CPU of guests"
+
+
+def _after(plan: Plan, context: Context) -> CpuSet:
+    """The CPUs of vCPUs once the plan is made, and those that the host leaves to guests."""
+    placed = {want.target.key: want.cpus for want in plan.wanted if want.target.kind == "vcpu"}
+    return union(placed.values()) | staying(context.snapshot, placed) | context.allocatable.reserved
+
+
+def _why_nova(domain: FrequencyDomain, context: Context) -> str:
+    """Why Nova alone sets the governor; empty where a plan may."""
+    novas = domain.cpus & context.snapshot.power_managed
+    return f"Nova manages the power of CPUs {novas} (cpu_power_management)" if novas else ""
+
+
+def _wanted(domain: FrequencyDomain) -> Wanted:
+    if not is_slow(domain.governor):
+        return Wanted(domain.target, CpuSet(), "in place", domain.governor)
+    return Wanted(domain.target, CpuSet(), "a vCPU that wakes finds its CPU at full frequency", FAST)

@@ -1,0 +1,65 @@
+"""Receive packet steering (RPS) inside guests as changes of a plan. Pure.
+
+A virtio card with fewer queues than the guest has vCPUs lets few vCPUs process all its packets. With RPS, each queue
+spreads this work over all vCPUs that are online. A queue with RPS keeps its vCPUs: the guest's owner has chosen them.
+"""
+
+from pinner.model.change import GuestCpus, StateChange
+from pinner.model.cpuset import CpuSet
+from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.settings.guest_rps import GuestQueue, GuestRps
+from pinner.planning.available.exclusions import is_excluded_guest
+from pinner.planning.request.context import Context
+from pinner.planning.settings.additions import Additions
+
+
+def additions(plan: Plan, context: Context) -> Additions:
+    """The queues of the guests, and the guests that the plan leaves out."""
+    wanted: list[Wanted] = []
+    skipped: list[LeftOut] = []
+    for found in context.snapshot.guest_rps or ():
+        if why := _why_left_out(found, plan, context):
+            skipped.append(LeftOut(found.as_target, f"its RPS stays: {why}"))
+        else:
+            wanted += (_wanted(found, queue) for queue in found.queues)
+    changed = {want.target.owner.partition(" ")[0]: want.target.name for want in wanted if want.reason != _STAYS}
+    return Additions(
+        wanted=tuple(wanted),
+        skipped=tuple(skipped),
+        warnings=tuple(
+            f"guest {name.rpartition(' ')[0]}: this changes the inside of the guest, until the guest restarts"
+            for name in changed.values()
+        ),
+    )
+
+
+def objection(change: StateChange, plan: Plan, context: Context) -> str:
+    """Why an agent does not make this change of a guest's RPS; empty where it does."""
+    guest = change.target.owner.partition(" ")[0]
+    found = next(each for each in context.snapshot.guest_rps or () if each.guest == guest)
+    if why := _why_left_out(found, plan, context):
+        return why
+    if change.before != GuestCpus(CpuSet()):
+        return f"its RPS has vCPUs {change.before} already"
+    if change.after != GuestCpus(found.online):
+        return f"a plan gives it the vCPUs {found.online}, and no others"
+    return ""
+
+
+_STAYS = "in place"
+
+
+def _why_left_out(found: GuestRps, plan: Plan, context: Context) -> str:
+    guest = next((each for each in context.snapshot.guests if each.uuid == found.guest), None)
+    if guest is None or is_excluded_guest(guest, plan.request):
+        return "the guest is excluded"
+    if plan.request.guests and not {guest.name, guest.uuid} & {*plan.request.guests}:
+        return "the request names other guests"
+    return found.unread
+
+
+def _wanted(found: GuestRps, queue: GuestQueue) -> Wanted:
+    if queue.vcpus:
+        return Wanted(found.target(queue), CpuSet(), _STAYS, GuestCpus(queue.vcpus))
+    why = f"the card has fewer queues than the guest has vCPUs ({len(found.online)}): all of them take its packets"
+    return Wanted(found.target(queue), CpuSet(), why, GuestCpus(found.online))

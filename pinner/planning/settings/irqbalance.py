@@ -1,0 +1,56 @@
+"""The banned CPUs of irqbalance as changes of a plan: it sends no interrupts to the CPUs of guests. Pure.
+
+A plan adds the CPUs of guests to those that irqbalance bans, and takes none away. irqbalance forgets them when it ends;
+a policy sets them again.
+"""
+
+from collections.abc import Iterator
+
+from pinner.model.change import StateChange, cpus_of
+from pinner.model.cpuset import CpuSet
+from pinner.model.machine.interrupts import Balancer
+from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.planning.request.context import Context
+from pinner.planning.settings.additions import Additions
+from pinner.planning.settings.irqs import guest_cpus
+
+
+def additions(plan: Plan, context: Context) -> Additions:
+    """Each irqbalance of the snapshot, with the CPUs that the plan gives to guests."""
+    guests, online = guest_cpus(context, plan), context.snapshot.topology.online
+    found = context.snapshot.irqbalance or ()
+    whys = {each: _why_not(each, guests, online) for each in found}
+    return Additions(
+        wanted=tuple(_wanted(found, whys, guests)),
+        skipped=tuple(LeftOut(each.target, why) for each, why in whys.items() if why),
+    )
+
+
+def objection(change: StateChange, plan: Plan, context: Context) -> str:
+    """Why an agent does not make this change of banned CPUs; empty where it does."""
+    before, after = cpus_of(change.before), cpus_of(change.after)
+    if taken := before - after:
+        return f"CPUs {taken} were banned before, and a plan only adds CPUs"
+    if others := (after - before) - guest_cpus(context, plan):
+        return f"CPUs {others} are not for guests"
+    if after >= context.snapshot.topology.online:
+        return "no CPU would be left for interrupts"
+    return ""
+
+
+def _why_not(balancer: Balancer, guests: CpuSet, online: CpuSet) -> str:
+    """Why the plan leaves this irqbalance alone; empty where it does not."""
+    if balancer.banned_now is None:
+        return "it does not tell its banned CPUs: set IRQBALANCE_BANNED_CPULIST in its configuration, and restart it"
+    if not guests <= balancer.banned_now and online <= balancer.banned_now | guests:
+        return "no CPU would be left for interrupts"
+    return ""
+
+
+def _wanted(found: tuple[Balancer, ...], whys: dict[Balancer, str], guests: CpuSet) -> Iterator[Wanted]:
+    for balancer in found:
+        if balancer.banned_now is None or whys[balancer]:
+            continue
+        banned = balancer.banned_now | guests
+        why = f"it sends no interrupts to the CPUs of guests ({banned - balancer.banned_now})"
+        yield Wanted(balancer.target, banned, "in place" if banned == balancer.banned_now else why, banned)

@@ -1,0 +1,185 @@
+"""Interrupts of devices as changes of a plan: off the CPUs of guests, near their devices. Pure.
+
+An interrupt that may use a CPU of guests, or a CPU of another node than its device's, gets one housekeeping CPU of that
+node. Where that node has none, it gets one of the nearest node with some. The interrupts are spread evenly over these
+CPUs. An interrupt that is in a right place stays, so a second plan changes nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pinner.model.change import StateChange, Target, TargetKey, cpus_of
+from pinner.model.cpuset import CpuSet
+from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs, is_managed, is_passed_through
+from pinner.model.machine.topology import Topology
+from pinner.model.plan.plan import LeftOut, Plan, Roles, Wanted
+from pinner.model.plan.request import IRQBALANCE
+from pinner.planning.available.memory_balance import distance
+from pinner.planning.available.staying import staying
+from pinner.planning.request.context import Context
+from pinner.planning.settings.additions import Additions
+
+
+def additions(plan: Plan, context: Context) -> Additions:
+    """The interrupts of the snapshot, off the CPUs that the plan gives to guests."""
+    found = context.snapshot.irqs or DeviceIrqs()
+    places = _Places.of(context, plan)
+    if found.irqs and not places.housekeeping:
+        why = f"no interrupt is moved: no housekeeping CPU ({plan.roles.housekeeping}) is free of guests"
+        return Additions(warnings=(why,))
+    return Additions(
+        wanted=_placed(found, places, context),
+        skipped=tuple(_left_out(found, places)),
+        warnings=tuple(_warnings(found, places, context)),
+    )
+
+
+def objection(change: StateChange, plan: Plan, context: Context) -> str:
+    """Why an agent does not make this change of an interrupt; empty where it does."""
+    irq = context.irqs.get(change.target.key)
+    if irq is None:
+        return "the agent's inventory has no such interrupt"
+    if reason := immovable_reason(irq):
+        return reason
+    after = cpus_of(change.after)
+    if outside := after - (plan.roles.housekeeping & context.allocatable.online):
+        return f"CPUs {outside} are no online housekeeping CPUs of the plan"
+    if theirs := after & guest_cpus(context, plan):
+        return f"CPUs {theirs} are for guests"
+    return ""
+
+
+def immovable_reason(irq: DeviceIrq) -> str:
+    """Why no plan moves the interrupt, wherever it is; empty where a plan may."""
+    if is_passed_through(irq.name):
+        return "its device is passed through to a guest"
+    if is_managed(irq.name, irq.managed):
+        return "the kernel alone places it; isolcpus=managed_irq keeps such interrupts off isolated CPUs"
+    return ""
+
+
+def guest_cpus(context: Context, plan: Plan) -> CpuSet:
+    """The CPUs that no interrupt of the host may use: those that the plan gives to guests, and those of vCPUs that the
+    plan does not move, whatever its roles say."""
+    return role_cpus(context, plan.roles) | staying(context.snapshot, {change.target.key for change in plan.changes})
+
+
+def role_cpus(context: Context, roles: Roles) -> CpuSet:
+    """The CPUs for vCPUs and emulators, isolated and dedicated ones."""
+    return roles.vcpu | roles.emulator | context.allocatable.reserved | context.of_others
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The CPUs for interrupts."""
+
+    topology: Topology
+    nodes: Mapping[str, int | None]
+    """The node of each device; None where the kernel reports none."""
+    guests: CpuSet
+    """The CPUs that no interrupt may use."""
+    housekeeping: CpuSet
+    """The CPUs that interrupts get."""
+
+    @classmethod
+    def of(cls, context: Context, plan: Plan) -> "_Places":
+        guests = guest_cpus(context, plan)
+        topology = context.snapshot.topology
+        nodes = {device.name: device.node for device in topology.devices}
+        return cls(topology, nodes, guests, (plan.roles.housekeeping & context.allocatable.online) - guests)
+
+    def node(self, irq: DeviceIrq) -> int | None:
+        """The node for an interrupt: the nearest one to its device that has CPUs for interrupts. None: any CPU."""
+        here = self.nodes.get(irq.device)
+        if here is None:
+            return None
+        fitting = [node for node, cpus in self.topology.cpus_by_node.items() if cpus & self.housekeeping]
+        return min(fitting, key=lambda node: (distance(self.topology.node_by_id, here, node), node), default=None)
+
+    def for_irq(self, irq: DeviceIrq) -> CpuSet:
+        """The CPUs of which the interrupt gets one, if it has to move."""
+        return self._near(irq, self.housekeeping)
+
+    def is_right(self, irq: DeviceIrq) -> bool:
+        """Whether the interrupt stays. The kernel does not use offline CPUs of its affinity."""
+        cpus, right = irq.cpus & self.topology.online, self.topology.online - self.guests
+        here = self.nodes.get(irq.device)
+        beside = CpuSet() if here is None else right & self.topology.cpus_by_node.get(here, CpuSet())
+        return bool(cpus) and cpus <= self._near(irq, right) | beside
+
+    def _near(self, irq: DeviceIrq, cpus: CpuSet) -> CpuSet:
+        node = self.node(irq)
+        return cpus if node is None else cpus & self.topology.cpus_by_node[node]
+
+    def reason(self, irq: DeviceIrq) -> str:
+        """Why the interrupt moves."""
+        node, here = self.node(irq), self.nodes.get(irq.device)
+        to = "to a housekeeping CPU" if node is None else f"to a housekeeping CPU of node {node}"
+        beside = "" if node == here else f", the nearest one to its device on node {here} that has some"
+        if theirs := irq.cpus & self.guests:
+            return f"off the CPUs of guests ({theirs}), {to}{beside}"
+        return f"its CPUs are not on the node of its device: {to}{beside}"
+
+
+def _placed(found: DeviceIrqs, places: _Places, context: Context) -> tuple[Wanted, ...]:
+    """The CPUs for each interrupt that a plan may move. An interrupt in a right place gets the CPUs that it has."""
+    ours = (irq for irq in found.irqs if not immovable_reason(irq))
+    movable = sorted(ours, key=lambda irq: (irq.device, irq.number))
+    staying: dict[TargetKey, Wanted] = {}
+    taken: dict[int, float] = {}
+    for irq in movable:
+        if kept := irq.cpus if places.is_right(irq) else _recorded(irq, places, context):
+            why = "in place: off the CPUs of guests, near its device" if kept == irq.cpus else places.reason(irq)
+            staying[irq.target.key] = _wanted(irq.target, kept, why)
+            _take(taken, (kept & irq.effective) or kept)
+    wanted = []
+    for irq in movable:
+        want = staying.get(irq.target.key)
+        if want is None:
+            least = min(places.for_irq(irq), key=lambda cpu: (taken.get(cpu, 0.0), cpu))
+            want = _wanted(irq.target, CpuSet.of([least]), places.reason(irq))
+            _take(taken, want.cpus)
+        wanted.append(want)
+    return tuple(wanted)
+
+
+def _wanted(target: Target, cpus: CpuSet, reason: str) -> Wanted:
+    return Wanted(target, cpus, reason, cpus)
+
+
+def _recorded(irq: DeviceIrq, places: _Places, context: Context) -> CpuSet:
+    """The recorded CPUs of the interrupt, if they are still right; else none."""
+    recorded = context.places.get(irq.target.key, CpuSet())
+    return recorded if recorded <= places.for_irq(irq) else CpuSet()
+
+
+def _take(taken: dict[int, float], cpus: CpuSet) -> None:
+    """Count an interrupt on its CPUs."""
+    for cpu in cpus:
+        taken[cpu] = taken.get(cpu, 0.0) + 1 / len(cpus)
+
+
+def _left_out(found: DeviceIrqs, places: _Places) -> Iterator[LeftOut]:
+    """The interrupts that would have to move and cannot."""
+    for irq in found.irqs:
+        if (reason := immovable_reason(irq)) and not places.is_right(irq):
+            yield LeftOut(irq.target, reason)
+
+
+def _warnings(found: DeviceIrqs, places: _Places, context: Context) -> Iterator[str]:
+    """Warnings about irqbalance, where it may move interrupts back to the CPUs of guests after the plan."""
+    topology, asked = context.snapshot.topology, context.request.asks_for(IRQBALANCE)
+    for balancer in context.snapshot.irqbalance or found.balancers:
+        banned = balancer.bans(topology.isolated | topology.nohz_full)
+        if asked and balancer.banned_now is not None:
+            continue  # the plan has its banned CPUs, too
+        if banned is None:
+            yield (
+                f"irqbalance ({balancer.pid}) runs, and its environment cannot be read: it may move the interrupts back"
+            )
+        elif theirs := places.guests - banned:
+            yield (
+                f"irqbalance ({balancer.pid}) runs and may move interrupts back to the CPUs {theirs} of guests; set "
+                f"IRQBALANCE_BANNED_CPULIST={places.guests | banned} in /etc/default/irqbalance and restart it, or "
+                "plan --with irqbalance, too"
+            )

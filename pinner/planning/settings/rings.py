@@ -1,0 +1,43 @@
+"""The receive rings of cards as changes of a plan: the driver's maximum for cards that have dropped packets. Pure.
+
+A card that has dropped nothing keeps its ring: most drivers restart the card for another size, and a larger ring uses
+more of the cache.
+"""
+
+from pinner.model.change import Number, StateChange
+from pinner.model.cpuset import CpuSet
+from pinner.model.plan.plan import Plan, Wanted
+from pinner.model.settings.rings import RxRing
+from pinner.planning.request.context import Context
+from pinner.planning.settings.additions import Additions
+
+
+def additions(_plan: Plan, context: Context) -> Additions:
+    """The receive rings of the cards that have dropped packets."""
+    small = [ring for ring in context.snapshot.rings or () if _is_small(ring)]
+    growing = (ring.interface for ring in small if ring.size < ring.most)
+    warnings = (f"{name}: most drivers restart the card for another size of its ring" for name in growing)
+    return Additions(tuple(map(_wanted, small)), warnings=tuple(warnings))
+
+
+def objection(change: StateChange, _plan: Plan, context: Context) -> str:
+    """Why an agent does not make this change of a ring; empty where it does."""
+    ring = next(each for each in context.snapshot.rings or () if each.target.key == change.target.key)
+    if not _is_small(ring):
+        return "the card has dropped no packets for lack of room"
+    if change.after != Number(ring.most):
+        return f"a plan gives it the maximum of {ring.most} packets, and no other size"
+    if isinstance(change.before, Number) and change.before.value > ring.most:
+        return f"it has {change.before} packets already"
+    return ""
+
+
+def _is_small(ring: RxRing) -> bool:
+    """Whether the ring has been too small at least once."""
+    return ring.has_dropped and ring.most > 0
+
+
+def _wanted(ring: RxRing) -> Wanted:
+    why = f"the card has dropped packets, and its ring holds {ring.size} of at most {ring.most}"
+    size = max(ring.size, ring.most)
+    return Wanted(ring.target, CpuSet(), why if ring.size < size else "in place", Number(size))

@@ -1,0 +1,38 @@
+"""Receive packet steering (RPS) as changes of a plan: no queue names CPUs of guests. Pure.
+
+RPS lets other CPUs than the one of the interrupt process the packets of a queue. A plan takes the CPUs of guests out of
+the queue's CPUs. Where none is left, RPS is off for the queue: the CPU of its interrupt processes the packets.
+"""
+
+from collections.abc import Iterator
+
+from pinner.model.change import StateChange, cpus_of
+from pinner.model.cpuset import CpuSet
+from pinner.model.plan.plan import Plan, Wanted
+from pinner.model.settings.rps import RpsQueue
+from pinner.planning.request.context import Context
+from pinner.planning.settings.additions import Additions
+from pinner.planning.settings.irqs import guest_cpus, role_cpus
+
+
+def additions(plan: Plan, context: Context) -> Additions:
+    """The queues of the snapshot, without the CPUs that the plan gives to guests."""
+    return Additions(tuple(_wanted(context.snapshot.rps or (), guest_cpus(context, plan))))
+
+
+def objection(change: StateChange, plan: Plan, context: Context) -> str:
+    """Why an agent does not make this change of RPS; empty where it does."""
+    after = cpus_of(change.after)
+    if added := after - cpus_of(change.before):
+        return f"CPUs {added} were not among its CPUs before, and a plan only takes CPUs away"
+    # A vCPU that stays had these CPUs with RPS before, so the change makes nothing worse.
+    if theirs := after & role_cpus(context, plan.roles):
+        return f"CPUs {theirs} are for guests"
+    return ""
+
+
+def _wanted(queues: tuple[RpsQueue, ...], guests: CpuSet) -> Iterator[Wanted]:
+    for queue in queues:
+        left = queue.cpus - guests
+        why = f"takes the CPUs of guests ({queue.cpus & guests}) out of RPS" if left != queue.cpus else "in place"
+        yield Wanted(queue.target, left, why, left)

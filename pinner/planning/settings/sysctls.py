@@ -1,0 +1,62 @@
+"""Sysctls as changes of a plan: the values of a fixed table (model/settings/sysctls.py). Pure.
+
+A sysctl that has its value already, or a better one, stays. A value that only some hosts need is set on these only.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from pinner.model.change import Number, StateChange
+from pinner.model.cpuset import CpuSet
+from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.plan.request import SYSCTLS as ASKED
+from pinner.model.plan.request import Request
+from pinner.model.settings.sysctls import SYSCTLS, Need, SysctlRule
+from pinner.model.snapshot import Snapshot
+from pinner.planning.request.context import Context
+from pinner.planning.settings.additions import Additions
+
+
+def additions(plan: Plan, context: Context) -> Additions:
+    """The sysctls that the request asks for and the host needs."""
+    found = context.snapshot.sysctls or {}
+    asked = (rule for rule in SYSCTLS.values() if _is_asked(rule, plan.request))
+    rules = [rule for rule in asked if is_needed(rule.needs, context.snapshot)]
+    missing = (LeftOut(rule.target, "this kernel has no such sysctl") for rule in rules if rule.key not in found)
+    return Additions(tuple(_wanted(rules, found)), tuple(missing))
+
+
+def objection(change: StateChange, plan: Plan, context: Context) -> str:
+    """Why an agent does not make this change of a sysctl; empty where it does. The change begins with the sysctl's
+    present value, otherwise the apply refuses it as stale."""
+    rule = SYSCTLS[change.target.owner]
+    if not _is_asked(rule, plan.request):
+        return "it cures none of the findings that the plan's request names"
+    if change.after != Number(rule.value):
+        return f"a plan gives it the value {rule.value}, and no other"
+    if isinstance(change.before, Number) and rule.is_good(change.before.value):
+        return f"it has the value {change.before}, which is as good or better, and stays"
+    if not is_needed(rule.needs, context.snapshot):
+        return f"only a host with {rule.needs} needs it"
+    return ""
+
+
+def _is_asked(rule: SysctlRule, request: Request) -> bool:
+    return ASKED in request.remedies or not set(rule.codes).isdisjoint(request.fix)
+
+
+def is_needed(need: Need, snapshot: Snapshot) -> bool:
+    """Whether the host has what a value is for."""
+    match need:
+        case "several nodes":
+            return sum(1 for node in snapshot.topology.nodes if node.cpus and node.memory_kib) > 1
+        case "real-time vCPUs":
+            vcpus = (vcpu.thread for guest in snapshot.guests for vcpu in guest.vcpus)
+            return any(thread is not None and thread.realtime in ("fifo", "rr") for thread in vcpus)
+    return True
+
+
+def _wanted(rules: list[SysctlRule], found: Mapping[str, int]) -> Iterator[Wanted]:
+    for rule in rules:
+        if (value := found.get(rule.key)) is not None:
+            why = "in place" if rule.is_good(value) else rule.why
+            yield Wanted(rule.target, CpuSet(), why, rule.wanted(value))

@@ -1,0 +1,153 @@
+"""Allocates a CPU of its own to every vCPU, all of a guest on one NUMA node, or each on the node that binds it."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import NoFit
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.objective import Optimality
+from pinner.model.plan.plan import LeftOut
+from pinner.model.text import counted
+from pinner.planning.request import core_classes
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.allocator import guest_packing
+from pinner.planning.strategies.allocator.displacement import displaced
+from pinner.planning.strategies.allocator.free_cpus import FreeCpus, GuestAllocation, free_slots, is_pinned
+from pinner.planning.strategies.allocator.unplaced import why_unplaced
+
+_Places = Mapping[str, GuestAllocation]
+"""The places of guests by UUID."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The allocation of each guest by UUID, and the guests that fit no node."""
+
+    places: dict[str, GuestAllocation]
+    unplaced: tuple[LeftOut, ...]
+    optimality: Optimality | None = None
+
+
+def allocate(context: Context, pool: CpuSet) -> Allocation:
+    """Allocate CPUs of ``pool`` to the context's guests.
+
+    1. A guest keeps its recorded CPUs, or else its current ones, where they are free slots of one node, one for each
+       vCPU. So a second plan changes nothing. vCPUs that are bound to CPUs have a node for each bound.
+    2. Guests that are bound, or wider than every node, follow, sorted by number of vCPUs, descending, then by UUID. A
+       group of vCPUs takes the first slots of the best node (node_choice.choose) that has as many as it needs.
+    3. The others are packed (guest_packing): nobody is left out who fits, then each is near its memory and devices,
+       then guests share few cores, then they span few L3 domains.
+    4. Where a guest is left over, one or two other guests move to make room: see ``displacement``. If that is not
+       enough, all packed guests are packed anew, if more of them fit then, and each guest of step 1 still does.
+    5. A guest that still has too few slots is unplaced, with the numbers.
+    """
+    context = core_classes.kept_apart(context, pool, lambda cpus: free_slots(context, cpus, CpuSet()), crowd=False)
+    free_cpus = FreeCpus(context, pool)
+    empty, staying = free_cpus.cores, _staying(context, free_cpus)
+    places = dict(staying)
+    together = []
+    for guest in context.guests:
+        if free_cpus.is_packed(guest):
+            together.append(guest)
+        elif guest.uuid not in places:
+            with suppress(NoFit):
+                places[guest.uuid] = free_cpus.take_best(guest)
+    waiting = [guest for guest in together if guest.uuid not in places]
+    if waiting:
+        packed = free_cpus.pack(waiting)
+        found = free_cpus.places(waiting, packed)
+        places |= found
+        if len(waiting) == len(together) and len(places) == len(context.guests):
+            return Allocation(places, (), guest_packing.optimality_of(packed.packing, packed.packing.score))
+        free_cpus.take_packed(waiting, found)
+    free_cpus, places = _with_room_made(context, free_cpus, places, staying)
+    trial, anew = _packed_anew(context, free_cpus, places, staying)
+    moves = sum(1 for uuid, place in staying.items() if anew.get(uuid) != place)
+    if anew is not places and moves <= context.request.moves:
+        free_cpus, places = _with_room_made(context, trial, anew, staying)
+    hint = f"; it has a place after moves of {counted(moves, 'guest')} (moves, or rebalance)"
+    unplaced = tuple(
+        LeftOut(guest.target, why_unplaced(context, free_cpus, guest, places) + hint * (guest.uuid in anew))
+        for guest in context.guests
+        if guest.uuid not in places
+    )
+    return Allocation(places, unplaced, _optimality(context, free_cpus, empty, together, places, staying))
+
+
+def _staying(context: Context, free_cpus: FreeCpus) -> dict[str, GuestAllocation]:
+    """The places of the guests that keep their CPUs."""
+    places: dict[str, GuestAllocation] = {}
+    for masks_of in (context.recorded, context.current) if context.places else (context.current,):
+        for guest in context.guests:
+            if guest.uuid not in places and is_pinned(guest, masks := masks_of(guest)):
+                with suppress(NoFit):
+                    places[guest.uuid] = free_cpus.take_pinned(guest, masks)
+    return places
+
+
+def _beside(free_cpus: FreeCpus, together: Sequence[Guest], places: _Places) -> FreeCpus:
+    """The free CPUs beside the guests that are not packed."""
+    return free_cpus.without((guest for guest in together if guest.uuid in places), places)
+
+
+def _optimality(
+    context: Context,
+    free_cpus: FreeCpus,
+    empty: guest_packing.FreeCores,
+    together: Sequence[Guest],
+    places: _Places,
+    staying: _Places,
+) -> Optimality | None:
+    """``empty`` has the cores before any guest has taken CPUs."""
+    if not together:
+        return None
+    taken = {uuid: tuple(place.cpus.values()) for uuid, place in places.items()}
+    if len(together) < len(context.guests):
+        empty = _beside(free_cpus, together, places).cores
+    some_stay = any(guest.uuid in staying for guest in together)
+    return guest_packing.optimality(context, empty, together, taken, some_stay=some_stay)
+
+
+def _moves_left(context: Context, staying: _Places, places: _Places) -> int:
+    """How many more of the guests that keep their CPUs may move."""
+    return context.request.moves - sum(1 for uuid, place in staying.items() if places.get(uuid) != place)
+
+
+def _with_room_made(
+    context: Context, free_cpus: FreeCpus, places: dict[str, GuestAllocation], staying: _Places
+) -> tuple[FreeCpus, dict[str, GuestAllocation]]:
+    """The free CPUs and the places after guests have moved for as many of the unplaced ones as possible."""
+    before = -1
+    while before != len(places):
+        before = len(places)
+        for guest in context.guests:
+            if guest.uuid not in places:
+                with suppress(NoFit):
+                    places[guest.uuid] = free_cpus.take_best(guest)
+                    continue
+                with suppress(NoFit):
+                    most = _moves_left(context, staying, places)
+                    free_cpus, places = displaced(context, free_cpus, guest, places, most)
+    return free_cpus, places
+
+
+def _packed_anew(
+    context: Context, free_cpus: FreeCpus, places: dict[str, GuestAllocation], staying: _Places
+) -> tuple[FreeCpus, dict[str, GuestAllocation]]:
+    """The same with all packed guests packed anew, if more guests are placed then, and none of ``staying`` loses its
+    place."""
+    together = [guest for guest in context.guests if free_cpus.is_packed(guest)]
+    unplaced = sum(1 for guest in together if guest.uuid not in places)
+    if not unplaced:
+        return free_cpus, places
+    trial = _beside(free_cpus, together, places)
+    # Arithmetic says for most hosts that it would be in vain.
+    if guest_packing.least_unplaced(context, trial.cores, together) >= unplaced:
+        return free_cpus, places
+    others = {guest.uuid for guest in together}
+    anew = {uuid: place for uuid, place in places.items() if uuid not in others}
+    anew |= trial.pack_and_take(together)
+    better = len(anew) > len(places) and staying.keys() <= anew.keys()
+    return (trial, anew) if better else (free_cpus, places)

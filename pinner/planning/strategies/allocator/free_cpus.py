@@ -1,0 +1,296 @@
+"""The free CPUs of a pool, as slots for one vCPU each, while guests take them one after the other."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from functools import reduce
+from operator import or_
+from typing import NamedTuple
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import NoFit
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import NodeId
+from pinner.planning.available.exclusions import pinned_cpus
+from pinner.planning.available.memory_balance import MemoryBalance
+from pinner.planning.available.numa_bounds import VcpuGroup
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.allocator import guest_packing, node_choice, wide_guests
+
+
+class GuestAllocation(NamedTuple):
+    """The node of each group of a guest's vCPUs, and the CPU of each vCPU by number."""
+
+    nodes: tuple[NodeId, ...]
+    cpus: dict[int, int]
+
+
+class _Slot(NamedTuple):
+    """A CPU for one vCPU, and the CPUs that it uses up, as bits: with smt ``isolate`` its whole core."""
+
+    cpu: int
+    uses: int
+
+
+_OnNode = tuple[NodeId, list[_Slot]]
+"""Slots of one node."""
+
+
+def needs(guest: Guest) -> int:
+    """How many slots the guest needs: one for each plugged-in vCPU."""
+    return len(guest.plugged)
+
+
+def is_pinned(guest: Guest, masks: Mapping[int, CpuSet]) -> bool:
+    """Whether the masks pin each vCPU of the guest to one CPU, which other vCPUs may have too."""
+    return len(masks) == needs(guest) and all(map(_is_one, masks.values()))
+
+
+class FreeCpus:
+    """The free CPUs of a pool by node, as slots for one vCPU each. Sets of CPUs are bits of integers."""
+
+    def __init__(self, context: Context, pool: CpuSet) -> None:
+        self.context = context
+        self._isolate = context.request.smt == "isolate"
+        nodes, l3 = context.allocatable.nodes.items(), context.snapshot.topology.l3_by_cpu
+        self._cores = {
+            node: tuple([(core.bits, l3[core.lowest]) for core in _cores(context, pool & cpus)]) for node, cpus in nodes
+        }
+        self._allowed = {node: _union([core for core, _ in cores]) for node, cores in self._cores.items()}
+        free = (pool - _occupied(context)).bits
+        self._free = {node: free & cpus.bits for node, cpus in nodes}
+        self._slots: dict[NodeId, list[_Slot]] = {}
+        """The slots of the nodes that were asked for since their free CPUs changed; see _slots_of."""
+        self._memory = context.memory_balance()
+        self._known = guest_packing.Known()
+        self._all = self.free
+        self._widest, self._total = max(self._all.values(), default=0), sum(self._all.values())
+
+    def without(self, guests: Iterable[Guest], places: Mapping[str, GuestAllocation]) -> "FreeCpus":
+        """The free CPUs after these guests have left their places; this state stays as it is."""
+        found = copy(self)
+        found._free, found._slots = dict(self._free), dict(self._slots)
+        for guest in guests:
+            found._leave(guest, places[guest.uuid])
+        return found
+
+    @property
+    def cores(self) -> guest_packing.FreeCores:
+        """The cores of the pool, and their free CPUs."""
+        return guest_packing.FreeCores(self._cores, dict(self._free), self._memory, self._known)
+
+    @property
+    def memory(self) -> MemoryBalance:
+        """The memory that is left on each node."""
+        return self._memory
+
+    @property
+    def whole(self) -> Mapping[NodeId, int]:
+        """How many slots each node had before any guest of the request took one."""
+        return self._all
+
+    @property
+    def free(self) -> Mapping[NodeId, int]:
+        """How many slots are free on each node."""
+        return {node: self._count(node) for node in self._cores}
+
+    def take_pinned(self, guest: Guest, masks: Mapping[int, CpuSet]) -> GuestAllocation:
+        """Take the CPUs to which ``masks`` pin the guest's vCPUs. Raises NoFit where these are not free slots, one for
+        each vCPU: of one node, or of the nodes that bind the guest. A guest wider than a node keeps its nodes, also
+        where it would fit fewer ones: other guests may have taken these before."""
+        return self._take(guest, lambda group: self._pinned(group, masks), self._parts(guest, masks))
+
+    def take_best(self, guest: Guest) -> GuestAllocation:
+        """Take the first slots of the nodes that suit the guest best. Raises NoFit with the numbers."""
+        if not self.is_wide(guest):
+            return self._take(guest, lambda group: self._best(guest, group))
+        parts = wide_guests.parts(guest, self.free)
+        return self._take(guest, lambda group: (parts[group], self._slots_of(parts[group])[: len(group.vcpus)]), parts)
+
+    def is_wide(self, guest: Guest) -> bool:
+        """Whether the guest may have any CPUs, and is wider than every node but not wider than all nodes."""
+        groups = self.context.groups(guest)
+        return len(groups) == 1 and groups[0].cpus is None and self._widest < len(groups[0].vcpus) <= self._total
+
+    def is_packed(self, guest: Guest) -> bool:
+        """Whether the guest may have any CPUs of one node."""
+        groups = self.context.groups(guest)
+        if len(groups) != 1 or groups[0].cpus is not None:
+            return False
+        vcpus = len(groups[0].vcpus)
+        return vcpus > 0 and not self._widest < vcpus <= self._total
+
+    def pack(self, guests: Sequence[Guest]) -> guest_packing.Packed:
+        """Pack as many of these guests as fit, without taking their CPUs."""
+        return guest_packing.packed(self.context, self.cores, guests)
+
+    def places(self, guests: Sequence[Guest], packed: guest_packing.Packed) -> dict[str, GuestAllocation]:
+        """The places of these guests that ``pack`` has found, by UUID, without taking their CPUs."""
+        found: dict[str, GuestAllocation] = {}
+        for guest in guests:
+            if cpus := packed.cpus.get(guest.uuid):
+                (group,) = self.context.groups(guest)
+                found[guest.uuid] = GuestAllocation(
+                    (packed.nodes[guest.uuid],), dict(zip(group.vcpus, cpus, strict=True))
+                )
+        return found
+
+    def take_packed(self, guests: Sequence[Guest], places: Mapping[str, GuestAllocation]) -> None:
+        """Take the ``places`` of these guests."""
+        for guest in guests:
+            if place := places.get(guest.uuid):
+                (group,), (node,) = self.context.groups(guest), place.nodes
+                self._free[node] &= ~_union(map(self._uses, place.cpus.values()))
+                self._slots.pop(node, None)
+                self._memory = self._memory.booked(guest, group, node)
+
+    def pack_and_take(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
+        """Take CPUs for as many of these guests as fit; their places by UUID."""
+        found = self.places(guests, self.pack(guests))
+        self.take_packed(guests, found)
+        return found
+
+    def take_all(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
+        """Take CPUs for all these guests. Raises NoFit where one of them does not fit."""
+        places = {guest.uuid: self.take_best(guest) for guest in guests if not self.is_packed(guest)}
+        left = [guest for guest in guests if guest.uuid not in places]
+        places |= self.pack_and_take(left) if left else {}
+        for guest in guests:
+            if guest.uuid not in places:
+                raise NoFit(needs(guest), max(self.free.values(), default=0), "no node has room for it")
+        return places
+
+    def _pinned(self, group: VcpuGroup, masks: Mapping[int, CpuSet]) -> _OnNode:
+        """The slots of the CPUs to which the vCPUs are pinned: two vCPUs on one CPU, or on one core with smt
+        ``isolate``, would use the same CPUs twice. A vCPU may be on any CPU of the core that it uses up."""
+        found = [masks[vcpu].bits if vcpu in masks else 0 for vcpu in group.vcpus]
+        cpus, bound = _union(found), -1 if group.cpus is None else group.cpus.bits
+        # A guest that is not pinned one to one is the usual case: no slot is searched for it.
+        for node, free in self._free.items() if all(mask.bit_count() == 1 for mask in found) else ():
+            if cpus & free & self._allowed[node] & bound == cpus:
+                ids = [mask.bit_length() - 1 for mask in found]
+                uses = list(map(self._uses, ids)) if self._isolate else found
+                used = _union(uses)
+                if used & free == used and sum(map(int.bit_count, uses)) == used.bit_count():
+                    return node, list(map(_Slot, ids, uses))
+        raise NoFit(len(found), 0, "its vCPUs are not pinned to free CPUs of one node, one for each")
+
+    def _best(self, guest: Guest, group: VcpuGroup) -> _OnNode:
+        slots = {node: _within(group, self._slots_of(node)) for node in self._cores}
+        free = {node: len(found) for node, found in slots.items()}
+        node = node_choice.choose(self.context.snapshot, guest, group, free, free, memory=self._memory)
+        return node, slots[node][: len(group.vcpus)]
+
+    def _take(
+        self, guest: Guest, find: Callable[[VcpuGroup], _OnNode], groups: Iterable[VcpuGroup] = ()
+    ) -> GuestAllocation:
+        """Take slots for every group of the guest (none: its own groups), or for none: then NoFit is raised."""
+        before = dict(self._free), dict(self._slots), self._memory
+        nodes: list[NodeId] = []
+        cpus: dict[int, int] = {}
+        try:
+            for group in groups or self.context.groups(guest):
+                node, slots = find(group)
+                self._free[node] &= ~_union([slot.uses for slot in slots])
+                self._slots.pop(node, None)
+                self._memory = self._memory.booked(guest, group, node)
+                nodes.append(node)
+                cpus.update({vcpu: slot.cpu for vcpu, slot in zip(group.vcpus, slots, strict=True)})
+        except NoFit:
+            self._free, self._slots, self._memory = before
+            raise
+        return GuestAllocation(tuple(nodes), cpus)
+
+    def _leave(self, guest: Guest, place: GuestAllocation) -> None:
+        """Give back what ``_take`` has taken for this place."""
+        for group, node in zip(self._groups(guest, place), place.nodes, strict=True):
+            self._free[node] |= _union([self._uses(place.cpus[vcpu]) for vcpu in group.vcpus])
+            self._slots.pop(node, None)
+            self._memory = self._memory.booked(guest, group, node, back=True)
+
+    def _groups(self, guest: Guest, place: GuestAllocation) -> Sequence[VcpuGroup]:
+        """The groups of the guest's vCPUs, one for each node of the place."""
+        if not self.is_wide(guest):
+            return self.context.groups(guest)
+        return self._parts(guest, {vcpu: CpuSet.one(cpu) for vcpu, cpu in place.cpus.items()})
+
+    def _parts(self, guest: Guest, masks: Mapping[int, CpuSet]) -> Sequence[VcpuGroup]:
+        """The vCPUs of a guest that spans nodes by their node; nothing for another guest."""
+        return wide_guests.parts_pinned(guest, masks, self.context.allocatable.nodes) if self.is_wide(guest) else ()
+
+    def _uses(self, cpu: int) -> int:
+        """The CPUs that a vCPU on this CPU uses up. With smt ``isolate`` a pool has whole cores only."""
+        return self.context.allocatable.cores[cpu].bits if self._isolate else 1 << cpu
+
+    def _count(self, node: NodeId) -> int:
+        """How many slots of the node are free."""
+        free = self._free[node]
+        if self._isolate:
+            return sum([core & free == core for core, _ in self._cores[node]])
+        return (self._allowed[node] & free).bit_count()
+
+    def _slots_of(self, node: NodeId) -> list[_Slot]:
+        """The node's free slots, core by core; unused cores first, so that guests share few cores."""
+        if node not in self._slots:
+            self._slots[node] = self._found_slots(node)
+        return self._slots[node]
+
+    def _found_slots(self, node: NodeId) -> list[_Slot]:
+        free = self._free[node]
+        unused, begun = [], []
+        for core, _ in self._cores[node]:
+            if core & free == core:
+                unused += [_Slot(_lowest(core), core)] if self._isolate else _each(core)
+            elif not self._isolate:
+                begun += _each(core & free)
+        return unused + begun
+
+
+def _within(group: VcpuGroup, slots: list[_Slot]) -> list[_Slot]:
+    """The slots that the group may use, each with a CPU to which the group is bound."""
+    if group.cpus is None:
+        return slots
+    return [_Slot(_lowest(cpus), slot.uses) for slot in slots if (cpus := slot.uses & group.cpus.bits)]
+
+
+def _cores(context: Context, pool: CpuSet) -> list[CpuSet]:
+    """The cores of a pool that the request's ``smt`` allows, in order of their lowest CPU."""
+    cores = context.allocatable.cores_within(pool)
+    match context.request.smt:
+        case "isolate":
+            # A slower core has no second thread that could stay idle.
+            fast = context.snapshot.topology.core_classes[0]
+            return [core for core in cores if core == context.allocatable.cores[core.lowest] and core <= fast]
+        case "require":
+            return [core for core in cores if len(core) > 1]
+        case "prefer":
+            return cores
+
+
+def _each(cpus: int) -> list[_Slot]:
+    return [_Slot(cpu, 1 << cpu) for cpu in CpuSet(cpus)]
+
+
+def _lowest(cpus: int) -> int:
+    return (cpus & -cpus).bit_length() - 1
+
+
+def _union(sets: Iterable[int]) -> int:
+    return reduce(or_, sets, 0)
+
+
+def _is_one(cpus: CpuSet) -> bool:
+    return len(cpus) == 1
+
+
+def _occupied(context: Context) -> CpuSet:
+    """The CPUs of the guests that the plan does not place, as far as one vCPU is pinned to one CPU, also by pinner."""
+    return union(pinned_cpus(guest) for guest in context.others)
+
+
+def free_slots(context: Context, pool: CpuSet, taken: CpuSet) -> dict[NodeId, int]:
+    """How many vCPUs each node has room for beside the ``taken`` CPUs of ``pool``, as the request's ``smt`` allows."""
+    free, whole_cores = pool - taken - _occupied(context), context.request.smt == "isolate"
+    return {
+        node: sum(core <= free if whole_cores else len(core & free) for core in _cores(context, pool & cpus))
+        for node, cpus in context.allocatable.nodes.items()
+    }

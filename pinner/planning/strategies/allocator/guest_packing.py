@@ -1,0 +1,224 @@
+"""Guests and free CPUs of a host as values of a packing, and the packing of guests by the request's strategy."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from pinner.model.guest.guest import Guest
+from pinner.model.guest.guest_numa import GuestNuma
+from pinner.model.machine.topology import NodeId
+from pinner.model.plan.objective import Optimality
+from pinner.model.plan.request import OPTIMAL
+from pinner.planning.available.memory_balance import MemoryBalance, outstanding
+from pinner.planning.packing import values
+from pinner.planning.packing.allocation import allocate, score_of
+from pinner.planning.packing.bound import bound as bound_of
+from pinner.planning.packing.heuristic import Packing, pack
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.allocator import node_choice
+from pinner.planning.strategies.allocator.node_choice import Preference
+
+if TYPE_CHECKING:  # the model of the solver is imported only where rules have no proof
+    from pinner.planning.packing.program import Minimise
+
+_ONE_CELL = GuestNuma()
+"""What most guests have: no cells, no bindings and no huge pages."""
+CoreOfCache = tuple[int, int | None]
+"""The CPUs of a core as bits, and its level-3 cache."""
+NOT_ASKED = "the bound is arithmetic where guests stay: strategy 'optimal' asks the solver"
+_QUICK_BUDGET = 100
+"""The budget of the strategies for which a proof is a help, and no promise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Values that the packings of one plan ask for several times, each made once."""
+
+    preferences: dict[tuple[object, ...], Mapping[NodeId, Preference]] = field(default_factory=dict)
+    """How good each node is for guests with the same shares of memory and the same devices, however full it is."""
+    kinds: dict[tuple[object, ...], dict[tuple[object, ...], "_Kind"]] = field(default_factory=dict)
+    """The nodes for guests that are equal, by the free memory."""
+
+
+class _Kind(NamedTuple):
+    """What equal guests need."""
+
+    size: int
+    ranks: Mapping[NodeId, int]
+    memory: int
+
+    def named(self, name: str) -> values.Guest:
+        """The guest of this kind with this id."""
+        return values.Guest(name, *self)
+
+
+class Packed(NamedTuple):
+    """The guests that fit."""
+
+    cpus: Mapping[str, tuple[int, ...]]
+    """The CPUs of each of them by UUID, one for each vCPU."""
+    nodes: Mapping[str, NodeId]
+    """The node of each of them by UUID."""
+    packing: Packing
+
+
+@dataclass(frozen=True, slots=True)
+class FreeCores:
+    """The cores of a pool by node, which of their CPUs are free, and the free memory."""
+
+    cores: Mapping[NodeId, tuple[CoreOfCache, ...]]
+    free: Mapping[NodeId, int]
+    """As bits."""
+    memory: MemoryBalance
+    known: Known
+
+    def nodes(self, context: Context) -> tuple[values.Node, ...]:
+        """The nodes of a packing."""
+        isolate = context.request.smt == "isolate"
+        return tuple(
+            _node(node, cores, self.free[node], self.memory.room(node), isolate) for node, cores in self.cores.items()
+        )
+
+    def guests(self, context: Context, guests: Iterable[Guest]) -> list[values.Guest]:
+        """The guests of a packing."""
+        kinds, found = self.known.kinds.setdefault(tuple(self.memory.free.items()), {}), []
+        for guest in guests:
+            resident, special = tuple(guest.memory_per_node.items()), "" if guest.numa == _ONE_CELL else guest.uuid
+            key = guest.memory_kib, guest.plugged, guest.pci, resident, special
+            if (kind := kinds.get(key)) is None:
+                kind = kinds[key] = self._kind(context, guest)
+            found.append(kind.named(guest.uuid))
+        return found
+
+    def _kind(self, context: Context, guest: Guest) -> _Kind:
+        """The guest's need, with the nodes that have memory for it, from the nearest to its memory and devices on."""
+        snapshot, group, every = context.snapshot, context.groups(guest)[0], context.allocatable.nodes
+        alike = tuple(node_choice.memory_shares(guest).items()), guest.pci
+        if (preferences := self.known.preferences.get(alike)) is None:
+            preferences = self.known.preferences[alike] = node_choice.preferences(snapshot, guest, every)
+        nodes = node_choice.with_memory(snapshot, guest, group, every, self.memory)
+        ordered = {preference: rank for rank, preference in enumerate(sorted({preferences[node] for node in nodes}))}
+        ranks = {node: ordered[preferences[node]] for node in nodes}
+        # Huge pages are a resource of their own: whether they are enough is checked for each guest alone.
+        needed = 0 if guest.numa.page_kib else outstanding(guest, group)
+        return _Kind(len(guest.plugged), ranks, needed)
+
+    def counted(self, context: Context, cpus: Sequence[int]) -> Sequence[int]:
+        """The CPUs as a packing counts them: with smt ``isolate``, the lowest of each core."""
+        cores = context.allocatable.cores
+        return [cores[cpu].lowest for cpu in cpus] if context.request.smt == "isolate" else cpus
+
+
+def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> Packed:
+    """The guests on the free cores."""
+    nodes, asked = free.nodes(context), free.guests(context, guests)
+    found = _best(context, nodes, asked)
+    homes = {name: nodes[pieces[0].node].id for name, pieces in found.layout.items()}
+    return Packed(allocate(nodes, sorted(asked, key=_order), found.layout), homes, found)
+
+
+def least_unplaced(context: Context, free: FreeCores, guests: Iterable[Guest]) -> int:
+    """So many of the guests are unplaced, however they are packed; there may be more."""
+    return bound_of(free.nodes(context), free.guests(context, guests)).unplaced
+
+
+def optimality(
+    context: Context, empty: FreeCores, guests: Iterable[Guest], taken: Mapping[str, Sequence[int]], *, some_stay: bool
+) -> Optimality:
+    """How good it is that the guests have these CPUs, compared with all of them packed anew on the empty cores.
+
+    Where some of them stay, nobody has packed them anew: then only ``optimal`` asks the solver for the bound.
+    """
+    nodes, asked = empty.nodes(context), empty.guests(context, guests)
+    cpus = {guest.id: empty.counted(context, taken[guest.id]) for guest in asked if guest.id in taken}
+    score = score_of(nodes, asked, cpus)
+    by_rules = some_stay and context.request.strategy != OPTIMAL
+    anew = replace(_packed_by_rules(nodes, tuple(asked)), note=NOT_ASKED) if by_rules else _best(context, nodes, asked)
+    return optimality_of(anew, score)
+
+
+def optimality_of(anew: Packing, score: values.Score) -> Optimality:
+    """How good the score is, compared with all guests packed ``anew`` on the empty cores."""
+    found = Packing({}, score, min(anew.bound, score), "" if score <= anew.bound else anew.note)
+    return Optimality(_terms(score), _terms(found.bound), round(found.gap, 6), found.proven, found.note)
+
+
+def _best(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[values.Guest]) -> Packing:
+    """The packing of the rules, and where that is not proven, a better one if there is one, with the highest bound."""
+    found = _packed_by_rules(nodes, tuple(guests))
+    if found.proven or _is_trial(context):
+        return found
+    from pinner.planning.packing import solver
+
+    optimal = context.request.strategy == OPTIMAL
+    budget = context.request.solver_budget if optimal else _QUICK_BUDGET
+    return _improved(nodes, tuple(guests), budget, solver.installed(), quickly=not optimal)
+
+
+def _is_trial(context: Context) -> bool:
+    """Whether the answer is one of the many that are compared for a move: there the rules are good enough."""
+    return bool(context.replaced) and context.request.strategy != OPTIMAL
+
+
+@lru_cache(maxsize=128)
+def _node(node: NodeId, cores: tuple[CoreOfCache, ...], free: int, memory: int | None, isolate: bool) -> values.Node:
+    """A node of a packing; ``free`` are its free CPUs as bits. With smt ``isolate``, a core counts as its lowest CPU,
+    if all its CPUs are free. The answers that a plan compares have many nodes in common."""
+    domains: dict[int | None, list[values.Core]] = {}
+    for core, cache in cores:
+        here = core & free
+        begun = here != core
+        if here and not (isolate and begun):
+            domains.setdefault(cache, []).append(values.Core(here & -here if isolate else here, begun))
+    return values.Node(node, tuple(values.Domain(tuple(each)) for each in domains.values()), memory)
+
+
+@lru_cache(maxsize=32)
+def _packed_by_rules(nodes: tuple[values.Node, ...], guests: tuple[values.Guest, ...]) -> Packing:
+    """The packing of guests by rules. One plan asks for the same packing several times."""
+    return pack(nodes, guests)
+
+
+@lru_cache(maxsize=32)
+def _improved(
+    nodes: tuple[values.Node, ...],
+    guests: tuple[values.Guest, ...],
+    budget: int,
+    solve: "Minimise | None",
+    *,
+    quickly: bool,
+) -> Packing:
+    """The better one of the packings after exchanges between nodes and of the solver.
+
+    Where nodes are not alike and it shall go ``quickly``, exchanges come first: they prove most such packings. The
+    solver then finds the best nodes only, because it takes long for the L3 domains of several nodes.
+    """
+    from pinner.planning.packing.exchange import exchanged
+    from pinner.planning.packing.node_model import on_best_nodes
+    from pinner.planning.packing.optimal import NOT_QUICK, improved
+    from pinner.planning.packing.patterns import are_alike
+    from pinner.planning.packing.program import Work
+
+    found = _packed_by_rules(nodes, guests)
+    if quickly and not are_alike(nodes, guests):
+        found = exchanged(nodes, guests, found)
+        if solve is not None:
+            found = on_best_nodes(nodes, guests, found, Work(solve, budget))
+        return found if found.proven or solve is None else replace(found, note=NOT_QUICK)
+    if solve is not None or not quickly:
+        found = improved(nodes, guests, found, budget, solve=solve, quickly=quickly)
+    return found if found.proven else exchanged(nodes, guests, found)
+
+
+def _order(guest: values.Guest) -> tuple[int, str]:
+    return -guest.size, guest.id
+
+
+def _terms(score: values.Score) -> dict[str, int]:
+    return {
+        "unplaced_guests": score.unplaced,
+        "farther_nodes": score.rank,
+        "shared_cores": score.shared,
+        "extra_l3": score.extra_l3,
+    }

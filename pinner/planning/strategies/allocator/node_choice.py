@@ -1,0 +1,163 @@
+"""Chooses a NUMA node for a guest."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from pinner.model.errors import NoFit
+from pinner.model.guest.guest import Guest
+from pinner.model.machine.topology import Node, NodeId
+from pinner.model.snapshot import Snapshot
+from pinner.planning.available.memory_balance import MemoryBalance, distance, memory_of, outstanding
+from pinner.planning.available.numa_bounds import VcpuGroup
+
+Preference = tuple[float, float, bool]
+"""The distance to the memory and the devices, the distance to the devices, and whether the node has no memory."""
+_ROOM = "node {} has room for the guest"
+_DIGITS = 6
+"""Enough digits to compare distances, and so few that the order of additions makes no difference."""
+
+
+def choose(
+    snapshot: Snapshot,
+    guest: Guest,
+    group: VcpuGroup,
+    capacity: Mapping[NodeId, int],
+    free: Mapping[NodeId, int],
+    here: Collection[NodeId] = (),
+    memory: MemoryBalance | None = None,
+) -> NodeId:
+    """The best of the nodes where the group of the guest's vCPUs fits. Raises NoFit with the numbers where it fits
+    none.
+
+    It fits a node with enough CPUs for its vCPUs (``capacity``) and with enough ``memory`` beside the guests that are
+    booked there (None: beside resident memory), unless the group is bound: then its memory is where it must be. A node
+    without memory of its own counts with the memory of its nearest node, where the kernel allocates for it. These nodes
+    are sorted by:
+    1. whether the group's vCPUs fit its ``free`` CPUs;
+    2. the mean distance to the guest's memory, plus that to its PCI devices, ascending;
+    3. the mean distance to the devices, ascending;
+    4. whether it has memory of its own;
+    5. whether the guest runs there already (``here``);
+    6. the number of free CPUs, descending;
+    7. the id, ascending.
+    """
+    asked = len(group.vcpus)
+    balance = MemoryBalance.of(snapshot.topology, snapshot.guests) if memory is None else memory
+
+    fitting = _fitting(snapshot, guest, group, capacity, balance)
+    preference = preferences(snapshot, guest, fitting)
+
+    def rank(node: NodeId) -> tuple[bool, Preference, bool, int, bool, int]:
+        return free[node] < asked, preference[node], node not in here, -free[node], node is None, node or 0
+
+    return min(fitting, key=rank)
+
+
+def preferences(snapshot: Snapshot, guest: Guest, nodes: Collection[NodeId]) -> dict[NodeId, Preference]:
+    """How good each node is for the guest, however full it is; lower is better: steps 2 to 4 of ``choose``."""
+    known = snapshot.topology.node_by_id
+    memory = _mean_distances(known, nodes, memory_shares(guest))
+    away = _mean_distances(known, nodes, _device_shares(snapshot, guest))
+    bare = {node for node, each in known.items() if not each.memory_kib}
+    return {
+        node: (round(memory[node] + away[node], _DIGITS), round(away[node], _DIGITS), node in bare) for node in nodes
+    }
+
+
+def _mean_distances(
+    known: Mapping[int, Node], nodes: Collection[NodeId], shares: Mapping[NodeId, float]
+) -> dict[NodeId, float]:
+    """The mean distance from each node's CPUs to these shares of memory or devices."""
+    parts = [(node, part) for node, part in shares.items() if node is not None]
+    found = dict.fromkeys(nodes, 0.0)
+    for node in nodes if parts else ():
+        if node is not None:
+            found[node] = sum([part * distance(known, node, other) for other, part in parts], 0.0)
+    return found
+
+
+def with_memory(
+    snapshot: Snapshot, guest: Guest, group: VcpuGroup, nodes: Iterable[NodeId], balance: MemoryBalance
+) -> list[NodeId]:
+    """The nodes that have memory for the vCPUs of the group."""
+    needed, rest, page = memory_of(guest, group), outstanding(guest, group), guest.numa.page_kib
+    local, room = snapshot.topology.local_memory, balance.rooms(page)
+    return [node for node in nodes if needed <= local.get(node, needed) and (not rest or rest <= room.get(node, rest))]
+
+
+def _fitting(
+    snapshot: Snapshot, guest: Guest, group: VcpuGroup, capacity: Mapping[NodeId, int], balance: MemoryBalance
+) -> list[NodeId]:
+    """The nodes with enough CPUs and memory for the vCPUs. Raises NoFit with the numbers where there is none."""
+    asked = len(group.vcpus)
+    large = [node for node in capacity if capacity[node] >= asked]
+    if not large:
+        largest = max(capacity.values(), default=0)
+        if group.why:
+            raise NoFit(asked, largest, f"{group.why}; {largest} of the CPUs there can be given to its vCPUs")
+        raise NoFit(asked, largest, f"no NUMA node has more than {largest} of the CPUs that vCPUs may use")
+    if group.why:
+        return large
+    if not (fitting := with_memory(snapshot, guest, group, large, balance)):
+        most = max(capacity[node] for node in large)
+        raise NoFit(asked, most, _too_little(snapshot, guest, group, large, balance))
+    return fitting
+
+
+def _too_little(
+    snapshot: Snapshot, guest: Guest, group: VcpuGroup, large: Collection[NodeId], balance: MemoryBalance
+) -> str:
+    """The numbers of a guest that no node has memory for, in words."""
+    asked, most = memory_of(guest, group), max(snapshot.topology.local_memory.get(node, 0) for node in large)
+    if asked > most:
+        return f"no NUMA node with enough CPUs has the guest's {asked} KiB of memory; the largest has {most} KiB"
+    page, rest = guest.numa.page_kib, outstanding(guest, group)
+    left = {node: balance.room(node, page) or 0 for node in large}
+    best = max(left, key=lambda node: (left[node], -(node or 0)))
+    kind = f"memory in huge pages of {page} KiB" if page else "memory"
+    return (
+        f"no NUMA node with enough CPUs has {rest} KiB of {kind} left for the guest; "
+        f"node {best} has the most, {left[best]} KiB"
+    )
+
+
+def reason(snapshot: Snapshot, guest: Guest, node: NodeId) -> str:
+    """Why the guest gets this node, for people."""
+    if node is None:
+        return "the host reports no NUMA nodes"
+    if not (guest.memory_per_node or guest.pci):
+        return _ROOM.format(node)
+    shares = memory_shares(guest)
+    parts = (
+        (shares.get(node, 0.0), "the guest's memory"),
+        (_device_shares(snapshot, guest).get(node, 0.0), "its PCI devices"),
+    )
+    near = " and ".join(f"{part:.0%} of {resource}" for part, resource in parts if part)
+    return f"node {node} has {near}" if near else _near_memory(snapshot, shares, node) or _ROOM.format(node)
+
+
+def _near_memory(snapshot: Snapshot, shares: Mapping[NodeId, float], node: int) -> str:
+    """The distance to the memory of a guest that has it on a node without CPUs, in words; empty for another guest."""
+    if not shares:
+        return ""
+    nodes = snapshot.topology.node_by_id
+    bare = [
+        each for each in shares if each is not None and each in nodes and not nodes[each].cpus and nodes[node].distances
+    ]
+    if not bare:
+        return ""
+    most = max(bare, key=lambda each: (shares[each], -each))
+    return f"node {node} is at distance {distance(nodes, node, most)} from {shares[most]:.0%} of the guest's memory"
+
+
+def memory_shares(guest: Guest) -> dict[NodeId, float]:
+    """The share of the guest's resident memory on each node, 1 for all of it; empty where it is not known."""
+    total = sum(guest.memory_per_node.values())
+    return {node: kib / total for node, kib in guest.memory_per_node.items()} if total else {}
+
+
+def _device_shares(snapshot: Snapshot, guest: Guest) -> dict[NodeId, float]:
+    if not guest.pci:
+        return {}
+    addresses = set(guest.pci)
+    nodes = [device.node for device in snapshot.topology.devices if device.kind == "pci" and device.name in addresses]
+    return {node: nodes.count(node) / len(nodes) for node in nodes if node is not None}

@@ -1,0 +1,285 @@
+"""The rules that every strategy's answer must follow, also that of a plug-in.
+
+An answer is complete where each guest that the strategy has to place is either placed, with all its parts, or listed as
+unplaced, once. Otherwise a plug-in that forgets a guest would pass as "nothing to do".
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import reduce
+from itertools import combinations
+from operator import or_
+from types import NoneType
+from typing import TypeVar, get_args
+
+from pinner.model.change import PartitionKind, PartitionState, State, Target, TargetKind, cpus_of
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
+from pinner.model.guest.nova import QEMUS_OWN, require_clear
+from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
+from pinner.model.settings.state_types import type_of_state
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.strategy import Answer
+
+T = TypeVar("T")
+
+_KINDS = frozenset(get_args(TargetKind))
+_PARTITION_KINDS = frozenset(get_args(PartitionKind))
+_STATES = (*get_args(State), NoneType)
+
+
+def read(name: str, answer: object) -> Answer:
+    """The answer of the strategy ``name``, with each of its iterables as a tuple: an iterator can be read only once.
+
+    Raises Invalid where the answer has a value of another type. mypy does not check a plug-in, and a plan with such a
+    value could be stored, but not read again.
+    """
+    if not isinstance(answer, Answer):
+        raise Invalid("strategy", name, f"a strategy that answers with an Answer, not with {_short(answer)}")
+    answer = replace(
+        answer,
+        wanted=_tuple(name, "wanted", answer.wanted),
+        unplaced=_tuple(name, "unplaced", answer.unplaced),
+        warnings=_tuple(name, "warnings", answer.warnings),
+    )
+    _refuse(name, _mistyped(answer))
+    return answer
+
+
+def check(name: str, answer: Answer, context: Context) -> None:
+    """Check the whole answer of the strategy ``name``. Raises NovaConflict if it conflicts with CPUs that Nova owns,
+    and Invalid with the first broken rule otherwise."""
+    check_guests(name, answer, context)
+    _refuse(name, broken(answer, context))
+
+
+def check_guests(name: str, answer: Answer, context: Context) -> None:
+    """Check that the answer is complete, and names only targets that may be placed. Raises like ``check``."""
+    require_clear(answer.wanted, context.allocatable.nova, emulators=context.request.nova_emulators)
+    _refuse(name, _incomplete(answer, context))
+
+
+def _refuse(name: str, wrongs: Iterator[str]) -> None:
+    if wrong := next(wrongs, ""):
+        raise Invalid("strategy", name, f"a strategy whose answer follows the rules; in this answer, {wrong}")
+
+
+def _tuple(name: str, field: str, values: Iterable[T]) -> tuple[T, ...]:
+    try:
+        return tuple(values)
+    except TypeError:
+        raise Invalid(
+            "strategy", name, f"a strategy whose answer has a tuple as {field}, not {_short(values)}"
+        ) from None
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 160 else f"{text[:157]}..."
+
+
+def _mistyped(answer: Answer) -> Iterator[str]:
+    for field, expected in (("roles", Roles), ("isolation", Isolation | None), ("blocked", str)):
+        if not isinstance(getattr(answer, field), expected):
+            yield f"{field} is {_short(getattr(answer, field))}"
+    for want in answer.wanted:
+        if not _is_wanted(want):
+            yield from _mistyped_wanted(want)
+    for left in answer.unplaced:
+        if not (isinstance(left, LeftOut) and _is_target(left.target) and isinstance(left.why, str)):
+            yield f"unplaced has {_short(left)}"
+    for warning in answer.warnings:
+        if not isinstance(warning, str):
+            yield f"warnings has {_short(warning)}"
+
+
+def _is_wanted(want: object) -> bool:
+    return (
+        isinstance(want, Wanted)
+        and _is_target(want.target)
+        and isinstance(want.cpus, CpuSet)
+        and isinstance(want.reason, str)
+        and (want.state is None or isinstance(want.state, _STATES))
+    )
+
+
+def _mistyped_wanted(want: object) -> Iterator[str]:
+    if not (isinstance(want, Wanted) and _is_target(want.target)):
+        yield f"wanted has {_short(want)}"
+        return
+    for field, value, expected in (
+        ("cpus", want.cpus, CpuSet),
+        ("reason", want.reason, str),
+        ("state", want.state, _STATES),
+    ):
+        if not isinstance(value, expected):
+            yield f"{want.target} has {_short(value)} for {field}"
+
+
+def _is_target(target: object) -> bool:
+    return isinstance(target, Target) and target.kind in _KINDS
+
+
+def _incomplete(answer: Answer, context: Context) -> Iterator[str]:
+    yield from _unplaced(answer, context)
+    yield from _others(answer.wanted, context)
+    wanted = {want.target for want in answer.wanted}
+    yield from _targets(answer.wanted, wanted, context)
+    unplaced = {left.target for left in answer.unplaced}
+    for guest in context.guests:
+        parts = guest.threads_by_target
+        # A set of the keys of a dict keeps their hashes.
+        missing = [] if set(parts) <= wanted else [target for target in parts if target not in wanted]
+        if guest.target in unplaced:
+            if len(missing) < len(parts):
+                yield f"{guest.target} is both placed and listed as unplaced"
+        elif parts and len(missing) == len(parts):
+            yield f"{guest.target} is neither placed nor listed as unplaced"
+        elif missing:
+            more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+            yield f"{guest.target} is placed only in part: {missing[0]}{more} has no place"
+
+
+def _unplaced(answer: Answer, context: Context) -> Iterator[str]:
+    if not answer.unplaced:
+        return
+    guests = {guest.target for guest in context.guests}
+    for target, times in Counter(left.target for left in answer.unplaced).items():
+        if target not in guests:
+            yield f"{target} is listed as unplaced, but is not among the guests to place"
+        if times > 1:
+            yield f"{target} is listed as unplaced {times} times"
+    for left in answer.unplaced:
+        if left.threads:
+            yield f"{left.target} is listed as unplaced, but only with threads {', '.join(map(str, left.threads))}"
+
+
+def _others(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
+    """Guests that the strategy must not place: skipped guests, and guests of another strategy of the same plan."""
+    ours = {guest.uuid for guest in context.guests}
+    if not (theirs := {guest.uuid for guest in context.snapshot.guests} - ours):
+        return
+    nova_pinned = {guest.uuid for guest in context.nova_pinned}
+    for want in wanted:
+        target = want.target
+        if target.owner in theirs and not (target.owner in nova_pinned and target.kind in QEMUS_OWN):
+            yield f"{target} is placed, but is not among the guests to place"
+
+
+def broken(answer: Answer, context: Context) -> Iterator[str]:
+    """One sentence for each rule that the answer breaks, whether it is complete or not."""
+    yield from _roles(answer.roles)
+    yield from _cpus(answer, context)
+    for want in answer.wanted if context.bounds else ():
+        yield from outside_bound(want, context)
+    yield from _alone(answer.wanted, context)
+    for want in answer.wanted:
+        if want.state is not None:
+            yield from _state(want.target, want.cpus, want.state, context)
+        if want.target.kind == "partition" and (both := want.cpus & answer.roles.housekeeping):
+            yield f"{want.target} takes CPUs {both} from housekeeping"
+
+
+def _state(target: Target, cpus: CpuSet, state: State, context: Context) -> Iterator[str]:
+    """Other rules check the CPUs that a strategy wants, but a run sets the state."""
+    if not isinstance(state, type_of_state(target.kind)):
+        yield f"{target} gets the state '{state}', which is of another kind"
+    if cpus != cpus_of(state):
+        yield f"{target} gets the state '{state}', but is placed on CPUs {cpus}"
+    match state:
+        case PartitionState(kind, _, invalid):
+            if kind not in _PARTITION_KINDS or invalid:
+                yield f"{target} gets the state '{state}', which cannot be set"
+            if not cpus and kind != "member":
+                yield f"{target} has no CPU"
+            forbidden = context.allocatable.objections(cpus, floating=False)
+            if kind == "isolated" and (dedicated := cpus & context.allocatable.dedicated):
+                forbidden.append(f"Nova dedicates {dedicated}")
+            if forbidden:
+                yield f"{target} takes CPUs that pinner may not allocate: {'; '.join(forbidden)}"
+        case CpuSet() if not cpus and target.kind != "rps":
+            yield f"{target} has no CPU"
+
+
+def _roles(roles: Roles) -> Iterator[str]:
+    sets = (("housekeeping", roles.housekeeping), ("emulator", roles.emulator), ("vCPU", roles.vcpu))
+    for (one, cpus), (other, others) in combinations(sets, 2):
+        if (both := cpus & others) and not roles.notes:
+            yield f"{one} and {other} share CPUs {both}, and no note says why"
+
+
+def _targets(wanted: tuple[Wanted, ...], targets: set[Target], context: Context) -> Iterator[str]:
+    with_state = {want.target for want in wanted if want.state is not None}
+    known = with_state.issubset(context.settings) and (targets - with_state).issubset(context.threads)
+    if not known or len(targets) < len(wanted):
+        yield from _wrong_targets(wanted, context)
+
+
+def _wrong_targets(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
+    for target, times in Counter(want.target for want in wanted).items():
+        if times > 1:
+            yield f"{target} is placed {times} times"
+        if target not in context.threads and target not in context.settings:
+            yield f"{target} is not on the host, or not to be moved"
+    for want in wanted:
+        if want.state is not None and want.target in context.threads:
+            yield f"{want.target} has a state, but its kind has threads instead"
+        if want.state is None and want.target in context.settings:
+            yield f"{want.target} has no state, but its kind has one instead of threads"
+
+
+def _cpus(answer: Answer, context: Context) -> Iterator[str]:
+    """Thousands of threads share a handful of sets, and the sets of a kind need a look at each only where their union
+    breaks a rule."""
+    sets: dict[tuple[TargetKind, bool], dict[int, Wanted]] = {}
+    for want in answer.wanted:
+        if want.state is None:
+            kind, bits = want.target.kind, want.cpus.bits
+            alike = kind, kind == "vcpu" and bits.bit_count() == 1
+            if (wanted := sets.get(alike)) is None:
+                wanted = sets[alike] = {}
+            wanted.setdefault(bits, want)
+    for (kind, one_to_one), wanted in sets.items():
+        allowed = _role(kind, answer.roles)
+        every, floating = CpuSet(reduce(or_, wanted)), not one_to_one
+        if not (all(wanted) and every <= allowed) or context.allocatable.objections(every, floating=floating):
+            for want in wanted.values():
+                yield from _wrong_cpus(want, allowed, context, floating=floating)
+
+
+def _role(kind: TargetKind, roles: Roles) -> CpuSet:
+    """The set of CPUs for the threads of this kind."""
+    return {"process": roles.housekeeping, "vcpu": roles.vcpu}.get(kind, roles.emulator)
+
+
+def _wrong_cpus(want: Wanted, allowed: CpuSet, context: Context, *, floating: bool) -> Iterator[str]:
+    if not want.cpus:
+        yield f"{want.target} has no CPU"
+    if outside := want.cpus - allowed:
+        yield f"{want.target} is placed on CPUs {outside}, outside the set of its role ({allowed})"
+    if forbidden := context.allocatable.objections(want.cpus, floating=floating):
+        yield f"{want.target} is placed on CPUs that pinner may not allocate: {'; '.join(forbidden)}"
+
+
+def outside_bound(want: Wanted, context: Context) -> Iterator[str]:
+    """A sentence where a thread of a guest gets CPUs outside those to which the guest's memory or cells bind it."""
+    bound = context.bounds.get(want.target.owner)
+    if bound is None or want.state is not None:
+        return
+    group = bound.of(want.target)
+    if outside := want.cpus - group.within(want.cpus):
+        yield f"{want.target} is placed on CPUs {outside}, but {group.why}"
+
+
+def _alone(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
+    isolated = context.allocatable.isolated
+    if not isolated:
+        return
+    used = several = 0
+    for want in wanted:
+        if want.state is None:
+            several |= used & want.cpus.bits
+            used |= want.cpus.bits
+    if shared := CpuSet(several) & isolated:
+        yield f"isolated CPUs {shared} get several threads each, but the kernel does not balance their load"

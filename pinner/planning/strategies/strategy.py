@@ -1,0 +1,145 @@
+"""The interface of a strategy, and the installed strategies.
+
+A strategy is a class without arguments, named by an entry point of the group ``pinner.strategies``. pinner knows its
+own ones without a search for entry points.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import ClassVar, Protocol, cast
+
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.plan.objective import Optimality
+from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
+from pinner.planning.request.context import Context
+
+GROUP = "pinner.strategies"
+OWN = {
+    "isolated": "pinner.planning.strategies.isolated:Isolated",
+    "numa-local": "pinner.planning.strategies.numa_local:NumaLocal",
+    "optimal": "pinner.planning.strategies.optimal:Optimal",
+    "shared-pool": "pinner.planning.strategies.shared_pool:SharedPool",
+}
+"""pinner's own strategies, as in the entry points of the group."""
+COMMON = ("housekeeping", "emulator", "busy_threshold", "guests", "processes")
+"""The fields of a request that all of pinner's own strategies read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The placement that a strategy wants. It does not depend on the host's present affinities.
+
+    Each guest of the context is in ``wanted`` with all its parts, or once in ``unplaced``: see rules.
+    """
+
+    roles: Roles
+    wanted: tuple[Wanted, ...]
+    unplaced: tuple[LeftOut, ...] = ()
+    warnings: tuple[str, ...] = ()
+    isolation: Isolation | None = None
+    blocked: str = ""
+    """Why the answer cannot be applied as the host is now; empty where it can."""
+    optimality: Optimality | None = None
+    """How good the allocation of CPUs of their own to vCPUs is; None where vCPUs float."""
+
+
+class Strategy(Protocol):
+    """A way to divide a host's CPUs among guests and processes."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    """One sentence for people."""
+    parameters: ClassVar[tuple[str, ...]]
+    """The fields of a request that it reads."""
+    pursues: ClassVar[tuple[str, ...]]
+    """The terms of the objective that it tries to lower, besides guests without a place and threads that disturb each
+    other. A plan that makes another term worse is not worse. A plug-in may lack this: none."""
+
+    def place(self, context: Context) -> Answer:
+        """The wanted placement; pure. Raises Invalid for a parameter that this host cannot have, NoFit."""
+
+
+class Unavailable:
+    """A plug-in that does not load, in place of its strategy. Lists name it; nothing is placed with it."""
+
+    parameters: ClassVar[tuple[str, ...]] = ()
+    pursues: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        self.summary = f"not available, because {why}"
+
+    def place(self, _context: Context) -> Answer:
+        """Raises Invalid."""
+        raise self.refusal()
+
+    def refusal(self) -> Invalid:
+        """The error for a request of this strategy."""
+        return Invalid("strategy", self.name, f"a strategy that is available; this one is {self.summary}")
+
+
+class _Installed(Mapping[str, Strategy]):
+    """The installed strategies by name, each imported at its first use.
+
+    The search for plug-ins reads the metadata of every installed package, which takes as long as a plan. So it is made
+    only where a name is none of pinner's own, or where all names are wanted.
+    """
+
+    def __getitem__(self, name: str) -> Strategy:
+        return _own(name) if name in OWN else _plug_ins()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted((*OWN, *_plug_ins())))
+
+    def __len__(self) -> int:
+        return len(OWN) + len(_plug_ins())
+
+
+_INSTALLED = _Installed()
+
+
+def installed() -> Mapping[str, Strategy]:
+    """Every installed strategy by name. A plug-in that does not load is Unavailable."""
+    return _INSTALLED
+
+
+def require_known(name: str, strategies: Mapping[str, Strategy]) -> None:
+    """Raises NotFound if ``strategies`` does not have the strategy, and Invalid if its plug-in does not load."""
+    if name not in strategies:
+        raise NotFound("strategy", name, tuple(sorted(strategies)))
+    if isinstance(found := strategies[name], Unavailable):
+        raise found.refusal()
+
+
+@cache
+def _own(name: str) -> Strategy:
+    module, kind = OWN[name].split(":")
+    made: Strategy = getattr(import_module(module), kind)()
+    return made
+
+
+@cache
+def _plug_ins() -> dict[str, Strategy]:
+    """The strategies of other packages. None replaces one of pinner's own."""
+    from importlib.metadata import entry_points  # imports the parsers of mail and of zip files
+
+    found: dict[str, Strategy] = {}
+    broken: dict[str, Strategy] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        if point.name in OWN:
+            continue
+        try:
+            strategy: Strategy = point.load()()
+            # What lists read: a strategy without it would fail there.
+            described = strategy.name, strategy.summary, *strategy.parameters
+            if not all(isinstance(each, str) for each in described):
+                raise TypeError("its name, its summary and its parameters must be texts")
+        except Exception as error:  # the other strategies do not depend on it
+            why = f"plug-in {point.name} ({point.value}) does not load: {error!r}"
+            # Its name differs from object to object, while a strategy's name is its class's.
+            broken[point.name] = cast("Strategy", Unavailable(point.name, why))
+        else:
+            found[strategy.name] = strategy
+    return {name: each for name, each in (broken | found).items() if name not in OWN}
