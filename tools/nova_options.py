@@ -1,6 +1,6 @@
-"""Writes pinner/host/nova_options.json: type, default and old names of each option of Nova, by section and name.
+"""Writes pinner/host/nova/nova_options.json: type, default and old names of each option of Nova, by section and name.
 
-Run it by an interpreter that has Nova: ``python tools/nova_options.py > pinner/host/nova_options.json``.
+Run it by an interpreter that has Nova: ``python tools/nova_options.py > pinner/host/nova/nova_options.json``.
 """
 
 import inspect

@@ -8,23 +8,26 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from pinner.host import capabilities, libnuma, ovs, procfs
-from pinner.host.coalescing import read_coalescing, received
-from pinner.host.cpu_weights import read_cpu_weights
-from pinner.host.governors import read_governors
-from pinner.host.guests import without_recorded_pins
-from pinner.host.immovable import classify
-from pinner.host.interrupts import read_device_irqs
-from pinner.host.irqbalance import read_irqbalance
-from pinner.host.kernel import boot_id
-from pinner.host.queues import read_queues
-from pinner.host.reservations import NO_OWNERS, AffinityOwners, with_reservations
-from pinner.host.rings import read_rings
-from pinner.host.rps import read_rps
-from pinner.host.sampling import Scanner
-from pinner.host.sysctls import read_sysctls
-from pinner.host.sysfs import read_topology
-from pinner.host.sysfs_nodes import overlaps
+from pinner.host.hardware import libnuma
+from pinner.host.hardware.sysfs import read_topology
+from pinner.host.hardware.sysfs_nodes import overlaps
+from pinner.host.kernel import procfs
+from pinner.host.kernel.kernel import boot_id
+from pinner.host.processes import ovs
+from pinner.host.processes.immovable import classify
+from pinner.host.processes.reservations import NO_OWNERS, AffinityOwners, with_reservations
+from pinner.host.processes.sampling import Scanner
+from pinner.host.settings.coalescing import read_coalescing, received
+from pinner.host.settings.cpu_weights import read_cpu_weights
+from pinner.host.settings.governors import read_governors
+from pinner.host.settings.interrupts import read_device_irqs
+from pinner.host.settings.irqbalance import read_irqbalance
+from pinner.host.settings.queues import read_queues
+from pinner.host.settings.rings import read_rings
+from pinner.host.settings.rps import read_rps
+from pinner.host.settings.sysctls import read_sysctls
+from pinner.host.virt import capabilities
+from pinner.host.virt.guests import without_recorded_pins
 from pinner.model.change import SETTINGS, TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid

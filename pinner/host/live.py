@@ -4,13 +4,17 @@ from collections.abc import Callable, Collection, Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pinner.host import affinity, domain_xml, evidence, files, lineage, memory, procfs, qemu, sampling, states
-from pinner.host.guest_rps import LimitedAgents
-from pinner.host.guests import cell_pins, pinned_by_nova
-from pinner.host.known_masks import KnownMasks
-from pinner.host.libvirt import Libvirt
-from pinner.host.own_pins import OwnPins
-from pinner.host.sysfs import read_fingerprint, read_topology
+from pinner.host.drift import evidence
+from pinner.host.hardware.sysfs import read_fingerprint, read_topology
+from pinner.host.kernel import affinity, files, memory, procfs
+from pinner.host.processes import lineage, qemu, sampling
+from pinner.host.processes.known_masks import KnownMasks
+from pinner.host.processes.own_pins import OwnPins
+from pinner.host.settings import states
+from pinner.host.settings.guest_rps import LimitedAgents
+from pinner.host.virt import domain_xml
+from pinner.host.virt.guests import cell_pins, pinned_by_nova
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import NamedPins, PartPin, State, Target, TargetKind, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid

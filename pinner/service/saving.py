@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pinner.host.capture import capture
-from pinner.host.captured_guests import DescribedGuests
-from pinner.host.guests import DomainDescription
+from pinner.host.captured.capture import capture
+from pinner.host.captured.captured_guests import DescribedGuests
+from pinner.host.virt.guests import DomainDescription
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.reading import SavedSamples
 

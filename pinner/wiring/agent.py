@@ -19,22 +19,22 @@ from pinner.agent.trail import AgentTrail
 from pinner.agent.waiting import sleep
 from pinner.conf.agent import MOST_PINGED
 from pinner.heartbeat import Heartbeat
-from pinner.host import tracefs
-from pinner.host.blame import blame
-from pinner.host.events import HostWatcher
-from pinner.host.guest_rps import GuestRpsReader
-from pinner.host.health import checks
 from pinner.host.inventory import LIVE, take_snapshot
-from pinner.host.kernel import boot_id
-from pinner.host.libvirt import Libvirt
+from pinner.host.kernel import tracefs
+from pinner.host.kernel.kernel import boot_id
 from pinner.host.live import LiveHost
-from pinner.host.meter import HostMeter, no_pings
-from pinner.host.ovsdb import Ovsdb
-from pinner.host.own_pins import OwnPins
-from pinner.host.pinger import Pinger
+from pinner.host.measure.blame import blame
+from pinner.host.measure.meter import HostMeter, no_pings
+from pinner.host.measure.pinger import Pinger
+from pinner.host.processes.ovsdb import Ovsdb
+from pinner.host.processes.own_pins import OwnPins
+from pinner.host.processes.reservations import AffinityOwners
+from pinner.host.processes.sampling import Scanner
 from pinner.host.reading.sampler import take_reading
-from pinner.host.reservations import AffinityOwners
-from pinner.host.sampling import Scanner
+from pinner.host.settings.guest_rps import GuestRpsReader
+from pinner.host.virt.libvirt import Libvirt
+from pinner.host.watch.events import HostWatcher
+from pinner.host.watch.health import checks
 from pinner.model.change import TargetKind
 from pinner.model.errors import StoreUnavailable
 from pinner.model.guest.nova import NovaConf, configured

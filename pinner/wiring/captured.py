@@ -12,11 +12,11 @@ from oslo_config import cfg
 
 from pinner.agent.captured import CapturedAgent
 from pinner.agent.protocol import Agent
-from pinner.host.captured_guests import captured_guests
+from pinner.host.captured.captured_guests import captured_guests
 from pinner.host.inventory import LIVE, take_snapshot
-from pinner.host.libvirt import Libvirt
 from pinner.host.reading import captured
 from pinner.host.reading.sampler import take_reading
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.reading import SavedSamples
 from pinner.model.snapshot import Snapshot

@@ -6,7 +6,7 @@ from pathlib import Path
 from oslo_config import cfg
 
 from pinner.conf import rabbit
-from pinner.host import nova_conf
+from pinner.host.nova import nova_conf
 from pinner.model.guest.nova import NovaConf, NovaSets, cpus
 from pinner.model.guest.nova_report import Listening
 from pinner.wiring.settings import configuration

@@ -13,7 +13,7 @@ from pinner.agent.trail import AgentTrail
 from pinner.apply import ended
 from pinner.heartbeat import Heartbeat
 from pinner.host.inventory import LIVE
-from pinner.host.kernel import boot_id
+from pinner.host.kernel.kernel import boot_id
 from pinner.host.live import LiveHost
 from pinner.model.errors import NotFound
 from pinner.service import retention

@@ -28,8 +28,8 @@ import private_libvirt
 from support.values import NOON, make_plan, make_run
 
 from pinner.apply import executor
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import AffinityChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan.plan import Basis

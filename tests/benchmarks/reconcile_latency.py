@@ -24,7 +24,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 import private_libvirt
 from support.policy_host import EXACT, Daemon, PolicyServer, all_on, guest_on, policy_server, wait_until
 
-from pinner.host import qemu
+from pinner.host.processes import qemu
 
 RESTARTS = 200
 LONGEST = 10.0

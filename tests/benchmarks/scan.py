@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from pinner.host.sampling import Scanner
+from pinner.host.processes.sampling import Scanner
 
 SIZES = (200, 2_000, 10_000)
 REPETITIONS = 15

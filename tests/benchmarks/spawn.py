@@ -34,7 +34,7 @@ from support import samples
 from support.nova_listener import listening, publish
 from support.policy_host import EXACT, Daemon, PolicyServer, all_on, guest_on, wait_until
 
-from pinner.host import qemu
+from pinner.host.processes import qemu
 from pinner.nova import handover
 
 STARTS = 200

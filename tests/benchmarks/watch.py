@@ -25,8 +25,8 @@ from reconcile_latency import host
 
 from pinner.agent.recorder import SECONDS as STEP
 from pinner.agent.recorder import Recorder
-from pinner.host.libvirt import Libvirt
-from pinner.host.meter import HostMeter
+from pinner.host.measure.meter import HostMeter
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.outcome.measures import HOST, Measured, series_of
 from pinner.store.history import HistoryFiles
 

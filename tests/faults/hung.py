@@ -35,7 +35,7 @@ from support.kernel import masks
 from support.policy_host import EXACT, PolicyServer, guest_on, policy_server, wait_until
 from support.real_guests import ONLINE
 
-from pinner.host import qemu
+from pinner.host.processes import qemu
 
 PLACED_SECONDS = 2.0
 """The longest time from the start of a guest to its placement."""

@@ -14,8 +14,8 @@ import pytest
 import rights
 from support import needs
 
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.guest.guest import Guest
 from pinner.store.journal import Journal
 

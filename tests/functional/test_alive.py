@@ -193,8 +193,8 @@ sys.exit(main())
         ("agent.server", "AgentServer", "_accept", "agent-accept"),
         pytest.param("agent.server", "AgentServer", "_pulse", "agent-pulse", marks=MORE),
         pytest.param("agent.freed_memory", "FreedMemory", "_repeat", "freed memory", marks=MORE),
-        ("host.events", "HostWatcher", "_run", "events"),
-        pytest.param("host.libvirt_events", "LibvirtEvents", "_reconnect", "libvirt-events", marks=MORE),
+        ("host.watch.events", "HostWatcher", "_run", "events"),
+        pytest.param("host.virt.libvirt_events", "LibvirtEvents", "_reconnect", "libvirt-events", marks=MORE),
         ("service.controller", "PolicyController", "_repeat", "controller-"),
         pytest.param("service.audit_heads", "AuditHeads", "_repeat", "audit-heads", marks=MORE),
         pytest.param("service.daily", "Daily", "_repeat", "retention", marks=MORE),
@@ -243,8 +243,8 @@ def test_the_death_of_a_thread_of_the_nova_listener_ends_it(tmp_path: Path, targ
 
 def test_an_error_of_the_watcher_is_told_and_it_goes_on(start: Start, libvirtd: str) -> None:
     code = textwrap.dedent("""
-        from pinner.host import events
-        from pinner.host.sources import Sources
+        from pinner.host.watch import events
+        from pinner.host.watch.sources import Sources
         events.FIRST_RETRY = 0.3
         kept, calls = Sources.wait, []
         def wait(self, seconds):

@@ -11,8 +11,8 @@ import pytest
 from support.hosts import cpus
 from support.measured_host import PRIORITY, urgent
 
-from pinner.host import procfs, tracefs
-from pinner.host.blame import blame
+from pinner.host.kernel import procfs, tracefs
+from pinner.host.measure.blame import blame
 from pinner.model.errors import NotPermitted
 from pinner.model.guest.guest import Emulator, Guest
 
@@ -105,7 +105,7 @@ def test_a_trace_leaves_nothing_behind():
 KILLED = """
 import sys
 from pathlib import Path
-from pinner.host import tracefs
+from pinner.host.kernel import tracefs
 from pinner.model.cpuset import CpuSet
 def sleep(_):
     print("traces", flush=True)

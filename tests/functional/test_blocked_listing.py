@@ -13,11 +13,12 @@ from support.policy_host import RARE_RESYNC, fresh_policy_server, guest_on, wait
 from support.real_guests import ONLINE
 from support.waits import Waits
 
-from pinner.host import qemu, timed_calls
 from pinner.host.inventory import LIVE, take_snapshot
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
-from pinner.host.one_by_one import UNANSWERED
+from pinner.host.processes import qemu
+from pinner.host.virt import timed_calls
+from pinner.host.virt.libvirt import Libvirt
+from pinner.host.virt.one_by_one import UNANSWERED
 from pinner.wiring import now
 
 pytestmark = [

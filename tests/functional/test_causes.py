@@ -9,7 +9,7 @@ from support import needs
 from support.kernel import THREADS, cpuset, process
 from support.real_guests import FIRST, SECOND, daemon, emulator, vcpu
 
-from pinner.host.kernel import cpuset_mount
+from pinner.host.kernel.kernel import cpuset_mount
 from pinner.model.policy.drift import Drift
 
 pytestmark = pytest.mark.needs("two_cpus")

@@ -10,8 +10,8 @@ from support.policy_host import NEVER_BUSY
 from support.real_guests import ONLINE
 
 from pinner import wiring
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest_numa import GuestCell, MemoryBinding

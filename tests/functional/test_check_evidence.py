@@ -18,8 +18,8 @@ import pytest
 from support.hosts import guest as made_guest
 from support.readings import tap
 
-from pinner.host import qemu
 from pinner.host.inventory import take_snapshot
+from pinner.host.processes import qemu
 from pinner.host.reading.cpus import read_times
 from pinner.host.reading.irqs import read_irqs
 from pinner.host.reading.network import read_counters, read_softnet

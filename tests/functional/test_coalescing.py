@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from pinner.host import cards, coalescing, states
+from pinner.host.settings import cards, coalescing, states
 from pinner.model.change import Number
 
 pytestmark = pytest.mark.machine("needs the real cards of the machine")

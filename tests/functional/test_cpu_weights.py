@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host import cpu_weights, states
+from pinner.host.settings import cpu_weights, states
 from pinner.model.errors import ApplyFailed
 from pinner.model.settings.cpu_weight import DEFAULT, RAISED, WEIGHT
 

@@ -15,8 +15,8 @@ from support.kernel import masks
 from support.policy_host import fresh_policy_server, guest_on, wait_until
 from support.real_guests import ONLINE
 
-from pinner.host import qemu
 from pinner.host.live import ROOT
+from pinner.host.processes import qemu
 from pinner.model.cpuset import CpuSet
 from pinner.model.policy.event import GuestEvent
 from pinner.nova.delivery import DeliveryQueue

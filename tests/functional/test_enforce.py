@@ -16,7 +16,7 @@ from support.kernel import masks
 from support.policy_host import all_on, fresh_policy_server, guest_on, qemu_of, running, wait_until
 from support.real_guests import ONLINE
 
-from pinner.host.kernel import cpuset_mount
+from pinner.host.kernel.kernel import cpuset_mount
 
 pytestmark = [
     pytest.mark.needs("root", "exactly_two_cpus"),

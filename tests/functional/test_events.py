@@ -15,10 +15,10 @@ from support.real_guests import FIRST, SECOND, cpuset_of, emulator, iothread, vc
 
 from pinner import wiring
 from pinner.agent.host_event_queue import HostEventQueue
-from pinner.host.events import HostWatcher
-from pinner.host.kernel import cpuset_mount
+from pinner.host.kernel.kernel import cpuset_mount
 from pinner.host.live import LiveHost
-from pinner.host.own_pins import OwnPins
+from pinner.host.processes.own_pins import OwnPins
+from pinner.host.watch.events import HostWatcher
 from pinner.model.cpuset import CpuSet
 
 pytestmark = pytest.mark.machine("the process connector tells of new processes in the first namespaces alone")
@@ -218,7 +218,7 @@ def test_reading_guests_starts_no_event_loop(libvirtd):
     which waits for the next call."""
     code = (
         "import sys, threading; from pathlib import Path\n"
-        "from pinner.host.libvirt import Libvirt\n"
+        "from pinner.host.virt.libvirt import Libvirt\n"
         f"Libvirt({libvirtd!r}).guests(Path('/'))\n"
         "print(*sorted(thread.name for thread in threading.enumerate()), sep=', ')\n"
     )

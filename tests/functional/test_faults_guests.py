@@ -27,8 +27,8 @@ from support.real_guests import (
 from support.values import NOON, make_run
 
 from pinner.apply import executor
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted, StalePlan

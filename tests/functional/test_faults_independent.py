@@ -34,8 +34,8 @@ from support.real_guests import (
     whole,
 )
 
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.guest.guest import Guest
 
 pytestmark = pytest.mark.needs("root", "exactly_two_cpus")

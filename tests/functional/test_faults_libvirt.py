@@ -35,10 +35,10 @@ from support.values import NOON, make_run
 from support.waits import Waits
 
 from pinner.apply import executor
-from pinner.host import timed_calls
 from pinner.host.inventory import take_snapshot
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
+from pinner.host.virt import timed_calls
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.errors import Busy
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.request import Request

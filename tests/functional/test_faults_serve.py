@@ -21,7 +21,7 @@ from pinner.model.guest.guest import Guest
 pytestmark = pytest.mark.needs("root", "two_cpus")
 
 
-PATIENT = f"from pinner.host.libvirt import Libvirt; Libvirt.__init__.__defaults__ = (10.0, 60.0); {warm.PINNER}"
+PATIENT = f"from pinner.host.virt.libvirt import Libvirt; Libvirt.__init__.__defaults__ = (10.0, 60.0); {warm.PINNER}"
 """A server that waits for a guest which has hung for more than a second already: this machine is busy."""
 
 

@@ -23,8 +23,8 @@ from pinner.agent.local import LocalAgent
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
 from pinner.apply.recover import recover
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import ThreadMask
 from pinner.model.errors import StoreUnavailable
 from pinner.model.plan.plan import Plan

@@ -20,11 +20,11 @@ from support.policy_host import NEVER_BUSY, PolicyServer, fresh_policy_server
 from support.values import make_run
 
 from pinner.apply import executor
-from pinner.host import libvirt as libvirt_module
-from pinner.host.guest_rps import GuestRpsReader
 from pinner.host.inventory import LIVE, take_snapshot
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.settings.guest_rps import GuestRpsReader
+from pinner.host.virt import libvirt as libvirt_module
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import GuestCpus
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan.plan import Plan

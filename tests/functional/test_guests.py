@@ -12,8 +12,8 @@ import pytest
 from support import another_user
 from support.kernel import masks, names
 
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, NotPermitted
@@ -156,7 +156,9 @@ def test_the_error_says_that_libvirt_refuses_the_connection(libvirtd):
     """Only root may use libvirtd's socket here; the process that connects has given up root."""
     socket = libvirtd.partition("socket=")[2]
     before = Path(socket).stat().st_mode
-    imports = "import libvirt\nfrom pinner.host.libvirt import Libvirt\nfrom pinner.model.errors import NotPermitted\n"
+    imports = (
+        "import libvirt\nfrom pinner.host.virt.libvirt import Libvirt\nfrom pinner.model.errors import NotPermitted\n"
+    )
     code = f"try: Libvirt({libvirtd!r}).capabilities()\nexcept NotPermitted as error: print(error.code)\n"
     Path(socket).chmod(0o700)
     try:

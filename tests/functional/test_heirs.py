@@ -21,8 +21,8 @@ from support.values import NOON, make_run
 from pinner.apply import executor
 from pinner.apply.ended import can_be_undone
 from pinner.host.inventory import LIVE, take_snapshot
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.cpuset import CpuSet
 from pinner.store import tables
 from pinner.store.engine import writing

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from pinner.host import irqbalance, procfs, states
+from pinner.host.kernel import procfs
+from pinner.host.settings import irqbalance, states
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.machine.interrupts import Balancer

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host import interrupts
+from pinner.host.settings import interrupts
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.machine.interrupts import DeviceIrq

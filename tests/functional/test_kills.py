@@ -23,9 +23,9 @@ from support.measured_host import wait_until
 from support.real_guests import FIRST, ONLINE, SECOND, change, daemon, plan_of, whole
 from support.values import MEMBER, cpus, isolated
 
-from pinner.host import guest_rps
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.settings import guest_rps
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import GuestCpus, StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest

@@ -15,9 +15,9 @@ from support.real_guests import ONLINE
 
 from pinner import wiring
 from pinner.agent.host_event_queue import HostEventQueue
-from pinner.host import qemu
-from pinner.host.events import HostWatcher
-from pinner.host.own_pins import OwnPins
+from pinner.host.processes import qemu
+from pinner.host.processes.own_pins import OwnPins
+from pinner.host.watch.events import HostWatcher
 
 pytestmark = [pytest.mark.needs("root", "exactly_two_cpus"), pytest.mark.slow("migrations")]
 

@@ -23,7 +23,7 @@ from support.migrations import (
 )
 from support.policy_host import RARE_RESYNC, fresh_policy_server, guest_on, wait_until
 
-from pinner.host import domain_xml
+from pinner.host.virt import domain_xml
 from pinner.model.cpuset import CpuSet
 
 pytestmark = [

@@ -17,9 +17,9 @@ from support.policy_host import fresh_policy_server, guest_on, wait_until
 from support.real_guests import ONLINE
 from support.unix_http import http_client
 
-from pinner.host import qemu
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT
+from pinner.host.processes import qemu
+from pinner.host.virt.libvirt import Libvirt
 
 pytestmark = [
     pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host import affinity
 from pinner.host.inventory import take_snapshot
+from pinner.host.kernel import affinity
 from pinner.model.change import AffinityChange, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan.request import Request

@@ -9,9 +9,9 @@ from support.kernel import allowed, masks
 from support.real_guests import FIRST, SECOND, apply, rollback
 from support.values import NOON
 
-from pinner.host import nova_conf
 from pinner.host.inventory import LIVE, take_snapshot
 from pinner.host.live import LiveHost
+from pinner.host.nova import nova_conf
 from pinner.model.errors import NovaConflict
 from pinner.model.guest.nova import NovaSets, configured
 from pinner.model.plan.request import Request

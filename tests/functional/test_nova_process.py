@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from pinner import codec
-from pinner.host import nova_conf, nova_process, process_root
-from pinner.host.files import Folder
+from pinner.host.kernel.files import Folder
+from pinner.host.nova import nova_conf, nova_process, process_root
 from pinner.model.guest.nova import NovaConf
 
 pytestmark = pytest.mark.needs("root", "mounts")

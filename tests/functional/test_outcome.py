@@ -18,8 +18,8 @@ from support.measured_host import (
 from support.policy_host import NEVER_BUSY
 from support.real_guests import ONLINE, only
 
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.errors import NotFound
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.plan import Plan

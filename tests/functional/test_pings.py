@@ -19,10 +19,10 @@ from demo_traffic import GUEST, GUEST_MAC, HOST, HOST_MAC
 from support.measured_host import QuickClock, wait_until
 
 from pinner.agent.recorder import SECONDS, Recorder
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT
-from pinner.host.meter import HostMeter
-from pinner.host.pinger import Echoes, Pinger
+from pinner.host.measure.meter import HostMeter
+from pinner.host.measure.pinger import Echoes, Pinger
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.outcome.measures import History
 from pinner.store.history import HistoryFiles
 

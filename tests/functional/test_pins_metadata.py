@@ -17,9 +17,9 @@ from support.values import NOON, make_run
 
 from pinner.apply import executor
 from pinner.host.inventory import LIVE, take_snapshot
-from pinner.host.libvirt import Libvirt
-from pinner.host.libvirt_events import Connected, LibvirtEvents
 from pinner.host.live import LiveHost
+from pinner.host.virt.libvirt import Libvirt
+from pinner.host.virt.libvirt_events import Connected, LibvirtEvents
 from pinner.model.change import NamedPins, PartPin, Target
 from pinner.model.guest.pins_metadata import own_elements
 from pinner.model.plan.request import Request

@@ -13,7 +13,7 @@ from spare_user import SpareUser, spare_user
 from support.values import NOON
 
 from pinner.host.inventory import take_snapshot
-from pinner.host.reservations import NO_OWNERS, AffinityOwners
+from pinner.host.processes.reservations import NO_OWNERS, AffinityOwners
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan

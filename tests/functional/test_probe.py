@@ -26,8 +26,8 @@ from support.policy_host import NEVER_BUSY
 from support.real_guests import ONLINE, only
 from support.restartable_server import RestartableServer, restartable_server
 
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.guest.guest import Guest
 from pinner.model.outcome.probe import DEFAULT_SECONDS, MIN_SECONDS, Probe
 from pinner.model.plan.plan import Plan

@@ -16,8 +16,8 @@ from support.policy_host import NEVER_BUSY
 from support.real_guests import ONLINE
 from support.series import upper_bound
 
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.guest.guest import Guest
 from pinner.model.outcome.measures import HOST, Span
 from pinner.model.outcome.outcome import Judgement

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from pinner.host import cards, queues
+from pinner.host.settings import cards, queues
 from pinner.model.change import Number
 from pinner.model.errors import ApplyFailed
 

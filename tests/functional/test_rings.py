@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host import rings, states
+from pinner.host.settings import rings, states
 from pinner.model.change import Number
 from pinner.model.errors import ApplyFailed
 

@@ -12,8 +12,8 @@ from support.real_guests import FIRST, ONLINE, SECOND, apply, change, daemon, pl
 from support.values import NOON, make_run
 
 from pinner.apply import executor
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.cpuset import CpuSet
 
 pytestmark = [

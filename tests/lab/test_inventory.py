@@ -9,7 +9,7 @@ import pytest
 from support.lab import inventory, pinner
 from support.lstopo import OPTIONS, Lstopo, cpus
 
-from pinner.host.sysfs import read_topology
+from pinner.host.hardware.sysfs import read_topology
 from pinner.model.cpuset import CpuSet
 
 

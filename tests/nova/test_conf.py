@@ -19,14 +19,14 @@ from support.nova_references import REFERENCES
 from support.nova_unusual import UNUSUAL
 from support.nova_variants import BOTH, NOVA, VARIANTS, Variant
 
-from pinner.host import nova_conf
+from pinner.host.nova import nova_conf
 from pinner.model.errors import Invalid
 from pinner.model.guest.nova import cpus
 
 pytestmark = pytest.mark.needs("root", "mounts")
 
 REPOSITORY = Path(__file__).parents[2]
-TOOL, TABLE = REPOSITORY / "tools/nova_options.py", REPOSITORY / "pinner/host/nova_options.json"
+TOOL, TABLE = REPOSITORY / "tools/nova_options.py", REPOSITORY / "pinner/host/nova/nova_options.json"
 ASLEEP = "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
 PASSWD = "root:x:0:0:root:/etc/root:/bin/sh\nnova:x:64055:64055::/var/lib/nova:/bin/false\n"
 MOUNT = 'mount --bind "$0" /etc && cd "$1" && shift && exec "$@"'

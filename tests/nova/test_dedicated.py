@@ -11,8 +11,8 @@ from support.hosts import guest as made_up
 from support.hosts import plain, snapshot
 from support.roots import two_nodes
 
-from pinner.host import domain_xml
-from pinner.host.guests import ActiveDomain, cell_pins, pinned_by_nova
+from pinner.host.virt import domain_xml
+from pinner.host.virt.guests import ActiveDomain, cell_pins, pinned_by_nova
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.dedicated import nova_cpus, shared_vcpus
 from pinner.model.guest.guest_numa import GuestNuma

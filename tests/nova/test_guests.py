@@ -11,8 +11,8 @@ import pytest
 from support.nova_listener import listening
 from support.policy_host import RARE_RESYNC, fresh_policy_server, guest_on, wait_until
 
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT
+from pinner.host.virt.libvirt import Libvirt
 
 pytestmark = [
     pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),

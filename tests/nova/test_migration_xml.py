@@ -9,7 +9,7 @@ import pytest
 from support.kernel import masks
 from support.migrations import BOTH, FIRST, SECOND, Mover, arrived, destination_at, pins, vcpus_of
 
-from pinner.host import domain_xml
+from pinner.host.virt import domain_xml
 from pinner.model.cpuset import CpuSet
 
 migration = pytest.importorskip("nova.virt.libvirt.migration", reason="needs Nova itself (tox -e nova)")

@@ -5,8 +5,8 @@ from support.hosts import guest as made_up
 from support.hosts import plain, snapshot
 from support.roots import two_nodes
 
-from pinner.host import domain_xml
-from pinner.host.guests import ActiveDomain, binding_pins, pinned_by_nova, without_recorded_pins
+from pinner.host.virt import domain_xml
+from pinner.host.virt.guests import ActiveDomain, binding_pins, pinned_by_nova, without_recorded_pins
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
 from pinner.model.guest.guest_numa import GuestNuma

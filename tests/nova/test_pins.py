@@ -9,9 +9,9 @@ import private_libvirt
 import pytest
 from support.real_guests import FIRST, ONLINE, SECOND, apply, plan_of, whole
 
-from pinner.host import domain_xml
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
+from pinner.host.virt import domain_xml
+from pinner.host.virt.libvirt import Libvirt
 from pinner.store.journal import Journal
 
 pytestmark = [

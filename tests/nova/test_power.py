@@ -8,7 +8,7 @@ from support.hosts import snapshot
 from support.readings import reading
 
 from pinner.checks.power import CHECKS
-from pinner.host.sysfs import read_topology
+from pinner.host.hardware.sysfs import read_topology
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.nova import NovaConf
 from pinner.model.guest.nova_report import Listening

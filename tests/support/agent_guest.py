@@ -14,9 +14,9 @@ from demo_linux import INIT_BEGIN, READY, linux
 from lab import kvm
 from support.measured_host import wait_until
 
-from pinner.host.guest_rps import GuestRpsReader
 from pinner.host.inventory import LIVE
-from pinner.host.libvirt import Libvirt
+from pinner.host.settings.guest_rps import GuestRpsReader
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.settings.guest_rps import GuestRps

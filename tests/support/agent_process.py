@@ -17,10 +17,10 @@ from pinner.agent.server import AgentServer
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
 from pinner.agent.waiting import sleep
-from pinner.host import files
 from pinner.host.inventory import take_snapshot
-from pinner.host.libvirt import Libvirt
+from pinner.host.kernel import files
 from pinner.host.live import LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.outcome.measures import HOST, Measured
 from pinner.model.snapshot import Snapshot
 from pinner.store.history import HistoryFiles

@@ -13,7 +13,7 @@ from support.kill_environment import Environment, prepared
 from support.kills import Work
 
 from pinner import codec
-from pinner.host import states
+from pinner.host.settings import states
 from pinner.model.change import State, StateChange
 from pinner.model.plan.plan import Plan
 

@@ -24,8 +24,8 @@ from support.values import NOON, make_run
 from pinner.apply import executor
 from pinner.apply.ports import Host
 from pinner.apply.recover import RecoveryPolicy, recover
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import LATE, NamedPins, PartitionState, State, Target, ThreadMask, cpus_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed

@@ -29,16 +29,17 @@ from pinner.agent.recorder import Recorder
 from pinner.agent.server import AgentServer
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
-from pinner.host import files, nova_conf
-from pinner.host.domain_xml import Domain
-from pinner.host.events import HostWatcher
 from pinner.host.inventory import LIVE, take_snapshot
-from pinner.host.kernel import boot_id
-from pinner.host.libvirt import Libvirt
+from pinner.host.kernel import files
+from pinner.host.kernel.kernel import boot_id
 from pinner.host.live import LiveHost
-from pinner.host.meter import HostMeter
-from pinner.host.own_pins import OwnPins
-from pinner.host.sampling import Scanner
+from pinner.host.measure.meter import HostMeter
+from pinner.host.nova import nova_conf
+from pinner.host.processes.own_pins import OwnPins
+from pinner.host.processes.sampling import Scanner
+from pinner.host.virt.domain_xml import Domain
+from pinner.host.virt.libvirt import Libvirt
+from pinner.host.watch.events import HostWatcher
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest

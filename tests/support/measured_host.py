@@ -19,9 +19,9 @@ from pinner.agent.recorder import SECONDS, Recorder
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
 from pinner.host.inventory import take_snapshot
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
-from pinner.host.meter import HostMeter
+from pinner.host.measure.meter import HostMeter
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.guest.guest import Guest
 from pinner.service.compose import ServiceParts, compose
 from pinner.service.probe_execution import Timing

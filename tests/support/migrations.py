@@ -16,7 +16,8 @@ from support.kernel import masks
 from support.real_guests import ONLINE
 
 from pinner.cli import main
-from pinner.host import domain_xml, qemu
+from pinner.host.processes import qemu
+from pinner.host.virt import domain_xml
 
 ROOT = Path("/")
 FIRST, SECOND = str(ONLINE[0]), str(ONLINE[-1])

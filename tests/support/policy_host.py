@@ -20,8 +20,8 @@ from support.accounts import api_config
 from support.kernel import masks, names
 from support.unix_http import http_client
 
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.guest.guest import Guest
 
 DAEMON = """#!{python}

@@ -17,9 +17,9 @@ from support.measured_host import wait_until
 from support.values import NOON, make_plan, make_run
 
 from pinner.apply import executor
-from pinner.host.kernel import cpuset_mount
-from pinner.host.libvirt import Libvirt
+from pinner.host.kernel.kernel import cpuset_mount
 from pinner.host.live import ROOT, LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import AffinityChange, PlannedChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pinner.host.procfs import PF_KTHREAD, PF_NO_SETAFFINITY
+from pinner.host.kernel.procfs import PF_KTHREAD, PF_NO_SETAFFINITY
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pinner import wiring
-from pinner.host.capture import capture
+from pinner.host.captured.capture import capture
 from pinner.model.errors import Invalid
 from pinner.owners import owner_of, require_closed, require_own
 

@@ -12,7 +12,7 @@ from support.machines import root_of, unpack
 from pinner import wiring
 from pinner.agent.waiting import CallerLeft, waits_for
 from pinner.conf import rabbit
-from pinner.host import tracefs
+from pinner.host.kernel import tracefs
 from pinner.model.errors import Invalid
 from pinner.model.guest.nova_report import Listening
 from pinner.model.plan.objective import weighted

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from pinner import codec
-from pinner.host import files, sysctls
+from pinner.host.kernel import files
 from pinner.host.reading.sampler import take_reading
+from pinner.host.settings import sysctls
 from pinner.model.errors import Invalid
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.reading import HostReading, HostSample, Nic, SavedSamples

@@ -6,7 +6,7 @@ Sources: the kernel's Documentation/admin-guide/pm/cpuidle.rst, accounting/psi.r
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from pinner.host import files, procfs
+from pinner.host.kernel import files, procfs
 from pinner.model.reading import IdleState, ThreadTimes
 
 _RESOURCES = ("cpu", "memory", "io")

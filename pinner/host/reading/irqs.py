@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pinner.host import files
-from pinner.host.interrupts import MAX_IRQS, devices_by_irq, is_managed, name_of
+from pinner.host.kernel import files
+from pinner.host.settings.interrupts import MAX_IRQS, devices_by_irq, is_managed, name_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.reading import Irq
 

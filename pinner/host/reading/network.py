@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, pairwise
 from pathlib import Path
 
-from pinner.host import files
+from pinner.host.kernel import files
 from pinner.model.reading import SoftnetCpu, UdpSocket
 
 MAX_SOCKETS = 1024

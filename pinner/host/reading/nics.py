@@ -6,8 +6,9 @@ Source: the kernel's Documentation/ABI/testing/sysfs-class-net-queues and sysfs-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pinner.host import files, interfaces
-from pinner.host.devices import read_devices
+from pinner.host.hardware.devices import read_devices
+from pinner.host.kernel import files
+from pinner.host.settings import interfaces
 from pinner.model.cpuset import CpuSet
 from pinner.model.reading import Bridge, Nic, RxQueue
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from pinner.host import irqbalance, kernel, procfs
+from pinner.host.kernel import kernel, procfs
 from pinner.host.reading import cpus, ethtool, irqs, network, nics, settings
+from pinner.host.settings import irqbalance
 from pinner.model.errors import Busy
 from pinner.model.processes.placers import is_another_pinner, is_known_placer
 from pinner.model.reading import HostReading, HostSample

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 
-from pinner.host import files
+from pinner.host.kernel import files
 from pinner.model.reading import Storage
 
 SETTINGS = (

@@ -15,8 +15,8 @@ from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
-from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, RunConflict, StalePlan

@@ -9,7 +9,7 @@ import pytest
 from support import another_user
 from support.kernel import THREADS, allowed, cpuset, masks, process, started
 
-from pinner.host import affinity
+from pinner.host.kernel import affinity
 from pinner.model.change import ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted
@@ -122,7 +122,7 @@ def test_a_process_without_root_cannot_pin_the_thread_of_another_user():
     """A child process gives up root and then tries."""
     with process(THREADS.format(count=1)) as pid:
         imports = (
-            "from pinner.host import affinity\n"
+            "from pinner.host.kernel import affinity\n"
             "from pinner.model.cpuset import CpuSet\n"
             "from pinner.model.errors import NotPermitted\n"
             "from pinner.model.change import ThreadMask\n"

@@ -1,8 +1,8 @@
 import pytest
 from support.roots import two_nodes
 
-from pinner.host.capabilities import disagreements, parse
-from pinner.host.sysfs import read_topology
+from pinner.host.hardware.sysfs import read_topology
+from pinner.host.virt.capabilities import disagreements, parse
 from pinner.model.errors import Invalid
 
 SAME = """<capabilities><host><cpu/><topology><cells num='2'>

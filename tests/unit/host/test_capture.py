@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from support.roots import CPU, kernel_thread, process, two_nodes, write
 
-from pinner.host import files
-from pinner.host.capture import capture
+from pinner.host.captured.capture import capture
+from pinner.host.hardware.sysfs import read_topology
 from pinner.host.inventory import take_snapshot
-from pinner.host.sysfs import read_topology
+from pinner.host.kernel import files
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 

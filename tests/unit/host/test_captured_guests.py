@@ -3,10 +3,10 @@
 import pytest
 from support.roots import CPU, process, two_nodes, write
 
-from pinner.host import cgroups
-from pinner.host.capture import capture
-from pinner.host.captured_guests import captured_guests
-from pinner.host.guests import DomainDescription
+from pinner.host.captured.capture import capture
+from pinner.host.captured.captured_guests import captured_guests
+from pinner.host.kernel import cgroups
+from pinner.host.virt.guests import DomainDescription
 from pinner.model.errors import Invalid
 
 UUID = "6a5b7a0e-0000-4000-8000-00000000acce"

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 from support.values import cpus
 
-from pinner.host.causes import Cpuset, Evidence, Unit, with_cause
-from pinner.host.evidence import explain, parse_unit
+from pinner.host.drift.causes import Cpuset, Evidence, Unit, with_cause
+from pinner.host.drift.evidence import explain, parse_unit
 from pinner.model.change import Target, ThreadMask
 from pinner.model.machine.interrupts import DeviceIrq
 from pinner.model.policy.drift import Drift

@@ -6,8 +6,8 @@ import re
 import pytest
 from support.values import MEMBER, cpus, isolated
 
-from pinner.host import beneath, cgroups
-from pinner.host.kernel import UNBOUND
+from pinner.host.kernel import beneath, cgroups
+from pinner.host.kernel.kernel import UNBOUND
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.guest.guest import Cgroup
 

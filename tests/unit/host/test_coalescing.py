@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from pinner.host import cards, coalescing, states
+from pinner.host.settings import cards, coalescing, states
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.settings.coalescing import RxCoalescing

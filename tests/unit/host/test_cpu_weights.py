@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host import cgroups, cpu_weights, states
+from pinner.host.kernel import cgroups
+from pinner.host.settings import cpu_weights, states
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed, Invalid
 from pinner.model.settings.cpu_weight import DEFAULT, RAISED, SLICE, WEIGHT, weight_target

@@ -3,9 +3,10 @@
 import pytest
 from support import roots
 
-from pinner.host import cpusets, watched
-from pinner.host.cpusets import Part
-from pinner.host.kernel import cpuset_mount
+from pinner.host.kernel import cpusets
+from pinner.host.kernel.cpusets import Part
+from pinner.host.kernel.kernel import cpuset_mount
+from pinner.host.watch import watched
 
 UUID = "6a5b7a0e-0000-4000-8000-000000000001"
 V1 = {"proc/mounts": "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n"}

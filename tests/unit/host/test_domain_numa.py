@@ -6,8 +6,9 @@ import pytest
 from support.hosts import cpus, guest
 
 from pinner import codec
-from pinner.host import domain_xml, qemu
-from pinner.host.guests import ActiveDomain, binding_pins, cell_pins, without_recorded_pins
+from pinner.host.processes import qemu
+from pinner.host.virt import domain_xml
+from pinner.host.virt.guests import ActiveDomain, binding_pins, cell_pins, without_recorded_pins
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest import Guest
 from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from lxml import etree
 
-from pinner.host import domain_scrub, domain_xml
-from pinner.host.domain_scrub import Alias
+from pinner.host.captured import domain_scrub
+from pinner.host.captured.domain_scrub import Alias
+from pinner.host.virt import domain_xml
 
 XML = """
 <domain type='kvm' id='3' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from pinner.host import domain_xml
+from pinner.host.virt import domain_xml
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid

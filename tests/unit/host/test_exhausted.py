@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host import affinity, beneath, files, lineage, openat2, process_root, procfs, qemu
-from pinner.host.libvirt import Libvirt
+from pinner.host.hardware.sysfs import read_topology
+from pinner.host.kernel import affinity, beneath, files, openat2, procfs
 from pinner.host.live import LiveHost
-from pinner.host.own_processes import OwnProcesses
-from pinner.host.sysfs import read_topology
+from pinner.host.nova import process_root
+from pinner.host.processes import lineage, qemu
+from pinner.host.processes.own_processes import OwnProcesses
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Busy

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from pinner.host import files
+from pinner.host.kernel import files
 from pinner.model.cpuset import CpuSet
 
 

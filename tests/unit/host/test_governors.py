@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from support.values import cpus
 
-from pinner.host import governors, states
-from pinner.host.capture import capture
+from pinner.host.captured.capture import capture
+from pinner.host.settings import governors, states
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.governor import Governor

@@ -9,10 +9,11 @@ from support import hosts
 from support.guest_agents import BOOT, MAC, NET, UUID, MadeUpGuest, queue_path
 from support.hosts import cpus
 
-from pinner.host import guest_agent, guest_rps, states
-from pinner.host.guest_agent import GuestAgent
-from pinner.host.guest_rps import FIRST_PAUSE, LONGEST_PAUSE, GuestRpsReader, LimitedAgents
 from pinner.host.inventory import LIVE
+from pinner.host.settings import guest_rps, states
+from pinner.host.settings.guest_rps import FIRST_PAUSE, LONGEST_PAUSE, GuestRpsReader, LimitedAgents
+from pinner.host.virt import guest_agent
+from pinner.host.virt.guest_agent import GuestAgent
 from pinner.model.change import GuestCpus, Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
 from pinner.model.guest.guest import Tap

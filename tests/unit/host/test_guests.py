@@ -3,10 +3,12 @@
 import pytest
 from support.roots import process, two_nodes, write
 
-from pinner.host import cgroups, domain_xml, qemu
-from pinner.host.cgroups import UnitReader
-from pinner.host.guests import ActiveDomain, pinned_by_nova, read_guest, read_guests
-from pinner.host.kernel import cpuset_mount
+from pinner.host.kernel import cgroups
+from pinner.host.kernel.cgroups import UnitReader
+from pinner.host.kernel.kernel import cpuset_mount
+from pinner.host.processes import qemu
+from pinner.host.virt import domain_xml
+from pinner.host.virt.guests import ActiveDomain, pinned_by_nova, read_guest, read_guests
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.dedicated import nova_cpus
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from pinner.host.immovable import classify, is_qemu
+from pinner.host.processes.immovable import classify, is_qemu
 from pinner.model.cpuset import CpuSet
 from pinner.model.processes.process import Process, Thread
 

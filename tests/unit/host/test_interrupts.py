@@ -7,7 +7,8 @@ import pytest
 from support.hosts import process
 from support.values import cpus
 
-from pinner.host import files, interrupts
+from pinner.host.kernel import files
+from pinner.host.settings import interrupts
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, NotPermitted
 from pinner.model.machine.interrupts import DeviceIrq

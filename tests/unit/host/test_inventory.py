@@ -8,8 +8,8 @@ from support.roots import CPU, NODE, kernel_thread, process, two_nodes
 from support.values import NOON
 
 from pinner import codec
+from pinner.host.hardware.sysfs import read_topology
 from pinner.host.inventory import baseline_of, take_snapshot
-from pinner.host.sysfs import read_topology
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest import Emulator, Guest, InactiveGuest

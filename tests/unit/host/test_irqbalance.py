@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from pinner.host import irqbalance, procfs, states
+from pinner.host.kernel import procfs
+from pinner.host.settings import irqbalance, states
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from pinner.host import affinity, libvirt_connections
-from pinner.host.guests import DomainDescription
-from pinner.host.known_masks import KnownMasks
-from pinner.host.libvirt import Libvirt
+from pinner.host.kernel import affinity
+from pinner.host.processes.known_masks import KnownMasks
+from pinner.host.virt import libvirt_connections
+from pinner.host.virt.guests import DomainDescription
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import Target
 
 pytestmark = pytest.mark.fault(73)

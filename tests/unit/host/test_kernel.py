@@ -1,7 +1,7 @@
 import pytest
 from support.roots import write
 
-from pinner.host.kernel import cpuset_mount, partitioned, read_kernel
+from pinner.host.kernel.kernel import cpuset_mount, partitioned, read_kernel
 
 V2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n"
 V1 = "cgroup /sys/fs/cgroup/cpuset cgroup rw,relatime,cpuset 0 0\n"

@@ -5,8 +5,8 @@ import sys
 import pytest
 from support.kernel import wait_until_asleep
 
-from pinner.host import affinity, cpu_clocks
-from pinner.host.known_masks import KnownMasks
+from pinner.host.kernel import affinity, cpu_clocks
+from pinner.host.processes.known_masks import KnownMasks
 from pinner.model.change import Target
 
 TARGET = Target("emulator", "uuid-1", None, "g1")

@@ -10,10 +10,11 @@ from uuid import uuid4
 
 import pytest
 
-from pinner.host import affinity, lineage, procfs
 from pinner.host.inventory import LIVE
-from pinner.host.libvirt import Libvirt
+from pinner.host.kernel import affinity, procfs
 from pinner.host.live import LiveHost
+from pinner.host.processes import lineage
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.processes.lineage import Descendants, Lineage

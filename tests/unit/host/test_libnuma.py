@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host import libnuma
-from pinner.host.sysfs import read_topology
+from pinner.host.hardware import libnuma
+from pinner.host.hardware.sysfs import read_topology
 from pinner.model.cpuset import CpuSet
 
 
@@ -48,7 +48,7 @@ def test_a_machine_without_libnuma_gives_one_warning(tmp_path):
     script = (
         "import ctypes.util, pathlib\n"
         "ctypes.util.find_library = lambda name: None\n"
-        "from pinner.host import libnuma, sysfs\n"
+        "from pinner.host.hardware import libnuma, sysfs\n"
         "print(libnuma.disagreements(sysfs.read_topology(pathlib.Path('/'))))"
     )
     done = subprocess.run(

@@ -4,7 +4,7 @@ import libvirt
 import libvirt_qemu
 import pytest
 
-from pinner.host.libvirt import Libvirt
+from pinner.host.virt.libvirt import Libvirt
 from pinner.model.errors import Busy, Gone
 
 URI = "test:///default"

@@ -8,8 +8,8 @@ from queue import SimpleQueue
 import libvirt
 import pytest
 
-from pinner.host import libvirt_events
-from pinner.host.libvirt_events import Connected, DomainEvent, LibvirtEvents
+from pinner.host.virt import libvirt_events
+from pinner.host.virt.libvirt_events import Connected, DomainEvent, LibvirtEvents
 
 URI = "test:///default"
 XML = "<domain type='test'><name>{0}</name><uuid>{0}</uuid><memory>1024</memory><os><type>hvm</type></os></domain>"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinner.host.lineage import Relative, descendants
+from pinner.host.processes.lineage import Relative, descendants
 from pinner.model.change import ThreadKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.processes.lineage import Descendants, Lineage

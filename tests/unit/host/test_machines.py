@@ -6,9 +6,9 @@ import pytest
 from support.lstopo import Lstopo, cpus
 from support.machines import ARCHIVES, NAMES, OWN, root_of
 
-from pinner.host.capture import capture
-from pinner.host.sysfs import read_topology
-from pinner.host.sysfs_nodes import overlaps
+from pinner.host.captured.capture import capture
+from pinner.host.hardware.sysfs import read_topology
+from pinner.host.hardware.sysfs_nodes import overlaps
 from pinner.model.cpuset import CpuSet
 from pinner.model.machine.topology import Topology
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from support.kernel import process
 
-from pinner.host import memory, qemu
-from pinner.host.sysfs import read_topology
+from pinner.host.hardware.sysfs import read_topology
+from pinner.host.kernel import memory
+from pinner.host.processes import qemu
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted
 
 NODES = [node.id for node in read_topology(Path("/")).nodes]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host import procfs
-from pinner.host.meter import HostMeter, MeteredGuest, count_guest, count_host
+from pinner.host.kernel import procfs
+from pinner.host.measure.meter import HostMeter, MeteredGuest, count_guest, count_host
 from pinner.model.change import ThreadKey
 from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable, NotPermitted, PinnerError
 from pinner.model.outcome.measures import HOST, measured

@@ -13,7 +13,7 @@ import pytest
 from support import another_user, needs
 from support.kernel import THREAD_CHURN, process
 
-from pinner.host.netlink import (
+from pinner.host.kernel.netlink import (
     CpuChanged,
     CpuEvents,
     EventsLost,
@@ -98,7 +98,7 @@ def test_lost_events_are_reported():
 
 
 def test_a_container_is_refused_although_its_socket_receives_answers_to_others():
-    imports = "from pinner.host.netlink import ProcessEvents\nfrom pinner.model.errors import NotPermitted\n"
+    imports = "from pinner.host.kernel.netlink import ProcessEvents\nfrom pinner.model.errors import NotPermitted\n"
     code = "try: ProcessEvents()\nexcept NotPermitted as error: print(error)\n"
     with opened(ProcessEvents), process(THREAD_CHURN):
         done = another_user.run_in_container(imports, code)

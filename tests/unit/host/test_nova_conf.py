@@ -7,8 +7,8 @@ import pytest
 from oslo_config import cfg, types
 
 from pinner import codec
-from pinner.host import nova_conf, nova_options, process_root
-from pinner.host.nova_process import Started
+from pinner.host.nova import nova_conf, nova_options, process_root
+from pinner.host.nova.nova_process import Started
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.guest.nova import NovaConf, NovaSets, configured, cpus

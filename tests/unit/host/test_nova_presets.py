@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host import nova_conf
+from pinner.host.nova import nova_conf
 from pinner.model.guest.nova import NovaConf
 
 SNAP = "var/snap/openstack-hypervisor/common/etc/nova"

@@ -6,9 +6,9 @@ import sys
 import pytest
 from support.nova_listener import until
 
-from pinner.host import process_root
-from pinner.host.files import Folder
-from pinner.host.nova_process import PROC, NotBelieved, candidates, started
+from pinner.host.kernel.files import Folder
+from pinner.host.nova import process_root
+from pinner.host.nova.nova_process import PROC, NotBelieved, candidates, started
 
 SCRIPT = """\
 import os, sys

@@ -5,8 +5,9 @@ import threading
 import pytest
 from support import roots
 
-from pinner.host import one_by_one, qemu
-from pinner.host.guests import DomainDescription
+from pinner.host.processes import qemu
+from pinner.host.virt import one_by_one
+from pinner.host.virt.guests import DomainDescription
 from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable
 
 UUIDS = [f"6a5b7a0e-0000-4000-8000-00000000000{number}" for number in range(5)]

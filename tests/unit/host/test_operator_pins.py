@@ -3,9 +3,10 @@
 import pytest
 from support.roots import process, two_nodes
 
-from pinner.host import domain_xml, qemu
-from pinner.host.cgroups import UnitReader
-from pinner.host.guests import ActiveDomain, read_guest, without_recorded_pins
+from pinner.host.kernel.cgroups import UnitReader
+from pinner.host.processes import qemu
+from pinner.host.virt import domain_xml
+from pinner.host.virt.guests import ActiveDomain, read_guest, without_recorded_pins
 from pinner.model.cpuset import CpuSet
 from pinner.model.run.journal import RecordedPins
 

@@ -15,9 +15,9 @@ import pytest
 from support import ovsdb as private
 from support.hosts import cpus
 
-from pinner.host import ovs, ovsdb
 from pinner.host.inventory import take_snapshot
-from pinner.host.ovsdb import ANSWER_SECONDS, FRESH_SECONDS, MAX_ANSWER, RETRY_SECONDS, Ovsdb, read
+from pinner.host.processes import ovs, ovsdb
+from pinner.host.processes.ovsdb import ANSWER_SECONDS, FRESH_SECONDS, MAX_ANSWER, RETRY_SECONDS, Ovsdb, read
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.machine.ovs import OvsDpdk, OvsMasks

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from pinner.host.meter import HostMeter, MeteredGuest
-from pinner.host.pinger import SILENT_PINGS, Echoes, Moment, Pinger
+from pinner.host.measure.meter import HostMeter, MeteredGuest
+from pinner.host.measure.pinger import SILENT_PINGS, Echoes, Moment, Pinger
 from pinner.model.errors import HostUnreachable
 from pinner.model.outcome.measures import Pings
 

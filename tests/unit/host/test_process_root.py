@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from pinner.host import openat2, process_root
+from pinner.host.kernel import openat2
+from pinner.host.nova import process_root
 from pinner.model.errors import Invalid
 
 

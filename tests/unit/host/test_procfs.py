@@ -12,7 +12,8 @@ from support import needs
 from support.roots import kernel_thread, process, stat, write
 
 from pinner import codec
-from pinner.host import procfs, sampling
+from pinner.host.kernel import procfs
+from pinner.host.processes import sampling
 from pinner.model.errors import Gone
 from pinner.model.processes.process import Process
 

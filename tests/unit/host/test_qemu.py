@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from support import roots
 
-from pinner.host import qemu
+from pinner.host.processes import qemu
 from pinner.model.cpuset import CpuSet
 from pinner.model.processes.process import Thread
 

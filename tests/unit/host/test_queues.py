@@ -9,7 +9,7 @@ import struct
 
 import pytest
 
-from pinner.host import cards, queues, states
+from pinner.host.settings import cards, queues, states
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.settings.queues import CardQueues

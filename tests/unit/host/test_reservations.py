@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from support.roots import process, write
 
-from pinner.host import procfs, sampling
-from pinner.host.immovable import classify
-from pinner.host.reservations import CAP_SYS_NICE, AffinityOwners, with_reservations
+from pinner.host.kernel import procfs
+from pinner.host.processes import sampling
+from pinner.host.processes.immovable import classify
+from pinner.host.processes.reservations import CAP_SYS_NICE, AffinityOwners, with_reservations
 from pinner.model.cpuset import CpuSet
 
 ALL = CpuSet.parse("0-6")

@@ -10,7 +10,7 @@ import struct
 
 import pytest
 
-from pinner.host import cards, rings, states
+from pinner.host.settings import cards, rings, states
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid
 from pinner.model.settings.rings import RxRing

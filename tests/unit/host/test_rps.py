@@ -6,7 +6,7 @@ import os
 import pytest
 from support.values import cpus
 
-from pinner.host import rps
+from pinner.host.settings import rps
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.settings.rps import RpsQueue

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from support.kernel import wait_until_asleep
 
-from pinner.host import cpu_clocks, files, sampling
-from pinner.host.sampling import Sampler, Scanner
+from pinner.host.kernel import cpu_clocks, files
+from pinner.host.processes import sampling
+from pinner.host.processes.sampling import Sampler, Scanner
 from pinner.model.cpuset import CpuSet
 
 LIVE = Path("/")
@@ -271,6 +272,6 @@ def test_a_process_that_has_ended_has_no_cpu_clock(child):
 def test_the_clocks_of_another_pid_namespace_are_not_used(tmp_path):
     assert cpu_clocks.are_of(LIVE)
     assert not cpu_clocks.are_of(tmp_path)
-    ask = "from pathlib import Path\nfrom pinner.host import cpu_clocks\nprint(cpu_clocks.are_of(Path('/')))"
+    ask = "from pathlib import Path\nfrom pinner.host.kernel import cpu_clocks\nprint(cpu_clocks.are_of(Path('/')))"
     command = ["unshare", "--pid", "--fork", sys.executable, "-c", ask]
     assert subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip() == "False"

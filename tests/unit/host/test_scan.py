@@ -3,8 +3,8 @@ from pathlib import Path
 from support import roots
 from support.kernel import THREADS, process
 
-from pinner.host.netlink import ProgramStarted, ThreadCreated
-from pinner.host.scan import Scan
+from pinner.host.kernel.netlink import ProgramStarted, ThreadCreated
+from pinner.host.watch.scan import Scan
 
 
 def test_new_programs_and_threads_between_two_scans(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 from lxml import etree
 from support.values import cpus
 
-from pinner.host import stored_pins
+from pinner.host.virt import stored_pins
 from pinner.model.change import PartPin
 
 pytestmark = pytest.mark.fault(76)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host import states, sysctls
+from pinner.host.settings import states, sysctls
 from pinner.model.change import Number, Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.settings.sysctls import SYSCTLS

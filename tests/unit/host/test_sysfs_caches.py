@@ -2,8 +2,8 @@
 
 from support.roots import CPU, two_nodes, write
 
-from pinner.host.sysfs import read_topology
-from pinner.host.sysfs_caches import read_caches
+from pinner.host.hardware.sysfs import read_topology
+from pinner.host.hardware.sysfs_caches import read_caches
 
 
 def index(cpu, number, level, size, shared, type_="Unified"):

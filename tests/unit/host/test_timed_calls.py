@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from pinner.host import timed_calls
-from pinner.host.timed_calls import TimedCalls
+from pinner.host.virt import timed_calls
+from pinner.host.virt.timed_calls import TimedCalls
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 from support.values import cpus
 
-from pinner.host import tracefs
+from pinner.host.kernel import tracefs
 
 
 def test_only_the_instances_of_processes_that_ended_are_removed(tmp_path):

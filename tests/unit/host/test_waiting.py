@@ -2,8 +2,8 @@
 
 import pytest
 
-from pinner.host.tracefs import parse
-from pinner.host.waiting import waits
+from pinner.host.kernel.tracefs import parse
+from pinner.host.measure.waiting import waits
 from pinner.model.processes.blame import Migration, Switch, Wakeup
 
 GUEST, OTHER, THIRD = 10, 20, 30

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from support.hosts import cpus, plain, snapshot
 
-from pinner.host import nova_files, nova_presets, process_root
+from pinner.host.nova import nova_files, nova_presets, process_root
 from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH
 from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.guest.nova import cpus as nova_cpus

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from pinner.host import domain_xml
+from pinner.host.virt import domain_xml
 from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import pins_metadata

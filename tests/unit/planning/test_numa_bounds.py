@@ -8,7 +8,7 @@ from support.hosts import GIB, applied, cpus, guest, masked, plain, process, sna
 from support.machines import NAMES, root_of
 from support.values import recorded
 
-from pinner.host.sysfs import read_topology
+from pinner.host.hardware.sysfs import read_topology
 from pinner.model.change import AffinityChange, PartitionState
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Refused

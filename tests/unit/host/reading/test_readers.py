@@ -10,8 +10,6 @@ from support.hosts import cpus, process, snapshot
 from support.readings import counted, host, nic, placed
 
 from pinner import codec
-from pinner.host import irqbalance
-from pinner.host.irqbalance import read_balancers
 from pinner.host.reading import captured
 from pinner.host.reading.cpus import read_idle, read_pressure, read_spare, read_swapped, read_times
 from pinner.host.reading.irqs import parse_interrupts, read_irqs
@@ -19,7 +17,9 @@ from pinner.host.reading.network import read_counters, read_sockets, read_softne
 from pinner.host.reading.nics import read_nics
 from pinner.host.reading.sampler import read_sample, take_reading
 from pinner.host.reading.settings import read_settings, read_storage, read_weights
-from pinner.host.rps import read_rps
+from pinner.host.settings import irqbalance
+from pinner.host.settings.irqbalance import read_balancers
+from pinner.host.settings.rps import read_rps
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.machine.interrupts import Balancer, DeviceIrq

@@ -1,0 +1,198 @@
+"""Copies the files of /proc and /sys that an inventory reads (and those that hwloc's lstopo reads, for comparison).
+
+The copy is a root folder with proc/ and sys/, and it contains the symbolic links of sysfs. The guests are in libvirt/,
+because only libvirt knows them (see captured_guests).
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+from pinner.host.captured import captured_guests
+from pinner.host.captured.scrub import Scrubber
+from pinner.host.hardware import sysfs_cpus
+from pinner.host.kernel import cgroups, cpusets, files, kernel
+from pinner.host.processes import qemu
+from pinner.host.reading import captured
+from pinner.host.virt import domain_xml
+from pinner.host.virt.guests import DomainDescription
+from pinner.model.errors import Invalid
+from pinner.model.reading import SavedSamples
+
+_MACHINE = (
+    "proc/cmdline",
+    "proc/cpuinfo",
+    "proc/meminfo",
+    "proc/mounts",
+    "proc/version",
+    "proc/sys/kernel/osrelease",
+    "sys/devices/system/cpu/*",
+    "sys/devices/system/cpu/cpu[0-9]*/online",
+    "sys/devices/system/cpu/cpu[0-9]*/topology/*",
+    "sys/devices/system/cpu/cpu[0-9]*/cache/index*/*",
+    "sys/devices/system/cpu/cpu[0-9]*/cpu_capacity",
+    *(f"sys/devices/system/cpu/cpu[0-9]*/cpufreq/{name}" for name in ("base_frequency", "scaling_governor")),
+    "sys/devices/system/cpu/cpufreq/policy[0-9]*/related_cpus",
+    *(f"sys/devices/{unit}/cpus" for unit in ("cpu_atom", "cpu_core")),
+    "sys/devices/system/node/*",
+    "sys/devices/system/node/node[0-9]*/*",
+    "sys/devices/system/node/node[0-9]*/hugepages/*/*",
+    "sys/kernel/mm/hugepages/*/*",
+    *(f"sys/bus/pci/devices/*/{name}" for name in ("class", "device", "numa_node", "vendor")),
+    *(f"sys/class/net/*/{name}" for name in ("mtu", "device/numa_node", "device/uevent")),
+)
+_PROCESS = ("cmdline", "cgroup", "schedstat", "stat", "status")
+_THREAD = ("schedstat", "stat", "status")
+_CGROUP = ("cgroup.controllers", "cpuset.cpus.isolated")
+_PARTITION = ("cpuset.cpus.effective", "cpuset.cpus.partition")
+_TAP = ("rx_dropped", "rx_packets", "tx_dropped", "tx_packets")
+
+
+def capture(
+    root: Path,
+    folder: Path,
+    guests: Sequence[DomainDescription] = (),
+    capabilities: str = "",
+    samples: SavedSamples | None = None,
+    *,
+    scrub: bool,
+) -> int:
+    """Save the machine below ``root`` in ``folder`` with mode 0700. Returns the number of files.
+
+    ``guests`` are the active guests, ``capabilities`` is libvirt's XML of the host; empty: libvirt did not answer.
+    ``samples`` are the counters for the checks.
+    With ``scrub`` names and command lines are left out (see scrub.Scrubber). Files that cannot be read and processes
+    that end during the copy are left out, too. Raises Invalid for a root without CPUs, and for a folder that is not
+    empty or not writable.
+    """
+    sysfs_cpus.present(root)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            _take(descriptor, folder)
+            # By the descriptor: the owner of the folder above could put another folder in the place of this one.
+            copy = _Copy(root, Path(f"/proc/self/fd/{descriptor}"), guests, scrub=scrub)
+            files_of_libvirt = copy.libvirt(capabilities) if capabilities else 0
+            return copy.all() + files_of_libvirt + (copy.samples(samples) if samples else 0)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise Invalid("DIR", str(folder), f"a folder that can be written ({error.strerror})") from None
+
+
+def _take(descriptor: int, folder: Path) -> None:
+    """Close the folder for other users, who could put a symlink in the place of a file that root writes.
+
+    Raises Invalid for a folder of another user, and for one that is not empty.
+    """
+    if os.fstat(descriptor).st_uid == os.geteuid() and not os.listdir(descriptor):
+        os.fchmod(descriptor, 0o700)
+        if not os.listdir(descriptor):  # nobody can write into it any more
+            return
+    raise Invalid("DIR", str(folder), "a new or empty folder of this user, no link to one")
+
+
+class _Copy:
+    """One running capture."""
+
+    def __init__(self, root: Path, folder: Path, guests: Sequence[DomainDescription], *, scrub: bool) -> None:
+        self._root = root
+        self._folder = folder
+        self._guests = guests
+        self._aliases = captured_guests.aliases(guests) if scrub else {}
+        self._scrubber = Scrubber(self._aliases) if scrub else None
+
+    def all(self) -> int:
+        """Copy the files of /proc and /sys. Returns the number of files."""
+        machine = chain.from_iterable(sorted(self._root.glob(pattern)) for pattern in _MACHINE)
+        # The folders of units are named after guests.
+        guests = _of_guests(self._root, self._guests, units=self._scrubber is None)
+        found = chain(machine, _cgroups(self._root), _threads(self._root), guests)
+        return sum(self._copy(path.relative_to(self._root)) for path in found)
+
+    def libvirt(self, capabilities: str) -> int:
+        """Write libvirt's XML. Returns the number of files."""
+        written = captured_guests.capabilities_file(capabilities)
+        for guest in self._guests:
+            written |= captured_guests.as_files(guest, self._aliases.get(guest.uuid))
+        return self._write(written)
+
+    def samples(self, samples: SavedSamples) -> int:
+        """Write the counters for the checks. Returns the number of files."""
+        return self._write(captured.as_file(captured.scrubbed(samples) if self._scrubber else samples))
+
+    def _write(self, contents: Mapping[Path, bytes]) -> int:
+        for name, data in contents.items():
+            path = self._folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        return len(contents)
+
+    def _copy(self, name: Path) -> bool:
+        """Copy one file. Returns whether the file could be read and may be saved."""
+        try:
+            data: bytes | None = files.read(str(self._root / name), records=True)
+        except OSError:
+            return False
+        if self._scrubber is not None:
+            data = self._scrubber.scrubbed(name, data or b"")
+        if data is None or (resolved := self._resolve(name)) is None:
+            return False
+        path = self._folder / resolved
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return True
+
+    def _resolve(self, name: Path) -> Path | None:
+        """The file's path without symbolic links; the links are created in the copy. None if a link leads out of the
+        root."""
+        if name.parts[0] == "proc":
+            return name
+        here = Path()
+        for part in name.parts:
+            here /= part
+            if not (self._root / here).is_symlink():
+                continue
+            target, link = (self._root / here).readlink(), self._folder / here
+            here = Path(os.path.normpath(here.parent / target))
+            if here.is_absolute() or here.parts[0] == "..":
+                return None
+            link.parent.mkdir(parents=True, exist_ok=True)
+            if not link.is_symlink():
+                link.symlink_to(target)
+        return here
+
+
+def _cgroups(root: Path) -> Iterator[Path]:
+    """The files that show where the cpuset controller is, and which CPUs its partitions contain."""
+    mount = kernel.cpuset_mount(root)
+    if mount.version == "v2":
+        yield from (mount.folder / name for name in _CGROUP)
+        yield from _partitions(mount.folder)
+
+
+def _partitions(folder: Path) -> Iterator[Path]:
+    for state in sorted(folder.glob("*/cpuset.cpus.partition")):
+        if files.text(state) not in (None, "member"):
+            yield from (state.parent / name for name in _PARTITION)
+            yield from _partitions(state.parent)
+
+
+def _threads(root: Path) -> Iterator[Path]:
+    for pid in files.numbers(f"{root}/proc"):
+        process = root / "proc" / pid
+        yield from (process / name for name in _PROCESS)
+        for tid in files.numbers(f"{process}/task"):
+            yield from (process / "task" / tid / name for name in _THREAD)
+
+
+def _of_guests(root: Path, guests: Sequence[DomainDescription], *, units: bool) -> Iterator[Path]:
+    """The files that show the guests' memory, the CPUs of their ``units``, and the counters of their taps."""
+    for pid in qemu.find(root, {guest.uuid for guest in guests}).qemus.values() if guests else ():
+        yield root / f"proc/{pid}/numa_maps"
+        for unit in cgroups.unit_folders(root, pid) if units else ():
+            yield from (unit / name for name in (cpusets.CPUS, cpusets.PARTITION))
+    for name, _ in chain.from_iterable(domain_xml.parse(guest.xml).taps for guest in guests):
+        yield from (root / "sys/class/net" / Path(name).name / "statistics" / counter for counter in _TAP)

@@ -1,0 +1,1 @@
+"""Why a placement has drifted: the evidence on the host, and its likely cause."""

@@ -1,0 +1,113 @@
+"""A thread's affinity as the kernel reports it, and pinner's only call of sched_setaffinity.
+
+Source: sched_setaffinity(2); Cpus_allowed_list of /proc/TID/status. A thread is named by id and start time. An open
+folder /proc/TID belongs to the same thread even after the kernel reuses the id, as a pidfd does for a process.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from pinner.host.kernel import cpusets, files, procfs
+from pinner.model.change import ThreadMask
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone, NotPermitted
+
+
+def mask(tid: int) -> ThreadMask:
+    """The thread's start time and mask. Raises Gone."""
+    with _opened(tid) as folder:
+        return _mask(folder, "", tid, procfs.parse_stat(_read(folder, "stat", tid)))
+
+
+def masks(pid: int, wanted: Callable[[str], bool] = lambda _: True) -> tuple[ThreadMask, ...]:
+    """The masks of the process's threads whose name is ``wanted``, by ascending id. Raises Gone where there are none.
+
+    Threads with PF_NO_SETAFFINITY are left out. Before Linux 6.3 the io_uring workers of any process have that flag.
+    """
+    found = []
+    with _opened(pid) as folder:
+        for number in files.numbers(f"/proc/{pid}/task"):
+            tid = int(number)
+            with suppress(Gone):
+                stat = procfs.parse_stat(_read(folder, f"task/{tid}/stat", tid))
+                if wanted(stat.name) and not stat.flags & procfs.PF_NO_SETAFFINITY:
+                    found.append(_mask(folder, f"task/{tid}/", tid, stat))
+    if not found:
+        raise Gone(f"process {pid}")
+    return tuple(found)
+
+
+def set_affinity(thread: ThreadMask) -> None:
+    """Set the thread's mask to exactly ``thread.cpus``, for up to 8,192 CPUs.
+
+    Raises Gone where the thread ended (another thread may have its id now), NotPermitted, and ApplyFailed where the
+    kernel refuses the mask. Where a cpuset confines the thread, the kernel grants fewer CPUs without an error: then
+    the former mask is set again, and ApplyFailed is raised too. A mask that another program sets at the same moment
+    stays: the caller reads the masks again.
+    """
+    with _opened(thread.tid) as folder:
+        if procfs.parse_stat(_read(folder, "stat", thread.tid)).started != thread.started:
+            raise Gone(f"thread {thread.tid}")
+        former = procfs.parse_affinity(_read(folder, "status", thread.tid))
+        if former == thread.cpus:
+            return
+        _set(thread, thread.cpus)
+        granted = procfs.parse_affinity(_read(folder, "status", thread.tid))
+        # A CPU that was not requested is no answer of the kernel: a program has set the mask again since.
+        if granted != thread.cpus and granted <= thread.cpus:
+            _set(thread, former)
+            raise _refused(thread, granted)
+
+
+def _opened(tid: int) -> files.Folder:
+    try:
+        return files.Folder(f"/proc/{tid}")
+    except OSError:
+        raise Gone(f"thread {tid}") from None
+
+
+def _mask(folder: int, below: str, tid: int, stat: procfs.Stat) -> ThreadMask:
+    return ThreadMask(tid, stat.started, procfs.parse_affinity(_read(folder, f"{below}status", tid)))
+
+
+def _read(folder: int, name: str, tid: int) -> bytes:
+    try:
+        return files.read(name, folder)
+    except OSError:
+        raise Gone(f"thread {tid}") from None
+
+
+def _set(thread: ThreadMask, cpus: CpuSet) -> None:
+    try:
+        os.sched_setaffinity(thread.tid, cpus)
+    except ProcessLookupError:
+        raise Gone(f"thread {thread.tid}") from None
+    except PermissionError:
+        raise NotPermitted(f"thread {thread.tid}", "setting an affinity needs root or CAP_SYS_NICE") from None
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise _refused(thread, CpuSet()) from None
+        # EBUSY: a thread of SCHED_DEADLINE needs every CPU that the kernel balances together.
+        why = ": a thread of SCHED_DEADLINE keeps its CPUs" if error.errno == errno.EBUSY else ""
+        raise ApplyFailed(f"thread {thread.tid}", f"the kernel refuses CPUs {cpus}: {error.strerror}{why}") from None
+
+
+def _refused(thread: ThreadMask, granted: CpuSet) -> ApplyFailed:
+    cpus = f"CPUs {granted}" if granted else "none of them"
+    why = f"pinner requested CPUs {thread.cpus}, the kernel grants {cpus}: {_refusal_cause(thread.tid)}"
+    return ApplyFailed(f"thread {thread.tid}", why, asked=str(thread.cpus), granted=str(granted))
+
+
+def _refusal_cause(tid: int) -> str:
+    """Why the kernel does not grant a thread all requested CPUs: its cpuset, or a flag of the thread."""
+    try:
+        stat = procfs.parse_stat(files.read(f"/proc/{tid}/stat"))
+        cpuset = cpusets.path_of(Path("/"), tid)
+    except OSError:
+        return "the thread has ended"
+    if stat.flags & procfs.PF_NO_SETAFFINITY:
+        return "the thread is a kernel thread that is bound to its CPU"
+    return f"cpuset {cpuset} confines the thread, or a CPU is offline or absent"

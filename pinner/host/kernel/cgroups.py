@@ -1,0 +1,191 @@
+"""Cgroup v2 partitions of systemd's units, and the CPUs of unbound kernel work: their states read and set.
+
+Sources: the kernel's Documentation/admin-guide/cgroup-v2.rst (cpuset.cpus.partition) and core-api/workqueue.rst, and
+systemd.resource-control(5). systemd owns the units' cpuset.cpus, so pinner sets them through systemd (AllowedCPUs=).
+systemd preserves them over a daemon-reload. It does not know cpuset.cpus.partition, so pinner writes that file.
+"""
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import get_args
+
+from pinner.host.kernel import beneath, files
+from pinner.host.kernel.cpusets import CPUS, PARTITION, UNITS, path_of
+from pinner.host.kernel.kernel import UNBOUND, Mount, cpuset_mount
+from pinner.model.change import PartitionKind, PartitionState
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
+from pinner.model.guest.guest import Cgroup
+
+_SYSTEMD_SECONDS = 30
+
+POSSIBLE = "sys/devices/system/cpu/possible"
+"""Every CPU that this boot can have."""
+
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]{1,248}\.(?:service|scope|slice)", re.ASCII)
+"""The name of a unit that has a cgroup (systemd.unit(5)). It never begins an option of systemctl, which follows --."""
+
+_KINDS: dict[str, PartitionKind] = {kind: kind for kind in get_args(PartitionKind)}
+_PARTITION = re.compile(r"(?P<kind>[a-z]+)(?: (?P<invalid>invalid)(?: \((?P<why>.*)\))?)?")
+"""The content of cpuset.cpus.partition: ``isolated``, or ``isolated invalid (why)``; older kernels give no reason."""
+
+
+class UnitReader:
+    """Reads the units of many processes. It looks for the controller's mount once: a host has many mounts."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._mount, self._possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
+
+    def units_of(self, pid: int) -> tuple[Cgroup, ...]:
+        """The units that contain a process, outermost first; none without the cpuset controller of cgroup v2."""
+        if self._mount.version != "v2":
+            return ()
+        try:
+            units = _units(path_of(self._root, pid).lstrip("/"))
+            return tuple(Cgroup(unit, _partition(self._mount, unit, self._possible)) for unit in units)
+        except (OSError, Gone, Invalid):
+            return ()
+
+
+def unit_folders(root: Path, pid: int) -> tuple[Path, ...]:
+    """The folders of the units that contain a process, outermost first; none without the cpuset controller of v2."""
+    mount = cpuset_mount(root)
+    if mount.version != "v2":
+        return ()
+    try:
+        return tuple(mount.folder / unit for unit in _units(path_of(root, pid).lstrip("/")))
+    except (OSError, Gone):
+        return ()
+
+
+def partition(root: Path, path: str) -> PartitionState:
+    """The partition state of the cgroup at ``path`` below the mount, from the kernel's files.
+
+    All possible CPUs count as no limit, because the kernel refuses to make the list empty again while the cgroup
+    contains threads (ENOSPC). Raises Gone where there is no such cgroup, Invalid for a path that is not the path of a
+    unit, and for a kind of partition that is not known.
+    """
+    return _partition(cpuset_mount(root), path, files.cpu_list(root / POSSIBLE))
+
+
+def set_partition(root: Path, path: str, state: PartitionState, allow: Callable[[str, CpuSet], None]) -> None:
+    """Give the cgroup at ``path`` below the mount a state, and read it back.
+
+    ``allow`` has systemd give a unit its CPUs. Raises Gone, NotPermitted, ApplyFailed, Invalid.
+    """
+    mount, possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
+    _partition(mount, path, possible)
+    with _opened(mount, path) as folder:
+        if state.kind == "member":
+            _write(folder, PARTITION, state.kind, path)
+        allow(path.rpartition("/")[2], state.cpus)
+        if _cpu_list(folder) != state.cpus:
+            # systemd does not write the file where a unit's list of CPUs is empty.
+            _write(folder, CPUS, str(state.cpus or possible), path)
+        if state.kind != "member":
+            _write(folder, PARTITION, state.kind, path)
+        now = _state(folder, path, possible)
+    if now != state:
+        raise ApplyFailed(f"partition {path}", f"asked for '{state}', the kernel says '{now}'", granted=str(now))
+
+
+def unbound(root: Path) -> CpuSet:
+    """The CPUs of unbound work. Raises Gone if the kernel does not report them."""
+    cpus = files.cpu_mask(root / UNBOUND)
+    if cpus is None:
+        raise Gone("the kernel's work queues")
+    return cpus
+
+
+def set_unbound(root: Path, cpus: CpuSet) -> None:
+    """Give unbound work these CPUs and read them back. Raises Gone, NotPermitted, ApplyFailed."""
+    try:
+        (root / UNBOUND).write_text(cpus.mask())
+    except OSError as error:
+        raise _refused("the kernel's work queues", error) from None
+    if (now := unbound(root)) != cpus:
+        raise ApplyFailed("workqueue", f"asked for CPUs {cpus}, the kernel says {now}", granted=str(now))
+
+
+def allow(unit: str, cpus: CpuSet) -> None:
+    """Have systemd give a unit these CPUs (none: no limit) until the next boot. Raises ApplyFailed."""
+    set_property(unit, f"AllowedCPUs={cpus}")
+
+
+def set_property(unit: str, assignment: str) -> None:
+    """Have systemd make the assignment NAME=VALUE for a unit until the next boot. Raises ApplyFailed."""
+    command = ["systemctl", "set-property", "--runtime", "--", unit, assignment]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SYSTEMD_SECONDS)
+    except subprocess.CalledProcessError as error:
+        raise ApplyFailed(f"unit {unit}", f"systemd refuses {assignment}: {error.stderr.strip()}") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ApplyFailed(f"unit {unit}", f"systemd does not answer: {error}") from None
+
+
+def _units(path: str) -> Iterator[str]:
+    """The path of each unit that contains the cgroup at ``path``; folders below a unit (libvirt's vcpu0) are the unit's
+    own."""
+    parts = path.split("/")
+    for number, name in enumerate(parts, start=1):
+        if not name.endswith(UNITS):
+            return
+        yield "/".join(parts[:number])
+
+
+@contextmanager
+def _opened(mount: Mount, path: str) -> Iterator[int]:
+    """The descriptor of a unit's cgroup. A path that leads out of the mount, or through a symbolic link, is refused."""
+    beneath.require_plain(path)
+    if not all(_UNIT.fullmatch(name) for name in path.split("/")):
+        raise Invalid("cgroup", path[:80], "the path of a systemd unit's cgroup below the mount of the controller")
+    try:
+        opened = beneath.folder(mount.folder, path)
+        with opened as folder:
+            yield folder
+    except OSError:
+        raise Gone(f"cgroup {path}") from None
+
+
+def _partition(mount: Mount, path: str, possible: CpuSet | None) -> PartitionState:
+    with _opened(mount, path) as folder:
+        return _state(folder, path, possible)
+
+
+def _state(folder: int, path: str, possible: CpuSet | None) -> PartitionState:
+    text, cpus = beneath.read(folder, PARTITION), _cpu_list(folder)
+    if text is None or cpus is None:
+        raise Gone(f"cgroup {path}")
+    found = _PARTITION.fullmatch(text)
+    if found is None or found["kind"] not in _KINDS:
+        raise Invalid(PARTITION, text, "member, root or isolated")
+    invalid = (found["why"] or "the kernel gives no reason") if found["invalid"] else ""
+    return PartitionState(_KINDS[found["kind"]], CpuSet() if cpus == possible else cpus, invalid)
+
+
+def _cpu_list(folder: int) -> CpuSet | None:
+    text = beneath.read(folder, CPUS)
+    try:
+        return None if text is None else CpuSet.parse(text)
+    except Invalid:
+        return None
+
+
+def _write(folder: int, name: str, text: str, path: str) -> None:
+    try:
+        beneath.write(folder, name, text)
+    except OSError as error:
+        raise _refused(f"{path} {name}", error) from None
+
+
+def _refused(what: str, error: OSError) -> PinnerError:
+    """The error of a write that the kernel refused."""
+    if isinstance(error, FileNotFoundError):
+        return Gone(what)
+    if isinstance(error, PermissionError):
+        return NotPermitted(what, "writing it needs root")
+    return ApplyFailed(what, f"the kernel refuses the value: {error.strerror}")

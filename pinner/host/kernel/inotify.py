@@ -1,0 +1,79 @@
+"""Watches files for writes with inotify(7), which Python's standard library lacks.
+
+The kernel reports a write(2) to a cgroup's file like any other write. It does not report its own changes of these
+files, except of cpuset.cpus.partition.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from pinner.host.kernel.netlink import EventsLost
+from pinner.model.errors import NotPermitted
+
+_MODIFY = 0x2
+_OVERFLOW = 0x4000
+_EVENT = struct.Struct("=iIII")
+_BUFFER = 65536
+
+
+class FileWritten(NamedTuple):
+    """A program wrote a watched file."""
+
+    file: str
+
+
+class Inotify:
+    """Watches files for writes; never blocks. Raises NotPermitted where the kernel's limit of instances is reached."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor < 0:
+            raise NotPermitted("file events", f"inotify_init1 fails: {os.strerror(ctypes.get_errno())}")
+        self._watches: dict[int, str] = {}
+
+    def fileno(self) -> int:
+        """The file descriptor, for a selector."""
+        return int(self._descriptor)
+
+    def close(self) -> None:
+        """Stop watching."""
+        os.close(self._descriptor)
+
+    def watch(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Watch these files and no others. Returns the files beyond the kernel's limit fs.inotify.max_user_watches.
+
+        Missing files are left out. A file that was removed and created again is a new file: call this again then.
+        """
+        wanted: dict[int, str] = {}
+        refused = []
+        for path in paths:
+            watch = self._libc.inotify_add_watch(self._descriptor, os.fsencode(path), ctypes.c_uint32(_MODIFY))
+            if watch >= 0:
+                wanted[watch] = path
+            elif ctypes.get_errno() == errno.ENOSPC:
+                refused.append(path)
+        for watch in self._watches.keys() - wanted.keys():
+            self._libc.inotify_rm_watch(self._descriptor, watch)
+        self._watches = wanted
+        return tuple(refused)
+
+    def read(self) -> Iterator[FileWritten | EventsLost]:
+        """The files that were written since the previous call, each once."""
+        written: dict[FileWritten | EventsLost, None] = {}
+        with suppress(BlockingIOError):
+            events = os.read(self._descriptor, _BUFFER)
+            at = 0
+            while at < len(events):
+                watch, mask, _, length = _EVENT.unpack_from(events, at)
+                at += _EVENT.size + length
+                if mask & _OVERFLOW:
+                    written[EventsLost("file events")] = None
+                elif mask & _MODIFY and watch in self._watches:
+                    written[FileWritten(self._watches[watch])] = None
+        yield from written

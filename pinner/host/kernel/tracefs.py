@@ -1,0 +1,174 @@
+"""Records the scheduler's events with the kernel's own tracing (Documentation/trace/ftrace.rst).
+
+The trace is an instance of its own: it disturbs no other trace, and ends with its folder. The folder is locked: the
+kernel releases the lock of a process that was killed, and the next trace removes the folder.
+"""
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinner.host.kernel import files
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Busy, NotPermitted
+from pinner.model.processes.blame import Migration, SchedEvent, Switch, Wakeup
+
+MOUNTS = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
+EVENTS = ("sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_migrate_task")
+BUFFER_KIB = 4096
+"""The largest buffer of each CPU that is traced: about 50,000 events. The oldest are replaced."""
+BUFFERS_KIB = 32 * BUFFER_KIB
+"""The largest buffers of all CPUs: the kernel cannot swap them out, and each event takes 4 us to read."""
+_PREFIX = "pinner-"
+
+_LINE = re.compile(r" \[(\d+)\] .{4,6}\s+(\d+\.\d+): (\w+): (.*)", re.DOTALL)
+_SWITCH = re.compile(
+    # A name has at most 15 characters, so none can contain what follows it.
+    r"prev_comm=.{0,15} prev_pid=(\d+) prev_prio=-?\d+ prev_state=(\S+) ==> "
+    r"next_comm=(.{0,15}) next_pid=(\d+) next_prio",
+    re.DOTALL,
+)
+_WAKEUP = re.compile(r"comm=.{0,15} pid=(\d+) prio=-?\d+ target_cpu=(\d+)", re.DOTALL)
+_MIGRATION = re.compile(r"comm=.{0,15} pid=(\d+) prio=-?\d+ orig_cpu=\d+ dest_cpu=(\d+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What was recorded."""
+
+    events: Iterator[SchedEvent]
+    """The events in the order of their times. They are read one by one: a busy host has millions."""
+    end: float
+    """The end of the trace, by the clock of the events."""
+    seconds: float
+    """The length of the trace."""
+    lost: int
+    """The number of events that the buffers did not keep."""
+
+
+@contextmanager
+def record(root: Path, cpus: CpuSet, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Iterator[Trace]:
+    """The scheduler's events on these CPUs in the next ``seconds``. They can be read until the context ends.
+
+    Raises NotPermitted where this kernel or this user cannot trace, and Busy where the kernel makes no further trace.
+    """
+    with _instance(root) as folder:
+        _write(folder / "tracing_cpumask", _mask(cpus))
+        for cpu in cpus:
+            with suppress(NotPermitted):  # a CPU that is offline has no buffer, and no events
+                _write(folder / f"per_cpu/cpu{cpu}/buffer_size_kb", str(min(BUFFER_KIB, BUFFERS_KIB // len(cpus))))
+        _write(folder / "trace_clock", "mono")
+        for event in EVENTS:
+            _write(folder / "events/sched" / event / "enable", "1")
+        begin = time.monotonic()
+        sleep(seconds)
+        _write(folder / "tracing_on", "0")
+        end = time.monotonic()
+        lost = sum(_overrun(folder, cpu) for cpu in cpus)
+        with open(files.open_file(folder / "trace", os.O_RDONLY), "rb") as lines:  # noqa: PTH123 - Busy without a descriptor
+            yield Trace(parse(map(files.decode, lines)), end, end - begin, lost)
+
+
+def parse(lines: Iterable[str]) -> Iterator[SchedEvent]:
+    """The events in the lines of a trace. A line that is none is left out.
+
+    The name of a thread may contain the end of a line: then the next line has the rest of the event.
+    """
+    begun = ""
+    for line in lines:
+        text = line
+        if (found := _LINE.search(line)) is None and begun:
+            text = begun + line
+            found = _LINE.search(text)
+        if found is None:
+            continue
+        if event := _event(int(found[1]), float(found[2]), found[3], found[4]):
+            yield event
+        begun = "" if event else text
+
+
+def _event(cpu: int, at: float, name: str, fields: str) -> SchedEvent | None:
+    if name == "sched_switch" and (found := _SWITCH.match(fields)):
+        return Switch(at, cpu, int(found[1]), found[2].startswith("R"), int(found[4]), found[3])
+    if name.startswith("sched_wakeup") and (found := _WAKEUP.match(fields)):
+        return Wakeup(at, int(found[1]), int(found[2]))
+    if name == "sched_migrate_task" and (found := _MIGRATION.match(fields)):
+        return Migration(at, int(found[1]), int(found[2]))
+    return None
+
+
+@contextmanager
+def _instance(root: Path) -> Iterator[Path]:
+    """The folder of a new instance. It is removed at the end, which ends the trace."""
+    remove_left(root)
+    folder = _mount(root) / "instances" / f"{_PREFIX}{os.getpid()}-{time.monotonic_ns()}"
+    try:
+        folder.mkdir()
+        lock = files.open_file(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise Busy("the kernel's tracing", f"no instance can be made ({error.strerror})", overdue=False) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
+        os.close(lock)
+
+
+def remove_left(root: Path) -> None:
+    """Remove the instances of processes that were killed: the kernel would record for ever."""
+    for mount in MOUNTS:
+        instances = root / mount / "instances"
+        for name in files.names(instances):
+            if name.startswith(_PREFIX):
+                with suppress(OSError):
+                    _remove_unlocked(instances / name)
+
+
+def _remove_unlocked(folder: Path) -> None:
+    """Raises BlockingIOError where a process has locked the folder, and OSError."""
+    lock = files.open_file(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        folder.rmdir()
+    finally:
+        os.close(lock)
+
+
+def _mount(root: Path) -> Path:
+    for mount in MOUNTS:
+        if (root / mount / "instances").is_dir():
+            return root / mount
+    why = "tracefs is not mounted, or this user may not read it: as root, mount -t tracefs nodev /sys/kernel/tracing"
+    raise NotPermitted("trace the scheduler", why)
+
+
+def _write(file: Path, value: str) -> None:
+    try:
+        file.write_text(value)
+    except OSError as error:
+        raise NotPermitted("trace the scheduler", f"{file} cannot be written: {error.strerror}") from None
+
+
+def _mask(cpus: CpuSet) -> str:
+    """The mask in hexadecimal words of 32 bits, as tracing_cpumask takes it."""
+    mask = sum(1 << cpu for cpu in cpus)
+    words = []
+    while True:
+        words.append(f"{mask & 0xFFFFFFFF:08x}")
+        mask >>= 32
+        if not mask:
+            return ",".join(reversed(words))
+
+
+def _overrun(folder: Path, cpu: int) -> int:
+    """The events that a CPU's buffer did not keep."""
+    text = files.text(folder / f"per_cpu/cpu{cpu}/stats") or ""
+    found = re.search(r"^(?:overrun|dropped events): ([1-9]\d*)", text, re.MULTILINE)
+    return int(found[1]) if found else 0

@@ -1,0 +1,209 @@
+"""Counts what the measures are made of: cheap enough for every few seconds."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from pinner.host.kernel import files, procfs
+from pinner.host.processes import qemu
+from pinner.host.reading.network import read_softnet
+from pinner.host.virt.guests import ActiveDomain
+from pinner.model.change import TargetKind, ThreadKey
+from pinner.model.errors import Gone, PinnerError
+from pinner.model.outcome.measures import HOST, Counts, Pings, ThreadCount
+
+_RX_LOSSES = ("rx_dropped", "rx_missed_errors", "rx_fifo_errors", "tx_dropped")
+"""What a NIC counts where a packet found no room (Documentation/ABI/testing/sysfs-class-net-statistics)."""
+
+_TAP_LOSSES = ("rx_dropped", "tx_dropped")
+
+
+_LIST_SECONDS = 30.0
+"""Seconds between two questions to libvirt. A new guest is measured after that time at the latest."""
+
+
+class Domains(Protocol):
+    """The part of Libvirt that the meter needs."""
+
+    users: Mapping[str, int | None]
+
+    def active(self) -> list[ActiveDomain]:
+        """The active guests."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeteredGuest:
+    """A guest as the meter needs it: it stays the same until the guest's QEMU ends, or an interface is plugged."""
+
+    uuid: str
+    name: str
+    pid: int
+    started: int
+    """The start time of QEMU's process, in clock ticks after boot."""
+    vhost: tuple[ThreadKey, ...]
+    taps: tuple[str, ...]
+
+
+def metered_guests(
+    root: Path, domains: Iterable[ActiveDomain], users: Mapping[str, int | None]
+) -> tuple[MeteredGuest, ...]:
+    """The guests of these domains whose QEMU runs. ``users`` are those of qemu.find. Reads /proc once."""
+    known = {domain.uuid: domain for domain in domains}
+    processes = qemu.find(root, known.keys(), users)
+    found = []
+    for uuid, pid in sorted(processes.qemus.items()):
+        try:
+            started = procfs.started(root, pid)
+        except Gone:
+            continue
+        vhost = tuple(ThreadKey(thread.tid, thread.started) for thread in processes.vhost_threads.get(pid, ()))
+        taps = tuple(name for name, _ in known[uuid].xml.taps if name)
+        found.append(MeteredGuest(uuid, known[uuid].name, pid, started, vhost, taps))
+    return tuple(found)
+
+
+PingsOf = Callable[[Iterable[MeteredGuest]], Mapping[str, Pings]]
+"""The pings by UUID of the guests that answer some. Pinger satisfies it."""
+
+
+def no_pings(_: Iterable[MeteredGuest]) -> Mapping[str, Pings]:
+    """No guest is pinged."""
+    return {}
+
+
+class HostMeter:
+    """Counts the host and its guests. It asks libvirt for the guests once in a while: a count reads only files."""
+
+    def __init__(
+        self,
+        root: Path,
+        libvirt: Domains,
+        clock: Callable[[], float] = time.monotonic,
+        pings_of: PingsOf = no_pings,
+    ) -> None:
+        self._root = root
+        self._libvirt = libvirt
+        self._clock = clock
+        self._pings_of = pings_of
+        self._guests: tuple[MeteredGuest, ...] = ()
+        self._listed = -_LIST_SECONDS
+
+    def __call__(self) -> tuple[Counts, ...]:
+        """What is counted now. While libvirt does not answer, the known guests are counted. Raises Busy where no file
+        can be opened."""
+        if self._clock() - self._listed >= _LIST_SECONDS:
+            self._listed = self._clock()
+            with suppress(PinnerError):
+                domains = self._libvirt.active()
+                self._guests = metered_guests(self._root, domains, self._libvirt.users)
+        found = [count_host(self._root, self._clock)]
+        pings = self._pings_of(self._guests)
+        for guest in self._guests:
+            with suppress(Gone):
+                counts = count_guest(self._root, guest, self._clock)
+                found.append(replace(counts, pings=pings.get(guest.uuid)))
+        return tuple(found)
+
+
+def count_guest(root: Path, guest: MeteredGuest, clock: Callable[[], float] = time.monotonic) -> Counts:
+    """What is counted of the guest now. Raises Gone where its QEMU has ended."""
+    if procfs.started(root, guest.pid) != guest.started:
+        raise Gone(f"guest {guest.name}")
+    at, threads = clock(), dict(_threads(root, guest))
+    drops = {f"{tap} {name}": value for tap in guest.taps for name, value in _statistics(root, tap, _TAP_LOSSES)}
+    return Counts(guest.uuid, guest.name, at, threads, {"drops": drops})
+
+
+def count_host(root: Path, clock: Callable[[], float] = time.monotonic) -> Counts:
+    """What is counted of the host now. What this kernel does not count is left out."""
+    totals = {
+        "use_host": _used(root),
+        "pressure": _pressure(root),
+        **_softnet(root),
+        "nic_drops": {
+            f"{nic} {name}": value
+            for nic in files.names(root / "sys/class/net")
+            if (root / "sys/class/net" / nic / "device").exists()
+            for name, value in _statistics(root, nic, _RX_LOSSES)
+        },
+        "throttled": _throttled(root),
+    }
+    return Counts(HOST, "", clock(), {}, totals)
+
+
+def _threads(root: Path, guest: MeteredGuest) -> Iterator[tuple[ThreadKey, ThreadCount]]:
+    folder = f"{root}/proc/{guest.pid}/task"
+    for tid in files.names(folder):
+        try:
+            stat = procfs.parse_stat(files.read(f"{folder}/{tid}/stat"))
+            run, wait = _schedstat(f"{folder}/{tid}/schedstat")
+        except (OSError, ValueError, IndexError):
+            continue
+        yield ThreadKey(int(tid), stat.started), ThreadCount(_role(stat.name), run, wait)
+    for key in guest.vhost:
+        try:
+            yield key, ThreadCount("vhost", *_schedstat(f"{root}/proc/{key.tid}/schedstat"))
+        except (OSError, ValueError):
+            continue
+
+
+def _role(name: str) -> TargetKind:
+    """The role of a QEMU thread. Since Linux 6.4, vhost threads are threads of QEMU."""
+    return "vhost" if name.startswith("vhost-") else qemu.role(name)[0]
+
+
+def _schedstat(path: str) -> tuple[int, int]:
+    """Nanoseconds on a CPU, and waiting for one (Documentation/scheduler/sched-stats.rst)."""
+    run, wait, _ = files.read(path).split(None, 2)
+    return int(run), int(wait)
+
+
+def _statistics(root: Path, interface: str, names: Iterable[str]) -> Iterator[tuple[str, float]]:
+    for name in names:
+        if (value := files.number(root / "sys/class/net" / interface / "statistics" / name)) is not None:
+            yield name, float(value)
+
+
+def _used(root: Path) -> dict[str, float]:
+    """The busy time of each CPU in hundredths of a second, so that its rate is percent. Guests' time is part of user
+    time (proc(5))."""
+    used = {}
+    for line in (files.text(root / "proc/stat") or "").splitlines():
+        name, *fields = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, fields)
+            used[name] = (user + nice + system + irq + softirq) * 100 / procfs.HERTZ
+    return used
+
+
+def _pressure(root: Path) -> dict[str, float]:
+    """Milliseconds in which at least one thread waited for a CPU (Documentation/accounting/psi.rst)."""
+    for line in (files.text(root / "proc/pressure/cpu") or "").splitlines():
+        if line.startswith("some "):
+            return {"some": int(line.rpartition("total=")[2]) / 1000}
+    return {}
+
+
+def _softnet(root: Path) -> dict[str, dict[str, float]]:
+    rows = read_softnet(root)
+    return {
+        "softnet_drops": {f"cpu{row.cpu}": float(row.dropped) for row in rows},
+        "squeezed": {f"cpu{row.cpu}": float(row.squeezed) for row in rows},
+    }
+
+
+def _throttled(root: Path) -> dict[str, float]:
+    """Milliseconds in which CPU limits stopped the guests' cgroups: of machine.slice, in cgroup v2 or v1."""
+    for path, key, unit in (
+        ("sys/fs/cgroup/machine.slice/cpu.stat", "throttled_usec", 1e3),
+        ("sys/fs/cgroup/cpu/machine.slice/cpu.stat", "throttled_time", 1e6),
+    ):
+        fields: Mapping[str, str] = dict(
+            line.split(maxsplit=1) for line in (files.text(root / path) or "").splitlines() if " " in line
+        )
+        if key in fields:
+            return {"machine.slice": int(fields[key]) / unit}
+    return {}

@@ -1,0 +1,1 @@
+"""Nova's configuration on this host, as nova-compute reads it."""

@@ -1,0 +1,142 @@
+"""Nova's configuration on this host, read as nova-compute itself reads it.
+
+The first of these gives it:
+
+1. the files of pinner's own configuration, as if nova-compute's command line named them,
+2. nova-compute's process: its command line, its environment, and its files in its mount namespace,
+3. the files of a known deployment, for times when nova-compute does not run.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from pinner.host.kernel.files import Folder, decode
+from pinner.host.nova import nova_presets, process_root
+from pinner.host.nova.nova_files import collect
+from pinner.host.nova.nova_options import evaluate
+from pinner.host.nova.nova_process import PROC, NotBelieved, Started, candidates, home_of, started
+from pinner.host.nova.process_root import ProcessRoot
+from pinner.model.errors import Invalid
+from pinner.model.guest.nova import NovaConf
+
+ROOT = Path("/")
+_MAX_IGNORED = 8
+"""The most processes without evidence that are reported: any user can start thousands."""
+
+
+def read(files: Sequence[Path] = (), root: Path = ROOT, proc: Path = PROC) -> NovaConf:
+    """Nova's configuration. ``files`` are those of pinner's configuration; ``root`` has the files of deployments.
+
+    What cannot be read is reported in ``error``, so that a snapshot is still possible.
+    """
+    if files:
+        return _of_files(files, root)
+    read_, ignored = _of_processes(proc)
+    found = read_ or list(_of_presets(root))
+    conf = _one_of(found) if found else NovaConf((), is_missing=True)
+    return replace(conf, ignored_processes=tuple(ignored[:_MAX_IGNORED]))
+
+
+class Reader:
+    """Reads Nova's configuration whenever it is called.
+
+    While nova-compute does not run, the configuration of its last process counts: a restart of Nova changes no guest.
+    Without that, variables of the process, or files of a container, would be missing for a few seconds. An error is
+    never kept: it ends with its process.
+    """
+
+    def __init__(self, files: Sequence[Path] = (), root: Path = ROOT, proc: Path = PROC) -> None:
+        self._arguments = (tuple(files), root, proc)
+        self._last: NovaConf | None = None
+
+    def __call__(self) -> NovaConf:
+        """Nova's configuration now; see ``read``."""
+        found = read(*self._arguments)
+        if found.process is not None and not found.error:
+            self._last = found
+        if self._last is None or found.process is not None:
+            return found
+        source = f"{self._last.source}, which has ended"
+        return replace(self._last, source=source, ignored_processes=found.ignored_processes)
+
+
+def _of_files(files: Sequence[Path], root: Path) -> NovaConf:
+    arguments = [("--config-dir" if _is_folder(each) else "--config-file", str(each)) for each in files]
+    with process_root.opened(str(root)) as opened:
+        words = tuple(word for pair in arguments for word in pair)
+        return _conf(Started(words, home=home_of("nova", opened)), opened, "nova_conf of pinner.conf")
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether the path is a folder; what cannot be examined is read like a file, and its error is reported then."""
+    try:
+        return path.is_dir()
+    except OSError:  # a name that is too long, or a folder above that this user may not enter
+        return False
+
+
+def _of_presets(root: Path) -> Iterator[NovaConf]:
+    with process_root.opened(str(root)) as opened:
+        for preset in nova_presets.found(opened):
+            yield _conf(preset.started, opened, preset.name)
+
+
+def _of_processes(proc: Path) -> tuple[list[NovaConf], list[str]]:
+    """The configuration of each process that is nova-compute with the libvirt driver, and a line about each process
+    that only claims to be nova-compute."""
+    found: list[NovaConf] = []
+    ignored: list[str] = []
+    for candidate in candidates(proc):
+        try:
+            with Folder(f"{proc}/{candidate.pid}") as folder, process_root.opened("root", folder) as root:
+                conf = _conf(started(candidate, folder, root), root, f"nova-compute, process {candidate.pid}")
+                conf = replace(conf, process=candidate.pid)
+        except NotBelieved as error:
+            ignored.append(_text(f"process {candidate.pid}: {error}"))
+        except PermissionError as error:
+            ignored.append(f"process {candidate.pid}: pinner may not examine it ({error.strerror})")
+        except (OSError, ValueError, IndexError):  # it has ended
+            continue
+        else:
+            # Another driver (ironic, for instance) manages no guests of this host.
+            found += [conf] if not conf.compute_driver or "libvirt" in conf.compute_driver.lower() else []
+    return found, ignored
+
+
+def _conf(how: Started, root: ProcessRoot, source: str) -> NovaConf:
+    try:
+        files = collect(how, root)
+    except Invalid as error:
+        return _writable(NovaConf((), source=source, error=str(error)))
+    variables = tuple(pair for pair in how.environment if pair[0].startswith("OS_") and "__" in pair[0])
+    return _writable(replace(evaluate(files, variables), source=source))
+
+
+def _writable(conf: NovaConf) -> NovaConf:
+    """The configuration with texts that can always be written as UTF-8: paths and variables may be any bytes."""
+    found: dict[str, Any] = {field.name: getattr(conf, field.name) for field in fields(conf)}
+    texts = {name: _text(value) for name, value in found.items() if isinstance(value, str)}
+    lists = {name: tuple(map(_text, value)) for name, value in found.items() if isinstance(value, tuple)}
+    return NovaConf(**found | texts | lists)
+
+
+def _text(value: str) -> str:
+    return decode(os.fsencode(value))
+
+
+def _one_of(found: Sequence[NovaConf]) -> NovaConf:
+    """The configuration, where all give the same CPU sets; otherwise an error that names them."""
+    first = found[0]
+    if all(_decides(each) == _decides(first) for each in found):
+        return first
+    named = " and ".join(each.source for each in found)
+    why = f"they differ: {named}; name the right files in [nova] nova_conf of pinner.conf"
+    files = tuple(name for each in found for name in each.files)
+    return NovaConf(files, source=named, error=why, process=first.process)
+
+
+def _decides(conf: NovaConf) -> NovaConf:
+    return replace(conf, files=(), source="", changed=(), process=None)

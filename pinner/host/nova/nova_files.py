@@ -1,0 +1,170 @@
+"""The configuration files that nova-compute reads, in its order, with their contents.
+
+The order is oslo.config's (ConfigOpts._parse_config_files): the default files, unless the command line names a file;
+then the default folders, unless it names a folder; then the files and folders of the command line. A later file
+overrides an earlier one. So a file of the command line overrides the default folders.
+
+Source of the default places: oslo_config.cfg.find_config_files and find_config_dirs.
+"""
+
+import argparse
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+from pinner.host.nova.nova_process import Started, home_of
+from pinner.host.nova.process_root import ProcessRoot
+from pinner.model.errors import Invalid
+
+PROJECT = "nova"
+MAX_FILES = 200
+"""The most files that are read: each is open for a moment."""
+MAX_WORDS = 1000
+"""The most words of a command line: argparse takes minutes for tens of thousands."""
+MAX_BYTES = 4 << 20
+"""The most bytes of all files. A complete nova.conf with all comments has 0.5 MiB."""
+_CLOCK_SECONDS = 1.0
+"""How exactly the start of a process is known."""
+Kind = Literal["file", "folder"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFiles:
+    """The contents of nova-compute's configuration files."""
+
+    contents: tuple[tuple[str, bytes], ...] = ()
+    """Name and content of each file, in the order in which they are read."""
+    missing: tuple[str, ...] = ()
+    """The files that do not exist."""
+    changed: tuple[str, ...] = ()
+    """The files that are newer than the process, which has read them only at its start."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files' names."""
+        return tuple(name for name, _ in self.contents)
+
+
+def collect(started: Started, root: ProcessRoot) -> ConfigFiles:
+    """Read the files of a process with this root directory.
+
+    Raises Invalid for a folder of the command line that does not exist, for a command line that does not parse, and
+    for a file that is not a regular one.
+    """
+    contents: list[tuple[str, bytes]] = []
+    missing: list[str] = []
+    changed: list[str] = []
+    length = 0
+    for count, name in enumerate(_files(started, root)):
+        if count >= MAX_FILES:
+            raise Invalid("nova.conf", name, f"one of at most {MAX_FILES} files")
+        try:
+            contents.append((name, root.read(name)))
+            length += len(contents[-1][1])
+            if started.at is not None and root.stat(name).st_mtime > started.at + _CLOCK_SECONDS:
+                changed.append(name)
+        except FileNotFoundError:
+            missing.append(name)
+        except OSError as error:
+            raise Invalid("nova.conf", name, f"a file that can be read ({error.strerror})") from None
+        if length > MAX_BYTES:
+            raise Invalid("nova.conf", name, f"the last of files with {MAX_BYTES} bytes at most in all")
+    return ConfigFiles(tuple(contents), tuple(missing), tuple(changed))
+
+
+def find(started: Started, root: ProcessRoot, extension: str = ".conf") -> Iterator[str]:
+    """The default files or folders with this extension: of the project, and of the program."""
+    for name in (PROJECT, started.program) if started.has_default_places else ():
+        places = (_absolute(posixpath.join(folder, name + extension), started) for folder in _folders(started))
+        yield from [place for place in places if root.exists(place)][:1]
+
+
+def _files(started: Started, root: ProcessRoot) -> Iterator[str]:
+    if len(started.arguments) > MAX_WORDS:
+        raise Invalid("nova.conf", f"{len(started.arguments)} words", f"a command line of at most {MAX_WORDS} words")
+    named = _named(started.arguments)
+    if not _is_given(started.arguments, "--config-file"):
+        yield from find(started, root)
+    if not _is_given(started.arguments, "--config-dir"):
+        for folder in find(started, root, ".conf.d"):
+            yield from _in_folder(folder, root)
+    for kind, path in named:
+        place = _absolute(_expanded(path, started, root), started)
+        if kind == "file":
+            yield place
+        elif not path or not root.exists(place):
+            raise Invalid(
+                "nova.conf", path and place, "a folder that exists: the command line of nova-compute names it"
+            )
+        else:
+            yield from _in_folder(place, root)
+
+
+def _in_folder(folder: str, root: ProcessRoot) -> Iterator[str]:
+    """The files of a folder that oslo.config reads, as glob(3) finds them. Raises Invalid for a pattern."""
+    if set(folder) & set("*?["):
+        raise Invalid("nova.conf", folder, "a folder without *, ? and [ in its path: Nova takes them for a pattern")
+    try:
+        names = root.names(folder)
+    except OSError:
+        return
+    for name in sorted(names):
+        if name.endswith(".conf") and not name.startswith("."):
+            yield posixpath.join(folder, name)
+
+
+def _folders(started: Started) -> Iterator[str]:
+    """Where oslo.config looks for the project's files."""
+    if started.home:
+        yield from (posixpath.join(started.home, f".{PROJECT}"), started.home)
+    yield from (f"/etc/{PROJECT}", "/etc")
+    variables = dict(started.environment)
+    yield from (
+        posixpath.join(variables[name], "etc", PROJECT) for name in ("SNAP_COMMON", "SNAP") if variables.get(name)
+    )
+
+
+class _Named(argparse.Action):
+    """Keeps files and folders in the order of the command line."""
+
+    def __call__(self, _parser: object, found: argparse.Namespace, value: object, _option: str | None = None) -> None:
+        found.places.append((self.dest, value))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises each error instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise argparse.ArgumentError(None, message)
+
+
+def _named(arguments: tuple[str, ...]) -> list[tuple[Kind, str]]:
+    """The files and folders of the command line. Like oslo.config, argparse accepts shortened options."""
+    parser = _Parser(add_help=False, exit_on_error=False)
+    parser.add_argument("--config-file", dest="file", action=_Named)
+    parser.add_argument("--config-dir", dest="folder", action=_Named)
+    try:
+        found, _ = parser.parse_known_args(arguments, argparse.Namespace(places=[]))
+    except argparse.ArgumentError as error:
+        raise Invalid("nova.conf", " ".join(arguments), f"a command line that nova-compute accepts ({error})") from None
+    places: list[tuple[Kind, str]] = found.places
+    return places
+
+
+def _is_given(arguments: tuple[str, ...], option: str) -> bool:
+    """Whether oslo.config finds the option: unlike argparse, it does so only by its full name."""
+    return any(argument == option or argument.startswith(f"{option}=") for argument in arguments)
+
+
+def _expanded(path: str, started: Started, root: ProcessRoot) -> str:
+    """The path with the home for ``~`` or ``~name``, as os.path.expanduser."""
+    if not path.startswith("~"):
+        return path
+    name, slash, rest = path[1:].partition("/")
+    home = home_of(name, root) if name else started.home
+    return f"{home}{slash}{rest}" if home or not name else path
+
+
+def _absolute(path: str, started: Started) -> str:
+    return posixpath.normpath(posixpath.join(started.folder, path))

@@ -1,0 +1,223 @@
+"""Reads Nova's options from the contents of its configuration files, with oslo.config, as Nova itself does.
+
+Sources: nova/conf/compute.py, notifications.py and libvirt.py; oslo_messaging/notify/notifier.py and
+oslo_messaging/_drivers/impl_rabbit.py.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any
+
+from oslo_config import cfg, sources, types
+from oslo_config.sources import _environment
+
+from pinner.host.nova.nova_files import ConfigFiles
+from pinner.model.guest.nova import NovaConf
+
+_OLD_DRIVER = "notification_driver"
+"""The name in [DEFAULT] until oslo.messaging 16, which Nova 31 (2025.1) uses."""
+
+_OPTIONS: Mapping[str | None, list[cfg.Opt]] = {
+    None: [
+        cfg.StrOpt("vcpu_pin_set", default=""),
+        cfg.IntOpt("reserved_host_cpus", default=0, min=0),
+        cfg.StrOpt("compute_driver", default=""),
+        cfg.MultiStrOpt(_OLD_DRIVER, default=[]),
+    ],
+    "compute": [cfg.StrOpt("cpu_dedicated_set", default=""), cfg.StrOpt("cpu_shared_set", default="")],
+    "libvirt": [
+        cfg.BoolOpt("cpu_power_management", default=False),
+        cfg.StrOpt("cpu_power_management_strategy", default="cpu_state", choices=["cpu_state", "governor"]),
+        cfg.StrOpt("cpu_power_governor_high", default="performance"),
+        cfg.StrOpt("cpu_power_governor_low", default="powersave"),
+    ],
+    "notifications": [
+        cfg.StrOpt(
+            "notification_format",
+            default="unversioned",
+            choices=["both", "versioned", "unversioned"],
+            deprecated_group="DEFAULT",
+        ),
+        cfg.ListOpt("versioned_notifications_topics", default=["versioned_notifications"]),
+    ],
+    "oslo_messaging_notifications": [
+        cfg.MultiStrOpt("driver", default=[], deprecated_opts=[cfg.DeprecatedOpt(_OLD_DRIVER, group="DEFAULT")])
+    ],
+    "oslo_messaging_rabbit": [
+        cfg.BoolOpt("amqp_durable_queues", default=False),
+        cfg.BoolOpt("rabbit_quorum_queue", default=False),
+    ],
+}
+
+
+MAX_VALUE = 1 << 16
+"""The most characters of a value: a list of all CPUs that Linux knows has fewer."""
+MAX_VALUES = 1000
+"""The most values that are read, with those that other values name by $. A few options that name each other would
+otherwise take for ever: each doubles the text of the one before."""
+
+
+class _Environment(_environment.EnvironmentConfigurationSource):
+    """The environment of nova-compute, in the place of pinner's own."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        super().__init__()
+        self._variables = variables
+
+    def get(self, group_name: str | None, option_name: str, opt: cfg.Opt) -> tuple[Any, Any]:  # noqa: ARG002
+        """See ConfigurationSource."""
+        name = self.get_name(group_name, option_name)
+        if name not in self._variables:
+            return (sources._NoValue, None)
+        return (self._variables[name], cfg.LocationInfo(cfg.Locations.environment, name))
+
+
+class _Options(cfg.ConfigOpts):
+    """Nova's options, with the environment of another process and without other sources."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        super().__init__()
+        self._env_driver = _Environment(variables)
+        self._values = 0
+
+    def _substitute(self, value: Any, group: Any = None, namespace: Any = None) -> Any:
+        """Refuse values that are too long or too many."""
+        self._values += 1
+        found = super()._substitute(value, group, namespace) if self._values <= MAX_VALUES else value
+        if self._values > MAX_VALUES:
+            raise cfg.Error(f"more than {MAX_VALUES} values, or options that name others by $ too often")
+        if isinstance(found, str) and len(found) > MAX_VALUE:
+            raise cfg.Error(f"a value has more than {MAX_VALUE} characters")
+        return found
+
+    def _load_alternative_sources(self) -> None:
+        """Refuse drivers of oslo.config: one of them fetches URLs, and pinner's agent is root."""
+        if self.config_source:
+            raise cfg.Error("config_source names other sources of options, which pinner does not read")
+
+
+class _Unreadable(Exception):
+    """Why the options cannot be read."""
+
+
+def evaluate(found: ConfigFiles, variables: tuple[tuple[str, str], ...]) -> NovaConf:
+    """The options in these files and in the variables of nova-compute's environment.
+
+    What Nova refuses to read is in ``error``, so that a snapshot is still possible.
+    """
+    try:
+        return _evaluated(found, variables)
+    except _Unreadable as error:
+        return NovaConf(found.names, error=str(error))
+
+
+@lru_cache(maxsize=8)
+def _evaluated(found: ConfigFiles, variables: tuple[tuple[str, str], ...]) -> NovaConf:
+    """The options. Raises _Unreadable: an error is not kept, because it may be one of this moment only."""
+    if found.missing:
+        raise _Unreadable(str(cfg.ConfigFilesNotFoundError(list(found.missing))))
+    with _as_files(found) as names:
+        try:
+            return _values(found, list(names), dict(variables))
+        except cfg.ConfigFileParseError as error:
+            # oslo.config quotes the wrong line last. Nova's user can put a symlink to any file here, and the agent is
+            # root.
+            text = re.split(r""": ['"]""", str(error), maxsplit=1)[0]
+        except RecursionError as error:
+            text = f"{error}: options name each other by $"
+        except (cfg.Error, UnicodeDecodeError, ValueError) as error:
+            text = str(error)
+        raise _Unreadable(re.sub(r"/proc/self/fd/\d+", lambda name: names.get(name[0], name[0]), text))
+
+
+def _values(found: ConfigFiles, readable: list[str], variables: Mapping[str, str]) -> NovaConf:
+    conf = _Options(variables)
+    for group, options in _OPTIONS.items():
+        conf.register_opts(options, group=group)
+    if any(b"$" in content for _, content in found.contents) or any("$" in value for value in variables.values()):
+        _register_others(conf)
+    conf([], default_config_files=readable, default_config_dirs=[])
+    return NovaConf(
+        files=found.names,
+        dedicated=conf.compute.cpu_dedicated_set,
+        shared=conf.compute.cpu_shared_set,
+        pin_set=conf.vcpu_pin_set,
+        format=conf.notifications.notification_format,
+        topics=tuple(conf.notifications.versioned_notifications_topics),
+        drivers=tuple(conf.oslo_messaging_notifications.driver),
+        reserved_cpus=conf.reserved_host_cpus or 0,  # None: an option without a value
+        **_power(conf.libvirt),
+        compute_driver=conf.compute_driver,
+        is_durable=conf.oslo_messaging_rabbit.amqp_durable_queues or conf.oslo_messaging_rabbit.rabbit_quorum_queue,
+        changed=found.changed,
+        is_quorum=conf.oslo_messaging_rabbit.rabbit_quorum_queue,
+        old_drivers=tuple(conf[_OLD_DRIVER]),
+    )
+
+
+def _power(libvirt: cfg.ConfigOpts.GroupAttr) -> dict[str, Any]:
+    """The options of power management. Nova reads the others only where the first two say so."""
+    if not libvirt.cpu_power_management:
+        return {}
+    strategy = libvirt.cpu_power_management_strategy
+    if strategy != "governor":
+        return {"power_management": True, "power_strategy": strategy}
+    _ = libvirt.cpu_power_governor_low  # Nova does not start where this one is wrong, either
+    return {"power_management": True, "power_strategy": strategy, "governor_high": libvirt.cpu_power_governor_high}
+
+
+def _register_others(conf: cfg.ConfigOpts) -> None:
+    """Register Nova's other options: a value can name them by $."""
+    for group, options in _others().items():
+        section = None if group == "DEFAULT" else group
+        names = {option.name for option in _OPTIONS.get(section, [])}
+        conf.register_opts([option for option in options if option.name not in names], group=section)
+
+
+@cache
+def _others() -> Mapping[str, list[cfg.Opt]]:
+    """Each option of Nova, by section. tools/nova_options.py writes the file.
+
+    A default that depends on the host is described in words, which no CPU list has.
+    """
+    found = json.loads(resources.files("pinner.host.nova").joinpath("nova_options.json").read_text())
+    return {group: [_option(name, about) for name, about in options.items()] for group, options in found.items()}
+
+
+def _option(name: str, about: Mapping[str, Any]) -> cfg.Opt:
+    old_names = [cfg.DeprecatedOpt(old, group=group) for group, old in about.get("old_names", ())]
+    kind = cfg.MultiOpt if "is_multi" in about else cfg.Opt
+    type_ = _type(**about.get("type", {"name": "String"}))
+    return kind(name, type_, default=about.get("default"), deprecated_opts=old_names)
+
+
+def _type(name: str, **arguments: Any) -> Any:
+    """The type, with which oslo.config checks a value and makes the text that takes the place of ``$name``."""
+    if name == "Ignored":
+        return lambda _: None
+    of_items = {key: _type(**arguments[key]) for key in ("item_type", "value_type") if key in arguments}
+    return getattr(types, name)(**(arguments | of_items))
+
+
+@contextmanager
+def _as_files(found: ConfigFiles) -> Iterator[Mapping[str, str]]:
+    """Names under which oslo.config can open these contents, each with its own name. Nothing is on a disk: the files
+    contain passwords."""
+    opened: dict[str, str] = {}
+    descriptors: list[int] = []
+    try:
+        for name, content in found.contents:
+            descriptor = os.memfd_create("nova.conf")
+            descriptors.append(descriptor)
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(content)
+            opened[f"/proc/self/fd/{descriptor}"] = name
+        yield opened
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)

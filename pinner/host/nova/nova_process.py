@@ -1,0 +1,176 @@
+"""Finds nova-compute's own process, and reads how it was started: command line, environment, root directory.
+
+A process can write any text into its command line. Therefore pinner believes a process only on evidence that its user
+cannot make up:
+
+- it runs as root, or as the user that its own /etc/passwd names nova; root owns that file,
+- its program is Python, and its script nova-compute; root owns both, and nobody else can write them,
+- its user namespace is pinner's own: in another one, a user can mount an /etc/passwd of any content,
+- it still has its command line: a user's process can run a program of root, such as sudo, and keep its id.
+
+So only root and Nova's own user decide what pinner reads. They also decide what Nova does.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinner.host.kernel.files import numbers, read, read_start
+from pinner.host.kernel.procfs import HERTZ, parse_stat
+from pinner.host.nova.process_root import ProcessRoot, is_roots_own
+
+NAME = "nova-compute"
+PROC = Path("/proc")
+
+MAX_ARGUMENTS = 1 << 17
+"""Bytes of a command line or environment that are read; one with more is not believed. 128 KiB are the kernel's limit
+of one argument."""
+
+_START = 4096
+"""Bytes of a command line that contain the script: PATH_MAX of Linux."""
+
+_WITH_VALUE = ("-W", "-X")
+"""Options of Python that take the next argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """How nova-compute was started."""
+
+    arguments: tuple[str, ...] = ()
+    """The arguments after the name of the script."""
+    environment: tuple[tuple[str, str], ...] = ()
+    home: str = ""
+    """The home of the process's user; empty: none."""
+    folder: str = "/"
+    """The folder from which relative paths start."""
+    program: str = NAME
+    at: float | None = None
+    """Seconds after the epoch; None where no process runs."""
+    has_default_places: bool = True
+    """Whether the default places of configuration files count; not those of the host for a container."""
+
+
+class NotBelieved(Exception):
+    """Why pinner does not believe that a process is nova-compute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A process whose command line says that it is nova-compute."""
+
+    pid: int
+    script: str
+    arguments: tuple[str, ...]
+
+
+def candidates(proc: Path = PROC) -> Iterator[Candidate]:
+    """The processes whose command line says that they are nova-compute, by ascending id."""
+    for pid in numbers(str(proc)):
+        try:
+            # The script is at the start, and most processes are others.
+            if NAME.encode() not in read_start(f"{proc}/{pid}/cmdline", _START):
+                continue
+            line = read_start(f"{proc}/{pid}/cmdline", MAX_ARGUMENTS)
+        except OSError:
+            continue
+        if found := _script(int(pid), line):
+            yield found
+
+
+def started(candidate: Candidate, folder: int, root: ProcessRoot) -> Started:
+    """How a believed process was started. ``folder`` is its open /proc/PID folder, ``root`` its root directory.
+
+    Raises NotBelieved; OSError where the process has ended or cannot be examined.
+    """
+    home = _require_novas_user(folder, root)
+    for what, found in (("program", os.stat("exe", dir_fd=folder)), ("script", _status(root, candidate.script))):
+        if not is_roots_own(found):
+            raise NotBelieved(f"its {what} is not a file that only root can write")
+    if "python" not in Path(os.readlink("exe", dir_fd=folder)).name:
+        raise NotBelieved("its program is not Python")
+    environ = read_start("environ", MAX_ARGUMENTS, folder)
+    if len(environ) == MAX_ARGUMENTS:
+        raise NotBelieved(f"its environment has {MAX_ARGUMENTS} bytes or more")
+    pairs = [(name, value) for name, equals, value in (part.partition("=") for part in _texts(environ)) if equals]
+    # As os.environ: of two variables of one name the first one counts.
+    variables = dict(reversed(pairs))
+    # As os.path.expanduser, which oslo.config uses: it takes an empty home for the root directory.
+    home = variables.get("HOME", home) or ("/" if "HOME" in variables else "")
+    program = os.path.basename(candidate.script).removesuffix(".py")  # noqa: PTH119 - as oslo.config does
+    ticks = parse_stat(read("stat", folder)).started
+    # Last: what was read before is then of this program, too.
+    if _script(candidate.pid, read_start("cmdline", MAX_ARGUMENTS, folder)) != candidate:
+        raise NotBelieved("its command line has changed: it runs another program now")
+    at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / HERTZ
+    return Started(candidate.arguments, tuple(variables.items()), home, _working_folder(folder), program, at)
+
+
+def home_of(user: str, root: ProcessRoot) -> str:
+    """The home of a user; empty where there is none."""
+    return next((home for name, _, home in _users(root) if name == user), "")
+
+
+def _script(pid: int, line: bytes) -> Candidate | None:
+    """The process's script and arguments, if the script is nova-compute: ``python3 -s /usr/bin/nova-compute ...``."""
+    if len(line) == MAX_ARGUMENTS:
+        return None
+    words = _texts(line)
+    position = 1
+    while position < len(words) and words[position].startswith("-"):
+        if words[position] in ("-c", "-m"):
+            return None
+        position += 2 if words[position] in _WITH_VALUE else 1
+    if position >= len(words) or words[position].rpartition("/")[2] not in (NAME, f"{NAME}.py"):
+        return None
+    return Candidate(pid, words[position], tuple(words[position + 1 :]))
+
+
+def _require_novas_user(folder: int, root: ProcessRoot) -> str:
+    """The home of the process's user, who is root or nova. Raises NotBelieved."""
+    if os.stat("ns/user", dir_fd=folder).st_ino != Path("/proc/self/ns/user").stat().st_ino:
+        raise NotBelieved("it is in a user namespace of its own")
+    status = read("status", folder)
+    start = status.index(b"\nUid:") + 5
+    ids = {int(each) for each in status[start : status.index(b"\n", start)].split()}
+    named = [(name, home) for name, uid, home in _users(root) if ids == {uid}]
+    home = next((home for _, home in named), "")
+    if ids == {0} or any(name == "nova" for name, _ in named):
+        return home
+    who = named[0][0] if named else ", ".join(map(str, sorted(ids)))
+    raise NotBelieved(f"its user is {who}, and neither root nor nova")
+
+
+def _users(root: ProcessRoot) -> Iterator[tuple[str, int, str]]:
+    """Name, id and home of each user in /etc/passwd; none where another user than root can write it."""
+    try:
+        if not is_roots_own(root.stat("/etc/passwd")):
+            return
+        lines = root.read("/etc/passwd").decode(errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        fields = line.split(":")
+        if len(fields) >= 6 and fields[2].isdecimal():
+            yield fields[0], int(fields[2]), fields[5]
+
+
+def _status(root: ProcessRoot, script: str) -> os.stat_result:
+    if not script.startswith("/"):
+        raise NotBelieved(f"its script {script} is not an absolute path")
+    try:
+        return root.stat(script)
+    except OSError as error:
+        raise NotBelieved(f"its script {script} does not exist ({error.strerror})") from None
+
+
+def _working_folder(folder: int) -> str:
+    """The working folder, as a path below the process's root."""
+    root, cwd = os.readlink("root", dir_fd=folder), os.readlink("cwd", dir_fd=folder)
+    return cwd.removeprefix(root) or "/" if root != "/" else cwd
+
+
+def _texts(line: bytes) -> list[str]:
+    return [os.fsdecode(part) for part in line.removesuffix(b"\0").split(b"\0")]

@@ -1,0 +1,237 @@
+"""Finds the threads of other processes that inherited a process's mask: a fork copies the mask, and so does exec.
+
+Sources: proc(5) for /proc/PID/stat (parent, process group, session, start time and addresses), credentials(7). A child
+loses its parent when the parent ends, and a daemon leaves its session. So a process counts as a descendant of another
+one if it started after that one got its mask, and one of these facts holds:
+
+- its parent is a descendant, or the process itself;
+- its session or process group has the id of a descendant, or of the process: the kernel gives no new process that id
+  as long as the group exists;
+- it has the random addresses of the process's program: only a fork has the same ones, an exec chooses new ones;
+- it is in the cgroup of the process's systemd service;
+- it is an orphan in the process's session: a process that leads no session, and whose parent is in another one, has
+  lost the parent that started it. In a container its parent may also be the first process there, which adopts orphans.
+
+By a process group, a service or an orphan's session it does not count if its present parent, which is no descendant,
+has the same mask: then it may have inherited the mask from that parent. By the addresses of the program the same holds,
+unless that parent has other addresses. Then the parent has adopted the process, and has not forked it; also if pinner
+has given the parent the same mask later. A parent that got its mask from pinner after the process had started has not
+given it to the process.
+
+Where the parent has the same addresses and the same mask, but not from pinner, the facts do not decide: the parent may
+have forked the process, or adopted a fork of the placed one. Such a process is unsure, and it is named.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pinner.host.kernel import affinity, cpusets, files, procfs
+from pinner.host.processes import immovable
+from pinner.model.change import ThreadKey, ThreadMask
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Gone
+from pinner.model.processes.lineage import Descendants, Lineage
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_RANDOMIZE = Path("/proc/sys/kernel/randomize_va_space")
+_NO_RANDOMIZE = 0x0040000
+"""ADDR_NO_RANDOMIZE of personality(2)."""
+_IDS = re.compile(rb"^NSpid:(.*)$", re.MULTILINE)
+_ADDRESSES = (23, 25, 44)
+"""Fields of /proc/PID/stat after the name: startcode, startstack, start_brk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """A process, as far as its descent shows."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    started: int
+    layout: str
+    kernel: bool
+
+    @property
+    def key(self) -> ThreadKey:
+        """The identity of its first thread."""
+        return ThreadKey(self.pid, self.started)
+
+
+def read(pid: int | None) -> Lineage:
+    """The present facts; with a process id, those of that process too. Raises Gone."""
+    boot, since = _boot(), ticks()
+    if pid is None:
+        return Lineage(boot, since)
+    try:
+        found = _relative(pid, files.read(f"/proc/{pid}/stat"))
+        return Lineage(boot, since, _service(pid), found.layout if _is_randomized(pid) else "", found.session)
+    except (OSError, ValueError, IndexError):
+        raise Gone(f"process {pid}") from None
+
+
+_known_boot = ""
+
+
+def _boot() -> str:
+    """The id of the boot, which stays the same as long as this process lives; empty as long as it cannot be read."""
+    global _known_boot
+    _known_boot = _known_boot or files.text(_BOOT_ID) or ""
+    return _known_boot
+
+
+def heirs(
+    pid: int,
+    started: int,
+    lineage: Lineage,
+    masks: Collection[CpuSet],
+    others: Mapping[ThreadKey, int],
+    relatives: Mapping[int, Relative],
+) -> Descendants[ThreadMask]:
+    """The threads with one of the ``masks`` in processes that descend from the process, by ascending id.
+
+    ``relatives`` are the processes of a scan. ``others`` are processes that have a change of their own, with the moment
+    before it: only their descendants count. QEMU is left out, because its threads belong to its guest.
+    """
+    if lineage.boot != _boot():
+        return Descendants()
+    found = descendants(pid, started, lineage, relatives, others, _main_mask, _service, _is_first)
+    return Descendants(_threads(found.sure, masks), _threads(found.unsure, masks))
+
+
+def _threads(pids: Collection[int], masks: Collection[CpuSet]) -> tuple[ThreadMask, ...]:
+    found: list[ThreadMask] = []
+    for each in pids:
+        with suppress(Gone, OSError):
+            if not immovable.is_qemu(files.decode(files.read(f"/proc/{each}/cmdline").replace(b"\0", b" "))):
+                found += [thread for thread in affinity.masks(each) if thread.cpus in masks]
+    return tuple(sorted(found, key=lambda thread: thread.tid))
+
+
+def descendants(
+    pid: int,
+    started: int,
+    lineage: Lineage,
+    relatives: Mapping[int, Relative],
+    others: Mapping[ThreadKey, int],
+    mask: Callable[[int], CpuSet],
+    service: Callable[[int], str],
+    adopts: Callable[[int], bool] = lambda _: False,
+) -> Descendants[int]:
+    """The process ids of the descendants among the relatives. ``mask``, ``service`` and ``adopts`` read facts of a
+    process id; ``adopts``: it is the first one of a namespace of process ids."""
+    known = relatives.get(pid)
+    # With another start time, the id belongs to another process, and so do its children, group and session.
+    kin = {pid} if known is None or known.started == started else set[int]()
+    living = kin if known else set[int]()
+    is_fork = partial(_is_fork, lineage)
+    young = {each.pid: each for each in relatives.values() if each.started >= lineage.since and not each.kernel}
+    young.pop(pid, None)
+
+    def has_own_mask(each: Relative) -> bool:
+        parent = relatives.get(each.parent)
+        if parent is None or parent.pid in kin or others.get(parent.key, 0) > each.started:
+            return False
+        return mask(parent.pid) == mask(each.pid)
+
+    def is_orphan(each: Relative) -> bool:
+        parent = relatives.get(each.parent)
+        is_adopted = parent is None or parent.session != each.session or adopts(parent.pid)
+        return each.pid != each.session and is_adopted
+
+    def is_adopted_fork(each: Relative) -> bool:
+        parent = relatives.get(each.parent)
+        return is_fork(each) and parent is not None and parent.layout not in ("", each.layout)
+
+    def descends(each: Relative) -> bool:
+        # Only descendants of its leader are in a session.
+        if each.parent in living or each.session in kin or is_adopted_fork(each):
+            return True
+        shows = (
+            each.group in kin
+            or is_fork(each)
+            or (lineage.service != "" and service(each.pid) == lineage.service)
+            or (lineage.session != 0 and each.session == lineage.session and is_orphan(each))
+        )
+        return shows and not has_own_mask(each)
+
+    while found := {each for each in young if descends(young[each])}:
+        kin = kin | found
+        living = living | found
+        for each in found:
+            del young[each]
+    sure = sorted(each for each in kin - {pid} if each not in relatives or relatives[each].key not in others)
+    # A child of a placed process is found by the undo of that one.
+    keys = {each.pid: each.key for each in relatives.values()}
+    forks = [each for each in young.values() if is_fork(each) and each.key not in others]
+    return Descendants(tuple(sure), tuple(sorted(each.pid for each in forks if keys.get(each.parent) not in others)))
+
+
+def _is_fork(lineage: Lineage, each: Relative) -> bool:
+    return lineage.layout != "" and each.layout == lineage.layout
+
+
+def ticks() -> int:
+    """The present moment in clock ticks after boot, as in the start times of processes."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * procfs.HERTZ)
+
+
+def scan() -> dict[int, Relative]:
+    """All processes by their ids."""
+    found = {}
+    for name in files.numbers("/proc"):
+        with suppress(OSError, ValueError, IndexError):
+            found[int(name)] = _relative(int(name), files.read(f"/proc/{name}/stat"))
+    return found
+
+
+def _relative(pid: int, stat: bytes) -> Relative:
+    """Raises ValueError, IndexError."""
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    addresses = [int(fields[number]) for number in _ADDRESSES]
+    layout = " ".join(f"{address:x}" for address in addresses) if all(addresses[:2]) else ""
+    kernel = bool(int(fields[6]) & procfs.PF_KTHREAD)
+    return Relative(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), layout, kernel)
+
+
+def _is_randomized(pid: int) -> bool:
+    """Whether an exec gives the program random addresses."""
+    try:
+        flags = int(files.read(f"/proc/{pid}/personality"), 16)
+    except OSError:
+        return False
+    return bool(files.number(_RANDOMIZE)) and not flags & _NO_RANDOMIZE
+
+
+def _service(pid: int) -> str:
+    """The cgroup of the process's systemd service; empty if the process is in none.
+
+    A service that runs other units (user@1000.service) is none, because these units are cgroups below it.
+    """
+    try:
+        rows = cpusets.parse_rows(files.read(f"/proc/{pid}/cgroup"))
+    except OSError:
+        return ""
+    path = next((path for controllers, path in rows if controllers in ("", "name=systemd") and path != "/"), "")
+    return path if path.endswith(".service") else ""
+
+
+def _is_first(pid: int) -> bool:
+    """Whether the process is the first one of its namespace of process ids (NSpid of pid_namespaces(7))."""
+    with suppress(OSError):
+        found = _IDS.search(files.read(f"/proc/{pid}/status"))
+        return found is not None and found[1].split()[-1:] == [b"1"]
+    return False
+
+
+def _main_mask(pid: int) -> CpuSet:
+    with suppress(OSError):
+        return CpuSet.of(os.sched_getaffinity(pid))
+    return CpuSet()

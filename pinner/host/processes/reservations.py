@@ -1,0 +1,104 @@
+"""Finds the processes whose restricted affinity keeps its CPUs (see pinner.model.processes.process.Reserves).
+
+Any user may restrict an idle process to any CPU. CPUs are taken from the guests only by processes that work, those of
+an administrator, and those that the configuration names.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pinner.host.kernel import files, procfs
+from pinner.host.processes.qemu import user_id
+from pinner.model.errors import Gone
+from pinner.model.processes.process import RESERVING_LOAD, Process, Reserves, Thread
+
+CAP_SYS_NICE = 1 << 23
+"""The right to change the affinity of any process (include/uapi/linux/capability.h)."""
+
+_LEAST_WORK = 1.0
+"""Seconds on a CPU. A thread that has just started used much of its short life."""
+
+USER = "user:"
+"""The prefix of a user's name or id in [host] affinity_owners."""
+
+_CAPABILITIES = re.compile(rb"^CapEff:\s*([0-9a-f]+)", re.MULTILINE)
+_ALL_USERS = ["0", "0", "4294967295"]
+"""The uid_map of a process that is in no user namespace of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityOwners:
+    """The names of processes and the ids of users that the configuration lists in [host] affinity_owners."""
+
+    processes: frozenset[str] = frozenset()
+    users: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "AffinityOwners":
+        """Read the option. A user that this host does not know is left out: no process can be the user's."""
+        listed = frozenset(names)
+        users = (user_id(name.removeprefix(USER)) for name in listed if name.startswith(USER))
+        return cls(
+            frozenset(name for name in listed if not name.startswith(USER)),
+            frozenset(user for user in users if user is not None),
+        )
+
+
+NO_OWNERS = AffinityOwners()
+
+
+def with_reservations(
+    root: Path, processes: Iterable[Process], owners: AffinityOwners, uptime: float | None
+) -> tuple[Process, ...]:
+    """The processes; those with a restricted thread have their user, and the reason why they keep their CPUs.
+
+    ``uptime`` is in seconds since the boot; None: not known (a captured machine).
+    """
+    return tuple(_with_reservation(root, process, owners, uptime) for process in processes)
+
+
+def _with_reservation(root: Path, process: Process, owners: AffinityOwners, uptime: float | None) -> Process:
+    restricted = [thread for thread in process.threads if thread.immovable_reason == "restricted"]
+    if not restricted:
+        return process
+    process = _with_user(root, process, owners)
+    if not process.reserves and uptime is not None and any(_has_worked(thread, uptime) for thread in restricted):
+        return replace(process, reserves="worked")
+    return process
+
+
+def _has_worked(thread: Thread, uptime: float) -> bool:
+    work = (thread.run_ns or 0) / 1e9
+    age = uptime - thread.started / procfs.HERTZ
+    return work >= _LEAST_WORK and work * 100 > RESERVING_LOAD * age
+
+
+def _with_user(root: Path, process: Process, owners: AffinityOwners) -> Process:
+    try:
+        status = files.read(f"{root}/proc/{process.pid}/status")
+        users = procfs.users(status)
+        privileged = _is_privileged(root, process.pid, users, status)
+        if not users or procfs.started(root, process.pid) != process.started:
+            return process
+    except (OSError, Gone):
+        return process
+    reserves: Reserves = "privileged" if privileged else ""
+    if process.name in owners.processes or users[0] in owners.users:
+        reserves = reserves or "configured"
+    return replace(process, user=users[0], reserves=reserves)
+
+
+def _is_privileged(root: Path, pid: int, users: Collection[int], status: bytes) -> bool:
+    """Whether an administrator gave the process its rights.
+
+    A setuid program has root's rights, but its caller's affinity: all its user ids must be the same. In a user
+    namespace of their own, anybody has every capability.
+    """
+    if set(users) == {0}:
+        return True
+    found = _CAPABILITIES.search(status)
+    if found is None or not int(found[1], 16) & CAP_SYS_NICE or len(set(users)) != 1:
+        return False
+    return (files.text(root / f"proc/{pid}/uid_map") or "").split() == _ALL_USERS

@@ -1,0 +1,263 @@
+"""Measures the loads of all processes and threads between two samples, and reads again only those that ran.
+
+A compute host often has ten thousand threads, most of which sleep. So a Scanner keeps what it read: while the CPU clock
+of a process stands still, its files say the same as before. While a thread's schedstat is the same, so do its other
+files. What other programs may change of a sleeping thread, its affinity and its policy, is asked by system calls.
+
+For speed, paths are strings here and files are read by system calls.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from pinner.host.kernel import cpu_clocks, procfs
+from pinner.host.kernel.cpu_clocks import Settings
+from pinner.host.kernel.files import Folder, numbers, read
+from pinner.host.kernel.procfs import HERTZ, PF_KTHREAD, VANISHED, Stat
+from pinner.model.processes.process import Process, Thread
+
+MAX_AGE = 60.0
+"""Seconds for which the facts of a sleeping process may be those of an earlier scan. Only its cgroup can change
+unnoticed while it sleeps."""
+
+
+class StatSample(NamedTuple):
+    """The content of a stat file, and the time of the read in seconds of the caller's clock."""
+
+    stat: bytes
+    at: float
+
+
+class KnownThread(NamedTuple):
+    """A thread without its load, as read while it had this schedstat and these settings."""
+
+    thread: Thread
+    stat: bytes
+    schedstat: bytes
+    settings: Settings
+
+
+class KnownProcess(NamedTuple):
+    """A process without loads, as read when it had run for ``ran_ns``; the time of the read, in seconds."""
+
+    ran_ns: int
+    read_at: float
+    process: Process
+    stat: bytes
+    threads: Mapping[str, KnownThread]
+    tids: list[int]
+    settings: list[Settings]
+    """Those of each of ``tids``: a list is compared fast."""
+
+
+Known = Mapping[str, KnownProcess]
+"""What an earlier scan has read, by process id."""
+
+NOTHING: Known = MappingProxyType({})
+
+
+def sample(
+    root: Path, seconds: float, sleep: Callable[[float], None], clock: Callable[[], float]
+) -> tuple[Process, ...]:
+    """Every process by ascending pid, with its threads and their loads over ``seconds`` (0: not measured).
+
+    ``clock`` returns monotonic seconds. No ``immovable_reason`` other than ``per-cpu`` is set.
+    """
+    return Scanner(root).sample(seconds, sleep, clock)
+
+
+class Scanner:
+    """Takes samples again and again. Several threads may use one object, all with the same clock."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._known = NOTHING
+
+    def sample(self, seconds: float, sleep: Callable[[float], None], clock: Callable[[], float]) -> tuple[Process, ...]:
+        """The same as the function ``sample`` gives, with fewer reads after the first time."""
+        sampler = Sampler(self._root, clock, self._known)
+        if seconds > 0:
+            sampler.first()
+            sleep(seconds)
+        found = sampler.second()
+        self._known = sampler.known
+        return found
+
+
+class Sampler:
+    """Takes two samples of every process and thread: the first reads CPU times, the second all facts and the loads.
+
+    A kernel thread is a process of one thread. A process's stat includes threads that ended between the samples; where
+    one thread was and is all of the process, it has the load of the process.
+    All files of a process are opened relative to its open folder, so that a new process of the same id is not mixed in.
+    """
+
+    def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic, earlier: Known = NOTHING) -> None:
+        self.known: dict[str, KnownProcess] = {}
+        """What the second sample has found, for a later sampler."""
+        self._proc = f"{root}/proc"
+        self._clock = clock
+        self._has_clocks = cpu_clocks.are_of(root)
+        oldest = clock() - MAX_AGE
+        fresh = {pid: each for pid, each in earlier.items() if each.read_at > oldest}
+        self._earlier: Known = fresh if self._has_clocks else NOTHING
+        self._settings = cpu_clocks.SettingsReader()
+        self._asleep: set[str] = set()
+        """The processes that had not run since the earlier scan at the first sample, which read nothing of them."""
+        self._processes: dict[str, StatSample] = {}
+        self._threads: dict[str, StatSample] = {}
+        self._first_at: float | None = None
+
+    def first(self) -> None:
+        """Take the first sample: the CPU time of every process and thread so far."""
+        self._first_at = self._clock()
+        for pid in numbers(self._proc):
+            known = self._earlier.get(pid)
+            if known and known.ran_ns == self._ran_ns(pid):
+                self._asleep.add(pid)
+                continue
+            try:
+                with Folder(f"{self._proc}/{pid}") as folder:
+                    self._sample_process(folder, pid, known)
+            except VANISHED:
+                continue
+
+    def second(self) -> tuple[Process, ...]:
+        """Take the second sample: every process by ascending pid."""
+        return tuple(process for pid in numbers(self._proc) if (process := self._process(pid)))
+
+    def movable(self, *, kernel: bool = False) -> tuple[Thread, ...]:
+        """Every thread of the machine except per-CPU kernel threads, by ascending id. ``kernel``: only kernel ones."""
+        processes = (process for process in self.second() if process.kernel or not kernel)
+        threads = (thread for process in processes for thread in process.threads)
+        found = (thread for thread in threads if thread.immovable_reason != "per-cpu")
+        return tuple(sorted(found, key=lambda thread: thread.tid))
+
+    def _ran_ns(self, pid: str) -> int | None:
+        return cpu_clocks.ran_ns(int(pid)) if self._has_clocks else None
+
+    def _sample_process(self, folder: int, pid: str, known: KnownProcess | None) -> None:
+        sample_ = self._processes[pid] = StatSample(read("stat", folder), self._clock())
+        stat = procfs.parse_stat(sample_.stat)
+        if self._is_alone(stat):
+            self._threads[pid] = sample_
+            return
+        threads = known.threads if known and known.process.started == stat.started else {}
+        for tid in numbers(f"{self._proc}/{pid}/task"):
+            try:
+                same = _same(threads.get(tid), procfs.optional(f"task/{tid}/schedstat", folder))
+                self._threads[tid] = StatSample(same.stat if same else read(f"task/{tid}/stat", folder), self._clock())
+            except OSError:
+                continue
+
+    def _process(self, pid: str) -> Process | None:
+        ran = self._ran_ns(pid)
+        known = self._earlier.get(pid)
+        if known and known.ran_ns == ran and self._has_settings(known):
+            self.known[pid] = known
+            return known.process
+        try:
+            with Folder(f"{self._proc}/{pid}") as folder:
+                return self._read_process(folder, pid, ran, known)
+        except VANISHED:
+            return None
+
+    def _has_settings(self, known: KnownProcess) -> bool:
+        ask = self._settings.read
+        return [ask(tid) for tid in known.tids] == known.settings
+
+    def _read_process(self, folder: int, pid: str, ran: int | None, known: KnownProcess | None) -> Process | None:
+        at, data = self._clock(), read("stat", folder)
+        stat = procfs.parse_stat(data)
+        if known and known.process.started != stat.started:
+            known = None
+        kernel = bool(stat.flags & PF_KTHREAD)
+        unit = procfs.parse_unit(procfs.optional("cgroup", folder))
+        command = "" if kernel else procfs.command(folder)
+        alone = self._is_alone(stat) and self._was_alone(pid, known)
+        reader = self._thread_reader(folder, pid, known.threads if known else {}, data if alone else b"")
+        threads = []
+        for tid in (pid,) if alone else numbers(f"{self._proc}/{pid}/task"):
+            try:
+                threads.append(reader(tid))
+            except VANISHED:
+                continue
+        if not threads:
+            return None
+        load = self._load(self._before(pid, known, self._processes.get(pid)), data, stat)
+        now = tuple(thread for thread, _ in threads)
+        process = Process(int(pid), stat.started, stat.name, command, unit, kernel, load, now)
+        if ran is not None and all(each for _, each in threads):
+            asleep = {str(each.thread.tid): each for _, each in threads if each}
+            tids, settings = [each.tid for each in now], [each.settings for each in asleep.values()]
+            self.known[pid] = KnownProcess(ran, at, _without_loads(process), data, asleep, tids, settings)
+        return process
+
+    def _thread_reader(
+        self, folder: int, pid: str, earlier: Mapping[str, KnownThread], alone: bytes
+    ) -> Callable[[str], tuple[Thread, KnownThread | None]]:
+        """A function that reads a thread, which is also given as known where the kernel says its settings. ``alone`` is
+        the stat file of a process that is one thread: it is also that of the thread."""
+
+        def reader(tid: str) -> tuple[Thread, KnownThread | None]:
+            below = "" if alone else f"task/{tid}/"
+            # Before the other files: what changes between the reads must look changed to the next sampler.
+            settings = self._settings.read(int(tid)) if self._has_clocks else None
+            schedstat = procfs.optional(f"{below}schedstat", folder)
+            known = earlier.get(tid)
+            if (same := _same(known, schedstat)) and same.settings == settings:
+                return same.thread, same
+            # The affinity comes from the status file, which takes the kernel longer than all others.
+            unmoved = known.thread if known and known.settings == settings else None
+            files = procfs.thread_files(folder, below, tid, schedstat, alone, unmoved)
+            load = self._load(self._before(pid, known, self._threads.get(tid)), files.data, files.stat)
+            thread = replace(files.thread, load=load) if load else files.thread
+            return thread, KnownThread(files.thread, files.data, schedstat, settings) if settings else None
+
+        return reader
+
+    def _is_alone(self, stat: Stat) -> bool:
+        """Whether the files of the process are also those of its only thread. A captured machine has none of these
+        files but those of the threads."""
+        return bool(stat.flags & PF_KTHREAD) or (self._has_clocks and stat.threads == 1)
+
+    def _was_alone(self, pid: str, known: KnownProcess | None) -> bool:
+        """Whether what the first sample has of this process is also what it has of its first thread. Else the process
+        includes CPU time of ended threads that the thread does not."""
+        process = self._before(pid, known, self._processes.get(pid))
+        thread = self._before(pid, known.threads.get(pid) if known else None, self._threads.get(pid))
+        return (process and process.stat) is (thread and thread.stat)
+
+    def _before(
+        self, pid: str, known: KnownProcess | KnownThread | None, sampled: StatSample | None
+    ) -> StatSample | None:
+        """What the first sample read, or would have read."""
+        if known and pid in self._asleep and self._first_at is not None:
+            return StatSample(known.stat, self._first_at)
+        return sampled
+
+    def _load(self, before: StatSample | None, data: bytes, now: Stat) -> float:
+        # Most threads sleep between the samples, and their stat files do not change at all.
+        if self._first_at is None or (before and before.stat == data):
+            return 0.0
+        ticks, since = now.ticks, self._first_at
+        if before and (then := procfs.parse_stat(before.stat)).started == now.started:
+            ticks, since = now.ticks - then.ticks, before.at
+        elapsed = self._clock() - since
+        return round(max(0, ticks) * 100 / HERTZ / elapsed, 2) if elapsed > 0 else 0.0
+
+
+def _same(known: KnownThread | None, schedstat: bytes) -> KnownThread | None:
+    """The known thread, if it has not run since. A thread that never ran may be a new one with the same id."""
+    return known if known and known.schedstat == schedstat and schedstat[:2] not in (b"", b"0 ") else None
+
+
+def _without_loads(process: Process) -> Process:
+    if not process.load and not any(each.load for each in process.threads):
+        return process
+    threads = tuple(replace(each, load=0.0) if each.load else each for each in process.threads)
+    return replace(process, load=0.0, threads=threads)

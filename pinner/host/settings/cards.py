@@ -1,0 +1,84 @@
+"""Requests to the drivers of network cards (SIOCETHTOOL).
+
+Source: the kernel's include/uapi/linux/ethtool.h. pyroute2 asks cards for the checks, but takes half a second to
+import, and each snapshot of a host asks them.
+"""
+
+import array
+import errno
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from pinner.host.kernel import files
+from pinner.host.settings import interfaces
+from pinner.model.change import Target
+from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
+
+LIVE = Path("/")
+FOLDER = Path("/sys/class/net")
+_REQUEST = 0x8946
+"""SIOCETHTOOL"""
+_IFREQ = struct.Struct("@16sP16x")
+"""struct ifreq with the address of the request's data."""
+_ENDED = (errno.ENODEV, errno.ENOENT, errno.ENXIO)
+
+
+def each_card() -> Iterator[tuple[str, int]]:
+    """The name and the index of the interface of each card of this machine."""
+    for name in interfaces.names(FOLDER):
+        index = files.number(FOLDER / name / "ifindex")
+        if index is not None and (FOLDER / name / "device").exists():
+            yield name, index
+
+
+def counter(name: str, statistic: str) -> int | None:
+    """A counter of the interface; None where it cannot be read."""
+    return files.number(FOLDER / name / "statistics" / statistic)
+
+
+def is_up(name: str) -> bool:
+    """Whether the interface is up, or may be: some drivers do not tell."""
+    return files.text(FOLDER / name / "operstate") in (None, "up", "unknown")
+
+
+def ask(name: str, command: int, values: tuple[int, ...]) -> tuple[int, ...]:
+    """The values, 32 bits each, of the request's structure after its command, once the driver has answered. Raises
+    OSError with the driver's error, which may be that it lacks memory; Busy where this process lacks descriptors."""
+    layout = struct.Struct(f"={1 + len(values)}I")
+    data = array.array("B", layout.pack(command, *values))
+    # The kernel takes the request on any socket; the agent's unit allows this family.
+    with closing(_socket()) as asked:
+        fcntl.ioctl(asked, _REQUEST, _IFREQ.pack(os.fsencode(name), data.buffer_info()[0]))
+    return layout.unpack(data.tobytes())[1:]
+
+
+def _socket() -> socket.socket:
+    try:
+        return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    except OSError as error:
+        raise files.known(error) from None
+
+
+def name_of(target: Target) -> str:
+    """The present name of the target's interface. Raises Gone, and Invalid for a target that names none."""
+    if target.part is not None:
+        raise Invalid(target.kind, str(target)[:80], "the name and index of an interface")
+    return interfaces.named(FOLDER, target)
+
+
+def failure(target: Target, what: str, error: OSError) -> PinnerError:
+    """The error for a request that failed: Gone where the card has ended. The kernel says that there is no such device
+    also while the driver restarts the card, which keeps its settings then."""
+    restarts = ""
+    if error.errno in _ENDED:
+        try:
+            name_of(target)
+        except Gone as gone:
+            return gone
+        restarts = "; does its driver restart the card just now?"
+    return ApplyFailed(str(target), f"{what}: {error.strerror}{restarts}")

@@ -1,0 +1,73 @@
+"""How cards gather received packets for one interrupt: read and set by the kernel's requests of ethtool (struct
+ethtool_coalesce)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pinner.host.settings import cards
+from pinner.model.change import Number, Target
+from pinner.model.errors import ApplyFailed
+from pinner.model.settings.coalescing import RxCoalescing
+
+_GET, _SET = 0x0E, 0x0F
+"""ETHTOOL_GCOALESCE, ETHTOOL_SCOALESCE."""
+_FIELDS = 22
+"""The fields of struct ethtool_coalesce after its command."""
+_USECS, _FRAMES, _ADAPTIVE = 0, 1, 9
+"""The positions of rx_coalesce_usecs, rx_max_coalesced_frames and use_adaptive_rx_coalesce among these fields."""
+_MAX_US = 1_000_000
+"""More microseconds than that are no value of a card that works."""
+
+
+def received(root: Path) -> Mapping[int, int]:
+    """The packets that each card has received so far, by the index of its interface; none for another root than this
+    machine's."""
+    if root != cards.LIVE:
+        return {}
+    counts = ((index, cards.counter(name, "rx_packets")) for name, index in cards.each_card())
+    return {index: count for index, count in counts if count is not None}
+
+
+def read_coalescing(root: Path, before: Mapping[int, int], seconds: float) -> tuple[RxCoalescing, ...] | None:
+    """The coalescing of all cards whose drivers tell about it; None for another root than this machine's. ``before``
+    has the packets that each card had received this number of ``seconds`` ago."""
+    if root != cards.LIVE:
+        return None
+    found = []
+    for name, index in cards.each_card():
+        try:
+            now = _get(name)
+        except OSError:
+            continue  # the driver tells nothing about its coalescing
+        grown = (cards.counter(name, "rx_packets") or 0) - before[index] if index in before else 0
+        rate = grown / seconds if grown > 0 and seconds > 0 else 0.0
+        found.append(RxCoalescing(name, index, now[_USECS], now[_FRAMES], bool(now[_ADAPTIVE]), round(rate, 1)))
+    return tuple(found)
+
+
+def usecs_of(target: Target) -> Number:
+    """The microseconds. Raises Gone where the card has ended, and ApplyFailed where its driver does not answer."""
+    name = cards.name_of(target)
+    try:
+        return Number(_get(name)[_USECS])
+    except OSError as error:
+        raise cards.failure(target, "the driver does not tell its coalescing", error) from None
+
+
+def set_usecs(target: Target, usecs: Number) -> None:
+    """Give the card these microseconds, leave its other values as they are, and read them back. Raises Gone, and
+    ApplyFailed with the driver's words."""
+    name = cards.name_of(target)
+    if not 0 <= usecs.value <= _MAX_US:
+        raise ApplyFailed(str(target), f"asked for {usecs} us, and 0 to {_MAX_US} are possible")
+    try:
+        now = _get(name)
+        cards.ask(name, _SET, (usecs.value, *now[1:]))
+    except OSError as error:
+        raise cards.failure(target, f"the driver refuses {usecs} us", error) from None
+    if (granted := usecs_of(target)) != usecs:
+        raise ApplyFailed(str(target), f"asked for {usecs} us, the driver says {granted}", granted=str(granted))
+
+
+def _get(name: str) -> tuple[int, ...]:
+    return cards.ask(name, _GET, (0,) * _FIELDS)

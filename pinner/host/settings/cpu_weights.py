@@ -1,0 +1,132 @@
+"""The CPU weight of the slice of all guests: read from the kernel, and set through systemd.
+
+Sources: systemd.resource-control(5) (CPUWeight=), the kernel's Documentation/admin-guide/cgroup-v2.rst (cpu.weight) and
+scheduler/sched-design-CFS.rst (cpu.shares of cgroup v1). systemd owns the weights of its units, and writes them again
+at each daemon-reload, so pinner sets them through systemd. After an undo, no line of pinner's is left in the files of
+systemd.
+"""
+
+import errno
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from pinner.host.kernel import beneath, files
+from pinner.host.kernel.cgroups import set_property
+from pinner.host.kernel.kernel import mount_of
+from pinner.model.change import Number, Target
+from pinner.model.errors import ApplyFailed, Invalid
+from pinner.model.settings.cpu_weight import DEFAULT, SLICE, WEIGHT
+
+CONTROL = "run/systemd/system.control"
+"""The folder where systemd stores what ``systemctl set-property --runtime`` sets."""
+_DROP_INS, _DROP_IN = f"{SLICE}.d", "50-CPUWeight.conf"
+_EMPTY = re.compile(r"(?:#[^\n]*\n)*\[Slice\]\nCPUWeight=", re.ASCII)
+"""A drop-in that only unsets the weight."""
+_MOST = 10_000
+_DEFAULT_SHARES = 1024
+"""The cpu.shares of cgroup v1 that systemd makes of the default weight."""
+_SHOW = ("systemctl", "show", "--property=CPUWeight", "--value", "--", SLICE)
+_SYSTEMD_SECONDS = 5
+_READ_BACK_SECONDS, _STEP = 10, 0.05
+"""After the end of the last guest, the slice has its cgroup, with the former weight, until systemd removes it."""
+
+
+def _shown() -> str:
+    try:
+        return subprocess.run(_SHOW, check=True, capture_output=True, text=True, timeout=_SYSTEMD_SECONDS).stdout
+    except subprocess.CalledProcessError as error:
+        raise ApplyFailed(str(WEIGHT), f"systemd does not tell it: {error.stderr.strip()}") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ApplyFailed(str(WEIGHT), f"systemd does not answer: {error}") from None
+
+
+def read_cpu_weights(root: Path) -> Mapping[str, int]:
+    """The weight by the name of the slice; empty where the kernel shows none."""
+    weight = _of_kernel(root)
+    return {} if weight is None else {SLICE: weight}
+
+
+def weight_of(root: Path, target: Target) -> Number:
+    """The weight of the slice. Where no guest runs and the slice has no cgroup, it is the weight that systemd will give
+    to the slice for the next guest. Raises ApplyFailed."""
+    _require_known(target)
+    weight = _of_kernel(root)
+    if weight is not None:
+        return Number(weight)
+    text = _shown().strip()
+    if text == "idle":
+        return Number(0)  # as the kernel shows it
+    # Without a weight, systemd says "[not set]", or shows the largest number of 64 bits.
+    known = text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST))
+    return Number(int(text)) if known else DEFAULT
+
+
+def set_weight(
+    root: Path,
+    target: Target,
+    weight: Number,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Give the slice this weight, and read it back. The default weight removes the setting from systemd.
+
+    Raises Invalid, and ApplyFailed with the words of systemd, or where the kernel shows another weight: then systemd
+    has none, either.
+    """
+    _require_known(target)
+    if not 1 <= weight.value <= _MOST:
+        raise Invalid("CPU weight", str(weight), f"a number from 1 to {_MOST}")
+    try:
+        _ask(root, weight)
+        deadline = clock() + _READ_BACK_SECONDS
+        while (now := weight_of(root, target)) != weight:
+            if clock() > deadline:
+                raise ApplyFailed(str(target), f"asked for {weight}, the kernel says {now}", granted=str(now))
+            sleep(_STEP)
+    except ApplyFailed:
+        # A request that systemd has not answered in time may still be waiting there, and this one comes after it.
+        if weight != DEFAULT:
+            with suppress(ApplyFailed):
+                _ask(root, DEFAULT)
+        raise
+
+
+def _ask(root: Path, weight: Number) -> None:
+    """Have systemd set the weight; the default one leaves no file."""
+    set_property(SLICE, f"CPUWeight={'' if weight == DEFAULT else weight}")
+    if weight == DEFAULT:
+        _remove_drop_in(root)
+
+
+def _of_kernel(root: Path) -> int | None:
+    mount = mount_of(root, "cpu")
+    if mount.version == "v1":
+        shares = files.number(mount.folder / SLICE / "cpu.shares")
+        return None if shares is None else round(shares * DEFAULT.value / _DEFAULT_SHARES)
+    return files.number(mount.folder / SLICE / "cpu.weight") if mount.version == "v2" else None
+
+
+def _remove_drop_in(root: Path) -> None:
+    """Remove the file that systemd leaves: its empty CPUWeight= would hide a weight that an administrator sets later in
+    a file of a lower rank."""
+    try:
+        with beneath.folder(root / CONTROL, _DROP_INS) as folder:
+            if not _EMPTY.fullmatch(beneath.read(folder, _DROP_IN) or ""):
+                return
+            os.unlink(_DROP_IN, dir_fd=folder)
+        (root / CONTROL / _DROP_INS).rmdir()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+            why = f"the weight is {DEFAULT} again, but systemd's file {_DROP_IN} stays: {error.strerror}"
+            hint = f"; does the unit of the agent have ReadWritePaths=/{CONTROL}?" if error.errno == errno.EROFS else ""
+            raise ApplyFailed(str(WEIGHT), why + hint) from None
+
+
+def _require_known(target: Target) -> None:
+    if target.key != WEIGHT.key:
+        raise Invalid("CPU weight", str(target)[:80], f"that of {SLICE}")

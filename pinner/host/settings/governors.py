@@ -1,0 +1,108 @@
+"""The frequency governors of CPUs: read and set below /sys/devices/system/cpu/cpufreq.
+
+Source: the kernel's Documentation/admin-guide/pm/cpufreq.rst. CPUs whose frequency changes together have one folder,
+and one governor.
+"""
+
+import errno
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from pinner.host.kernel import beneath, files
+from pinner.model.change import Target
+from pinner.model.cpuset import MAX_CPUS, CpuSet
+from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
+from pinner.model.governor import Governor
+from pinner.model.machine.frequency import FrequencyDomain
+
+_FOLDER = "sys/devices/system/cpu/cpufreq"
+_CPUS, _GOVERNOR = "related_cpus", "scaling_governor"
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,15}")
+"""The name of a governor: shorter than CPUFREQ_NAME_LEN of Linux."""
+_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
+
+
+def read_governors(root: Path) -> tuple[FrequencyDomain, ...] | None:
+    """The frequency domains with at least one online CPU; none where the kernel changes no frequency. None: a captured
+    machine has governors, and does not say for which CPUs."""
+    folders = files.numbered(root / _FOLDER, "policy")
+    found = []
+    for number, folder in folders.items():
+        cpus, governor = _parse(files.text(folder / _CPUS)), files.text(folder / _GOVERNOR)
+        if cpus and governor and _NAME.fullmatch(governor):
+            found.append(FrequencyDomain(number, cpus, Governor(governor)))
+    return tuple(found) if found or not folders else None
+
+
+def governor_of(root: Path, target: Target) -> Governor:
+    """The governor. Raises Gone where the domain has ended, and ApplyFailed where all its CPUs are offline."""
+    with _domain(root, target) as folder:
+        return _read(folder, target)
+
+
+def set_governor(root: Path, target: Target, governor: Governor) -> None:
+    """Give the domain this governor, and read it back. Raises Gone, and ApplyFailed with the kernel's words."""
+    if not _NAME.fullmatch(governor.name):
+        raise Invalid("governor", governor.name[:80], "the name of a governor")
+    with _domain(root, target) as folder:
+        try:
+            beneath.write(folder, _GOVERNOR, governor.name)
+        except OSError as error:
+            raise _refused(target, governor, error) from None
+        if (now := _read(folder, target)) != governor:
+            raise ApplyFailed(str(target), f"asked for {governor}, the kernel says {now}", granted=str(now))
+
+
+def _read(folder: int, target: Target) -> Governor:
+    name = beneath.read(folder, _GOVERNOR)
+    if name is None:
+        raise _unread(target)
+    return Governor(name)
+
+
+def _parse(text: str | None) -> CpuSet | None:
+    """The CPUs that the kernel writes as numbers with spaces between them; None where there are none."""
+    words = (text or "").split()
+    if not words or not all(_NUMBER.fullmatch(word) and int(word) < MAX_CPUS for word in words):
+        return None
+    return CpuSet.of(map(int, words))
+
+
+@contextmanager
+def _domain(root: Path, target: Target) -> Iterator[int]:
+    """The descriptor of the domain's folder, if it has still the target's CPUs. Raises Gone, ApplyFailed; Invalid for a
+    target that names no domain."""
+    if target.part is None or target.part < 0:
+        raise Invalid("governor", str(target)[:80], "CPUs, and the number of their frequency policy")
+    with ExitStack() as opened:
+        try:
+            folder = opened.enter_context(beneath.folder(root / _FOLDER, f"policy{target.part}"))
+        except OSError as error:
+            files.known(error)
+            raise Gone(str(target)) from None
+        cpus = _parse(beneath.read(folder, _CPUS))
+        if cpus is None:
+            raise _unread(target)
+        if str(cpus) != target.owner:
+            raise Gone(str(target))
+        yield folder
+
+
+def _unread(target: Target) -> ApplyFailed:
+    return ApplyFailed(str(target), "the kernel does not tell its governor; are all its CPUs offline?")
+
+
+def _refused(target: Target, governor: Governor, error: OSError) -> PinnerError:
+    if error.errno == errno.ENOENT:
+        return Gone(str(target))
+    return ApplyFailed(
+        str(target), f"the kernel refuses {governor}: {error.strerror}{_HINTS.get(error.errno or 0, '')}"
+    )
+
+
+_HINTS = {
+    errno.EROFS: f"; the unit of the agent lacks ReadWritePaths=/{_FOLDER}: renew it with pinner-manage setup-host",
+    errno.EINVAL: "; does the kernel have this governor?",
+}

@@ -1,0 +1,230 @@
+"""Receive packet steering (RPS) inside guests: read and set through their QEMU guest agents.
+
+Sources: the kernel's Documentation/networking/scaling.rst; the guest agent's commands in guest_agent.py. Names, numbers
+and masks from a guest are used only after they are checked, because the guest may send anything.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+from pinner.host.kernel import files
+from pinner.host.virt.guest_agent import CLOSE, Allowance, GuestAgent
+from pinner.model.change import GuestCpus, Target
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
+from pinner.model.guest.guest import Guest
+from pinner.model.settings.guest_rps import GuestQueue, GuestRps
+
+MAX_CARDS = 16
+MAX_QUEUES = 256
+ALL_SECONDS = 15.0
+"""A snapshot asks no further guest after so many seconds."""
+FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
+"""Seconds for which a guest is not asked after its agent was too slow; twice as long after each time."""
+_LONG_WAIT = 1.0
+"""Seconds. libvirt knows at once that the agent does not run, as while the guest starts: that delays no snapshot."""
+_NET = "/sys/class/net"
+_BOOT = "/proc/sys/kernel/random/boot_id"
+_ONLINE = "/sys/devices/system/cpu/online"
+_VIRTIO_NET = "virtio:d00000001v"
+_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,15}")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_MASK = re.compile(r"[0-9a-f,]{1,2400}")
+_EXPECTED = "the UUID and the boot of a guest, the name and index of an interface, and the number of a queue"
+
+
+class Agents(Protocol):
+    """The part of Libvirt that this module needs."""
+
+    def ask_guest_agent(self, guest: str, command: str) -> str:
+        """The answer of the guest's agent to a command, both as JSON. Raises Gone, Busy, ApplyFailed."""
+
+
+class LimitedAgents:
+    """Asks guests whose time is not spent, for the changes of runs: a run ends only when its last guest has answered,
+    and no other run can begin before. Several threads may use it."""
+
+    def __init__(self, agents: Agents, clock: Callable[[], float] = time.monotonic) -> None:
+        self._agents = agents
+        self._clock = clock
+        self._allowance = Allowance(clock)
+
+    def ask_guest_agent(self, guest: str, command: str) -> str:
+        """See Agents. Raises Busy also where the guest has spent its time."""
+        if self._allowance.is_spent(guest) and CLOSE not in command:
+            raise Busy(f"guest {guest}", "its agent answers too slowly, and is not asked now", overdue=False)
+        began = self._clock()
+        try:
+            return self._agents.ask_guest_agent(guest, command)
+        finally:
+            self._allowance.spend(guest, self._clock() - began)
+
+
+@dataclass(slots=True)
+class _Pause:
+    until: float
+    seconds: float
+
+
+class GuestRpsReader:
+    """Reads the RPS of guests for snapshots. A guest whose agent does not answer in time, or slowly again and again, is
+    not asked for a while."""
+
+    def __init__(self, agents: Agents, clock: Callable[[], float] = time.monotonic) -> None:
+        self._agents = agents
+        self._clock = clock
+        self._allowance = Allowance(clock)
+        self._pauses: dict[str, _Pause] = {}
+
+    def read(self, guests: Iterable[Guest]) -> tuple[GuestRps, ...]:
+        """The RPS of each running guest that has several vCPUs and a network card."""
+        end = self._clock() + ALL_SECONDS
+        asked = [each for each in guests if each.state == "running" and not each.unread and _may_need(each)]
+        paused = {each.uuid: self._pauses.get(each.uuid) for each in asked}
+        self._pauses = {uuid: pause for uuid, pause in paused.items() if pause}
+        return tuple(self._one(guest, end) for guest in asked)
+
+    def _one(self, guest: Guest, end: float) -> GuestRps:
+        pause, now = self._pauses.get(guest.uuid), self._clock()
+        if now >= end:
+            return GuestRps(guest.uuid, guest.name, unread="other guests' agents took too long")
+        if pause and now < pause.until:
+            why = f"its agent did not answer in time, or slowly; it is asked again in {pause.until - now:.0f} s"
+            return GuestRps(guest.uuid, guest.name, unread=why)
+        try:
+            found = _read(guest, _agent(self._agents, guest.uuid, f"guest {guest.name}"))
+            late = False
+        except PinnerError as error:
+            late = isinstance(error, Busy) and self._clock() - now >= _LONG_WAIT
+            found = GuestRps(guest.uuid, guest.name, unread=str(error))
+        # Every snapshot of the host waits for the answers of a guest, in time or not.
+        self._allowance.spend(guest.uuid, self._clock() - now)
+        if late or self._allowance.is_spent(guest.uuid):
+            seconds = min(2 * pause.seconds, LONGEST_PAUSE) if pause else FIRST_PAUSE
+            self._pauses[guest.uuid] = _Pause(self._clock() + seconds, seconds)
+        elif not found.unread:
+            self._pauses.pop(guest.uuid, None)
+        return found
+
+
+def vcpus_of(agents: Agents, target: Target) -> GuestCpus:
+    """The vCPUs of the queue's RPS. Raises Gone where the guest has restarted, and the errors of GuestAgent."""
+    agent, path = _queue(agents, target)
+    return GuestCpus(_mask(agent, path, str(target)))
+
+
+def set_vcpus(agents: Agents, target: Target, wanted: GuestCpus) -> None:
+    """Give the queue's RPS these vCPUs (none: off), and read them back. Raises as ``vcpus_of``, and ApplyFailed where
+    the guest has others after that."""
+    agent, path = _queue(agents, target)
+    agent.write(path, f"{wanted.vcpus.mask()}\n")
+    if (now := _mask(agent, path, str(target))) != wanted.vcpus:
+        asked, says = (str(each) or "none" for each in (wanted.vcpus, now))
+        raise ApplyFailed(str(target), f"asked for vCPUs {asked}, the guest says {says}", granted=says)
+
+
+def _may_need(guest: Guest) -> bool:
+    return len(guest.vcpus) > 1 and bool(guest.taps)
+
+
+def _agent(agents: Agents, guest: str, what: str) -> GuestAgent:
+    return GuestAgent(what, lambda command: agents.ask_guest_agent(guest, command))
+
+
+def _read(guest: Guest, agent: GuestAgent) -> GuestRps:
+    what = f"guest {guest.name}"
+    boot = _matching(_UUID, agent.read(_BOOT), _BOOT, what)
+    online = _online(agent, what, len(guest.vcpus))
+    queues: list[GuestQueue] = []
+    # Each card has a tap on the host: a guest that shows more cards could have any number of queues.
+    for name in islice(_cards(guest, agent), len(guest.taps)):
+        index = int(_matching(_NUMBER, agent.read(f"{_NET}/{name}/ifindex"), "ifindex", what))
+        found = tuple(_queues(agent, name, index, min(len(online), MAX_QUEUES), what))
+        queues += found if len(found) < len(online) else ()
+    return GuestRps(guest.uuid, guest.name, boot, online, tuple(queues))
+
+
+def _online(agent: GuestAgent, what: str, most: int) -> CpuSet:
+    """The vCPUs that are online: at most as many as libvirt gave to the guest."""
+    text = agent.read(_ONLINE)
+    try:
+        online = CpuSet.parse(text)
+    except Invalid:
+        raise _strange(what, _ONLINE, text) from None
+    if len(online) > most:
+        raise _strange(what, _ONLINE, text)
+    return online
+
+
+def _cards(guest: Guest, agent: GuestAgent) -> Iterator[str]:
+    """The names of the guest's virtio cards: those with a MAC address that libvirt gave to the guest."""
+    macs = {tap.mac.lower() for tap in guest.taps}
+    told = agent.call("guest-network-get-interfaces")
+    named = [
+        each["name"]
+        for each in (told if isinstance(told, list) else ())
+        if isinstance(each, dict)
+        and isinstance(each.get("name"), str)
+        and _NAME.fullmatch(each["name"])
+        and str(each.get("hardware-address")).lower() in macs
+    ]
+    for name in sorted({*named})[:MAX_CARDS]:
+        try:
+            kind = agent.read(f"{_NET}/{name}/device/modalias")
+        except ApplyFailed:
+            continue  # it has no device: a bridge, bond or VLAN with the MAC address of the card
+        if kind.startswith(_VIRTIO_NET):
+            yield name
+
+
+def _queues(agent: GuestAgent, name: str, index: int, most: int, what: str) -> Iterator[GuestQueue]:
+    """The queues of a card, at most ``most``: the agent cannot list a folder, so the first error ends them."""
+    for number in range(most):
+        path = _path(name, number)
+        try:
+            vcpus = _mask(agent, path, what)
+        except ApplyFailed:
+            if number == 0:
+                raise
+            return
+        yield GuestQueue(name, index, number, vcpus)
+
+
+def _queue(agents: Agents, target: Target) -> tuple[GuestAgent, str]:
+    """The agent of the target's guest, and the path of the queue's file. Raises Gone where the guest has restarted, or
+    the interface is another one; Invalid for a target that names no queue."""
+    guest, boot, interface, index = (*target.owner.split(" "), "", "", "", "")[:4]
+    known = (_UUID, guest), (_UUID, boot), (_NAME, interface), (_NUMBER, index)
+    if target.part is None or target.part < 0 or not all(rule.fullmatch(text) for rule, text in known):
+        raise Invalid("guest_rps", str(target)[:80], _EXPECTED)
+    agent = _agent(agents, guest, str(target))
+    if agent.read(_BOOT) != boot or agent.read(f"{_NET}/{interface}/ifindex") != index:
+        raise Gone(str(target))
+    return agent, _path(interface, target.part)
+
+
+def _path(interface: str, queue: int) -> str:
+    return f"{_NET}/{interface}/queues/rx-{queue}/rps_cpus"
+
+
+def _mask(agent: GuestAgent, path: str, what: str) -> CpuSet:
+    text = agent.read(path)
+    cpus = files.parse_mask(text) if _MASK.fullmatch(text) else None
+    if cpus is None:
+        raise _strange(what, path, text)
+    return cpus
+
+
+def _matching(rule: re.Pattern[str], text: str, path: str, what: str) -> str:
+    if not rule.fullmatch(text):
+        raise _strange(what, path, text)
+    return text
+
+
+def _strange(what: str, path: str, text: str) -> ApplyFailed:
+    return ApplyFailed(what, f"the guest's agent says that {path} has {text[:80]!r}")

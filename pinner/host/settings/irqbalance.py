@@ -1,0 +1,200 @@
+"""irqbalance as it runs: the CPUs to which it sends no interrupts (banned CPUs), read and set through its socket.
+
+Source: irqbalance(1), IRQBALANCE Socket. irqbalance takes new banned CPUs when it next looks at the interrupts, and
+forgets them when it ends.
+"""
+
+import os
+import re
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from pinner.host.kernel import files, procfs
+from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
+from pinner.model.machine.interrupts import Balancer
+from pinner.model.processes.process import Process
+from pinner.unix_connect import connect
+
+LIVE = Path("/")
+FOLDER = Path("/run/irqbalance")
+_NAME = "irqbalance"
+_ENVIRONMENT = 64 * 1024
+_BANNED, _BANNED_MASK = b"IRQBALANCE_BANNED_CPULIST", b"IRQBALANCE_BANNED_CPUS"
+_KEPT_FREE = ("isolated", "nohz_full")
+"""The files of /sys/devices/system/cpu with the CPUs that irqbalance bans where its configuration names none."""
+_PATIENCE = 1.0
+"""Seconds for an answer. irqbalance answers at once, unless it is stopped."""
+_LONGEST = 499
+"""The bytes of the longest request that irqbalance reads."""
+_REPLY = 64 * 1024
+_SETUP = re.compile(rb"SLEEP (\d{1,6}) .*BANNED ([0-9a-f,]+)\s*", re.DOTALL)
+_MOST_SECONDS = 30
+"""A run waits no longer than that for the next look of irqbalance."""
+_MARGIN, _STEP = 5.0, 0.2
+"""Seconds: how long a look itself may take, and the time between two questions."""
+_CREDENTIALS = struct.Struct("3i")
+"""struct ucred: the ids of a process, its user and its group."""
+
+
+class _Setup(NamedTuple):
+    """The answer of irqbalance to the request ``setup``."""
+
+    seconds: int
+    """The seconds between two looks at the interrupts."""
+    banned: CpuSet
+
+
+def read_balancers(root: Path, processes: Iterable[Process]) -> tuple[Balancer, ...]:
+    """Each irqbalance of root, with the CPUs that its environment bans: that of another user moves no interrupt."""
+    return tuple(
+        Balancer(process.pid, process.command.partition(" ")[2], _environment(root, process.pid), process.started)
+        for process in processes
+        if process.name == _NAME and procfs.is_of_root(root, process.pid)
+    )
+
+
+def read_irqbalance(root: Path, processes: Iterable[Process]) -> tuple[Balancer, ...]:
+    """Like ``read_balancers``, with the CPUs that each of them bans now. On another root than this machine's, none of
+    them tells."""
+    found = read_balancers(root, processes)
+    return tuple(replace(each, banned_now=_banned_now(each)) for each in found) if root == LIVE else found
+
+
+def banned_cpus(target: Target) -> CpuSet:
+    """The CPUs that irqbalance bans now. Raises Gone where it has ended, ApplyFailed where it does not answer."""
+    return _setup(target).banned
+
+
+def set_banned(
+    target: Target,
+    cpus: CpuSet,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Have irqbalance ban these CPUs, and wait until it says so. Raises Gone, and ApplyFailed."""
+    found = _setup(target)
+    if found.seconds > _MOST_SECONDS and found.banned != cpus:
+        raise ApplyFailed(str(target), f"it takes new banned CPUs only every {found.seconds} s")
+    # It may not have taken those of an earlier request yet, so it is asked for the same CPUs, too.
+    _ask(target, _request(target, cpus))
+    deadline = clock() + found.seconds + _MARGIN
+    while (now := _setup(target).banned) != cpus:
+        if clock() > deadline:
+            says = str(now) or "none"
+            raise ApplyFailed(str(target), f"asked to ban CPUs {cpus or 'none'}, irqbalance says {says}", granted=says)
+        sleep(_STEP)
+
+
+def _request(target: Target, cpus: CpuSet) -> bytes:
+    """The request for these CPUs. NULL makes irqbalance follow its configuration again."""
+    configured = _environment(LIVE, _pid(target)) or _kept_free()
+    request = f"settings cpus {'NULL' if not cpus or cpus == configured else cpus}".encode()
+    if len(request) > _LONGEST:
+        raise ApplyFailed(str(target), f"irqbalance reads {_LONGEST} bytes, and this list of CPUs is longer: {cpus}")
+    return request
+
+
+def _banned_now(balancer: Balancer) -> CpuSet | None:
+    try:
+        return banned_cpus(balancer.target)
+    except PinnerError:
+        return None
+
+
+def _setup(target: Target) -> _Setup:
+    reply = _ask(target, b"setup")
+    found = _SETUP.fullmatch(reply)
+    banned = files.parse_mask(files.decode(found[2])) if found else None
+    if found is None or banned is None:
+        raise ApplyFailed(str(target), f"irqbalance does not tell its banned CPUs, but: {files.decode(reply[:80])!r}")
+    return _Setup(int(found[1]), banned)
+
+
+def _ask(target: Target, request: bytes) -> bytes:
+    """The answer of irqbalance. Raises Gone, NotPermitted, ApplyFailed."""
+    pid = _pid(target)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+            _connect(asked, pid)
+            asked.settimeout(_PATIENCE)
+            peer, user, _ = _CREDENTIALS.unpack(
+                asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            )
+            # Any user may name a process irqbalance, or take an abstract name.
+            if (peer, user) != (pid, 0):
+                raise ApplyFailed(str(target), f"process {peer} of user {user} has its socket")
+            _require_same(target)
+            mine = _CREDENTIALS.pack(os.getpid(), os.geteuid(), os.getegid())
+            asked.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, mine)])
+            return _answer(asked)
+    except OSError as error:
+        _require_same(target)
+        raise _unanswered(target, error) from None
+
+
+def _connect(asked: socket.socket, pid: int) -> None:
+    """irqbalance has an abstract socket where it could not make a file."""
+    try:
+        connect(asked, str(FOLDER / f"irqbalance{pid}.sock"), _PATIENCE)
+    except (FileNotFoundError, ConnectionRefusedError):
+        connect(asked, f"\0irqbalance{pid}.sock", _PATIENCE)
+
+
+def _answer(asked: socket.socket) -> bytes:
+    deadline = time.monotonic() + _PATIENCE
+    found = b""
+    while len(found) < _REPLY and time.monotonic() < deadline:
+        part = asked.recv(4096)
+        if not part:
+            return found
+        found += part
+    raise TimeoutError("it does not end its answer")
+
+
+def _unanswered(target: Target, error: OSError) -> PinnerError:
+    if isinstance(files.known(error), PermissionError):
+        return NotPermitted(str(target), "only root may ask irqbalance")
+    return ApplyFailed(str(target), f"irqbalance does not answer on its socket: {error.strerror or error}")
+
+
+def _pid(target: Target) -> int:
+    """The process id. Raises Invalid for a target that names no process."""
+    if target.part is None or not re.fullmatch(r"\d{1,10}", target.owner, re.ASCII):
+        raise Invalid("irqbalance", str(target)[:80], "a process id and a start time")
+    return int(target.owner)
+
+
+def _require_same(target: Target) -> None:
+    """Raises Gone where the process has ended."""
+    try:
+        started = procfs.started(LIVE, _pid(target))
+    except Gone:
+        started = None
+    if started != target.part:
+        raise Gone(str(target))
+
+
+def _kept_free() -> CpuSet:
+    found = (files.cpu_list(LIVE / "sys/devices/system/cpu" / name) for name in _KEPT_FREE)
+    return CpuSet.of(cpu for cpus in found if cpus for cpu in cpus)
+
+
+def _environment(root: Path, pid: int) -> CpuSet | None:
+    """The CPUs of IRQBALANCE_BANNED_CPULIST (since 1.8.0) or of the older mask; None where it cannot be read."""
+    try:
+        data = files.read_start(f"{root}/proc/{pid}/environ", _ENVIRONMENT)
+        for name, _, value in (variable.partition(b"=") for variable in data.split(b"\0")):
+            if value and name == _BANNED:
+                return CpuSet.parse(files.decode(value))
+            if value and name == _BANNED_MASK:
+                return files.parse_mask(files.decode(value))
+    except (OSError, Invalid):
+        return None
+    return CpuSet()

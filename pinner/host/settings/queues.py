@@ -1,0 +1,67 @@
+"""The queues of network cards: read and set by the kernel's requests of ethtool (struct ethtool_channels)."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from pinner.host.settings import cards
+from pinner.model.change import Number, Target
+from pinner.model.errors import ApplyFailed
+from pinner.model.settings.queues import CardQueues
+
+_GET, _SET = 0x3C, 0x3D
+"""ETHTOOL_GCHANNELS, ETHTOOL_SCHANNELS."""
+
+
+class _Channels(NamedTuple):
+    """struct ethtool_channels without its command."""
+
+    rx_max: int
+    tx_max: int
+    other_max: int
+    combined_max: int
+    rx: int
+    tx: int
+    other: int
+    combined: int
+
+
+def read_queues(root: Path) -> tuple[CardQueues, ...] | None:
+    """The queues of all cards whose drivers tell about them; None for another root than this machine's."""
+    if root != cards.LIVE:
+        return None
+    found = []
+    for name, index in cards.each_card():
+        try:
+            now = _get(name)
+        except OSError:
+            continue  # the driver tells nothing about its queues
+        found.append(CardQueues(name, index, now.combined, now.combined_max, cards.is_up(name)))
+    return tuple(found)
+
+
+def count_of(target: Target) -> Number:
+    """The number of queues. Raises Gone where the card has ended, and ApplyFailed where its driver does not answer."""
+    name = cards.name_of(target)
+    try:
+        return Number(_get(name).combined)
+    except OSError as error:
+        raise cards.failure(target, "the driver does not tell its queues", error) from None
+
+
+def set_count(target: Target, count: Number) -> None:
+    """Give the card so many queues that receive and send, leave its others as they are, and read the number back.
+    Raises Gone, and ApplyFailed with the driver's words, or where the number is beyond the maximum."""
+    name = cards.name_of(target)
+    try:
+        now = _get(name)
+        if not 0 < count.value <= now.combined_max:
+            raise ApplyFailed(str(target), f"asked for {count} queues, and the driver allows 1 to {now.combined_max}")
+        cards.ask(name, _SET, now._replace(combined=count.value))
+    except OSError as error:
+        raise cards.failure(target, f"the driver refuses {count}", error) from None
+    if (granted := count_of(target)) != count:
+        raise ApplyFailed(str(target), f"asked for {count}, the driver says {granted}", granted=str(granted))
+
+
+def _get(name: str) -> _Channels:
+    return _Channels(*cards.ask(name, _GET, _Channels(*[0] * 8)))

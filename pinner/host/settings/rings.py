@@ -1,0 +1,68 @@
+"""The receive rings of network cards: read and set by the kernel's requests of ethtool (struct ethtool_ringparam)."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from pinner.host.settings import cards
+from pinner.model.change import Number, Target
+from pinner.model.errors import ApplyFailed
+from pinner.model.settings.rings import NO_ROOM, RxRing
+
+_GET, _SET = 0x10, 0x11
+"""ETHTOOL_GRINGPARAM, ETHTOOL_SRINGPARAM."""
+
+
+class _Rings(NamedTuple):
+    """struct ethtool_ringparam without its command."""
+
+    rx_max: int
+    rx_mini_max: int
+    rx_jumbo_max: int
+    tx_max: int
+    rx: int
+    rx_mini: int
+    rx_jumbo: int
+    tx: int
+
+
+def read_rings(root: Path) -> tuple[RxRing, ...] | None:
+    """The rings of all cards whose drivers tell about them; None for another root than this machine's."""
+    if root != cards.LIVE:
+        return None
+    found = []
+    for name, index in cards.each_card():
+        try:
+            rings = _get(name)
+        except OSError:
+            continue  # the driver tells nothing about its rings
+        lost = any(cards.counter(name, each) for each in NO_ROOM)
+        found.append(RxRing(name, index, rings.rx, rings.rx_max, lost))
+    return tuple(found)
+
+
+def size_of(target: Target) -> Number:
+    """The size of the ring. Raises Gone where the card has ended, and ApplyFailed where its driver does not answer."""
+    name = cards.name_of(target)
+    try:
+        return Number(_get(name).rx)
+    except OSError as error:
+        raise cards.failure(target, "the driver does not tell its size", error) from None
+
+
+def set_size(target: Target, size: Number) -> None:
+    """Give the ring this size, leave the card's other rings as they are, and read the size back. Raises Gone, and
+    ApplyFailed with the driver's words, or where the size is beyond the maximum."""
+    name = cards.name_of(target)
+    try:
+        now = _get(name)
+        if not 0 < size.value <= now.rx_max:
+            raise ApplyFailed(str(target), f"asked for {size} packets, and the driver allows 1 to {now.rx_max}")
+        cards.ask(name, _SET, now._replace(rx=size.value))
+    except OSError as error:
+        raise cards.failure(target, f"the driver refuses {size}", error) from None
+    if (granted := size_of(target)) != size:
+        raise ApplyFailed(str(target), f"asked for {size}, the driver says {granted}", granted=str(granted))
+
+
+def _get(name: str) -> _Rings:
+    return _Rings(*cards.ask(name, _GET, _Rings(*[0] * 8)))

@@ -1,0 +1,98 @@
+"""Receive packet steering (RPS): the CPUs of each receive queue, read and set.
+
+Source: the kernel's Documentation/networking/scaling.rst.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pinner.host.kernel import beneath, files
+from pinner.host.settings import interfaces
+from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
+from pinner.model.settings.rps import RpsQueue
+
+MAX_QUEUES = 1024
+_FOLDER = "sys/class/net"
+_FILE = "rps_cpus"
+_EXPECTED = "the name and index of an interface, and the number of a queue"
+_READ_ONLY = "; allow it with ReadWritePaths=/sys/devices in the section [Service] of `systemctl edit pinner-agent`"
+_ENDED = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
+
+
+def read_rps(root: Path) -> tuple[RpsQueue, ...] | None:
+    """The receive queues of all interfaces that have RPS; None where the kernel tells about no interfaces."""
+    folder = root / _FOLDER
+    if not folder.is_dir():
+        return None
+    found = []
+    for name in interfaces.names(folder):
+        index = files.number(folder / name / "ifindex")
+        queues = files.numbered(folder / name / "queues", "rx-") if index is not None else {}
+        for number, queue in list(queues.items())[:MAX_QUEUES]:
+            if index is not None and (cpus := files.cpu_mask(queue / _FILE)) is not None:
+                found.append(RpsQueue(name, index, number, cpus))
+    return tuple(found)
+
+
+def cpus_of(root: Path, target: Target) -> CpuSet:
+    """The CPUs of the queue's RPS. Raises Gone where the interface or the queue has ended."""
+    with _queue(root, target) as folder:
+        return _read(folder, target)
+
+
+def set_cpus(root: Path, target: Target, cpus: CpuSet) -> None:
+    """Give the queue's RPS these CPUs (none: off), and read them back. Raises Gone, and ApplyFailed with the kernel's
+    words."""
+    with _queue(root, target) as folder:
+        try:
+            beneath.write(folder, _FILE, cpus.mask())
+        except OSError as error:
+            raise _refused(target, cpus, error) from None
+        if (now := _read(folder, target)) != cpus:
+            asked, says = (str(each) or "none" for each in (cpus, now))
+            raise ApplyFailed(str(target), f"asked for CPUs {asked}, the kernel says {says}", granted=says)
+
+
+def _refused(target: Target, cpus: CpuSet, error: OSError) -> PinnerError:
+    if error.errno in _ENDED:
+        return Gone(str(target))
+    hint = _READ_ONLY if error.errno == errno.EROFS else ""
+    return ApplyFailed(str(target), f"the kernel refuses CPUs {cpus or 'none'}: {error.strerror}{hint}")
+
+
+def _read(folder: int, target: Target) -> CpuSet:
+    cpus = files.parse_mask(beneath.read(folder, _FILE) or "")
+    if cpus is None:
+        raise Gone(str(target))
+    return cpus
+
+
+@contextmanager
+def _queue(root: Path, target: Target) -> Iterator[int]:
+    """The descriptor of the queue's folder, whatever the name of its interface is now. Raises Gone; Invalid for a
+    target that names no queue."""
+    if target.part is None:
+        raise Invalid("rps", str(target)[:80], _EXPECTED)
+    interface = interfaces.named(root / _FOLDER, target, _EXPECTED)
+    index = target.owner.partition(" ")[2]
+    top = root / "sys"
+    # The interface is a link to the device's folder, and both are in sysfs.
+    path = os.path.relpath(os.path.realpath(root / _FOLDER / interface), os.path.realpath(top))
+    try:
+        with beneath.folder(top, path) as folder:
+            if beneath.read(folder, "ifindex") != index:
+                raise Gone(str(target))
+            queue = beneath.open_folder(folder, f"queues/rx-{target.part}")
+    except (OSError, Invalid) as error:
+        if isinstance(error, OSError):
+            files.known(error)
+        raise Gone(str(target)) from None
+    try:
+        yield queue
+    finally:
+        os.close(queue)

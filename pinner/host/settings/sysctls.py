@@ -1,0 +1,87 @@
+"""The sysctls that a plan may change: read and set below /proc/sys.
+
+Source: the kernel's Documentation/admin-guide/sysctl. Only the names of model/settings/sysctls.py become paths.
+"""
+
+import errno
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pinner.host.kernel import beneath, files
+from pinner.model.change import Number, Target
+from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
+from pinner.model.settings.sysctls import SYSCTLS
+
+_FOLDER = "proc/sys"
+_NUMBER = re.compile(r"-?\d{1,10}", re.ASCII)
+
+
+def read_sysctls(root: Path) -> Mapping[str, int] | None:
+    """The values by name, without the sysctls that this kernel lacks; None where the kernel tells about none, as on a
+    captured machine."""
+    if not (root / _FOLDER).is_dir():
+        return None
+    return parsed(lambda path: files.text(root / path) or "")
+
+
+def parsed(text: Callable[[str], str]) -> Mapping[str, int]:
+    """The values by name, by the ``text`` of each file, whose path begins with proc/sys; without those that have no
+    number."""
+    found = {key: _parse(text(f"{_FOLDER}/{key.replace('.', '/')}")) for key in SYSCTLS}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _parse(text: str) -> int | None:
+    """The number in the file of a sysctl; None where there is no number, or more than one."""
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def value_of(root: Path, target: Target) -> Number:
+    """The value of the sysctl. Raises Gone where this kernel has no such sysctl."""
+    parent, name = _path(target)
+    try:
+        with beneath.folder(root / _FOLDER, parent) as folder:
+            value = _parse(beneath.read(folder, name) or "")
+    except OSError as error:
+        files.known(error)
+        value = None
+    if value is None:
+        raise Gone(str(target))
+    return Number(value)
+
+
+def set_value(root: Path, target: Target, value: Number) -> None:
+    """Give the sysctl this value, and read it back. Raises Gone, and ApplyFailed with the kernel's words, or where the
+    kernel has made another value of it."""
+    parent, name = _path(target)
+    try:
+        with beneath.folder(root / _FOLDER, parent) as folder:
+            beneath.write(folder, name, str(value))
+    except OSError as error:
+        raise _refused(target, value, error) from None
+    if (now := value_of(root, target)) != value:
+        raise ApplyFailed(str(target), f"asked for {value}, the kernel says {now}", granted=str(now))
+
+
+def _path(target: Target) -> tuple[str, str]:
+    """The folder below /proc/sys and the name of the file. Raises Invalid for a sysctl that no plan may change."""
+    if target.part is not None or target.owner not in SYSCTLS:
+        raise Invalid("sysctl", str(target)[:80], f"one of: {', '.join(SYSCTLS)}")
+    parent, _, name = target.owner.rpartition(".")
+    return parent.replace(".", "/"), name
+
+
+def _refused(target: Target, value: Number, error: OSError) -> PinnerError:
+    # That no file can be opened is Busy already; ENOMEM here is the kernel's answer to the write.
+    if error.errno == errno.ENOENT:
+        return Gone(str(target))
+    return ApplyFailed(str(target), f"the kernel refuses {value}: {error.strerror}{_HINTS.get(error.errno or 0, '')}")
+
+
+_HINTS = {
+    errno.EROFS: "; the unit of the agent lacks this file in ReadWritePaths: renew it with pinner-manage setup-host",
+    errno.EPERM: "; the agent may need CAP_SYS_ADMIN: allow it with CapabilityBoundingSet=CAP_SYS_ADMIN in the section "
+    "[Service] of `systemctl edit pinner-agent`",
+    errno.EACCES: "; the file may be written by root only, or by nobody",
+}

@@ -1,0 +1,1 @@
+"""Guests as libvirt shows them. The modules libvirt* alone talk to libvirt."""

@@ -1,0 +1,239 @@
+"""A parser of libvirt's domain XML. Pure.
+
+The XML has facts that libvirt's API calls do not return, or return only after QEMU has answered. A stopped QEMU does
+not answer. Source: https://libvirt.org/formatdomain.html; Nova writes its own metadata. Entities are not resolved.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lxml import etree
+
+from pinner.host.virt import domain_numa
+from pinner.model.change import PartPin, Target, TargetKind
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest import pins_metadata
+from pinner.model.guest.guest import DEDICATING, NovaIdentity
+from pinner.model.guest.guest_numa import GuestCell, MemoryBinding
+
+NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0")
+"""The namespaces of Nova's metadata, newest first."""
+
+PINNER = "urn:pinner:domain:1"
+"""The namespace of pinner's mark of an excluded guest. pinner's pins have another one (pins_metadata)."""
+EXCLUDED = "<cpus leave='alone'/>"
+"""An element in the namespace PINNER: pinner excludes the guest and does not change its CPUs."""
+
+UNREAD = f"<domain><metadata><cpus xmlns='{PINNER}' leave='alone'/></metadata></domain>"
+"""The XML of a guest that libvirt cannot describe: pinner excludes the guest."""
+
+Part = tuple[TargetKind, int | None]
+"""A part of a guest that can be pinned: its kind, and the number of the vCPU or iothread."""
+
+_PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}
+_PART = {"vcpu": "vcpu", "iothread": "iothread"}
+"""The attribute of a pin element that has the number of the vCPU or iothread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The contents of one domain's XML. A part without a pin may run on the CPUs of ``cpuset``."""
+
+    memory_kib: int
+    vcpus: tuple[int, ...]
+    """The ids of all vCPUs, including the unplugged ones."""
+    cpuset: CpuSet | None
+    vcpu_pins: Mapping[int, CpuSet]
+    emulator_pin: CpuSet | None
+    iothreads: tuple[int, ...]
+    iothread_pins: Mapping[int, CpuSet]
+    taps: tuple[tuple[str, str], ...]
+    """Host name of the tap and MAC address of every network interface that has a tap."""
+    pci: tuple[str, ...]
+    nova: NovaIdentity | None
+    own_pins: Mapping[Part, CpuSet]
+    """The pins of ``pins`` that are pinner's, by its metadata."""
+    excluded: bool
+    """Whether pinner's metadata marks the guest as excluded."""
+    dedicated: bool
+    """Whether the flavor or the image in Nova's metadata requests dedicated CPUs for vCPUs."""
+    user: str
+    """The user as whom libvirt runs QEMU: a name, or + and an id; empty where libvirt does not choose a user."""
+    cells: tuple[GuestCell, ...] = ()
+    """The NUMA nodes that the guest sees."""
+    memory: MemoryBinding | None = None
+    """The host's nodes of the whole guest's memory."""
+    huge_pages: bool = False
+    """Whether huge pages back the guest's memory."""
+
+    @property
+    def without_own_pins(self) -> "Domain":
+        """The domain without the pins that are pinner's."""
+        return replace(
+            self,
+            vcpu_pins={vcpu: cpus for vcpu, cpus in self.vcpu_pins.items() if ("vcpu", vcpu) not in self.own_pins},
+            emulator_pin=None if ("emulator", None) in self.own_pins else self.emulator_pin,
+            iothread_pins={
+                id_: cpus for id_, cpus in self.iothread_pins.items() if ("iothread", id_) not in self.own_pins
+            },
+            own_pins={},
+        )
+
+    def pin_of(self, kind: TargetKind, part: int | None) -> CpuSet | None:
+        """The pin of a vCPU, an iothread or the emulator; None where it has none."""
+        match kind, part:
+            case "vcpu", int(part):
+                return self.vcpu_pins.get(part)
+            case "iothread", int(part):
+                return self.iothread_pins.get(part)
+        return self.emulator_pin
+
+    @property
+    def pins(self) -> dict[Part, CpuSet]:
+        """Every pin of the <cputune> element, by the pinned part."""
+        found: dict[Part, CpuSet] = {("vcpu", vcpu): cpus for vcpu, cpus in self.vcpu_pins.items()}
+        found |= {("iothread", thread): cpus for thread, cpus in self.iothread_pins.items()}
+        return found if self.emulator_pin is None else {("emulator", None): self.emulator_pin, **found}
+
+
+def parse(xml: str) -> Domain:
+    """Read a domain's XML as libvirt writes it. Raises Invalid for a CPU list that does not parse."""
+    domain = _tree(xml)
+    vcpu = domain.find("vcpu")
+    cpuset = None if vcpu is None else vcpu.get("cpuset")
+    emulator = domain.find("cputune/emulatorpin")
+    identity, dedicated = _nova(domain)
+    return Domain(
+        memory_kib=int(domain.findtext("memory", "0")),
+        vcpus=tuple(range(int(domain.findtext("vcpu", "0")))),
+        cpuset=None if cpuset is None else CpuSet.parse(cpuset, "vcpu cpuset"),
+        vcpu_pins=_pins(domain, "vcpu"),
+        emulator_pin=None if emulator is None else CpuSet.parse(emulator.get("cpuset", ""), "emulatorpin"),
+        iothreads=_iothreads(domain),
+        iothread_pins=_pins(domain, "iothread"),
+        taps=tuple(_taps(domain)),
+        pci=tuple(_pci_address(source) for source in domain.iterfind("devices/*/source/address[@slot]")),
+        nova=identity,
+        own_pins={pin.key: pin.cpus for _, pin in pins_metadata.own_elements(domain)},
+        excluded=domain.find(f"metadata/{{{PINNER}}}cpus[@leave='alone']") is not None,
+        dedicated=dedicated,
+        user=domain.findtext("seclabel[@model='dac']/label", "").partition(":")[0],
+        cells=domain_numa.cells(domain),
+        memory=domain_numa.memory(domain),
+        huge_pages=domain_numa.has_huge_pages(domain),
+    )
+
+
+def named_pins(element: str) -> tuple[PartPin, ...]:
+    """The pins that an element of pinner's metadata names (pins_metadata)."""
+    return tuple(pins_metadata.named_by(_tree(element)))
+
+
+def without_named_pins(xml: str) -> str:
+    """The domain's XML without the element that names pinner's pins, and without a <metadata> that is empty then."""
+    domain = _tree(xml)
+    for metadata in domain.findall("metadata"):
+        for element in metadata.findall(f"{{{pins_metadata.NAMESPACE}}}pins"):
+            metadata.remove(element)
+        if not len(metadata):
+            domain.remove(metadata)
+    return etree.tostring(domain, encoding="unicode")
+
+
+def cputune(xml: str) -> str:
+    """The <cputune> element as XML, empty where there is none."""
+    element = _tree(xml).find("cputune")
+    return "" if element is None else etree.tostring(element, encoding="unicode", with_tail=False)
+
+
+def with_pin_of(xml: str, target: Target, definition: str) -> str:
+    """The domain's XML with the target's pin from ``definition`` (a <cputune> or empty).
+
+    If ``definition`` has no pin of the target, neither has the result.
+    """
+    domain = _tree(xml)
+    tune = domain.find("cputune")
+    if tune is None:
+        tune = etree.SubElement(domain, "cputune")
+    for element in tune.findall(_pin_path(target)):
+        tune.remove(element)
+    saved = _tree(definition) if definition else etree.Element("cputune")
+    tune.extend(saved.findall(_pin_path(target)))
+    if not len(tune):
+        domain.remove(tune)
+    return etree.tostring(domain, encoding="unicode")
+
+
+def pin_in(xml: str, target: Target) -> CpuSet | None:
+    """The target's pin in a domain's XML, or in a <cputune> of it; None where it has none, or the text is empty."""
+    if not xml:
+        return None
+    root = _tree(xml)
+    pin = root.find(_pin_path(target) if root.tag == "cputune" else f"cputune/{_pin_path(target)}")
+    return None if pin is None else CpuSet.parse(pin.get("cpuset", ""), _PINS[target.kind])
+
+
+def _tree(xml: str) -> etree._Element:
+    return etree.fromstring(xml, etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True))
+
+
+def _pin_path(target: Target) -> str:
+    part = f"[@{_PART[target.kind]}='{target.part}']" if target.kind in _PART else ""
+    return _PINS[target.kind] + part
+
+
+def _pins(domain: etree._Element, kind: str) -> dict[int, CpuSet]:
+    found = domain.iterfind(f"cputune/{_PINS[kind]}")
+    return {int(pin.get(_PART[kind], "")): CpuSet.parse(pin.get("cpuset", ""), _PINS[kind]) for pin in found}
+
+
+def _iothreads(domain: etree._Element) -> tuple[int, ...]:
+    """The ids of the iothreads. libvirt lists them only if they differ from the default 1, 2, ..."""
+    listed = tuple(int(thread.get("id", "")) for thread in domain.iterfind("iothreadids/iothread"))
+    return listed or tuple(range(1, int(domain.findtext("iothreads", "0")) + 1))
+
+
+def _taps(domain: etree._Element) -> list[tuple[str, str]]:
+    found = []
+    for interface in domain.iterfind("devices/interface"):
+        target, mac = interface.find("target"), interface.find("mac")
+        if target is not None and target.get("dev"):
+            found.append((target.get("dev", ""), "" if mac is None else mac.get("address", "")))
+    return found
+
+
+def _pci_address(address: etree._Element) -> str:
+    domain, bus, slot, function = (int(address.get(name, "0"), 16) for name in ("domain", "bus", "slot", "function"))
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
+
+
+def _nova(domain: etree._Element) -> tuple[NovaIdentity | None, bool]:
+    """The guest's identity in Nova, and whether its flavor or its image requests dedicated CPUs for vCPUs."""
+    found = (domain.find(f"metadata/{{{namespace}}}instance") for namespace in NOVA)
+    instance = next((each for each in found if each is not None), None)
+    if instance is None:
+        return None, False
+    identity = _identity(instance)
+    return identity, identity.dedicates or _image_policy(instance) in DEDICATING
+
+
+def _identity(instance: etree._Element) -> NovaIdentity:
+    flavor = instance.find("{*}flavor")
+    return NovaIdentity(
+        instance=instance.findtext("{*}name", ""),
+        project=instance.findtext("{*}owner/{*}project", ""),
+        user=instance.findtext("{*}owner/{*}user", ""),
+        flavor="" if flavor is None else flavor.get("name", ""),
+        extra_specs=_named(instance, "{*}flavor/{*}extraSpecs/{*}extraSpec"),
+        flavor_id="" if flavor is None else flavor.get("id", ""),
+        has_specs=instance.find("{*}flavor/{*}extraSpecs") is not None,
+    )
+
+
+def _image_policy(instance: etree._Element) -> str:
+    return _named(instance, "{*}image/{*}properties/{*}property").get("hw_cpu_policy", "")
+
+
+def _named(instance: etree._Element, path: str) -> dict[str, str]:
+    """The texts of the elements at ``path``, by their names."""
+    return {name: each.text or "" for each in instance.iterfind(path) if (name := each.get("name"))}

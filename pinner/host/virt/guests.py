@@ -1,0 +1,247 @@
+"""Builds a Guest from libvirt's XML, /proc and the counters of its taps."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lxml import etree
+
+from pinner.host.kernel import cgroups, files, procfs
+from pinner.host.processes import qemu
+from pinner.host.virt import domain_xml
+from pinner.host.virt.domain_xml import Domain, Part
+from pinner.model.change import PartPin
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import Gone, Invalid
+from pinner.model.guest.dedicated import dedicated_cpus, shared_vcpus
+from pinner.model.guest.guest import (
+    Emulator,
+    EmulatorPolicy,
+    Guest,
+    GuestState,
+    IoThread,
+    OperatorPin,
+    Tap,
+    Vcpu,
+)
+from pinner.model.guest.guest_numa import GuestNuma
+from pinner.model.guest.nova import NovaGuest
+from pinner.model.run.journal import RecordedPins
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveDomain:
+    """An active domain as libvirt describes it; ``definition`` is its persistent XML, None for a transient domain."""
+
+    uuid: str
+    name: str
+    state: GuestState
+    xml: Domain
+    definition: Domain | None
+    unread: str = ""
+    """Why libvirt did not describe the domain: ``xml`` says only that pinner leaves it alone. Empty: it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class DomainDescription:
+    """An active domain with its XML as text; ``definition`` is None for a transient domain."""
+
+    uuid: str
+    name: str
+    state: GuestState
+    xml: str
+    definition: str | None
+    unread: str = ""
+    """See ActiveDomain."""
+
+    def parsed(self, parse: Callable[[str], Domain] = domain_xml.parse) -> ActiveDomain:
+        """The domain with its XML read. Raises Invalid for a CPU list that does not parse."""
+        return ActiveDomain(
+            uuid=self.uuid,
+            name=self.name,
+            state=self.state,
+            xml=parse(self.xml),
+            definition=None if self.definition is None else parse(self.definition),
+            unread=self.unread,
+        )
+
+    def parsed_or_left_alone(self, parse: Callable[[str], Domain] = domain_xml.parse) -> ActiveDomain:
+        """The domain; with XML that cannot be read, it is left alone."""
+        try:
+            return self.parsed(parse)
+        except (etree.XMLSyntaxError, ValueError, Invalid) as error:
+            return self.without_xml(str(error)).parsed()
+
+    def without_xml(self, why: str) -> "DomainDescription":
+        """The domain, left alone because its XML cannot be read."""
+        return replace(self, xml=domain_xml.UNREAD, definition=None, unread=why)
+
+
+def read_guests(
+    root: Path, domains: Iterable[ActiveDomain], processes: qemu.Processes, *, memory: bool = True
+) -> tuple[Guest, ...]:
+    """The guests by name, with their threads below ``root``. A guest whose QEMU has ended is left out.
+
+    Without ``memory``, memory_per_node is read only of guests with huge pages: the kernel takes milliseconds for it,
+    and longer for a large guest.
+    """
+    found, units = [], cgroups.UnitReader(root)
+    for domain in sorted(domains, key=lambda domain: (domain.name, domain.uuid)):
+        try:
+            found.append(read_guest(root, domain, processes, units, memory=memory))
+        except Gone:
+            continue
+    return tuple(found)
+
+
+def read_guest(
+    root: Path, domain: ActiveDomain, processes: qemu.Processes, units: cgroups.UnitReader, *, memory: bool = True
+) -> Guest:
+    """The guest with its threads, memory and taps as found below ``root``; ``memory``: see read_guests. Raises Gone
+    where QEMU has ended."""
+    pid = processes.qemus.get(domain.uuid)
+    if pid is None:
+        raise Gone(f"guest {domain.name}")
+    xml = domain.xml
+    resident = qemu.resident(root, pid) if memory or xml.huge_pages or domain.unread else qemu.Resident({}, {})
+    roles = qemu.roles(procfs.threads_of(root, pid))
+    unpinned = _unpinned(root, xml)
+    vcpus = sorted(roles.vcpus) if domain.unread else xml.vcpus
+    return Guest(
+        uuid=domain.uuid,
+        name=domain.name,
+        state=domain.state,
+        pid=pid,
+        vcpus=tuple(Vcpu(id_, roles.vcpus.get(id_), xml.vcpu_pins.get(id_, unpinned)) for id_ in vcpus),
+        emulator=Emulator(xml.emulator_pin or unpinned, roles.emulator, _emulator_policy(domain)),
+        iothreads=tuple(
+            IoThread(id_, roles.iothreads.get(id_), xml.iothread_pins.get(id_, unpinned))
+            for id_ in sorted({*xml.iothreads, *roles.iothreads})
+        ),
+        vhost_threads=processes.vhost_threads.get(pid, ()),
+        memory_kib=sum(resident.per_node.values()) if domain.unread else xml.memory_kib,
+        memory_per_node=resident.per_node,
+        taps=tuple(_tap(root, name, mac) for name, mac in xml.taps),
+        pci=xml.pci,
+        persistent=domain.definition is not None,
+        nova=xml.nova,
+        dedicated=_dedicated(domain),
+        excluded=xml.excluded,
+        cgroups=units.units_of(pid),
+        own_pins=tuple(PartPin(kind, part, cpus) for (kind, part), cpus in xml.own_pins.items()),
+        operator_pins=tuple(_foreign_pins(root, domain, pid)),
+        unread=domain.unread,
+        numa=GuestNuma(xml.cells, xml.memory, resident.huge if xml.huge_pages else {}, cell_pins(domain)),
+        shared_vcpus=shared_vcpus(xml.nova, len(xml.vcpus)),
+    )
+
+
+def binding_pins(guest: Guest, recorded: RecordedPins) -> dict[int, CpuSet]:
+    """The pins of vCPUs that bind the guest: those that Nova wrote, not pinner.
+
+    With --persist pinner writes the definition. A transient guest has only live pins: once pinner has placed the
+    guest, they are pinner's.
+    """
+    if not guest.persistent and guest.uuid in recorded.placed:
+        return {}
+    return {
+        vcpu: cpus
+        for vcpu, cpus in guest.numa.pins.items()
+        if (guest.uuid, "vcpu", vcpu, cpus) not in recorded.persisted
+    }
+
+
+def without_recorded_pins(guest: Guest, recorded: RecordedPins) -> Guest:
+    """The guest, whose operator_pins and numa.pins lack the pins that pinner wrote itself."""
+    pins = tuple(
+        pin
+        for pin in guest.operator_pins
+        if (guest.uuid, pin.kind, pin.part, pin.cpus) not in recorded.persisted
+        and (pin.written == "definition" or guest.uuid not in recorded.placed)
+    )
+    return replace(guest, operator_pins=pins, numa=replace(guest.numa, pins=binding_pins(guest, recorded)))
+
+
+def pinned_by_nova(root: Path, domains: Iterable[ActiveDomain]) -> Iterator[NovaGuest]:
+    """The guests that Nova pinned, found from libvirt's XML alone."""
+    online = files.cpu_list(root / "sys/devices/system/cpu/online") or CpuSet()
+    for domain in domains:
+        if _dedicated(domain):
+            policy, emulator = _emulator_policy(domain), domain.xml.emulator_pin or CpuSet()
+            shared = shared_vcpus(domain.xml.nova, len(domain.xml.vcpus))
+            pins = [pin for vcpu, pin in domain.xml.without_own_pins.vcpu_pins.items() if vcpu not in shared]
+            cpus = dedicated_cpus(pins, emulator, policy, online)
+            yield NovaGuest(domain.uuid, domain.name, cpus, floating=not policy)
+
+
+def cell_pins(domain: ActiveDomain) -> dict[int, CpuSet]:
+    """The pins of the vCPUs of cells. Nova pins no vCPU of a guest without cells, unless it dedicates CPUs to it."""
+    if domain.xml.nova is None or not domain.xml.cells or _dedicated(domain):
+        return {}
+    return dict(_novas_xml(domain).vcpu_pins)
+
+
+def _foreign_pins(root: Path, domain: ActiveDomain, pid: int) -> Iterator[OperatorPin]:
+    """The pins that restrict a part of the guest and that neither Nova nor pinner wrote, by the guest's metadata.
+
+    A running guest has a copy of the pins of its definition. Other live pins do not count where the guest came from
+    elsewhere, because pinner may have written them on the host from which the guest was migrated.
+    """
+    if domain.xml.nova is not None:
+        return
+    written = domain.definition.pins if domain.definition else {}
+    if domain.definition:
+        yield from (OperatorPin(*part, cpus, "definition") for part, cpus in _restricting(root, domain.definition))
+    live = [(part, cpus) for part, cpus in _restricting(root, domain.xml) if written.get(part) != cpus]
+    if live and not qemu.is_incoming(root, pid):
+        yield from (OperatorPin(*part, cpus, "live") for part, cpus in live)
+
+
+def _restricting(root: Path, xml: Domain) -> Iterator[tuple[Part, CpuSet]]:
+    """The pins that leave out CPUs on which the part could run without its pin, and that are not pinner's."""
+    unpinned = _unpinned(root, xml)
+    return ((part, cpus) for part, cpus in xml.without_own_pins.pins.items() if not unpinned <= cpus)
+
+
+def _unpinned(root: Path, xml: Domain) -> CpuSet:
+    """The CPUs of a part of the guest without a pin."""
+    return xml.cpuset or files.cpu_list(root / "sys/devices/system/cpu/online") or CpuSet()
+
+
+def _tap(root: Path, name: str, mac: str) -> Tap:
+    """The counters of the host's interface. libvirt swaps rx and tx for some kinds, to show the guest's direction."""
+    counters = root / "sys/class/net" / name / "statistics"
+    rx_packets, tx_packets, rx_drops, tx_drops = (
+        files.number(counters / counter) or 0 for counter in ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")
+    )
+    return Tap(name, mac, rx_packets, tx_packets, rx_drops, tx_drops)
+
+
+def _dedicated(domain: ActiveDomain) -> bool:
+    """Whether Nova dedicates CPUs to the guest: by its metadata; or, where that has no extra specs (before Nova 32), by
+    a definition in which a pin of Nova gives a vCPU a single CPU."""
+    if domain.xml.nova is None:
+        return False
+    if domain.xml.dedicated or domain.xml.nova.specs_known:
+        return domain.xml.dedicated
+    return any(len(pin) == 1 for pin in _novas_xml(domain).vcpu_pins.values())
+
+
+def _emulator_policy(domain: ActiveDomain) -> EmulatorPolicy:
+    """Nova's policy for QEMU's own threads: from the flavor, or without its extra specs from the definition's pins.
+
+    Without a policy Nova pins these threads to the CPUs of the vCPUs, with ``isolate`` to one more CPU.
+    """
+    if domain.xml.nova is None or not _dedicated(domain):
+        return ""
+    if domain.xml.nova.specs_known:
+        return domain.xml.nova.emulator_policy
+    pin, vcpus = _novas_xml(domain).emulator_pin, union(_novas_xml(domain).vcpu_pins.values())
+    if pin is None or pin <= vcpus:
+        return ""
+    return "isolate" if len(pin) == 1 else "share"
+
+
+def _novas_xml(domain: ActiveDomain) -> Domain:
+    """The XML with the pins that Nova wrote: the definition where there is one, without pinner's pins."""
+    return (domain.definition or domain.xml).without_own_pins

@@ -1,0 +1,105 @@
+"""Reads guests of an open connection to libvirt. The functions here raise libvirt's own errors."""
+
+import libvirt  # type: ignore[import-untyped]
+
+from pinner.host.virt import domain_xml
+from pinner.host.virt.guests import DomainDescription
+from pinner.model.change import PartPin
+from pinner.model.errors import Gone
+from pinner.model.guest import pins_metadata
+from pinner.model.guest.guest import GuestState, InactiveGuest
+
+_STATES: dict[int, GuestState] = {
+    libvirt.VIR_DOMAIN_RUNNING: "running",
+    libvirt.VIR_DOMAIN_BLOCKED: "blocked",
+    libvirt.VIR_DOMAIN_PAUSED: "paused",
+    libvirt.VIR_DOMAIN_SHUTDOWN: "shutdown",
+    libvirt.VIR_DOMAIN_CRASHED: "crashed",
+    libvirt.VIR_DOMAIN_PMSUSPENDED: "suspended",
+}
+_MIGRATIONS = {libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_IN, libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT}
+
+
+def occupied(domain: libvirt.virDomain) -> float:
+    """For how many seconds a call has waited for the guest's QEMU."""
+    state, _, milliseconds = domain.controlInfo()
+    return milliseconds / 1000 if state == libvirt.VIR_DOMAIN_CONTROL_OCCUPIED else 0.0
+
+
+def _is_migrating(domain: libvirt.virDomain) -> bool:
+    """Whether a migration of the guest has not ended: libvirt refuses to pin the guest then (virDomainGetJobStats).
+
+    A guest whose QEMU does not answer is not asked, because the answer would have to wait for that QEMU.
+    """
+    if occupied(domain):
+        return False
+    try:
+        return domain.jobStats().get(libvirt.VIR_DOMAIN_JOB_OPERATION) in _MIGRATIONS
+    except libvirt.libvirtError as error:
+        if error.get_error_code() not in (libvirt.VIR_ERR_OPERATION_UNSUPPORTED, libvirt.VIR_ERR_OPERATION_INVALID):
+            raise
+        # The statistics of an incoming migration are at its source. A guest that has ended has none either.
+        return bool(domain.isActive())
+
+
+def saved_xml(domain: libvirt.virDomain) -> str:
+    """The XML of the guest's saved image, with passwords; empty where it has none."""
+    if not domain.hasManagedSaveImage(0):
+        return ""
+    return str(domain.managedSaveGetXMLDesc(libvirt.VIR_DOMAIN_SAVE_IMAGE_XML_SECURE))
+
+
+def named_pins(domain: libvirt.virDomain, flags: int) -> tuple[PartPin, ...] | None:
+    """The pins that pinner's metadata of a guest names. None for the live XML of a guest that does not run, and for the
+    definition of a transient one."""
+    try:
+        element = domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, pins_metadata.NAMESPACE, flags)
+    except libvirt.libvirtError as error:
+        match error.get_error_code():
+            case libvirt.VIR_ERR_NO_DOMAIN_METADATA:
+                return ()
+            case libvirt.VIR_ERR_OPERATION_INVALID:
+                return None
+        raise
+    return domain_xml.named_pins(element)
+
+
+def descriptions(connection: libvirt.virConnect) -> list[DomainDescription]:
+    """The active guests with libvirt's XML. One guest's error is a part of its description."""
+    flags = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE
+    found = []
+    for domain, stats in connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, flags):
+        try:
+            found.append(_description(domain, stats.get("state.state", 0)))
+        except libvirt.libvirtError as error:
+            if error.get_error_domain() == libvirt.VIR_FROM_RPC or not connection.isAlive():
+                raise
+            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+                nothing = DomainDescription(domain.UUIDString(), domain.name(), "unknown", "", None)
+                found.append(nothing.without_xml(f"libvirt: {error}"))
+    return found
+
+
+def inactive(connection: libvirt.virConnect) -> tuple[InactiveGuest, ...]:
+    """The guests by name that are defined and do not run."""
+    found = connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_INACTIVE)
+    return tuple(sorted(InactiveGuest(each.name(), each.UUIDString()) for each in found))
+
+
+def active_description(domain: libvirt.virDomain) -> DomainDescription:
+    """The description of one guest; raises Gone where it does not run."""
+    if not domain.isActive():
+        raise Gone(f"guest {domain.name()}")
+    return _description(domain, domain.state()[0])
+
+
+def _description(domain: libvirt.virDomain, number: int) -> DomainDescription:
+    """The description of a guest; ``number`` is libvirt's number of its state."""
+    persistent = bool(domain.isPersistent())
+    return DomainDescription(
+        uuid=domain.UUIDString(),
+        name=domain.name(),
+        state="migrating" if _is_migrating(domain) else _STATES.get(number, "unknown"),
+        xml=domain.XMLDesc(0),
+        definition=domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE) if persistent else None,
+    )

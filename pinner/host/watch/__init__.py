@@ -1,0 +1,1 @@
+"""Watches this host for changes that may move a thread, and publishes them as events."""

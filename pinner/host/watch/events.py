@@ -1,0 +1,228 @@
+"""Watches this host for changes that may move a thread, and publishes them as host events.
+
+Changes that come in bursts (a guest's pins, the threads of a hot-plug) are collected for DEBOUNCE_SECONDS and published
+once. A new process with a correct mask and pinner's own pins are not published.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Protocol
+
+from pinner.heartbeat import Heartbeat
+from pinner.host.kernel import cpusets, files
+from pinner.host.kernel.inotify import FileWritten
+from pinner.host.kernel.kernel import cpuset_mount
+from pinner.host.kernel.netlink import CpuChanged, EventsLost, ProgramStarted, ThreadCreated
+from pinner.host.processes.own_pins import OwnPins
+from pinner.host.virt.libvirt_events import Connected, Disconnected, DomainEvent, LibvirtSignal, Pinned
+from pinner.host.watch import watched
+from pinner.host.watch.debouncer import Debouncer
+from pinner.host.watch.sources import HostSignal, Sources
+from pinner.host.watch.watched import Watched
+from pinner.model.cpuset import CpuSet
+from pinner.model.policy.event import HostEventKind
+
+LOG = logging.getLogger(__name__)
+
+ROOT = Path("/")
+DEBOUNCE_SECONDS = 0.1
+"""Long enough for libvirt to pin a vCPU after a hot-plug."""
+HANGS_SECONDS = 300.0
+"""The watcher hangs if a search for processes and files takes so long."""
+FIRST_RETRY, LAST_RETRY = 1.0, 30.0
+"""Seconds until the next attempt after an error; doubled after each attempt."""
+MAX_DETAIL = 500
+RESCAN_SECONDS = 5.0
+"""Time between two checks of facts without events: the watched names, and new processes and threads where the process
+connector is not available."""
+
+
+class EventSink(Protocol):
+    """Receives host events, and has the names of the processes to watch."""
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """The names (comm) of the processes to watch."""
+
+    def on_watched(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called whenever the names to watch change."""
+
+    def publish(self, kind: HostEventKind, subject: str, detail: str = "") -> None:
+        """Add an event that happened just now; never blocks and never raises."""
+
+
+class HostWatcher:
+    """Watches this host in its own thread, from ``start`` to ``close``."""
+
+    def __init__(self, uri: str, own_pins: OwnPins, sink: EventSink, placed: Callable[[], Collection[CpuSet]]) -> None:
+        """``uri`` is libvirt's; ``own_pins`` are the pins that pinner set, ``placed`` the masks of placed processes."""
+        self._own_pins = own_pins
+        self._sink = sink
+        self._placed = placed
+        self._sources = Sources(uri, ROOT)
+        self._mount = cpuset_mount(ROOT)
+        self._closing = False
+        self._connected = False
+        self._stale = False
+        """Whether the watched processes and files have to be searched again."""
+        self._guests: set[str] = set()
+        self._names: frozenset[str] = frozenset()
+        """The process names of the latest search."""
+        self._watched = Watched({}, {}, {})
+        self._changes: Debouncer[tuple[HostEventKind, str], str] = Debouncer(DEBOUNCE_SECONDS)
+        self._new_threads: Debouncer[int, int] = Debouncer(DEBOUNCE_SECONDS)
+        """New threads by QEMU's process id."""
+        self._writes: Debouncer[str, None] = Debouncer(DEBOUNCE_SECONDS)
+        """Written files. Truncation on open counts as a write too, and the new content comes later."""
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._heartbeat = Heartbeat(self._thread, HANGS_SECONDS)
+        self._wait = threading.Event()
+        self._next_rescan = time.monotonic() + RESCAN_SECONDS
+        self.failure = ""
+        """Why changes of this host are not reported now; empty: they are."""
+
+    @property
+    def heartbeats(self) -> list[Heartbeat]:
+        """Of the threads of this watcher."""
+        return [self._heartbeat, self._sources.heartbeat]
+
+    @property
+    def libvirt_lost(self) -> float | None:
+        """For how many seconds libvirt has not answered; None: it does."""
+        return self._sources.libvirt_lost
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._sink.on_watched(self._sources.wake)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread and wait until it has ended."""
+        self._closing = True
+        self._heartbeat.end()
+        self._wait.set()
+        self._sources.wake()
+        self._thread.join()
+
+    def _run(self) -> None:
+        retry = FIRST_RETRY
+        with self._sources as sources:
+            while not self._closing:
+                self._heartbeat.beat()
+                try:
+                    self._step(sources)
+                except Exception as error:
+                    # For instance no file descriptor is left. The signals that were read are lost.
+                    LOG.exception("changes of this host are not reported for %g s", retry)
+                    self.failure, self._stale = f"{type(error).__name__}: {error}", True
+                    self._wait.wait(retry)
+                    retry = min(2 * retry, LAST_RETRY)
+                    continue
+                if self.failure:
+                    self._sink.publish("lost", "", f"the watcher of this host failed: {self.failure}"[:MAX_DETAIL])
+                self.failure, retry = "", FIRST_RETRY
+
+    def _step(self, sources: Sources) -> None:
+        """Wait for signals once, and publish what is due."""
+        now = time.monotonic()
+        debouncers = (self._changes, self._new_threads, self._writes)
+        for signal in sources.wait(min(debouncer.wait(now, RESCAN_SECONDS) for debouncer in debouncers)):
+            self._react(signal)
+        if time.monotonic() >= self._next_rescan:
+            self._next_rescan = time.monotonic() + RESCAN_SECONDS
+            for signal in sources.rescan(self._watched.qemus):
+                self._react(signal)
+        self._flush()
+
+    def _react(self, signal: HostSignal) -> None:
+        match signal:
+            case ThreadCreated(pid, tid):
+                if pid in self._watched.qemus:
+                    self._new_threads.add(pid, tid, time.monotonic())
+            case ProgramStarted(pid):
+                self._check_process(pid)
+            case FileWritten(file):
+                self._writes.add(file, None, time.monotonic())
+            case CpuChanged(cpu, action):
+                self._sink.publish("cpu-changed", str(cpu), action)
+            case EventsLost(what):
+                self._sink.publish("lost", "", f"the kernel sent {what} faster than pinner read them")
+            case _:
+                self._react_to_libvirt(signal)
+
+    def _react_to_libvirt(self, signal: LibvirtSignal) -> None:
+        match signal:
+            case Pinned(guest, kind, part, cpus):
+                if not self._own_pins.has(guest, kind, part, cpus):
+                    detail = f"{kind}{'' if part is None else f' {part}'} pinned to {cpus}"
+                    self._changes.add(("guest-changed", guest), detail, time.monotonic())
+            case DomainEvent():
+                self._react_to_domain(signal)
+            case Connected(guests):
+                self._react_to_connection(guests)
+            case Disconnected():
+                LOG.warning("libvirt does not answer any more")
+
+    def _react_to_connection(self, guests: frozenset[str]) -> None:
+        if self._connected:
+            self._sink.publish("lost", "", "libvirt answers again")
+        self._connected, self._stale = True, True
+        self._guests = set(guests)
+
+    def _react_to_domain(self, event: DomainEvent) -> None:
+        match event.kind:
+            case "guest-started":
+                self._guests.add(event.guest)
+            case "guest-stopped":
+                self._guests.discard(event.guest)
+                self._own_pins.forget(event.guest)
+            case _:
+                self._changes.add((event.kind, event.guest), event.detail, time.monotonic())
+                return
+        self._sink.publish(event.kind, event.guest, event.detail)
+        self._stale = True
+
+    def _check_process(self, pid: int) -> None:
+        """Publish a process with a watched name, unless it has the mask of a placed process: it inherited that one."""
+        name = watched.name_of(ROOT, pid)
+        if name not in self._sink.watched:
+            return
+        try:
+            mask = CpuSet.of(os.sched_getaffinity(pid))
+        except OSError:
+            return
+        if mask not in self._placed():
+            self._sink.publish("process-started", str(pid), name)
+            self._stale = True
+
+    def _check_cpuset(self, file: str) -> None:
+        folder, owner = Path(file).parent, self._watched.files.get(file)
+        cpus = files.cpu_list(folder / cpusets.CPUS) or CpuSet()
+        if owner is None or not self._own_pins.has(*owner, cpus):
+            subject = str(folder.relative_to(self._mount.folder))
+            self._sink.publish("cpuset-written", subject, f"CPUs {cpus}")
+
+    def _flush(self) -> None:
+        """Publish the changes that are due, then update the watched processes and files."""
+        now = time.monotonic()
+        for pid, tids in self._new_threads.due(now):
+            if names := watched.misplaced(ROOT, pid, tids):
+                guest = self._watched.qemus.get(pid, "")
+                self._sink.publish("guest-changed", guest, f"new threads: {', '.join(names)}")
+                self._stale = True
+        for file, _ in self._writes.due(now):
+            self._check_cpuset(file)
+        for (kind, subject), details in self._changes.due(now):
+            self._sink.publish(kind, subject, "; ".join(dict.fromkeys(details)))
+        names_now = self._sink.watched
+        if self._stale or names_now != self._names:
+            added, self._stale, self._names = names_now - self._names, False, names_now
+            self._watched = watched.find(ROOT, self._mount, self._guests, names_now)
+            self._sources.watch(self._watched.files)
+            # A process may have started after the latest snapshot and before its name was watched.
+            for pid in (pid for pid, name in self._watched.named.items() if name in added):
+                self._check_process(pid)

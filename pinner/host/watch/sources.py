@@ -1,0 +1,116 @@
+"""All sources of signals about this host, behind one selector: the watcher sleeps until a source has a signal."""
+
+import logging
+import os
+import selectors
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Protocol, TypeVar
+
+from pinner.host.kernel.inotify import FileWritten, Inotify
+from pinner.host.kernel.netlink import CpuChanged, CpuEvents, EventsLost, ProcessEvents, ProgramStarted, ThreadCreated
+from pinner.host.virt.libvirt_events import LibvirtEvents, LibvirtSignal
+from pinner.host.watch.scan import Scan
+from pinner.model.errors import NotPermitted
+
+LOG = logging.getLogger(__name__)
+
+HostSignal = ThreadCreated | ProgramStarted | CpuChanged | EventsLost | FileWritten | LibvirtSignal
+
+
+class _Source(Protocol):
+    def fileno(self) -> int: ...
+
+    def read(self) -> Iterable[HostSignal]: ...
+
+    def close(self) -> None: ...
+
+
+S = TypeVar("S", bound=_Source)
+
+
+class Sources:
+    """The signals of libvirt, and the kernel's events of new programs, new threads, CPUs and written files.
+
+    A context manager. A source that the kernel refuses is logged and left out. Without the process connector ``rescan``
+    finds new programs and threads.
+    """
+
+    def __init__(self, uri: str, root: Path) -> None:
+        """``uri`` is libvirt's; ``rescan`` reads /proc below ``root``."""
+        self._uri = uri
+        self._root = root
+        self._received: SimpleQueue[LibvirtSignal] = SimpleQueue()
+        self._undo = ExitStack()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._undo.callback(os.close, self._wake)
+        self._selector = self._undo.enter_context(selectors.DefaultSelector())
+        self._selector.register(self._wake, selectors.EVENT_READ, self._read_libvirt)
+        self._inotify = self._open(Inotify, "writes to cpusets")
+        self._open(CpuEvents, "CPUs that go offline or come online")
+        process_events = self._open(ProcessEvents, "new programs and threads")
+        self._scan = Scan(root) if process_events is None else None
+        self._libvirt = LibvirtEvents(uri, self._receive)
+        self.heartbeat = self._libvirt.heartbeat
+        """Of the thread that connects to libvirt."""
+
+    def __enter__(self) -> "Sources":
+        self._libvirt.start()
+        self._undo.callback(self._libvirt.close)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
+
+    @property
+    def libvirt_lost(self) -> float | None:
+        """See LibvirtEvents.lost."""
+        return self._libvirt.lost
+
+    def wake(self) -> None:
+        """End a running ``wait``, from another thread."""
+        os.eventfd_write(self._wake, 1)
+
+    def watch(self, files: Iterable[str]) -> None:
+        """Report writes to these files, and to no others."""
+        if self._inotify is not None and (refused := self._inotify.watch(files)):
+            LOG.warning(
+                "fs.inotify.max_user_watches is too low: the kernel does not report writes to %s and %d other files",
+                refused[0],
+                len(refused) - 1,
+            )
+
+    def wait(self, seconds: float) -> Iterator[HostSignal]:
+        """The next signals; none after ``seconds`` without a signal."""
+        for key, _ in self._selector.select(seconds):
+            yield from key.data()
+
+    def rescan(self, with_threads: Collection[int]) -> Iterator[ThreadCreated | ProgramStarted]:
+        """See Scan.read; no signals where the process connector works."""
+        if self._scan is not None:
+            yield from self._scan.read(with_threads)
+
+    def _open(self, kind: Callable[[], S], what: str) -> S | None:
+        try:
+            source = kind()
+        except NotPermitted as error:
+            LOG.warning("%s: pinner finds %s later, when it checks the host", error, what)
+            return None
+        self._undo.callback(source.close)
+        self._selector.register(source, selectors.EVENT_READ, source.read)
+        return source
+
+    def _receive(self, signal: LibvirtSignal) -> None:
+        """Queue a signal from libvirt's thread."""
+        self._received.put(signal)
+        self.wake()
+
+    def _read_libvirt(self) -> Iterator[LibvirtSignal]:
+        os.eventfd_read(self._wake)
+        while True:
+            try:
+                yield self._received.get_nowait()
+            except Empty:
+                return

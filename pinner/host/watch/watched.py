@@ -1,0 +1,88 @@
+"""Finds the processes and files of this host to watch. The search is repeated after a guest starts or stops."""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pinner.host.kernel import cpusets, files
+from pinner.host.kernel.kernel import Mount
+from pinner.host.processes import qemu
+from pinner.model.change import TargetKind
+
+
+class Owner(NamedTuple):
+    """The part of a guest that a cpuset confines."""
+
+    guest: str
+    kind: TargetKind
+    part: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The processes and files to watch."""
+
+    qemus: Mapping[int, str]
+    """QEMU's process ids with their guest's UUID."""
+    named: Mapping[int, str]
+    """Process ids with their watched names."""
+    files: Mapping[str, Owner | None]
+    """The files of cpusets, each with the part of a guest that its cpuset confines."""
+
+
+def find(root: Path, mount: Mount, guests: Collection[str], names: Collection[str]) -> Watched:
+    """The processes and cpusets of these guests (by UUID), and of the processes with these names."""
+    qemus = {pid: uuid for uuid, pid in qemu.find(root, guests).qemus.items()} if guests else {}
+    named = {pid: name for pid, name in names_of_all(root) if name in names} if names else {}
+    found: dict[str, Owner | None] = {}
+    for pid in (*qemus, *named):
+        found |= dict.fromkeys(_files(cpusets.folders_of(root, mount, pid)))
+    for pid, uuid in qemus.items():
+        found |= _of_guest(root, mount, pid, uuid)
+    return Watched(qemus, named, found)
+
+
+def misplaced(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
+    """The names of new QEMU threads that may be misplaced; threads that ended are left out.
+
+    These are hot-plugged vCPUs and iothreads, and emulator threads that one of these created: they inherit its mask.
+    """
+    found = []
+    for tid in tids:
+        try:
+            name = files.decode(files.read(f"{root}/proc/{pid}/task/{tid}/comm")).strip()
+            if not qemu.is_emulator(name) or os.sched_getaffinity(tid) != os.sched_getaffinity(pid):
+                found.append(name)
+        except OSError:
+            continue
+    return tuple(found)
+
+
+def names_of_all(root: Path) -> Iterator[tuple[int, str]]:
+    """The id and name of every process."""
+    for pid in map(int, files.numbers(f"{root}/proc")):
+        yield pid, name_of(root, pid)
+
+
+def name_of(root: Path, pid: int) -> str:
+    """A process's name (comm), empty where it has ended."""
+    try:
+        return files.decode(files.read(f"{root}/proc/{pid}/comm")).rstrip("\n")
+    except OSError:
+        return ""
+
+
+def _of_guest(root: Path, mount: Mount, pid: int, uuid: str) -> dict[str, Owner | None]:
+    innermost = next(iter(cpusets.folders_of(root, mount, pid)), None)
+    found: dict[str, Owner | None] = {}
+    for folder, part in cpusets.parts(cpusets.of_guest(innermost)) if innermost else ():
+        found |= dict.fromkeys(_files([folder]), Owner(uuid, *part) if part else None)
+    return found
+
+
+def _files(folders: Iterable[Path]) -> Iterator[str]:
+    for folder in folders:
+        yield str(folder / cpusets.CPUS)
+        yield str(folder / cpusets.PARTITION)
