@@ -9,18 +9,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 
-from pinner.apply import staleness
-from pinner.apply.definitions import with_pins_of_others
-from pinner.apply.failures import require_read, words
-from pinner.apply.first_masks import whole_undo
-from pinner.apply.handed_down import corrected_later_runs, without_ended_masks
-from pinner.apply.notes import Notes, reported
 from pinner.apply.ports import Admission, Admit, Host, Journal, Progress
 from pinner.apply.steps.memory import memory_changes
 from pinner.apply.steps.metadata import with_metadata
 from pinner.apply.transaction import Transaction
-from pinner.apply.undoable import undoable
-from pinner.apply.undoing import Undoing
+from pinner.apply.undo.definitions import with_pins_of_others
+from pinner.apply.undo.first_masks import whole_undo
+from pinner.apply.undo.handed_down import corrected_later_runs, without_ended_masks
+from pinner.apply.undo.undoable import undoable
+from pinner.apply.undo.undoing import Undoing
+from pinner.apply.work import staleness
+from pinner.apply.work.failures import require_read, words
+from pinner.apply.work.notes import Notes, reported
 from pinner.model.change import DEFINED, AffinityChange, Change, Target
 from pinner.model.errors import NOTHING_CHANGED, Busy, Gone, RunConflict, StoreUnavailable
 from pinner.model.plan.groups import are_independent, contiguous

@@ -11,15 +11,15 @@ from datetime import datetime
 from typing import Literal
 
 from pinner.apply import steps
-from pinner.apply.definitions import with_pins_of_others
-from pinner.apply.first_masks import damaged_in_force, whole_undo
-from pinner.apply.handed_down import corrected_later_runs, without_ended_masks
-from pinner.apply.notes import Notes, reported
 from pinner.apply.ports import Host, Journal
-from pinner.apply.side_by_side import parts_of
 from pinner.apply.transaction import Transaction
-from pinner.apply.undoable import undoable
-from pinner.apply.undoing import Undoing
+from pinner.apply.undo.definitions import with_pins_of_others
+from pinner.apply.undo.first_masks import damaged_in_force, whole_undo
+from pinner.apply.undo.handed_down import corrected_later_runs, without_ended_masks
+from pinner.apply.undo.undoable import undoable
+from pinner.apply.undo.undoing import Undoing
+from pinner.apply.work.notes import Notes, reported
+from pinner.apply.work.side_by_side import parts_of
 from pinner.model.change import SETTINGS
 from pinner.model.plan.groups import are_independent, group_of
 from pinner.model.run.journal import UNDO_BEGUN, Entry, Run

@@ -6,12 +6,12 @@ from datetime import datetime
 from types import MappingProxyType
 
 from pinner.apply import steps
-from pinner.apply.failures import require_read, summary, unanswering, words
-from pinner.apply.notes import Notes, reported
 from pinner.apply.ports import Host, Journal, Progress
-from pinner.apply.side_by_side import side_by_side, with_busy_last
 from pinner.apply.steps import Step
-from pinner.apply.undoable import undoable
+from pinner.apply.undo.undoable import undoable
+from pinner.apply.work.failures import require_read, summary, unanswering, words
+from pinner.apply.work.notes import Notes, reported
+from pinner.apply.work.side_by_side import side_by_side, with_busy_last
 from pinner.model.change import ALONE, DEFINED, SETTINGS, MetadataChange, Target
 from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
 from pinner.model.plan.groups import Group, are_independent, group_of, without_room

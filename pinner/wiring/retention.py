@@ -10,7 +10,7 @@ from oslo_config import cfg
 
 from pinner.agent.protocol import Agent
 from pinner.agent.trail import AgentTrail
-from pinner.apply import ended
+from pinner.apply.undo import ended
 from pinner.heartbeat import Heartbeat
 from pinner.host.inventory import LIVE
 from pinner.host.kernel.kernel import boot_id

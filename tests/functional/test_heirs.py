@@ -19,7 +19,7 @@ from support.real_guests import FIRST, ONLINE, SECOND, apply, change, daemon, pl
 from support.values import NOON, make_run
 
 from pinner.apply import executor
-from pinner.apply.ended import can_be_undone
+from pinner.apply.undo.ended import can_be_undone
 from pinner.host.inventory import LIVE, take_snapshot
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt

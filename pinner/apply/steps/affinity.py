@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from pinner.apply.converge import PASSES, converge
 from pinner.apply.ports import Host, Journal
+from pinner.apply.steps.converge import PASSES, converge
 from pinner.apply.steps.heirs import restore_heirs
 from pinner.apply.steps.metadata import is_named, is_saved
 from pinner.apply.steps.prior_masks import PriorMasks

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pinner.apply.converge import PASSES, converge
 from pinner.apply.ports import Host, Journal
+from pinner.apply.steps.converge import PASSES, converge
 from pinner.model.change import AffinityChange, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone

@@ -4,8 +4,8 @@ import logging
 from contextlib import suppress
 from dataclasses import replace
 
-from pinner.apply.converge import converge
 from pinner.apply.ports import Host
+from pinner.apply.steps.converge import converge
 from pinner.apply.steps.heirs import given_masks, usual
 from pinner.model.change import PINNED, AffinityChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet, union

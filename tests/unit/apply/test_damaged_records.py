@@ -5,9 +5,10 @@ from sqlalchemy import text
 from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
 from support.values import MEMBER, NOON, cpus, isolated, make_run
 
-from pinner.apply import ended, executor
+from pinner.apply import executor
 from pinner.apply.ports import Admission
 from pinner.apply.recover import recover
+from pinner.apply.undo import ended
 from pinner.model.change import Number, StateChange, Target
 from pinner.model.errors import StoreUnavailable
 from pinner.model.machine.interrupts import DeviceIrq

@@ -6,7 +6,8 @@ import pytest
 from support.in_memory_host import InMemoryHost, daemon, vcpu
 from support.values import NOON, make_run
 
-from pinner.apply import ended, executor
+from pinner.apply import executor
+from pinner.apply.undo import ended
 
 LATER = NOON + timedelta(days=365)
 

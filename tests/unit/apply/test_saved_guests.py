@@ -5,8 +5,8 @@ from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
-from pinner.apply.ended import can_be_undone
 from pinner.apply.steps.metadata import keeps_pins
+from pinner.apply.undo.ended import can_be_undone
 from pinner.model.change import PartPin
 from pinner.model.errors import ApplyFailed, Busy
 

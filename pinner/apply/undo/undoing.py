@@ -4,10 +4,10 @@ import logging
 from collections.abc import Collection, Sequence
 
 from pinner.apply import steps
-from pinner.apply.failures import losses, unanswering, unreadable, words
-from pinner.apply.notes import Notes
 from pinner.apply.ports import Host
-from pinner.apply.side_by_side import with_busy_last
+from pinner.apply.work.failures import losses, unanswering, unreadable, words
+from pinner.apply.work.notes import Notes
+from pinner.apply.work.side_by_side import with_busy_last
 from pinner.model.plan.groups import are_independent
 from pinner.model.run.journal import Damaged, Entry, EntryState, Run
 

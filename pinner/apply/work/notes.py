@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from pinner.apply.failures import RECOVERED
 from pinner.apply.ports import Journal, Progress
+from pinner.apply.work.failures import RECOVERED
 from pinner.model.run.change_text import entry_result
 from pinner.model.run.journal import Entry, EntryState, Run, RunState, is_final
 

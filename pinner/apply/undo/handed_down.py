@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from pinner.apply.definitions import Definitions
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps.heirs import given_masks, usual
 from pinner.apply.steps.metadata import as_started
+from pinner.apply.undo.definitions import Definitions
 from pinner.model.change import (
     PINNED,
     AffinityChange,

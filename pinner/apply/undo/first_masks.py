@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import assert_never
 
-from pinner.apply.definitions import last_of_others
 from pinner.apply.ports import Host
 from pinner.apply.steps import metadata
 from pinner.apply.steps.affinity import of_no_thread
 from pinner.apply.steps.heirs import usual
+from pinner.apply.undo.definitions import last_of_others
 from pinner.model.change import (
     DEFINED,
     PINNED,

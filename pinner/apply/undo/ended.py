@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import assert_never
 
-from pinner.apply.first_masks import sources
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps import state
 from pinner.apply.steps.heirs import given_masks
 from pinner.apply.steps.metadata import is_saved, keeps_pins
-from pinner.apply.undoable import undoable
+from pinner.apply.undo.first_masks import sources
+from pinner.apply.undo.undoable import undoable
 from pinner.model.change import AffinityChange, MemoryChange, MetadataChange, StateChange
 from pinner.model.errors import Gone, PinnerError
 from pinner.model.run.journal import Entry, Run
