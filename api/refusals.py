@@ -23,7 +23,7 @@ SEVERAL = "several origins"
 
 
 class AuditSink(Protocol):
-    """Appends to the audit trail (pinner.store.audit.Audit)."""
+    """Appends to the audit trail (pinner.store.audit.audit.Audit)."""
 
     def append(self, *events: AuditEvent) -> None:
         """Append events in their order."""

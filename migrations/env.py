@@ -1,4 +1,4 @@
-"""alembic's entry point: runs the migrations on the connection of pinner.store.schema, in its transaction."""
+"""alembic's entry point: runs the migrations on the connection of pinner.store.database.schema, in its transaction."""
 
 from alembic import context
 

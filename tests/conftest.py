@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from support import examples, migrated, needs, slow
 
-from pinner.store import engine, schema
+from pinner.store.database import engine, schema
 
 _SYNCHRONOUS = engine.SYNCHRONOUS
 

@@ -1,7 +1,7 @@
 """Revision 1.0: the tables, the row of the audit trail, and the triggers that keep both trails append-only.
 
-A revision describes the schema of its own release. So this one repeats the tables of ``pinner.store.tables`` and does
-not import them. Before the first release, a change of a table there is repeated here; a test compares the two.
+A revision describes the schema of its own release. So this one repeats the tables of ``pinner.store.database.tables``
+and does not import them. Before the first release, a change of a table there is repeated here; a test compares the two.
 """
 
 from typing import Any

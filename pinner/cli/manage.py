@@ -19,9 +19,9 @@ from pinner.cli.guard import guarded
 from pinner.cli.parser import ASKING, Commands, Parser, UsageError, add_config_file, exit_status, wants_json, yes_option
 from pinner.cli.values import path
 from pinner.model.errors import Invalid
-from pinner.store import schema
-from pinner.store.damage import set_file_aside
-from pinner.store.engine import engine_of, make_file
+from pinner.store.database import schema
+from pinner.store.database.damage import set_file_aside
+from pinner.store.database.engine import engine_of, make_file
 from pinner.store.repositories import open_store
 
 MAX_DAYS = 36500

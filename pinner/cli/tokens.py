@@ -13,7 +13,7 @@ from pinner.cli.parser import ASKING, Commands, Parser, add_config_file, exit_st
 from pinner.cli.values import expiry
 from pinner.model.errors import Invalid
 from pinner.model.run.token import ROLES
-from pinner.store import schema
+from pinner.store.database import schema
 from pinner.store.tokens import Tokens
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pinner.hostsetup.setup import check_host
 from pinner.hostsetup.steps import Step
 from pinner.model.errors import PinnerError
 from pinner.server import folders
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 
 class StillApplied(PinnerError):

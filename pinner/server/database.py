@@ -10,7 +10,7 @@ from pinner import owners
 from pinner.model.errors import Invalid
 from pinner.owners import owner_of
 from pinner.server import installation, privileges
-from pinner.store.engine import sqlite_file
+from pinner.store.database.engine import sqlite_file
 
 FIELD = "[database] connection"
 

@@ -22,7 +22,7 @@ from pinner.model.run.agent_audit import (
 from pinner.model.run.audit import AuditAction, ChainCheck
 from pinner.model.run.verification import MAX_FINDINGS, AgentTrail, FindingKind, TrailFinding
 from pinner.service.audit_match import TrailMatch
-from pinner.store import chain
+from pinner.store.audit import chain
 
 
 @dataclass(frozen=True, slots=True)

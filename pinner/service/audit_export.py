@@ -20,7 +20,7 @@ from pinner.model.run.agent_audit import AgentRecord, Anchor, ChainHead, SignedH
 from pinner.model.run.audit import AuditRecord
 from pinner.model.run.verification import FindingKind, TrailFinding, Verification, verification
 from pinner.service.audit_check import AgentCheck, CentreCheck
-from pinner.store import chain
+from pinner.store.audit import chain
 
 EXPORT_VERSION = 1
 

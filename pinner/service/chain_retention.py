@@ -9,8 +9,8 @@ from pinner.agent.trail import MAX_RECORDS, AgentTrail
 from pinner.model.run.agent_audit import AgentRecord, Anchor
 from pinner.service.audit_export import export_lines
 from pinner.service.retention import Limits
-from pinner.store.agent_chain import AgentChain
-from pinner.store.durable_file import write_durably
+from pinner.store.audit.agent_chain import AgentChain
+from pinner.store.audit.durable_file import write_durably
 
 AGES = 2
 """The agent keeps its records for this many times the age at which the centre may export. So every export of the centre

@@ -17,7 +17,7 @@ from pinner.model.machine.health import AgentHealth, Check, Queue
 from pinner.model.policy.drift import DriftReport
 from pinner.model.questions.capacity import Capacity
 from pinner.model.run.journal import Entry
-from pinner.store.probe import Probe
+from pinner.store.database.probe import Probe
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 

@@ -15,7 +15,7 @@ from pinner.repeated import Repeated
 from pinner.service.hosts import Hosts
 from pinner.service.metrics import Metrics
 from pinner.service.policies import HostPolicies
-from pinner.store.probe import Probe
+from pinner.store.database.probe import Probe
 from pinner.worker import Worker
 
 LOG = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from pinner.outcome.samples import JUDGED, USES, control_use, samples
 from pinner.service.hosts import Hosts
 from pinner.service.probe_switches import Switches, put_back
 from pinner.service.runs import RunManager
-from pinner.store.probes import Probes
+from pinner.store.runs.probes import Probes
 
 LOG = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pinner.model.run.agent_audit import purged_text
 from pinner.model.run.audit import AuditAction, Caller, audit_event
-from pinner.store.durable_file import only_writer, write_durably
+from pinner.store.audit.durable_file import only_writer, write_durably
 from pinner.store.idempotency import KEPT
 from pinner.store.repositories import Retention
 

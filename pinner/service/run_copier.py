@@ -10,7 +10,7 @@ from pinner.model.run.journal import Entry, Run
 from pinner.service.audit_heads import AuditHeads
 from pinner.service.hosts import Hosts
 from pinner.service.run_recorder import RunRecorder
-from pinner.store.runs import Runs
+from pinner.store.runs.runs import Runs
 
 LOG = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from pinner.model.run.audit import RECOVERY, AuditAction, AuditEvent
 from pinner.model.run.change_text import change_text, entry_result, run_options, run_result
 from pinner.model.run.journal import Entry, Run, is_final
 from pinner.model.run.run_events import ALL_RUNS
-from pinner.store.runs import Runs
+from pinner.store.runs.runs import Runs
 
 READ_SECONDS = 1.0
 """How long a reader of a run waits for a thread that stores the run's progress."""

@@ -12,10 +12,10 @@ from pinner import codec
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.policy.event import EventOrder, GuestHint
 from pinner.model.run.audit import AuditEvent
-from pinner.store import tables
-from pinner.store.audit import append_events
-from pinner.store.engine import reading
-from pinner.store.write import write
+from pinner.store.audit.audit import append_events
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.write import write
 
 BATCH = 500
 """Hints that one statement deletes."""

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, Connection, Engine, and_, delete, insert, or_, select, update
 
 from pinner.model.errors import StoreUnavailable
-from pinner.store import tables
-from pinner.store.write import write
+from pinner.store.database import tables
+from pinner.store.database.write import write
 
 ABANDONED = timedelta(minutes=15)
 """The age at which a request without an answer counts as abandoned: its server died. Samples take at most 5 minutes."""

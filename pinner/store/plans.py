@@ -12,13 +12,13 @@ from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import Plan, PlanSummary
 from pinner.model.run.audit import AuditEvent
 from pinner.model.snapshot import Snapshot
-from pinner.store import tables
-from pinner.store.audit import append_events
-from pinner.store.engine import reading
-from pinner.store.packing import pack, unpack
-from pinner.store.paging import page
+from pinner.store.audit.audit import append_events
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.packing import pack, unpack
+from pinner.store.database.paging import page
+from pinner.store.database.write import write
 from pinner.store.snapshots import add_snapshot
-from pinner.store.write import write
 
 _SUMMARY = [tables.plans.c[name] for name in PlanSummary.__dataclass_fields__]
 

@@ -10,23 +10,23 @@ from sqlalchemy import Engine
 
 from pinner.model.errors import StoreUnavailable
 from pinner.model.run.audit import AuditEvent
-from pinner.store import schema
-from pinner.store.agent_heads import AgentHeads
-from pinner.store.audit import Audit
-from pinner.store.audit_purge import OldRecords, old_records, purge_records
-from pinner.store.backoffs import BackoffTable
-from pinner.store.engine import engine_of, make_file
+from pinner.store.audit.agent_heads import AgentHeads
+from pinner.store.audit.audit import Audit
+from pinner.store.audit.audit_purge import OldRecords, old_records, purge_records
+from pinner.store.database import schema
+from pinner.store.database.engine import engine_of, make_file
+from pinner.store.database.preparation import PREPARATION, Preparation
+from pinner.store.database.probe import Probe
 from pinner.store.guest_hints import GuestHints
 from pinner.store.idempotency import IdempotencyKeys
-from pinner.store.outcomes import Outcomes
-from pinner.store.placements import Placements
 from pinner.store.plans import Plans
-from pinner.store.policies import Policies
-from pinner.store.preparation import PREPARATION, Preparation
-from pinner.store.probe import Probe
-from pinner.store.probes import Probes, purge_probes
+from pinner.store.policy.backoffs import BackoffTable
+from pinner.store.policy.policies import Policies
 from pinner.store.retention import purge_answers, purge_heads, purge_plans, purge_runs, purge_tokens
-from pinner.store.runs import Runs
+from pinner.store.runs.outcomes import Outcomes
+from pinner.store.runs.placements import Placements
+from pinner.store.runs.probes import Probes, purge_probes
+from pinner.store.runs.runs import Runs
 from pinner.store.snapshots import Snapshots
 from pinner.store.tokens import Tokens
 

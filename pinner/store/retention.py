@@ -25,10 +25,10 @@ from sqlalchemy import type_coerce as as_type
 
 from pinner.model.run.agent_audit import ChainHead, named_head
 from pinner.model.run.audit import AuditAction
-from pinner.store import tables
-from pinner.store.engine import reading
-from pinner.store.in_force import IN_FORCE
-from pinner.store.write import write
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.write import write
+from pinner.store.runs.in_force import IN_FORCE
 
 BATCH = 500
 """Rows that one transaction deletes."""

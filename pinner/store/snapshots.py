@@ -10,11 +10,11 @@ from pinner.bounded_cache import BoundedCache
 from pinner.model.errors import NotFound
 from pinner.model.run.audit import AuditEvent
 from pinner.model.snapshot import Snapshot
-from pinner.store import tables
-from pinner.store.audit import append_events
-from pinner.store.engine import reading
-from pinner.store.packing import pack, unpack
-from pinner.store.write import write
+from pinner.store.audit.audit import append_events
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.packing import pack, unpack
+from pinner.store.database.write import write
 
 KEPT = 4
 """Snapshots that stay in memory, because several plans are often made from one. A large host's takes a few MB."""

@@ -18,10 +18,10 @@ from pinner.model.run.token import (
     secret_hash,
     token_text,
 )
-from pinner.store import tables
-from pinner.store.audit import append_events
-from pinner.store.engine import reading
-from pinner.store.write import write
+from pinner.store.audit.audit import append_events
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.write import write
 
 
 class Tokens:

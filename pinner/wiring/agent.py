@@ -41,9 +41,9 @@ from pinner.model.guest.nova import NovaConf, configured
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own
-from pinner.store.journal import Journal
-from pinner.store.state_folder import require_own_state, this_host
-from pinner.store.unusable_journal import LastMasks, UnusableJournal, open_journal, pins_of
+from pinner.store.journal.journal import Journal
+from pinner.store.journal.state_folder import require_own_state, this_host
+from pinner.store.journal.unusable_journal import LastMasks, UnusableJournal, open_journal, pins_of
 from pinner.wiring.nova import nova_reader, nova_sets
 from pinner.wiring.retention import purge_journal, start_daily
 from pinner.wiring.settings import agent_folder, agent_socket, host_name, now, state_dir

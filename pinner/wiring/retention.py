@@ -21,9 +21,9 @@ from pinner.service.chain_retention import cut_chain
 from pinner.service.compose import ServiceParts
 from pinner.service.daily import Calendar, Daily
 from pinner.service.retention import Limits, Purged
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
+from pinner.store.journal.unusable_journal import UnusableJournal
 from pinner.store.repositories import Retention
-from pinner.store.unusable_journal import UnusableJournal
 from pinner.wiring.settings import agent_folder, host_name, now, state_dir
 
 LOG = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import AffinityChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan.plan import Basis
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 SHAPES = ((10, 4), (50, 18))
 """Guests, and the vCPUs of each. Each guest has an emulator and an iothread, too."""

@@ -20,12 +20,12 @@ from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.page import PageRequest
 from pinner.model.run.journal import Entry, Run
-from pinner.store import schema, tables
-from pinner.store.audit import Audit
-from pinner.store.engine import connect, writing
-from pinner.store.entry_rows import entry_row
-from pinner.store.journal import Journal
-from pinner.store.runs import Runs, _run_row
+from pinner.store.audit.audit import Audit
+from pinner.store.database import schema, tables
+from pinner.store.database.engine import connect, writing
+from pinner.store.journal.journal import Journal
+from pinner.store.runs.entry_rows import entry_row
+from pinner.store.runs.runs import Runs, _run_row
 
 RUNS, RECORDS = 100_000, 1_000_000
 BATCH = 5000

@@ -17,7 +17,7 @@ from support import needs
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.guest.guest import Guest
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 _numbers = count()
 KILLS = pytest.StashKey[Counter[str]]()

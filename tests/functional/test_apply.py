@@ -30,7 +30,7 @@ from pinner.model.change import AffinityChange, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StalePlan
 from pinner.model.run.journal import Entry
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 pytestmark = pytest.mark.needs("two_cpus")
 

@@ -32,7 +32,7 @@ from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
 from pinner.service.compose import ServiceParts, compose
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 from pinner.store.repositories import open_store
 
 pytestmark = pytest.mark.needs("root", "two_cpus")

@@ -31,7 +31,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.run.journal import Run
 from pinner.planning import planner
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 WHY = private_libvirt.missing() or ("" if AGENT and os.geteuid() == 0 else "needs root and qemu-guest-agent")
 STRICT = f"import warnings; warnings.simplefilter('error'); {warm.PINNER}"

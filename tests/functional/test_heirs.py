@@ -24,11 +24,11 @@ from pinner.host.inventory import LIVE, take_snapshot
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.cpuset import CpuSet
-from pinner.store import tables
-from pinner.store.engine import writing
-from pinner.store.entry_rows import entry_row
-from pinner.store.journal import Journal
-from pinner.store.runs import _run_row
+from pinner.store.database import tables
+from pinner.store.database.engine import writing
+from pinner.store.journal.journal import Journal
+from pinner.store.runs.entry_rows import entry_row
+from pinner.store.runs.runs import _run_row
 
 pytestmark = [
     pytest.mark.needs("root", "two_cpus"),

@@ -12,7 +12,7 @@ from support.real_guests import FIRST, ONLINE, SECOND, apply, plan_of, whole
 from pinner.host.live import ROOT, LiveHost
 from pinner.host.virt import domain_xml
 from pinner.host.virt.libvirt import Libvirt
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 pytestmark = [
     pytest.mark.fault(76),

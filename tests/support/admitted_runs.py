@@ -11,7 +11,7 @@ from pinner.apply import executor
 from pinner.apply.ports import Admission
 from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.model.run.journal import Run
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 
 def apply_admitted(admission: Admission, host: InMemoryHost, journal: Journal, **more: object) -> Run:

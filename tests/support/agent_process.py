@@ -24,7 +24,7 @@ from pinner.host.virt.libvirt import Libvirt
 from pinner.model.outcome.measures import HOST, Measured
 from pinner.model.snapshot import Snapshot
 from pinner.store.history import HistoryFiles
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 
 def now() -> datetime:

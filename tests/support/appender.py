@@ -3,8 +3,8 @@
 from support.values import NOON
 
 from pinner.model.run.audit import AuditAction, AuditEvent
-from pinner.store.audit import Audit
-from pinner.store.engine import connect
+from pinner.store.audit.audit import Audit
+from pinner.store.database.engine import connect
 
 
 def append_pairs(url: str, actor: str, times: int) -> None:

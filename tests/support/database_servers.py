@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine, inspect, make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from pinner.store import schema
+from pinner.store.database import schema
 
 _START_SECONDS = 90
 _STOP_SECONDS = 30

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from pinner.store.chain import START, link
+from pinner.store.audit.chain import START, link
 
 Row = dict[str, Any]
 

@@ -36,7 +36,7 @@ from pinner.model.reading import HostReading
 from pinner.model.run.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.run.journal import NEVER_BEGUN, Entry, Run
 from pinner.model.snapshot import Snapshot
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 
 class InMemoryAgent:

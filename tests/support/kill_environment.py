@@ -10,7 +10,7 @@ from itertools import count
 from support.kills import Work, run_forked
 
 from pinner.model.errors import NotFound
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 ENDS = {"undone": "before", "rolled_back": "before", "applied": "planned", "applied_partly": "partly"}
 

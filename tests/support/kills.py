@@ -31,7 +31,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
 from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Run
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 NEVER = -1
 WRITES = ("pin", "set_mask", "set_state", "restore_definition", "set_numatune", "move_memory", "name_pins")

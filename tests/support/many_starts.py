@@ -47,8 +47,8 @@ from pinner.model.outcome.measures import HOST as HOST_SUBJECT
 from pinner.model.plan.plan import Basis, Roles
 from pinner.model.snapshot import Snapshot
 from pinner.store.history import HistoryFiles
-from pinner.store.journal import Journal
-from pinner.store.unusable_journal import LastMasks
+from pinner.store.journal.journal import Journal
+from pinner.store.journal.unusable_journal import LastMasks
 
 URI = "test:///default"
 HOST = "h1"

@@ -26,7 +26,7 @@ from pinner.model.guest.guest import Guest
 from pinner.service.compose import ServiceParts, compose
 from pinner.service.probe_execution import Timing
 from pinner.store.history import HistoryFiles
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 from pinner.store.repositories import open_store
 
 BUSY = ["/bin/sh", "-c", "while :; do :; done"]

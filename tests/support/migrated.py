@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 
 from sqlalchemy import Connection, Engine, inspect
 
-from pinner.store import schema
-from pinner.store.engine import connect
-from pinner.store.migration import migrating
+from pinner.store.database import schema
+from pinner.store.database.engine import connect
+from pinner.store.database.migration import migrating
 
 migrate = schema.upgrade
 """The real upgrade."""

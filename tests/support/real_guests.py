@@ -25,7 +25,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.plan import Basis, Plan
 from pinner.model.run.journal import Run
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 ONLINE = sorted(os.sched_getaffinity(0))
 FIRST, SECOND = CpuSet.of(ONLINE[:1]), CpuSet.of(ONLINE[1:2])

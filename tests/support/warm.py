@@ -21,7 +21,13 @@ MANAGE = "import sys; from pinner.cli.manage import main; sys.exit(main())"
 _IMPORTED = [
     *("pytest", "support.warm", "libvirt", "rich.console", "rich.table"),
     *("pinner.cli.main", "pinner.cli.serve", "pinner.server.main", "pinner.server.opening", "pinner.server.access"),
-    *("pinner.api.app", "pinner.api.server", "pinner.service.remote", "pinner.wiring", "pinner.store.migration"),
+    *(
+        "pinner.api.app",
+        "pinner.api.server",
+        "pinner.service.remote",
+        "pinner.wiring",
+        "pinner.store.database.migration",
+    ),
     "pinner.nova.listener",
 ]
 

@@ -8,7 +8,7 @@ import pytest
 
 from pinner import whole_file
 from pinner.model.errors import StoreUnavailable
-from pinner.store import engine
+from pinner.store.database import engine
 
 
 @contextmanager

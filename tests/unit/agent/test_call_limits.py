@@ -17,7 +17,7 @@ from pinner.agent.trail import MAX_HEADS, MAX_MARKS, AgentTrail
 from pinner.apply import executor
 from pinner.model.errors import Busy, Gone, NotPermitted, StoreUnavailable
 from pinner.model.run.agent_audit import ChainHead
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 pytestmark = pytest.mark.fault(69)
 API_USER = 54321

@@ -26,7 +26,7 @@ from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions, Entry
 from pinner.service.compose import compose
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 ANN = Caller("ann", "cli", "req-1")
 CPUS = sorted(os.sched_getaffinity(0))

@@ -11,8 +11,8 @@ from pinner.agent.pools import with_pools
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.errors import StoreUnavailable
 from pinner.model.run.journal import Entry
-from pinner.store.journal import Journal
-from pinner.store.unusable_journal import UnusableJournal
+from pinner.store.journal.journal import Journal
+from pinner.store.journal.unusable_journal import UnusableJournal
 
 SHARING = guest(1, 1, cpus("1"))
 """Its emulator threads and its vCPU are on CPU 1."""

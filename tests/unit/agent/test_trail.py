@@ -14,7 +14,7 @@ from pinner.agent.signing import SigningKey, is_signed, pem, read_pem
 from pinner.agent.trail import AgentTrail
 from pinner.model.errors import HostBusy, Invalid, RunConflict, StoreUnavailable
 from pinner.model.run.agent_audit import ChainHead
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 CENTRE = ChainHead(7, "ab" * 32)
 

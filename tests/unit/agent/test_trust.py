@@ -48,7 +48,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 pytestmark = pytest.mark.fault(41)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 
 @pytest.fixture

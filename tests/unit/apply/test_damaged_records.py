@@ -13,7 +13,7 @@ from pinner.model.change import Number, StateChange, Target
 from pinner.model.errors import StoreUnavailable
 from pinner.model.machine.interrupts import DeviceIrq
 from pinner.model.settings.rings import RxRing
-from pinner.store.engine import writing
+from pinner.store.database.engine import writing
 
 pytestmark = pytest.mark.fault(58)
 

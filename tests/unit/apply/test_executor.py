@@ -14,7 +14,7 @@ from pinner.model.errors import ApplyFailed, Blocked, HostBusy, HostUnreachable,
 from pinner.model.plan.groups import group_of
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.run.journal import Entry, Run
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.guest.nova import NovaGuest, NovaOwns, NovaSets
 from pinner.model.plan.plan import Plan, Roles, Wanted
 from pinner.model.plan.request import Request
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 PLACES = {emulator(): "1", vcpu(0): "2-7", vcpu(1): "2-7", daemon(500): "0"}
 US = emulator().owner

@@ -13,7 +13,7 @@ from pinner.apply import executor, recover
 from pinner.apply.steps.metadata import keeps_pins
 from pinner.model.change import PartPin, Target, ThreadMask
 from pinner.model.errors import NotFound, RunConflict
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 SEEDS = (*range(30), 94, 137, 197)
 """In the last three stories, an earlier version left something."""

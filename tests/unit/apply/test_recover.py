@@ -12,7 +12,7 @@ from pinner.model.change import Change, MemoryChange, PartitionState, StateChang
 from pinner.model.errors import ApplyFailed
 from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Entry, Run
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 WANTED = {emulator(): "1", vcpu(0): "2-7", vcpu(1): "2-7", daemon(400): "0"}
 PLANNED = {100: "1", 101: "1", 200: "2-7", 300: "2-7", 400: "0", 401: "0"}

@@ -7,7 +7,7 @@ from pinner.apply.recover import recover
 from pinner.model.change import Target, ThreadMask
 from pinner.model.errors import ApplyFailed, Busy, Gone, NotFound, RunConflict, StoreUnavailable
 from pinner.model.run.journal import IN_PART, Run
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 
 @pytest.fixture

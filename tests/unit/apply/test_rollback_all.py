@@ -10,8 +10,8 @@ from pinner.apply import executor, recover
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed, HostBusy, RunConflict, StoreUnavailable
 from pinner.model.run.journal import Run
-from pinner.store import tables
-from pinner.store.engine import writing
+from pinner.store.database import tables
+from pinner.store.database.engine import writing
 
 SCOPE = Target("partition", "machine.slice/g1.scope", None, "g1.scope")
 

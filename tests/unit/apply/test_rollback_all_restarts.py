@@ -11,7 +11,7 @@ from pinner.apply.steps.metadata import keeps_pins
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.run.journal import Run
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 SCOPE = Target("partition", "machine.slice/g1.scope", None, "g1.scope")
 

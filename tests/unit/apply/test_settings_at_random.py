@@ -23,7 +23,7 @@ from pinner.model.change import GuestCpus, Number, State, StateChange, Target, T
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import RunConflict
 from pinner.model.run.journal import Run
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 Kill = tuple[int, bool, RecoveryPolicy] | None
 """The number of a write, whether it is made before the process dies, and the policy of the recovery. None: no kill."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pinner.cli.manage import main
-from pinner.store.schema import NEWEST
+from pinner.store.database.schema import NEWEST
 
 PROGRAM = Path(sys.executable).with_name("pinner-manage")
 

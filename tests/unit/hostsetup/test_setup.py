@@ -15,7 +15,7 @@ from pinner.hostsetup.layout import MARK, UNITS, Layout, packaged
 from pinner.hostsetup.removal import StillApplied, remove_host, still_applied
 from pinner.hostsetup.setup import setup_host
 from pinner.model.errors import Invalid, PinnerError
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 
 pytestmark = pytest.mark.needs("root")
 

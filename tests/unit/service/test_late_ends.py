@@ -20,8 +20,8 @@ from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
 from pinner.service import runs
 from pinner.service.compose import compose
-from pinner.store.run_entries import correct_entries
-from pinner.store.write import write
+from pinner.store.database.write import write
+from pinner.store.runs.run_entries import correct_entries
 
 CALLER = Caller("admin", "127.0.0.1", "req-1")
 HOST = "compute1"

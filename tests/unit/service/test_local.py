@@ -32,7 +32,7 @@ from pinner.model.run.journal import NEVER_BEGUN, ApplyOptions
 from pinner.service.compose import compose
 from pinner.service.protocol import Service
 from pinner.service.run_copier import BEGIN_GRACE
-from pinner.store.runs import Runs
+from pinner.store.runs.runs import Runs
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 BOB = Caller("bob", "cli pts/1", "req-2")

@@ -1,8 +1,8 @@
 import pytest
 from support.database_servers import DATABASES
 
-from pinner.store import schema
-from pinner.store.engine import connect
+from pinner.store.database import schema
+from pinner.store.database.engine import connect
 
 
 @pytest.fixture(params=DATABASES)

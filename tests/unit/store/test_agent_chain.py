@@ -11,8 +11,8 @@ from support.values import NOON, make_entries, make_run
 
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.model.run.agent_audit import AgentAction, AgentEvent
-from pinner.store.agent_chain import AgentChain
-from pinner.store.journal import Journal
+from pinner.store.audit.agent_chain import AgentChain
+from pinner.store.journal.journal import Journal
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from support.values import NOON
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.model.page import PageRequest
 from pinner.model.run.audit import AuditAction, AuditEvent
-from pinner.store.audit import Audit
-from pinner.store.audit_purge import old_records
-from pinner.store.chain import record_hash
+from pinner.store.audit.audit import Audit
+from pinner.store.audit.audit_purge import old_records
+from pinner.store.audit.chain import record_hash
 
 
 def event(n=0, **other):

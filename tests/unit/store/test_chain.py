@@ -5,7 +5,7 @@ import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from pinner.store.chain import canonical
+from pinner.store.audit.chain import canonical
 
 NAMES = some.text("abcdefghij_Z09", min_size=1)
 ANYTHING = (

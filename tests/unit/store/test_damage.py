@@ -20,10 +20,10 @@ from pinner import conf, wiring
 from pinner.api.app import create_app
 from pinner.cli import manage
 from pinner.model.errors import StoreUnavailable
-from pinner.store.engine import connect
-from pinner.store.journal import Journal
+from pinner.store.database.engine import connect
+from pinner.store.journal.journal import Journal
+from pinner.store.journal.unusable_journal import LastMasks, UnusableJournal, open_journal, pins_of
 from pinner.store.repositories import open_store
-from pinner.store.unusable_journal import LastMasks, UnusableJournal, open_journal, pins_of
 
 pytestmark = pytest.mark.fault(58)
 
@@ -138,7 +138,7 @@ def test_reading_the_host_goes_on_with_a_damaged_database(tmp_path, database_fil
 
 
 def test_a_stored_value_that_is_damaged(sqlite):
-    from pinner.store.runs import Runs
+    from pinner.store.runs.runs import Runs
 
     Runs(sqlite).add(make_run(), make_entries(count=1))
     with sqlite.begin() as connection:
@@ -174,7 +174,7 @@ def test_a_file_set_aside_is_kept(database_file, capsys):
 
 def test_a_full_disk_is_named(sqlite):
     """SQLite reports a full disk also where a file may not grow beyond a number of pages."""
-    from pinner.store.runs import Runs
+    from pinner.store.runs.runs import Runs
 
     with sqlite.connect() as connection:
         connection.exec_driver_sql("PRAGMA max_page_count = 10")

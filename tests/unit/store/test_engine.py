@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 
 from pinner.model.errors import Invalid, StoreUnavailable
-from pinner.store import schema
-from pinner.store.engine import connect, engine_of, reading, writing
+from pinner.store.database import schema
+from pinner.store.database.engine import connect, engine_of, reading, writing
 
 
 def pragma(connection, name):
@@ -86,7 +86,7 @@ def test_a_folder_that_cannot_be_created(tmp_path):
 
 
 def test_a_lock_that_is_not_released_raises_store_unavailable(sqlite, monkeypatch):
-    monkeypatch.setattr("pinner.store.engine.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("pinner.store.database.engine.BUSY_SECONDS", 0.05)
     sqlite.dispose()
     other = sqlite3.connect(sqlite.url.database)
     other.execute("BEGIN IMMEDIATE")

@@ -7,14 +7,14 @@ from sqlalchemy import event
 from support.values import NOON, make_entries, make_plan, make_run, make_snapshot
 
 from pinner.model.page import PageRequest
-from pinner.store.audit import Audit
-from pinner.store.backoffs import BackoffTable
+from pinner.store.audit.audit import Audit
 from pinner.store.guest_hints import GuestHints
-from pinner.store.journal import Journal
-from pinner.store.placements import Placements
+from pinner.store.journal.journal import Journal
 from pinner.store.plans import Plans
-from pinner.store.policies import Policies
-from pinner.store.runs import Runs
+from pinner.store.policy.backoffs import BackoffTable
+from pinner.store.policy.policies import Policies
+from pinner.store.runs.placements import Placements
+from pinner.store.runs.runs import Runs
 from pinner.store.snapshots import Snapshots
 
 pytestmark = pytest.mark.fault(57)

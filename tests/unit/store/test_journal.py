@@ -16,7 +16,7 @@ from support.values import NOON, cpus, make_entries, make_run
 
 from pinner.model.change import Target
 from pinner.model.errors import HostBusy, NotFound, StoreUnavailable
-from pinner.store.journal import MAX_NOTES, Journal
+from pinner.store.journal.journal import MAX_NOTES, Journal
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from support.values import make_entries, make_run
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 journal.begin(make_run("run-dead"))
 journal.intend(*make_entries("run-dead"))
@@ -213,7 +213,7 @@ def test_placed_returns_every_mask_that_a_process_may_have(journal):
 
 
 def test_the_lock_is_released_if_the_run_cannot_be_stored(journal, tmp_path, monkeypatch):
-    monkeypatch.setattr("pinner.store.engine.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("pinner.store.database.engine.BUSY_SECONDS", 0.05)
     journal.close()
     with closing(Journal(tmp_path / "agent")) as other:
         with closing(sqlite3.connect(tmp_path / "agent/journal.sqlite")) as raw:

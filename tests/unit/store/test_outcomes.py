@@ -7,8 +7,8 @@ from support.values import NOON, make_entries, make_run
 
 from pinner.model.outcome.outcome import MEASURES, Comparison, ObservedMeasure, RunOutcome, Watch
 from pinner.model.run.audit import AuditAction, Caller, audit_event
-from pinner.store.outcomes import Outcomes
-from pinner.store.runs import Runs
+from pinner.store.runs.outcomes import Outcomes
+from pinner.store.runs.runs import Runs
 
 MEASURE = ObservedMeasure(MEASURES[0], 60, 58, Comparison(1.0, 2.0, 1.0, 0.9), None)
 OUTCOME = RunOutcome("run-1", "observed, not tested", (), ("web1",), (), NOON, NOON, 5, (MEASURE,), ("note",), True)

@@ -12,8 +12,8 @@ from pinner.model.outcome.probe import Probe
 from pinner.model.page import PageRequest
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.outcome.probing import outcome
-from pinner.store.audit import Audit
-from pinner.store.probes import Probes, purge_probes
+from pinner.store.audit.audit import Audit
+from pinner.store.runs.probes import Probes, purge_probes
 
 PROBE = Probe("probe-1", "h1", "plan-1", "ann", "cli", "running", NOON, ("planned", "current"), 20, ("web1",))
 WINDOWS = (Window("planned", {"drops": 1.0}), Window("current", {}, {}, "guest web1 went"))

@@ -10,8 +10,8 @@ from support.values import NOON, cpus, make_change, make_entries, make_run
 from pinner.model.change import Target
 from pinner.model.errors import StoreUnavailable
 from pinner.model.run.journal import RecordedPins
-from pinner.store.journal import Journal
-from pinner.store.unusable_journal import UnusableJournal, pins_of
+from pinner.store.journal.journal import Journal
+from pinner.store.journal.unusable_journal import UnusableJournal, pins_of
 
 pytestmark = pytest.mark.fault(52)
 

@@ -10,9 +10,9 @@ from support.values import NOON, cpus, make_change, make_entries, make_plan, mak
 from pinner.model.change import ThreadMask
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.page import MAX_LIMIT, PageRequest
-from pinner.store import tables
+from pinner.store.database import tables
 from pinner.store.plans import Plans
-from pinner.store.runs import Runs
+from pinner.store.runs.runs import Runs
 from pinner.store.snapshots import Snapshots
 
 

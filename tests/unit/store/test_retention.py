@@ -22,13 +22,13 @@ from pinner.model.plan.request import Request
 from pinner.model.run.agent_audit import ChainHead, SignedHead, head_text, named_purge, purged_text
 from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.service.retention import Limits, export_audit
-from pinner.store.audit import Audit
-from pinner.store.audit_purge import old_records, purge_records
-from pinner.store.durable_file import write_durably
+from pinner.store.audit.audit import Audit
+from pinner.store.audit.audit_purge import old_records, purge_records
+from pinner.store.audit.durable_file import write_durably
+from pinner.store.database.tables import utc_text
 from pinner.store.idempotency import Reservation
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 from pinner.store.retention import purge_plans, purge_runs
-from pinner.store.tables import utc_text
 
 pytestmark = pytest.mark.fault(57)
 YEAR = NOON + timedelta(days=365)
@@ -133,7 +133,7 @@ def purge_audit(engine, before):
 
 
 def test_exported_audit_records_leave_the_database_and_the_chain_goes_on(engine, monkeypatch):
-    monkeypatch.setattr("pinner.store.audit_purge.BATCH", 4)
+    monkeypatch.setattr("pinner.store.audit.audit_purge.BATCH", 4)
     trail = Audit(engine)
     trail.append(*(event(n) for n in range(10)), event("young", YEAR), event("late entry of an old change"))
     before = trail.list(None, None, None, PageRequest(50)).items
@@ -153,7 +153,7 @@ def test_exported_audit_records_leave_the_database_and_the_chain_goes_on(engine,
 def test_a_purge_that_was_killed_is_completed(engine, monkeypatch):
     Audit(engine).append(event(1), event(2))
     with monkeypatch.context() as killed:
-        killed.setattr("pinner.store.audit_purge._delete_all_purged", lambda _: None)
+        killed.setattr("pinner.store.audit.audit_purge._delete_all_purged", lambda _: None)
         purge_audit(engine, YEAR)
     assert Audit(engine).verify().ok
     assert old_records(engine, NOON, YEAR) is None
@@ -242,7 +242,7 @@ def test_a_full_disk_is_left_as_it_was(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, number)
     assert list(tmp_path.iterdir()) == []
-    child = f"import os, pathlib, pinner.store.durable_file as d; d.write_durably(pathlib.Path({str(kept)!r}), "
+    child = f"import os, pathlib, pinner.store.audit.durable_file as d; d.write_durably(pathlib.Path({str(kept)!r}), "
     subprocess.run([sys.executable, "-c", child + "(os.kill(os.getpid(), 9) for _ in '1'))"], check=False)
     assert len(list(tmp_path.iterdir())) == 1
     write_durably(tmp_path / "audit-1-6.jsonl.gz", ["line\n"])

@@ -10,12 +10,12 @@ from sqlalchemy import func, make_url, select
 from support.database_servers import SERVERS
 
 from pinner.model.errors import StoreUnavailable
-from pinner.store import tables
-from pinner.store.engine import connect, reading
-from pinner.store.journal import Journal
-from pinner.store.probe import Probe
+from pinner.store.database import tables
+from pinner.store.database.engine import connect, reading
+from pinner.store.database.probe import Probe
+from pinner.store.database.room import require_room
+from pinner.store.journal.journal import Journal
 from pinner.store.repositories import open_store
-from pinner.store.room import require_room
 
 pytestmark = pytest.mark.fault(70)
 

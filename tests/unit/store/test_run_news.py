@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 from support.values import make_entries, make_run
 
-from pinner.store import run_entries
-from pinner.store.run_news import Marks
-from pinner.store.runs import Runs
+from pinner.store.runs import run_entries
+from pinner.store.runs.run_news import Marks
+from pinner.store.runs.runs import Runs
 
 
 @pytest.fixture

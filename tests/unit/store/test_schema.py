@@ -13,10 +13,10 @@ from support.database_servers import DATABASES
 
 from pinner.cli import manage
 from pinner.model.errors import OtherRevision, StoreUnavailable
-from pinner.store import schema
-from pinner.store.engine import connect, reading, writing
+from pinner.store.database import schema
+from pinner.store.database.engine import connect, reading, writing
+from pinner.store.database.tables import metadata
 from pinner.store.repositories import open_store
-from pinner.store.tables import metadata
 
 pytestmark = pytest.mark.usefixtures("migrations")
 OTHERS = ("0001", "0025", "9.9")
@@ -160,7 +160,7 @@ def test_a_command_of_an_administrator_refuses_it_in_one_line(tmp_path, capsys, 
 
 def test_alembic_is_not_imported_for_a_current_database(engine):
     code = (
-        "import sys; from pinner.store import schema; from pinner.store.engine import connect;"
+        "import sys; from pinner.store.database import schema; from pinner.store.database.engine import connect;"
         f"schema.ensure(connect({engine.url.render_as_string()!r})); sys.exit('alembic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -190,7 +190,7 @@ def test_threads_can_upgrade_at_the_same_time(bare):
 
 def test_processes_can_upgrade_at_the_same_time(tmp_path):
     code = (
-        "from pinner.store import schema; from pinner.store.engine import connect;"
+        "from pinner.store.database import schema; from pinner.store.database.engine import connect;"
         f"e = connect('sqlite:///{tmp_path}/db'); schema.ensure(e); print(schema.current(e))"
     )
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]

@@ -8,7 +8,7 @@ from support.values import NOON, make_run
 
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.model.run.audit import AuditAction, AuditEvent
-from pinner.store import write as write_module
+from pinner.store.database import write as write_module
 from pinner.store.idempotency import Reservation, StoredAnswer
 from pinner.store.repositories import open_store
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pinner.model.errors import Invalid, StoreUnavailable
-from pinner.store.state_folder import FILE, Owner, require_own_state, this_host
+from pinner.store.journal.state_folder import FILE, Owner, require_own_state, this_host
 
 HERE, THERE = Owner("compute1", "a" * 64), Owner("compute2", "b" * 64)
 

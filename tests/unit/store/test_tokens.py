@@ -13,8 +13,8 @@ from pinner.model.errors import Invalid, NotFound
 from pinner.model.page import PageRequest
 from pinner.model.run.audit import OWN_ACTORS, Caller
 from pinner.model.run.token import ROLES, parse_token, secret_hash
-from pinner.store.audit import Audit
-from pinner.store.engine import reading
+from pinner.store.audit.audit import Audit
+from pinner.store.database.engine import reading
 from pinner.store.tokens import Tokens
 
 ANN = Caller("ann", "cli pts/0", "req-1")

@@ -17,14 +17,14 @@ from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.model.page import PageRequest
 from pinner.model.policy.event import GuestHint
 from pinner.model.run.audit import AuditAction, AuditEvent
-from pinner.store import write as write_module
-from pinner.store.audit import Audit, append_events
-from pinner.store.engine import connect, reading
+from pinner.store.audit.audit import Audit, append_events
+from pinner.store.database import write as write_module
+from pinner.store.database.engine import connect, reading
+from pinner.store.database.write import write
 from pinner.store.guest_hints import GuestHints
 from pinner.store.repositories import open_store
-from pinner.store.runs import Runs
+from pinner.store.runs.runs import Runs
 from pinner.store.snapshots import Snapshots
-from pinner.store.write import write
 
 WRITERS, TIMES = 8, 13
 MIB = "x" * 2**20

@@ -13,7 +13,7 @@ from pinner.model.errors import Invalid
 from pinner.model.run.agent_audit import ChainHead
 from pinner.service import audit_trail
 from pinner.service.audit_export import verify_file
-from pinner.store.chain import link
+from pinner.store.audit.chain import link
 
 
 @pytest.fixture

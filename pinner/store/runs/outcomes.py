@@ -8,10 +8,10 @@ from pinner import codec
 from pinner.model.outcome.outcome import RunOutcome, Watch
 from pinner.model.run.audit import AuditEvent
 from pinner.model.run.journal import Run
-from pinner.store import tables
-from pinner.store.audit import append_events
-from pinner.store.engine import reading
-from pinner.store.write import write
+from pinner.store.audit.audit import append_events
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.write import write
 
 _RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
 _COLUMNS = tables.outcomes.c

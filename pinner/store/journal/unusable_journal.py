@@ -11,7 +11,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StoreUnavailable
 from pinner.model.run.agent_audit import AgentEvent, AgentRecord, ChainHead
 from pinner.model.run.journal import Damaged, Entry, InForce, RecordedPins, Run
-from pinner.store.journal import Journal
+from pinner.store.journal.journal import Journal
 from pinner.store.retention import Needed
 
 LOG = logging.getLogger(__name__)

@@ -5,8 +5,9 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from pinner.model.run.journal import Entry
-from pinner.store import run_entries, tables
-from pinner.store.entry_rows import entry_of
+from pinner.store.database import tables
+from pinner.store.runs import run_entries
+from pinner.store.runs.entry_rows import entry_of
 
 Marks = dict[int, tuple[str, datetime, str]]
 """State, time and error of each entry of a run, by ``seq``: an entry that was noted again has another mark."""

@@ -34,9 +34,9 @@ from pinner.model.change import (
     ThreadKey,
 )
 from pinner.model.run.journal import EARLIER_BOOT, Damaged, Entry, EntryState, Run
-from pinner.store import tables
-from pinner.store.entry_rows import REPEATED
-from pinner.store.readable import readable
+from pinner.store.database import tables
+from pinner.store.runs.entry_rows import REPEATED
+from pinner.store.runs.readable import readable
 
 _RUNS, _ENTRIES = tables.runs.c, tables.entries.c
 IN_FORCE: tuple[EntryState, ...] = ("intent", "done", "stuck")

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import DBAPIError
 
 from pinner.model.errors import StoreUnavailable
-from pinner.store import tables
-from pinner.store.engine import MARIADB, reading, writing
+from pinner.store.database import tables
+from pinner.store.database.engine import MARIADB, reading, writing
 
 LOG = logging.getLogger(__name__)
 

@@ -18,15 +18,16 @@ from pinner.model.errors import HostBusy, NotFound, RunConflict, StoreUnavailabl
 from pinner.model.run import run_events
 from pinner.model.run.agent_audit import AgentEvent
 from pinner.model.run.journal import Damaged, Entry, InForce, RecordedPins, Run
-from pinner.store import in_force, schema, tables
-from pinner.store.agent_chain import AgentChain
-from pinner.store.boots import end_earlier_boots
-from pinner.store.distinct import distinct_values
-from pinner.store.engine import connect, reading
-from pinner.store.recorded_pins import recorded_pins
+from pinner.store.audit.agent_chain import AgentChain
+from pinner.store.database import schema, tables
+from pinner.store.database.engine import connect, reading
+from pinner.store.database.room import require_room
+from pinner.store.journal.boots import end_earlier_boots
+from pinner.store.journal.distinct import distinct_values
+from pinner.store.journal.recorded_pins import recorded_pins
 from pinner.store.retention import Needed, purge_runs
-from pinner.store.room import require_room
-from pinner.store.runs import Runs
+from pinner.store.runs import in_force
+from pinner.store.runs.runs import Runs
 
 MAX_NOTES = 256
 """How many notes may wait for the next durable write. No change waits for it: each has its prior masks in the journal

@@ -21,18 +21,20 @@ from pinner.model.policy.policy import Expected
 from pinner.model.run.agent_audit import AgentEvent, SignedHead
 from pinner.model.run.audit import AuditEvent
 from pinner.model.run.journal import Damaged, Entry, InForce, Run, RunState
-from pinner.store import agent_chain, in_force, tables
-from pinner.store.agent_heads import add_head
-from pinner.store.audit import append_events
-from pinner.store.engine import reading
-from pinner.store.entry_rows import CHANGE, OWNER_LENGTH, entry_of
-from pinner.store.last_applied import APPLIED, ROLLED_BACK, RUN, has_entry, last_applied
-from pinner.store.paging import page
-from pinner.store.policies import require_policy
-from pinner.store.readable import readable
-from pinner.store.run_entries import COLUMNS, correct_entries, read_entries, write_entries
-from pinner.store.run_news import Marks, news
-from pinner.store.write import write
+from pinner.store.audit import agent_chain
+from pinner.store.audit.agent_heads import add_head
+from pinner.store.audit.audit import append_events
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.paging import page
+from pinner.store.database.write import write
+from pinner.store.policy.policies import require_policy
+from pinner.store.runs import in_force
+from pinner.store.runs.entry_rows import CHANGE, OWNER_LENGTH, entry_of
+from pinner.store.runs.last_applied import APPLIED, ROLLED_BACK, RUN, has_entry, last_applied
+from pinner.store.runs.readable import readable
+from pinner.store.runs.run_entries import COLUMNS, correct_entries, read_entries, write_entries
+from pinner.store.runs.run_news import Marks, news
 
 _MAX_OWNERS = 500
 """How many owners one query names."""

@@ -11,10 +11,11 @@ from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.model.page import Page, PageRequest
 from pinner.model.run.agent_audit import ChainHead
 from pinner.model.run.audit import AuditEvent, AuditRecord, ChainCheck
-from pinner.store import chain, tables
-from pinner.store.engine import reading, where
-from pinner.store.paging import page
-from pinner.store.write import LAST_RECORD, write
+from pinner.store.audit import chain
+from pinner.store.database import tables
+from pinner.store.database.engine import reading, where
+from pinner.store.database.paging import page
+from pinner.store.database.write import LAST_RECORD, write
 
 _NO_END = "the table audit_chain has not exactly one row: the end of the trail was deleted or forged"
 

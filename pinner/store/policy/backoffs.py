@@ -8,10 +8,10 @@ from sqlalchemy import Connection, Engine, select
 from pinner import codec
 from pinner.model.change import TargetKey
 from pinner.model.policy.backoff import Backoff, Backoffs
-from pinner.store import tables
-from pinner.store.engine import reading
-from pinner.store.host_row import put_host_row
-from pinner.store.write import write
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.host_row import put_host_row
+from pinner.store.database.write import write
 
 _BACKOFFS = codec.adapter(tuple[tuple[TargetKey, Backoff], ...])
 

@@ -7,7 +7,7 @@ from sqlalchemy import Engine, text
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.run.journal import RecordedPins
-from pinner.store.engine import reading
+from pinner.store.database.engine import reading
 
 _PLACED = text(
     "SELECT guest.value FROM json_each(:guests) AS guest "

@@ -8,11 +8,11 @@ from pinner import codec
 from pinner.model.errors import NoPolicy, PreconditionFailed
 from pinner.model.policy.policy import Expected, Policy, Setback
 from pinner.model.run.audit import AuditEvent
-from pinner.store import tables
-from pinner.store.audit import append_events
-from pinner.store.engine import reading
-from pinner.store.host_row import put_host_row
-from pinner.store.write import write
+from pinner.store.audit.audit import append_events
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.host_row import put_host_row
+from pinner.store.database.write import write
 
 
 class Policies:

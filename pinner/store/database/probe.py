@@ -8,9 +8,9 @@ from pathlib import Path
 
 from sqlalchemy import Engine, func, insert, select, text
 
-from pinner.store import tables
-from pinner.store.engine import reading, translated
-from pinner.store.room import require_room
+from pinner.store.database import tables
+from pinner.store.database.engine import reading, translated
+from pinner.store.database.room import require_room
 
 _SIZES = {
     "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, inspect, text
 
 from pinner.model.errors import OtherRevision
-from pinner.store.damage import new_database
-from pinner.store.engine import reading, where
-from pinner.store.migration import is_finished, marked, migrating, require_finished
-from pinner.store.server_settings import require_settings
+from pinner.store.database.damage import new_database
+from pinner.store.database.engine import reading, where
+from pinner.store.database.migration import is_finished, marked, migrating, require_finished
+from pinner.store.database.server_settings import require_settings
 
 if TYPE_CHECKING:
     from alembic.config import Config

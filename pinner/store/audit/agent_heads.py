@@ -3,9 +3,9 @@
 from sqlalchemy import Connection, Engine, insert, inspect, select
 
 from pinner.model.run.agent_audit import SignedHead
-from pinner.store import tables
-from pinner.store.engine import reading
-from pinner.store.write import write
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.write import write
 
 _TABLE = tables.agent_heads
 _FIELDS = list(SignedHead.__dataclass_fields__)

@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, text
 
 from pinner.model.errors import StoreUnavailable
-from pinner.store.engine import MARIADB, where
+from pinner.store.database.engine import MARIADB, where
 
 MIN_PACKET = 4 * 2**20
 """Bytes of one statement: a text of 1 MiB can be twice as long in a statement, and a snapshot is packed."""

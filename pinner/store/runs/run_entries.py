@@ -6,8 +6,8 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from pinner.model.run.journal import Entry
-from pinner.store import tables
-from pinner.store.entry_rows import NO_HEIRS, entry_of, entry_row, state_row
+from pinner.store.database import tables
+from pinner.store.runs.entry_rows import NO_HEIRS, entry_of, entry_row, state_row
 
 COLUMNS = [tables.entries.c[name] for name in Entry.__dataclass_fields__]
 SOME = 500

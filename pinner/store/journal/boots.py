@@ -7,10 +7,10 @@ from sqlalchemy import Engine, and_, select, update
 
 from pinner.model.change import DEFINED
 from pinner.model.run.journal import EARLIER_BOOT
-from pinner.store import tables
-from pinner.store.engine import reading
-from pinner.store.in_force import json_value
-from pinner.store.write import write
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.write import write
+from pinner.store.runs.in_force import json_value
 
 
 def end_earlier_boots(engine: Engine, boot: str, at: datetime, keeps: Callable[[str], bool]) -> int:

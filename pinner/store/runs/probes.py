@@ -9,10 +9,10 @@ from pinner import codec
 from pinner.model.errors import NotFound, ProbeBusy
 from pinner.model.outcome.probe import Probe
 from pinner.model.run.audit import AuditEvent
-from pinner.store import tables
-from pinner.store.audit import append_events
-from pinner.store.engine import reading
-from pinner.store.write import write
+from pinner.store.audit.audit import append_events
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.write import write
 
 _COLUMNS = tables.probes.c
 

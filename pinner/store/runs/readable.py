@@ -8,8 +8,8 @@ from sqlalchemy.exc import DBAPIError
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.run.journal import Damaged
-from pinner.store import tables
-from pinner.store.damage import is_damage, repair
+from pinner.store.database import tables
+from pinner.store.database.damage import is_damage, repair
 
 BATCH = 1000
 

@@ -6,11 +6,11 @@ from sqlalchemy import Connection, Engine, select
 
 from pinner import codec
 from pinner.model.plan.placement import Placement
-from pinner.store import tables
-from pinner.store.engine import reading
-from pinner.store.host_row import put_host_row
-from pinner.store.last_applied import last_applied
-from pinner.store.write import write
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.host_row import put_host_row
+from pinner.store.database.write import write
+from pinner.store.runs.last_applied import last_applied
 
 
 class Placements:

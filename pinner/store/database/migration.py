@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from pinner.model.errors import StoreUnavailable
-from pinner.store.engine import MARIADB, translated, where
+from pinner.store.database.engine import MARIADB, translated, where
 
 LOCK_SECONDS = 60
 """How long a migration waits for another one."""

@@ -7,10 +7,10 @@ from sqlalchemy import Connection, Engine, Select, delete, func, insert, select
 
 from pinner.model.errors import Invalid
 from pinner.model.run.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead
-from pinner.store import tables
-from pinner.store.chain import START, link
-from pinner.store.engine import reading
-from pinner.store.write import write
+from pinner.store.audit.chain import START, link
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.write import write
 
 _TABLE = tables.agent_chain
 _COLUMNS = [_TABLE.c[name] for name in AgentRecord.__dataclass_fields__]

@@ -6,7 +6,7 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Select, and_, b
 
 from pinner.model.outcome.probe import PROBE_ORIGIN
 from pinner.model.run.journal import Run, RunState
-from pinner.store import tables
+from pinner.store.database import tables
 
 RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
 APPLIED: tuple[RunState, ...] = ("applied", "applied_partly")

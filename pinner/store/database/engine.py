@@ -18,10 +18,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from pinner import whole_file
 from pinner.model.errors import Invalid, StoreUnavailable
-from pinner.store import tables
-from pinner.store.damage import repair, set_aside
-from pinner.store.driver import BUSY_SECONDS, FIELD, load_driver
-from pinner.store.preparation import prepare
+from pinner.store.database import tables
+from pinner.store.database.damage import repair, set_aside
+from pinner.store.database.driver import BUSY_SECONDS, FIELD, load_driver
+from pinner.store.database.preparation import prepare
 
 MARIADB = ("mariadb", "mysql")
 """SQLAlchemy's names of MariaDB."""

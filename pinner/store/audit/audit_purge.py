@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Engine, String, and_, delete, func, select, t
 
 from pinner.model.run.agent_audit import ChainHead
 from pinner.model.run.audit import AuditEvent
-from pinner.store import tables
-from pinner.store.audit import append_events, chain_row
-from pinner.store.engine import reading
-from pinner.store.write import write
+from pinner.store.audit.audit import append_events, chain_row
+from pinner.store.database import tables
+from pinner.store.database.engine import reading
+from pinner.store.database.write import write
 
 BATCH = 5000
 """Records that one transaction deletes."""

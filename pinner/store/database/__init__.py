@@ -1,0 +1,1 @@
+"""A database: its engine, tables, schema and transactions."""

@@ -1,0 +1,1 @@
+"""The policies of hosts, and their backoffs."""
