@@ -11,8 +11,8 @@ from pinner.api.context import AccessControl, AppState
 from pinner.api.streams import Streams
 from pinner.api.v1 import NOUNS
 from pinner.api.validation import WrittenJson
-from pinner.service.monitor import Monitor
 from pinner.service.protocol import Service
+from pinner.service.upkeep.monitor import Monitor
 from pinner.store.idempotency import IdempotencyKeys
 
 

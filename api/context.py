@@ -14,8 +14,8 @@ from pinner.api.refusals import RefusalAudit
 from pinner.api.streams import Streams
 from pinner.model.errors import NotFound
 from pinner.model.run.audit import Caller
-from pinner.service.monitor import Monitor
 from pinner.service.protocol import Service
+from pinner.service.upkeep.monitor import Monitor
 from pinner.store.idempotency import IdempotencyKeys
 
 

@@ -15,7 +15,7 @@ from pinner.api.http.serving import Serving
 from pinner.api.streams import MAX_STREAMS
 from pinner.heartbeat import Heartbeat
 from pinner.model.machine.health import Queue
-from pinner.service.hosts import OBSERVING_CALLERS
+from pinner.service.hosts.hosts import OBSERVING_CALLERS
 
 THREADS = MAX_STREAMS + OBSERVING_CALLERS + 4
 """Requests that are answered at the same time. Streams and callers that wait for a host leave four of the threads."""

@@ -150,7 +150,7 @@ def print_key(context: Context, arguments: Namespace) -> int:
 def _verify_file(file: Path, key: Path, anchor: Anchor | None) -> "Verification":
     # Imported here for the same reason as in context.open_pinner.
     from pinner.agent.signing import read_pem
-    from pinner.service.audit_export import verify_file
+    from pinner.service.audit.audit_export import verify_file
 
     return verify_file(file, read_pem(_read(key, "--public-key"), "--public-key"), anchor)
 

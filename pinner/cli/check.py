@@ -87,7 +87,7 @@ def _report(context: Context, arguments: Namespace) -> "CheckReport":
     if arguments.snapshot is not None:
         # Imported here for the same reason as in context.open_pinner.
         from pinner.cli.snapshot_file import read_snapshot
-        from pinner.service import offline
+        from pinner.service.hosts import offline
 
         return offline.check_snapshot(read_snapshot(arguments.snapshot))
     seconds = SAMPLE_SECONDS if arguments.sample_seconds is None else arguments.sample_seconds

@@ -31,7 +31,7 @@ def open_pinner(context: "Context", root: Path | None) -> "Iterator[Service]":
     # Imported here, because ``--help`` must not wait until the database and libvirt are imported.
     actor = context.caller.actor if os.geteuid() == 0 else ""
     if context.url:
-        from pinner.service.remote import RemoteService
+        from pinner.service.remote.remote import RemoteService
 
         with closing(RemoteService(context.url, context.token or None, actor=actor)) as remote:
             yield remote

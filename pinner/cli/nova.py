@@ -45,7 +45,7 @@ def check_nova(context: Context, arguments: Namespace) -> int:
     """Print the report; the exit status is 1 if something is misconfigured."""
     # Imported here for the same reason as in context.open_pinner.
     from pinner import wiring
-    from pinner.service import offline
+    from pinner.service.hosts import offline
 
     snapshot = captured(context, arguments)
     if snapshot is None:

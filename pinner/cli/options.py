@@ -288,6 +288,6 @@ def captured(context: Context, arguments: Namespace) -> "Snapshot | None":
 def plan_offline(snapshot: "Snapshot", request: Request) -> "Plan":
     """Make a plan from a snapshot, without a host, a database or privileges. The plan is not stored."""
     # Imported here for the same reason as in context.open_pinner.
-    from pinner.service import offline
+    from pinner.service.hosts import offline
 
     return offline.plan_from_snapshot(snapshot, request)

@@ -83,7 +83,7 @@ def show_shape_rooms(context: Context, arguments: Namespace) -> int:
 def _capacity(context: Context, arguments: Namespace, shape: GuestShape) -> "Capacity":
     if (snapshot := captured(context, arguments)) is not None:
         # Imported here, because the planner takes longer than the other imports of a command.
-        from pinner.service.offline import capacity_from_snapshot
+        from pinner.service.hosts.offline import capacity_from_snapshot
 
         return capacity_from_snapshot(snapshot, make_request(arguments), shape)
     if options := given(arguments):

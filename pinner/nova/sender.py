@@ -12,7 +12,7 @@ from pinner.model.policy.event import GuestEventOutcome
 from pinner.model.run.audit import Caller
 from pinner.nova.destinations import PATIENCE, Destinations
 from pinner.nova.notification import NovaEvent
-from pinner.service.remote import RemoteService
+from pinner.service.remote.remote import RemoteService
 
 HOST = "{host}"
 """In options: the name of the host that an event is about."""

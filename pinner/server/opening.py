@@ -18,8 +18,8 @@ from pinner.model.errors import NotPermitted, PinnerError, document, revive
 from pinner.owners import require_own
 from pinner.server import api_process, database, installation, privileges, sockets
 from pinner.service.protocol import Service
-from pinner.service.remote import RemoteService
-from pinner.service.rest_client import UNIX
+from pinner.service.remote.remote import RemoteService
+from pinner.service.remote.rest_client import UNIX
 
 LOG = logging.getLogger(__name__)
 Note = Callable[[str], None]

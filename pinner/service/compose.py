@@ -6,26 +6,26 @@ from datetime import datetime, timedelta
 
 from pinner.agent.protocol import Agent
 from pinner.planning.policy.repack import DEFAULT_RULE, RepackRule
-from pinner.service.audit_heads import AuditHeads
-from pinner.service.audit_trail import AuditTrail
-from pinner.service.capacity import CapacityReader
-from pinner.service.findings import HostChecker
-from pinner.service.guest_events import GuestEventHandler
-from pinner.service.guest_exclusions import GuestExclusions
-from pinner.service.hosts import Hosts
+from pinner.service.audit.audit_trail import AuditTrail
+from pinner.service.hosts.findings import HostChecker
+from pinner.service.hosts.guest_exclusions import GuestExclusions
+from pinner.service.hosts.hosts import Hosts
+from pinner.service.hosts.plans import PlanMaker
 from pinner.service.local import LocalService
-from pinner.service.measures import MeasureReader
 from pinner.service.metrics import Metrics
-from pinner.service.monitor import Monitor
-from pinner.service.observation import Observer
-from pinner.service.outcomes import OutcomeKeeper
-from pinner.service.plans import PlanMaker
-from pinner.service.policies import HostPolicies
-from pinner.service.probe_execution import Timing
-from pinner.service.probes import ProbeManager
-from pinner.service.reconciler import Reconciler
-from pinner.service.repacks import RepackProposer
-from pinner.service.runs import RunManager
+from pinner.service.outcome.measures import MeasureReader
+from pinner.service.outcome.outcomes import OutcomeKeeper
+from pinner.service.outcome.probe_execution import Timing
+from pinner.service.outcome.probes import ProbeManager
+from pinner.service.policy.capacity import CapacityReader
+from pinner.service.policy.observation import Observer
+from pinner.service.policy.policies import HostPolicies
+from pinner.service.reconcile.guest_events import GuestEventHandler
+from pinner.service.reconcile.reconciler import Reconciler
+from pinner.service.reconcile.repacks import RepackProposer
+from pinner.service.runs.audit_heads import AuditHeads
+from pinner.service.runs.runs import RunManager
+from pinner.service.upkeep.monitor import Monitor
 from pinner.store.repositories import Retention, Store
 
 

@@ -26,20 +26,20 @@ from pinner.model.run.journal import ApplyOptions, Entry, Run, RunProgress, RunS
 from pinner.model.run.verification import Verification
 from pinner.model.snapshot import Snapshot
 from pinner.planning.strategies.strategy import installed
-from pinner.service.audit_trail import AuditTrail
-from pinner.service.capacity import CapacityReader
-from pinner.service.findings import HostChecker
-from pinner.service.guest_events import GuestEventHandler
-from pinner.service.guest_exclusions import GuestExclusions
-from pinner.service.hosts import Hosts
-from pinner.service.measures import MeasureReader
-from pinner.service.outcomes import OutcomeKeeper
-from pinner.service.plans import PlanMaker
-from pinner.service.policies import HostPolicies
-from pinner.service.probes import ProbeManager
+from pinner.service.audit.audit_trail import AuditTrail
+from pinner.service.hosts.findings import HostChecker
+from pinner.service.hosts.guest_exclusions import GuestExclusions
+from pinner.service.hosts.hosts import Hosts
+from pinner.service.hosts.plans import PlanMaker
+from pinner.service.outcome.measures import MeasureReader
+from pinner.service.outcome.outcomes import OutcomeKeeper
+from pinner.service.outcome.probes import ProbeManager
+from pinner.service.policy.capacity import CapacityReader
+from pinner.service.policy.policies import HostPolicies
 from pinner.service.protocol import StrategyInfo
-from pinner.service.reconciler import Reconciler
-from pinner.service.runs import RunManager
+from pinner.service.reconcile.guest_events import GuestEventHandler
+from pinner.service.reconcile.reconciler import Reconciler
+from pinner.service.runs.runs import RunManager
 from pinner.store.repositories import Store
 
 

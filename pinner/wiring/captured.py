@@ -20,9 +20,9 @@ from pinner.host.virt.libvirt import Libvirt
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.reading import SavedSamples
 from pinner.model.snapshot import Snapshot
-from pinner.service import saving
+from pinner.service.hosts import saving
+from pinner.service.hosts.saving import SavedMachine
 from pinner.service.protocol import Service
-from pinner.service.saving import SavedMachine
 from pinner.wiring.nova import nova_sets
 from pinner.wiring.service import service_parts
 from pinner.wiring.settings import configuration, now

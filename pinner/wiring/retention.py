@@ -16,11 +16,11 @@ from pinner.host.inventory import LIVE
 from pinner.host.kernel.kernel import boot_id
 from pinner.host.live import LiveHost
 from pinner.model.errors import NotFound
-from pinner.service import retention
-from pinner.service.chain_retention import cut_chain
 from pinner.service.compose import ServiceParts
-from pinner.service.daily import Calendar, Daily
-from pinner.service.retention import Limits, Purged
+from pinner.service.upkeep import retention
+from pinner.service.upkeep.chain_retention import cut_chain
+from pinner.service.upkeep.daily import Calendar, Daily
+from pinner.service.upkeep.retention import Limits, Purged
 from pinner.store.journal.journal import Journal
 from pinner.store.journal.unusable_journal import UnusableJournal
 from pinner.store.repositories import Retention

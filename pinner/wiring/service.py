@@ -11,7 +11,7 @@ from pinner.agent.protocol import Agent
 from pinner.heartbeat import Heartbeat
 from pinner.planning.policy.repack import RepackRule
 from pinner.service.compose import ServiceParts, compose
-from pinner.service.controller import PolicyController
+from pinner.service.reconcile.controller import PolicyController
 from pinner.store.repositories import open_store
 from pinner.wiring.settings import now
 

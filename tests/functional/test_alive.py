@@ -35,7 +35,7 @@ MORE = pytest.mark.slow("the death of one more thread")
 
 
 QUICK_CHECKS = f"""
-from pinner.service import monitor
+from pinner.service.upkeep import monitor
 monitor.CHECK_SECONDS = 0.2
 {warm.PINNER}"""
 """A server that checks its health five times a second in place of once in five."""
@@ -195,12 +195,12 @@ sys.exit(main())
         pytest.param("agent.freed_memory", "FreedMemory", "_repeat", "freed memory", marks=MORE),
         ("host.watch.events", "HostWatcher", "_run", "events"),
         pytest.param("host.virt.libvirt_events", "LibvirtEvents", "_reconnect", "libvirt-events", marks=MORE),
-        ("service.controller", "PolicyController", "_repeat", "controller-"),
-        pytest.param("service.audit_heads", "AuditHeads", "_repeat", "audit-heads", marks=MORE),
-        pytest.param("service.daily", "Daily", "_repeat", "retention", marks=MORE),
-        ("service.passes", "Passes", "_repeat", "outcomes of runs"),
-        pytest.param("service.passes", "Passes", "_repeat", "interrupted probes", marks=MORE),
-        pytest.param("service.monitor", "Monitor", "_repeat", "health", marks=MORE),
+        ("service.reconcile.controller", "PolicyController", "_repeat", "controller-"),
+        pytest.param("service.runs.audit_heads", "AuditHeads", "_repeat", "audit-heads", marks=MORE),
+        pytest.param("service.upkeep.daily", "Daily", "_repeat", "retention", marks=MORE),
+        ("service.upkeep.passes", "Passes", "_repeat", "outcomes of runs"),
+        pytest.param("service.upkeep.passes", "Passes", "_repeat", "interrupted probes", marks=MORE),
+        pytest.param("service.upkeep.monitor", "Monitor", "_repeat", "health", marks=MORE),
     ],
 )
 def test_the_death_of_any_thread_ends_the_server_with_a_line_in_the_log(

@@ -230,7 +230,8 @@ def test_the_cli_asks_the_server_and_goes_on_alone_after_it(state: State) -> Non
 
 AS_NOBODY = """
 import os, pkgutil, sys
-import pinner.cli, pinner.server.opening, pinner.service.remote, pinner.wiring, rich.console, rich.table, rich.text
+import pinner.cli, pinner.server.opening, pinner.service.remote.remote, pinner.wiring
+import rich.console, rich.table, rich.text
 for module in pkgutil.iter_modules(pinner.cli.__path__, "pinner.cli."):
     __import__(module.name)
 os.setgroups([])

@@ -28,7 +28,7 @@ from pinner.host.reading.settings import read_settings
 from pinner.model.outcome.check import CheckFinding
 from pinner.model.reading import HostReading, Nic
 from pinner.model.snapshot import Snapshot
-from pinner.service.findings import HostChecker
+from pinner.service.hosts.findings import HostChecker
 
 pytestmark = pytest.mark.needs("root")
 

@@ -27,7 +27,7 @@ from support.policy_host import (
 )
 from support.real_guests import ONLINE
 
-from pinner.service.controller import POLL_SECONDS
+from pinner.service.reconcile.controller import POLL_SECONDS
 
 pytestmark = pytest.mark.needs("root", "exactly_two_cpus")
 

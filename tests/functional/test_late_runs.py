@@ -31,8 +31,8 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import NEVER_BEGUN, ApplyOptions, Run
-from pinner.service import runs
 from pinner.service.compose import ServiceParts, compose
+from pinner.service.runs import runs
 from pinner.store.repositories import Store, open_store
 
 pytestmark = [

@@ -41,7 +41,7 @@ WINDOWS = 6
 START_SECONDS = 120
 """The longest time until the recorder has measured something."""
 QUICK = f"""
-from pinner.service.probe_execution import ProbeExecution
+from pinner.service.outcome.probe_execution import ProbeExecution
 kept = ProbeExecution._pause
 ProbeExecution._pause = lambda self, seconds: kept(self, seconds / 10)
 {warm.PINNER}"""

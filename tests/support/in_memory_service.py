@@ -52,8 +52,8 @@ from pinner.planning.questions import capacity
 from pinner.planning.questions.explain import explain
 from pinner.planning.questions.shape_room import shape_rooms
 from pinner.planning.questions.whatif import what_if
-from pinner.service.audit_export import export_lines
-from pinner.service.findings import HostChecker
+from pinner.service.audit.audit_export import export_lines
+from pinner.service.hosts.findings import HostChecker
 from pinner.service.protocol import StrategyInfo
 
 EVIL = "web\n\x1b[31m<b>\u2028\u202e'"

@@ -21,7 +21,7 @@ from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions, Run
 from pinner.model.snapshot import Snapshot
-from pinner.service.remote import RemoteService
+from pinner.service.remote.remote import RemoteService
 
 GUESTS = {"alpha": 4, "beta": 2, "gamma": 1}
 """The number of vCPUs of each guest, by its name."""

@@ -24,7 +24,7 @@ from pinner.host.measure.meter import HostMeter
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.guest.guest import Guest
 from pinner.service.compose import ServiceParts, compose
-from pinner.service.probe_execution import Timing
+from pinner.service.outcome.probe_execution import Timing
 from pinner.store.history import HistoryFiles
 from pinner.store.journal.journal import Journal
 from pinner.store.repositories import open_store

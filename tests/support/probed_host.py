@@ -13,7 +13,7 @@ from support.values import NOON, cpus, make_plan, make_snapshot
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.service.compose import compose
-from pinner.service.probe_execution import Timing
+from pinner.service.outcome.probe_execution import Timing
 
 WEB, DB = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 THREAD = 101

@@ -11,7 +11,7 @@ from pinner.model.machine.topology import Device, Topology
 from pinner.model.outcome.check import CheckFinding
 from pinner.model.reading import Channels, HostReading, HostSample, Irq, Nic, Rings, RxQueue, ThreadTimes
 from pinner.model.snapshot import Snapshot
-from pinner.service.findings import HostChecker
+from pinner.service.hosts.findings import HostChecker
 
 CARD = "0000:3b:00.0"
 DISK = "0000:5e:00.0"

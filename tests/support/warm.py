@@ -24,7 +24,7 @@ _IMPORTED = [
     *(
         "pinner.api.app",
         "pinner.api.server",
-        "pinner.service.remote",
+        "pinner.service.remote.remote",
         "pinner.wiring",
         "pinner.store.database.migration",
     ),

@@ -18,7 +18,7 @@ from pinner.model.outcome.measures import HOST, ROWS, History, Span
 from pinner.model.plan.plan import Plan
 from pinner.model.policy.drift import Drift
 from pinner.model.run.journal import Run
-from pinner.service.measures import MeasureReader
+from pinner.service.outcome.measures import MeasureReader
 
 pytestmark = pytest.mark.fault(68)
 

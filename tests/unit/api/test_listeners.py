@@ -22,7 +22,7 @@ from pinner.api.server import serve
 from pinner.api.tls import TlsFiles, server_context
 from pinner.model.errors import HostUnreachable, Invalid
 from pinner.server.sockets import listen_tcp
-from pinner.service.remote import RemoteService
+from pinner.service.remote.remote import RemoteService
 
 TOKENS, TEXT = one_caller()
 TOKEN = bearer(TEXT)

@@ -17,8 +17,8 @@ from pinner import codec
 from pinner.cli import check
 from pinner.model.outcome.check import CheckReport, Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, HostSample
-from pinner.service import findings as service_findings
-from pinner.service.findings import HostChecker, installed
+from pinner.service.hosts import findings as service_findings
+from pinner.service.hosts.findings import HostChecker, installed
 
 CASES = {**NETWORK, **CPUS, **HOSTS}
 UNKNOWN = {

@@ -5,7 +5,7 @@ from pathlib import Path
 from support.roots import two_nodes
 
 from pinner.host.virt.guests import DomainDescription
-from pinner.service.saving import save_machine
+from pinner.service.hosts.saving import save_machine
 
 FOUND = DomainDescription("00000000-0000-4000-8000-000000000001", "web", "running", "<domain/>", None)
 

@@ -20,7 +20,8 @@ from pinner.nova.weigher_conf import Settings
 from pinner.planning import planner
 from pinner.planning.placement import event_order
 from pinner.planning.questions import nova_check
-from pinner.service import controller, daily, retention
+from pinner.service.reconcile import controller
+from pinner.service.upkeep import daily, retention
 
 ROOT = Path(__file__).parents[3]
 PAGE = " ".join((ROOT / "docs/nova.md").read_text().split())

@@ -32,7 +32,7 @@ from pinner.planning.changes.plan_identity import identified
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
 from pinner.planning.request.process_matching import pruned
-from pinner.service.findings import installed
+from pinner.service.hosts.findings import installed
 
 CASES = {**NETWORK, **CPUS, **HOSTS}
 DEFAULTS = {"net.core.netdev_budget": 300, "net.core.netdev_max_backlog": 1000, "vm.swappiness": 60}

@@ -4,7 +4,7 @@ import pytest
 
 from pinner.service.compose import ServiceParts
 from pinner.service.local import LocalService
-from pinner.service.reconciler import Reconciler
+from pinner.service.reconcile.reconciler import Reconciler
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from pinner.model.run.agent_audit import AgentRecord
-from pinner.service.audit_match import TrailMatch
+from pinner.service.audit.audit_match import TrailMatch
 
 AT = "2026-11-21T10:00:00.000000+00:00"
 

@@ -7,7 +7,7 @@ from support.values import NOON
 
 from pinner.model.policy.backoff import Backoff
 from pinner.planning.placement import backoff
-from pinner.service.backoffs import HostBackoffs
+from pinner.service.policy.backoffs import HostBackoffs
 
 HUNG, OVER = ("guest", "uuid-1", None), ("guest", "uuid-2", None)
 

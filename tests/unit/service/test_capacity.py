@@ -19,8 +19,8 @@ from pinner.model.policy.policy import Policy
 from pinner.model.questions.capacity import Capacity
 from pinner.model.questions.whatif import GuestShape, NewGuests, Scenario
 from pinner.model.run.audit import Caller
-from pinner.service import capacity
 from pinner.service.compose import compose
+from pinner.service.policy import capacity
 from pinner.store.repositories import open_store
 
 ANN = Caller("ann", "cli", "req-1")

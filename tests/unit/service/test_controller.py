@@ -27,9 +27,9 @@ from pinner.model.policy.drift import Drift, DriftReport
 from pinner.model.policy.event import HostEvent
 from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import Caller
-from pinner.service import controller as controller_module
 from pinner.service.compose import compose
-from pinner.service.controller import PolicyController
+from pinner.service.reconcile import controller as controller_module
+from pinner.service.reconcile.controller import PolicyController
 from pinner.store.repositories import open_store
 
 CHANGE = make_change(100)

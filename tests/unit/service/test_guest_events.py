@@ -17,8 +17,8 @@ from pinner.model.policy.event import GuestEvent
 from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
-from pinner.service import retention
 from pinner.service.compose import compose
+from pinner.service.upkeep import retention
 
 HOOK = Caller("hook", "127.0.0.1", "req-1")
 HOST = "compute1"

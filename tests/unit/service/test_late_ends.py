@@ -18,8 +18,8 @@ from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
-from pinner.service import runs
 from pinner.service.compose import compose
+from pinner.service.runs import runs
 from pinner.store.database.write import write
 from pinner.store.runs.run_entries import correct_entries
 

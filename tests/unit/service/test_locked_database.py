@@ -15,7 +15,7 @@ from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions, Entry
-from pinner.service.run_recorder import READ_SECONDS
+from pinner.service.runs.run_recorder import READ_SECONDS
 from pinner.store.database import engine
 
 BUSY_SECONDS = 2

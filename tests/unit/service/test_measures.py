@@ -7,7 +7,7 @@ from support.values import NOON
 
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.outcome.measures import HOST, History, Span
-from pinner.service.measures import MeasureReader
+from pinner.service.outcome.measures import MeasureReader
 
 GUEST = "12345678-1234-1234-1234-123456789012"
 

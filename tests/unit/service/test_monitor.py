@@ -20,9 +20,9 @@ from pinner.model.plan.request import Request
 from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
-from pinner.service import controller as controller_module
 from pinner.service.compose import compose
-from pinner.service.controller import PolicyController
+from pinner.service.reconcile import controller as controller_module
+from pinner.service.reconcile.controller import PolicyController
 from pinner.store.repositories import open_store
 
 pytestmark = pytest.mark.fault(56)

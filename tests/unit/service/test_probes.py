@@ -17,9 +17,9 @@ from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import ApplyOptions
 from pinner.outcome.schedule import schedule
-from pinner.service import probes
 from pinner.service.compose import compose
-from pinner.service.probe_switches import put_back
+from pinner.service.outcome import probes
+from pinner.service.outcome.probe_switches import put_back
 from pinner.store.repositories import open_store
 
 ORDER = schedule(6, 7)

@@ -29,7 +29,7 @@ from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import ApplyOptions
 from pinner.service.compose import compose
-from pinner.service.hosts import Hosts
+from pinner.service.hosts.hosts import Hosts
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 ALL = cpus("0-15")

@@ -38,8 +38,8 @@ from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
 from pinner.server.sockets import listen_tcp
 from pinner.service.protocol import GuestEventOutcome
-from pinner.service.remote import RemoteService
-from pinner.service.streams import server_sent_events
+from pinner.service.remote.remote import RemoteService
+from pinner.service.remote.streams import server_sent_events
 
 NOBODY = Caller("nobody", "nowhere", "req-none")
 

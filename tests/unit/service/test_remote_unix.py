@@ -17,12 +17,12 @@ from pinner.model.errors import HostUnreachable, Invalid, NotPermitted
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
-from pinner.service.remote import RemoteService
+from pinner.service.remote.remote import RemoteService
 
 CALLER = Caller("somebody", "else", "req-none")
 AS_NOBODY = """
 import os, sys
-from pinner.service.remote import RemoteService
+from pinner.service.remote.remote import RemoteService
 remote = RemoteService(sys.argv[1])
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 remote.hosts()

@@ -8,8 +8,8 @@ import pytest
 from support.real_service import real_service
 
 from pinner.model.errors import Overloaded
-from pinner.service.hosts import MEASUREMENTS, MEASURING_CALLERS
-from pinner.service.shared_calls import SharedCalls
+from pinner.service.hosts.hosts import MEASUREMENTS, MEASURING_CALLERS
+from pinner.service.hosts.shared_calls import SharedCalls
 
 pytestmark = pytest.mark.fault(45)
 

@@ -14,8 +14,8 @@ from support.values import NOON
 from pinner.model.errors import HostUnreachable, PinnerError
 from pinner.model.policy.event import GuestEvent
 from pinner.model.run.audit import Caller
-from pinner.service import rest_client
-from pinner.service.remote import RemoteService
+from pinner.service.remote import rest_client
+from pinner.service.remote.remote import RemoteService
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 LENGTH = b"Content-Length: 100000\r\n\r\n"

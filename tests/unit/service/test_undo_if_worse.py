@@ -660,7 +660,7 @@ def test_a_failure_that_goes_on_is_not_told_to_be_over(parts, clock, load, agent
     monkeypatch.setattr(agent, "rollback", unreachable)
     two_worse(parts, clock, load, agent)
     passes(parts, clock, 60)
-    messages = [each.getMessage() for each in caplog.records if each.name == "pinner.service.outcomes"]
+    messages = [each.getMessage() for each in caplog.records if each.name == "pinner.service.outcome.outcomes"]
     assert any(each.endswith("does not go on now: host compute1: its agent does not answer") for each in messages)
     assert not any("are stored again" in each for each in messages)
 

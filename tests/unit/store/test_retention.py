@@ -21,7 +21,7 @@ from pinner.model.plan.placement import Placement
 from pinner.model.plan.request import Request
 from pinner.model.run.agent_audit import ChainHead, SignedHead, head_text, named_purge, purged_text
 from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event
-from pinner.service.retention import Limits, export_audit
+from pinner.service.upkeep.retention import Limits, export_audit
 from pinner.store.audit.audit import Audit
 from pinner.store.audit.audit_purge import old_records, purge_records
 from pinner.store.audit.durable_file import write_durably

@@ -4,7 +4,7 @@ import pytest
 from support.lab import REPEATABLE, patient
 
 from pinner.model.errors import HostUnreachable
-from pinner.service.remote import RemoteService
+from pinner.service.remote.remote import RemoteService
 
 SILENT = HostUnreachable("lab1", "the agent has given no sign of life for 10 s")
 

@@ -2,7 +2,7 @@ import pytest
 from support.forgery import copy
 from support.trail import Installation
 
-from pinner.service import audit_trail
+from pinner.service.audit import audit_trail
 from pinner.store.repositories import open_store
 
 

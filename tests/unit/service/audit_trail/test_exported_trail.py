@@ -11,8 +11,8 @@ import pytest
 from pinner.agent.signing import pem
 from pinner.model.errors import Invalid
 from pinner.model.run.agent_audit import ChainHead
-from pinner.service import audit_trail
-from pinner.service.audit_export import verify_file
+from pinner.service.audit import audit_trail
+from pinner.service.audit.audit_export import verify_file
 from pinner.store.audit.chain import link
 
 

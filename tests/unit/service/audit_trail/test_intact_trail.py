@@ -13,7 +13,7 @@ from pinner.agent import trail
 from pinner.model.errors import NotFound
 from pinner.model.run.audit import AuditAction, audit_event
 from pinner.model.run.journal import ApplyOptions
-from pinner.service.audit_export import verify_file
+from pinner.service.audit.audit_export import verify_file
 from pinner.service.compose import compose
 
 

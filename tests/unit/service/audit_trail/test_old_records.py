@@ -8,9 +8,9 @@ from support.forgery import execute
 from support.trail import message
 from support.values import NOON
 
-from pinner.service.audit_export import verify_file
-from pinner.service.chain_retention import cut_chain
-from pinner.service.retention import Limits, export_audit
+from pinner.service.audit.audit_export import verify_file
+from pinner.service.upkeep.chain_retention import cut_chain
+from pinner.service.upkeep.retention import Limits, export_audit
 
 LATER = NOON + timedelta(days=3650)
 

@@ -16,7 +16,7 @@ from pinner.model.errors import NotPermitted, PinnerError
 from pinner.model.page import PageRequest
 from pinner.model.run.audit import AuditAction
 from pinner.model.run.journal import ApplyOptions
-from pinner.service import audit_trail
+from pinner.service.audit import audit_trail
 
 pytestmark = pytest.mark.fault(67)
 

@@ -1,0 +1,1 @@
+"""Checks, exports and compares the audit trails."""

@@ -1,0 +1,253 @@
+"""Checks the centre's audit trail and the agents' trails against each other, wherever their records come from.
+
+First each agent's trail is read, then the centre's, then what the agents have added meanwhile. So everything that the
+first part of an agent's trail has must be in the centre, and everything in the centre must be in the agent's trail.
+"""
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pinner.agent.signing import is_signed
+from pinner.model.run.agent_audit import (
+    AgentAction,
+    AgentRecord,
+    ChainHead,
+    SignedHead,
+    head_of_record,
+    named_head,
+    named_purge,
+)
+from pinner.model.run.audit import AuditAction, ChainCheck
+from pinner.model.run.verification import MAX_FINDINGS, AgentTrail, FindingKind, TrailFinding
+from pinner.service.audit.audit_match import TrailMatch
+from pinner.store.audit import chain
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A head that a chain had once, and what shows it."""
+
+    head: ChainHead
+    source: str
+
+
+class AgentCheck:
+    """The check of one agent's trail, and of the centre's records about its host."""
+
+    def __init__(self, host: str, heads: Iterable[SignedHead], anchors: Iterable[SignedHead], key: str = "") -> None:
+        """``heads`` are those that the centre received, ``anchors`` those that were kept elsewhere; ``key`` is the
+        agent's public key, if the caller knows it."""
+        self.host = host
+        self._heads = list(heads)
+        self._anchors = list(anchors)
+        self._key = key
+        self.match = TrailMatch(host)
+        self._hashes = {head.seq: "" for head in (*self._heads, *self._anchors)}
+        self._end = chain.START
+        """The last correct record."""
+        self.length = 0
+        """The number of the last record."""
+        self._start: ChainHead | None = None
+        self._checks: list[ChainCheck] = []
+        self._keys: list[tuple[str, int]] = []
+        self._cuts: set[ChainHead] = set()
+        self._named: list[tuple[ChainHead, int]] = []
+        """The agent's heads that the centre's records name, with the number of the record."""
+        self.reachable = True
+        self.head: SignedHead | None = None
+
+    def add_agent(self, records: Iterable[AgentRecord]) -> None:
+        """Add records of the agent that follow those before."""
+        records = iter(records)
+        first = next(records, None)
+        if first is None:
+            return
+        if self._start is None:
+            self._start = self._end = ChainHead(first.seq - 1, first.previous)
+        rows = (_row(record) for record in itertools.chain([first], records))
+        newest = self.signed_head
+        checked = chain.check(rows, self._end, lambda: newest.seq if newest else 0, self._observe)
+        self._checks.append(checked)
+        self._end = ChainHead(self._end.seq + checked.records, checked.head)
+
+    def add_head(self, head: SignedHead) -> None:
+        """The agent's present head."""
+        self.head = head
+        self._heads.append(head)
+        self._hashes.setdefault(head.seq, "")
+
+    @property
+    def signed_head(self) -> SignedHead | None:
+        """The agent's present head, if its signature and its key are right."""
+        head = self.head
+        return head if head and self._key in ("", head.key) and is_signed(head) else None
+
+    def add_centre(self, record: Mapping[str, Any]) -> None:
+        """Add a record of the centre about this host."""
+        if record["action"] == AuditAction.RUN_END and (head := named_head(str(record["after"]))):
+            self._named.append((head, record["seq"]))
+        self.match.add_centre(record)
+
+    def trail(self) -> AgentTrail:
+        """The summary of this agent."""
+        return AgentTrail(self.host, sum(check.records for check in self._checks), self.head)
+
+    def claims(self) -> Iterator[Claim]:
+        """What this agent's trail and the signed heads say about the centre's trail."""
+        for number, (digest, seq) in self.match.seen.items():
+            yield Claim(ChainHead(number, digest), f"record {seq} of the agent on {self.host}")
+        for head in self._heads:
+            if head.centre_seq and is_signed(head):
+                yield Claim(head.centre, f"the signed head {head.seq} of the agent on {self.host}")
+        for head in self._anchors:
+            if head.centre_seq:
+                yield Claim(head.centre, "the anchor")
+
+    def findings(self, under_way: Collection[str], purged: int) -> Iterator[TrailFinding]:
+        """Everything that is wrong; see TrailMatch.findings. A kind has at most MAX_FINDINGS findings."""
+        yield from self._of_keys()
+        yield from self._of_heads()
+        if self.reachable:
+            yield from self._of_chain()
+            yield from _limited(self.match.findings(under_way, purged))
+
+    def _observe(self, row: chain.Fields) -> None:
+        record = AgentRecord(**row)
+        self.length = record.seq
+        if record.seq in self._hashes:
+            self._hashes[record.seq] = record.hash
+        if record.action == AgentAction.KEY_SET:
+            self._keys.append((record.after, record.seq))
+        if record.action == AgentAction.CHAIN_CUT and (head := head_of_record(record)):
+            self._cuts.add(head)
+        self.match.add_agent(record)
+
+    def _of_chain(self) -> Iterator[TrailFinding]:
+        start = self._start or chain.START
+        for check in self._checks:
+            if not check.ok:
+                yield self._finding(FindingKind.CHANGED, check.broken, f"the trail of the agent: {check.why}")
+                break
+        if start.seq and start not in self._cuts:
+            text = f"the trail of the agent begins at record {start.seq + 1}, and no record says who removed the others"
+            yield self._finding(FindingKind.CUT, start.seq, text)
+        claims = [Claim(ChainHead(head.seq, head.hash), "a signed head in the centre") for head in self._heads]
+        claims += [Claim(ChainHead(head.seq, head.hash), "the anchor") for head in self._anchors]
+        past = [claim for claim in claims if claim.head.seq > start.seq]
+        for kind, seq, text in contradictions(
+            past, self.length, self._hashes, f"the trail of the agent on {self.host}"
+        ):
+            yield self._finding(kind, seq, text)
+        for first, second in self.match.contradictions[:1]:
+            text = f"records {first} and {second} of the agent have two hashes for one record of the centre"
+            yield TrailFinding(FindingKind.REWRITTEN, "centre", self.host, 0, "", f"the trail was rewritten: {text}")
+
+    def _of_keys(self) -> Iterator[TrailFinding]:
+        keys = [*self._keys, *((head.key, head.seq) for head in (*self._anchors, *self._heads))]
+        present = self._key or (self.head.key if self.head else keys[-1][0] if keys else "")
+        other = next((pair for pair in keys if pair[0] != present), None)
+        if other is not None:
+            text = (
+                f"the agent on {self.host} signed record {other[1]} with the key {other[0]}, but its key is {present}"
+            )
+            yield self._finding(FindingKind.KEY_REPLACED, other[1], text)
+
+    def _of_heads(self) -> Iterator[TrailFinding]:
+        for head in (*self._anchors, *self._heads):
+            if head.host != self.host or not is_signed(head):
+                text = f"the signed head {head.seq} of the agent on {self.host} does not fit its signature"
+                yield self._finding(FindingKind.BAD_SIGNATURE, head.seq, text)
+                break
+        stored = {(head.seq, head.hash) for head in self._heads}
+        for named, seq in self._named:
+            if (named.seq, named.hash) not in stored:
+                text = f"record {seq} of the centre names the signed head {named.seq} of the agent, which is missing"
+                yield TrailFinding(FindingKind.HEAD_MISSING, "centre", self.host, seq, "", text)
+                break
+
+    def _finding(self, kind: FindingKind, seq: int, text: str) -> TrailFinding:
+        return TrailFinding(kind, "agent", self.host, seq, "", text)
+
+
+class CentreCheck:
+    """The check of the centre's trail against the agents' trails."""
+
+    def __init__(self, agents: Iterable[AgentCheck]) -> None:
+        self._agents = {agent.host: agent for agent in agents}
+        self._claims: list[Claim] = [claim for agent in self._agents.values() for claim in agent.claims()]
+        self._hashes = {claim.head.seq: "" for claim in self._claims}
+        self.length = 0
+        """The number of the last record."""
+        self._start = chain.START
+        self._exports: set[ChainHead] = set()
+        """The last records of those that were exported and deleted."""
+
+    def observe(self, record: Mapping[str, Any]) -> None:
+        """Add a record of the centre, in their order."""
+        seq = record["seq"]
+        if not self.length:
+            self._start = ChainHead(seq - 1, record["previous"])
+        if record["action"] == AuditAction.AUDIT_EXPORT and (last := named_purge(str(record["after"]))):
+            self._exports.add(last)
+        self.length = seq
+        if seq in self._hashes:
+            self._hashes[seq] = record["hash"]
+        if agent := self._agents.get(record["host"]):
+            agent.add_centre(record)
+
+    @property
+    def purged(self) -> int:
+        """The number of the last record before the centre's first one."""
+        return self._start.seq
+
+    def findings(self, check: ChainCheck) -> Iterator[TrailFinding]:
+        """What is wrong with the centre's chain; ``check`` is the result of the check of its hashes."""
+        if not check.ok:
+            yield TrailFinding(FindingKind.CHANGED, "centre", "", check.broken, "", check.why)
+        elif self._start.seq and self._start not in self._exports:
+            text = (
+                f"the trail of the centre begins at record {self.purged + 1}, and no record names the export before it"
+            )
+            yield TrailFinding(FindingKind.CUT, "centre", "", self.purged, "", text)
+        past = [claim for claim in self._claims if claim.head.seq > self.purged]
+        for kind, seq, text in contradictions(past, self.length, self._hashes, "the trail of the centre"):
+            yield TrailFinding(kind, "centre", "", seq, "", text)
+
+
+def contradictions(
+    claims: Iterable[Claim], length: int, hashes: Mapping[int, str], trail: str
+) -> Iterator[tuple[FindingKind, int, str]]:
+    """How a chain contradicts the claims about it: at most one finding of each kind.
+
+    The chain has ``length`` records now; ``hashes`` has the hashes of the claimed ones, empty where it lacks one.
+    """
+    cut = max((each for each in claims if each.head.seq > length), key=lambda each: each.head.seq, default=None)
+    if cut is not None:
+        now = f"ends at record {length}" if length else "is empty"
+        why = "its last records were cut off, it was replaced, or an older copy of it was put back"
+        yield FindingKind.CUT, length + 1, f"{trail} {now}, but {cut.source} shows that it had {cut.head.seq}: {why}"
+    other = [each for each in claims if each.head.seq <= length and hashes.get(each.head.seq) != each.head.hash]
+    if other:
+        first = min(other, key=lambda each: each.head.seq)
+        seq = first.head.seq
+        text = f"record {seq} of {trail} is not the one that {first.source} shows: it was rewritten there or before"
+        yield FindingKind.REWRITTEN, seq, text
+
+
+def _limited(findings: Iterable[TrailFinding]) -> Iterator[TrailFinding]:
+    """The findings, of each kind at most MAX_FINDINGS; the last one says how many there are."""
+    by_kind: dict[FindingKind, list[TrailFinding]] = {}
+    for finding in findings:
+        by_kind.setdefault(finding.kind, []).append(finding)
+    for kind, found in by_kind.items():
+        yield from found[:MAX_FINDINGS]
+        if len(found) > MAX_FINDINGS:
+            first = found[0]
+            text = f"and {len(found) - MAX_FINDINGS} more findings of the kind {kind.value}"
+            yield TrailFinding(kind, first.trail, first.host, 0, "", text)
+
+
+def _row(record: AgentRecord) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in AgentRecord.__dataclass_fields__}

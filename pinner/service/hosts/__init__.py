@@ -1,0 +1,1 @@
+"""The hosts that this process serves: their agents, snapshots, plans and checks."""

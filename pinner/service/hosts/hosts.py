@@ -1,0 +1,168 @@
+"""The hosts that this process serves: an agent for each."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from pinner.agent.protocol import Agent
+from pinner.model.errors import Invalid, NotFound, Overloaded, StoreUnavailable
+from pinner.model.machine.topology import Topology
+from pinner.model.processes.blame import Blame
+from pinner.model.reading import HostReading
+from pinner.model.snapshot import Snapshot
+from pinner.planning.placement.guest_hints import with_guest_hints
+from pinner.service.hosts.shared_calls import SharedCalls
+from pinner.store.guest_hints import GuestHints
+
+LOG = logging.getLogger(__name__)
+
+MEASUREMENTS = 4
+"""Measurements of CPU use of one host at the same time."""
+MEASURING_CALLERS = 8
+"""Callers that wait for a measurement. Each occupies a thread of the server for the time of the sample."""
+OBSERVING_CALLERS = 12
+"""Callers that observe hosts at the same time, or wait for the observation of another one. Each occupies a thread of
+the server, and other threads must stay free for callers who read the database only, however long the host takes."""
+PLACE_SECONDS = 1.0
+"""How long a further caller waits for one of the places."""
+RETRY_SECONDS = 5
+
+
+class Hosts:
+    """The agents by host name, and snapshots that include the facts from guest events.
+
+    Callers that ask a host for the same at the same moment share one scan, which begins after each of them has asked.
+    """
+
+    def __init__(
+        self,
+        agents: Mapping[str, Agent],
+        hints: GuestHints,
+        now: Callable[[], datetime],
+        observed: Callable[[str, float], None] = lambda *_: None,
+        *,
+        migration: timedelta,
+    ) -> None:
+        """``observed`` is called after each scan, with the host and the seconds that it took; ``migration`` is how long
+        a guest counts as leaving after its migration was reported."""
+        self._observed = observed
+        self._agents = dict(agents)
+        self._hints = hints
+        self._now = now
+        self._migration = migration
+        self._scans = {host: SharedCalls[Snapshot](1) for host in agents}
+        self._topologies = {host: SharedCalls[Topology](1) for host in agents}
+        self._measurements = {host: SharedCalls[Snapshot](MEASUREMENTS) for host in agents}
+        self._readings = {host: SharedCalls[HostReading](1) for host in agents}
+        self._measuring = threading.BoundedSemaphore(MEASURING_CALLERS)
+        self._observing = threading.BoundedSemaphore(OBSERVING_CALLERS)
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all hosts, sorted."""
+        return tuple(sorted(self._agents))
+
+    def agent(self, host: str) -> Agent:
+        """The host's agent. Raises NotFound."""
+        if host not in self._agents:
+            raise NotFound("host", host, self.names())
+        return self._agents[host]
+
+    def require(self, host: str) -> None:
+        """Raises NotFound for an unknown host."""
+        self.agent(host)
+
+    def only(self, host: str | None) -> str:
+        """The host, or the only one where none is named. Raises NotFound, or Invalid where one must be named."""
+        if host is None and len(self._agents) == 1:
+            return next(iter(self._agents))
+        if host is None:
+            raise Invalid("host", host, f"one of {', '.join(self.names())}")
+        self.require(host)
+        return host
+
+    def snapshot(self, host: str, sample_seconds: float) -> Snapshot:
+        """A new snapshot of the host, with the hints about its guests.
+
+        Raises like Agent.snapshot, StoreUnavailable, and Overloaded where MEASURING_CALLERS wait for a measurement.
+        """
+        return self._with_hints(host, self._take(host, sample_seconds))
+
+    def observe(self, host: str, sample_seconds: float) -> Snapshot:
+        """Like ``snapshot``, but without the hints while the database cannot be read: an observation needs no database.
+
+        Raises Overloaded also where OBSERVING_CALLERS observe hosts already.
+        """
+        with self._place():
+            taken = self._take(host, sample_seconds)
+        try:
+            return self._with_hints(host, taken)
+        except StoreUnavailable as error:
+            LOG.warning("host %s is shown without what earlier events told about its guests: %s", host, error)
+            return taken
+
+    def topology(self, host: str) -> Topology:
+        """The host's topology now. Its processes and guests are not read. Raises like ``observe``."""
+        agent = self.agent(host)
+        with self._place():
+            return self._topologies[host].call(None, agent.topology)
+
+    def reading(self, host: str, sample_seconds: float) -> HostReading:
+        """A snapshot with the host's counters, for the checks. Raises like ``snapshot``."""
+        agent = self.agent(host)
+        with self._measurement():
+            return self._readings[host].call(sample_seconds, lambda: agent.reading(sample_seconds))
+
+    def blame(self, host: str, guest: str, seconds: float) -> Blame:
+        """Who delays the guest (by UUID). Raises like Agent.blame, and Overloaded."""
+        agent = self.agent(host)
+        with self._measurement():
+            return agent.blame(guest, seconds)
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """One of the places for callers that observe a host. Raises Overloaded."""
+        if not self._observing.acquire(timeout=PLACE_SECONDS):
+            raise Overloaded(f"{OBSERVING_CALLERS} callers wait for hosts", RETRY_SECONDS)
+        try:
+            yield
+        finally:
+            self._observing.release()
+
+    def _with_hints(self, host: str, taken: Snapshot) -> Snapshot:
+        hints, now = self._hints.of(host), self._now()
+        latest = now + self._migration
+        if any(hint.leaving_until is not None and hint.leaving_until > latest for hint in hints.values()):
+            # The clock was set back since then: the guest must not count as leaving for longer by that step.
+            self._hints.shorten(host, latest)
+            hints = self._hints.of(host)
+        return with_guest_hints(taken, hints, now)
+
+    def _take(self, host: str, sample_seconds: float) -> Snapshot:
+        agent = self.agent(host)
+        if sample_seconds > 0:
+            return self._measure(host, sample_seconds)
+        return self._scans[host].call(None, lambda: self._scan(host, agent))
+
+    def _scan(self, host: str, agent: Agent) -> Snapshot:
+        began = time.monotonic()
+        taken = agent.snapshot(0.0)
+        self._observed(host, time.monotonic() - began)
+        return taken
+
+    def _measure(self, host: str, sample_seconds: float) -> Snapshot:
+        agent = self.agent(host)
+        with self._measurement():
+            return self._measurements[host].call(sample_seconds, lambda: agent.snapshot(sample_seconds))
+
+    @contextmanager
+    def _measurement(self) -> Iterator[None]:
+        """One of the places for callers that wait for a measurement. Raises Overloaded."""
+        if not self._measuring.acquire(blocking=False):
+            raise Overloaded(f"{MEASURING_CALLERS} callers wait for measurements of CPU use", RETRY_SECONDS)
+        try:
+            yield
+        finally:
+            self._measuring.release()

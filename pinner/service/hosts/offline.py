@@ -1,0 +1,47 @@
+"""Use cases that need neither a host's agent nor a database: from a saved snapshot."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pinner import codec
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning import planner
+
+# A plan from a file needs none of these: a command imports only what it uses.
+if TYPE_CHECKING:
+    from pinner.model.guest.nova_report import Listening, NovaReport
+    from pinner.model.outcome.check import CheckReport
+    from pinner.model.questions.capacity import Capacity
+    from pinner.model.questions.whatif import GuestShape
+
+
+def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
+    """A plan for a saved snapshot. Raises like planner.plan."""
+    return planner.plan(snapshot, codec.content_hash(snapshot), request)
+
+
+def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: "GuestShape") -> "Capacity":
+    """The room of a saved host for guests of one shape. Raises NotFound for an unknown strategy."""
+    from pinner.model.questions.capacity import with_sizes
+    from pinner.planning.questions import capacity
+    from pinner.planning.questions.shape_room import shape_rooms
+
+    found = with_sizes(capacity.capacity(snapshot, request), (shape.vcpus,))
+    return replace(found, shape=shape, fitting=shape_rooms(snapshot, request, shape))
+
+
+def nova_report(snapshot: Snapshot, listening: "Listening") -> "NovaReport":
+    """The CPUs that Nova owns on the snapshot's host, and the misconfigurations of Nova and of the listener."""
+    from pinner.planning.questions import nova_check
+
+    return nova_check.report(snapshot, listening)
+
+
+def check_snapshot(snapshot: Snapshot) -> "CheckReport":
+    """What hurts the guests of the snapshot's host, as far as a snapshot without counters shows it."""
+    from pinner.model.reading import HostReading
+    from pinner.service.hosts.findings import HostChecker
+
+    return HostChecker().check(HostReading(snapshot))

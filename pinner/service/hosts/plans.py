@@ -1,0 +1,91 @@
+"""Makes plans, and stores each plan together with the snapshot that it was made from."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from pinner import codec
+from pinner.model.errors import Invalid
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.questions.whatif import Explanation, Scenario, WhatIf
+from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event
+from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
+from pinner.planning import planner
+from pinner.planning.changes.plan_identity import id_of
+from pinner.planning.questions.explain import explain
+from pinner.planning.questions.whatif import what_if
+from pinner.planning.strategies.strategy import installed, require_known
+from pinner.service.hosts.hosts import Hosts
+from pinner.store.repositories import Store
+
+
+class PlanMaker:
+    """Takes snapshots and makes plans of all hosts."""
+
+    def __init__(self, hosts: Hosts, store: Store, now: Callable[[], datetime], sample_seconds: float) -> None:
+        """``sample_seconds`` is the sample of a snapshot whose caller names none."""
+        self._hosts = hosts
+        self._store = store
+        self._now = now
+        self._sample_seconds = sample_seconds
+
+    def observe(self, host: str, sample_seconds: float) -> Snapshot:
+        """See Service.observe."""
+        self._require_sample(sample_seconds)
+        return self._hosts.observe(host, sample_seconds)
+
+    def _require_sample(self, sample_seconds: float) -> None:
+        if not 0 <= sample_seconds <= MAX_SAMPLE_SECONDS:
+            raise Invalid("sample_seconds", sample_seconds, f"a number of seconds from 0 to {MAX_SAMPLE_SECONDS:g}")
+
+    def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
+        """See Service.take_snapshot."""
+        sample_seconds = self._sample_seconds if sample_seconds is None else sample_seconds
+        self._require_sample(sample_seconds)
+        taken = self._hosts.snapshot(host, sample_seconds)
+        key = codec.content_hash(taken)
+        event = audit_event(caller, self._now(), AuditAction.SNAPSHOT_TAKE, host, key, "done")
+        return self._store.snapshots.add(taken, [event]), taken
+
+    def plan(
+        self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
+    ) -> Plan:
+        """See Service.plan."""
+        self._hosts.require(host)
+        require_installed(request.strategy)  # before the host is measured for seconds
+        if snapshot is None:
+            key, basis = self.take_snapshot(host, sample_seconds, caller)
+        else:
+            key, basis = snapshot, self._store.snapshots.get(snapshot)
+            if basis.host != host:
+                raise Invalid("snapshot", snapshot, f"a snapshot of host {host}; this one is of {basis.host}")
+        made = planner.plan(basis, key, request)
+        self._store.plans.add(made, self._now(), [self._created(made, caller)], record_again=True)
+        return made
+
+    def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
+        """See Service.what_if."""
+        self._hosts.require(host)
+        require_installed(request.strategy)
+        return what_if(self.observe(host, sample_seconds), request, scenario)
+
+    def explain(self, plan: str, guest: str) -> Explanation:
+        """See Service.explain."""
+        found = self._store.plans.get(plan)
+        basis = found.basis.snapshot
+        if found.id != id_of(basis, found.request):
+            raise Invalid("plan", plan, "a plan that a caller requested; this one follows a recorded placement")
+        return explain(self._store.snapshots.get(basis), found.request, guest)
+
+    def keep(self, basis: Snapshot, plan: Plan, caller: Caller) -> None:
+        """Store a plan and its snapshot. The audit trail records the plan when it is new."""
+        self._store.plans.add(plan, self._now(), [self._created(plan, caller)], basis)
+
+    def _created(self, plan: Plan, caller: Caller) -> AuditEvent:
+        result = f"{len(plan.changes)} changes"
+        return audit_event(caller, self._now(), AuditAction.PLAN_CREATE, plan.host, plan.id, result)
+
+
+def require_installed(strategy: str) -> None:
+    """Raises NotFound for a strategy that is not installed, and Invalid for one whose plug-in does not load."""
+    require_known(strategy, installed())

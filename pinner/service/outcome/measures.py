@@ -1,0 +1,92 @@
+"""MeasureReader: the kept measures of hosts, and who delays a guest now."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.outcome.measures import (
+    GUEST_SERIES,
+    HOST,
+    MAX_VALUES,
+    ROWS,
+    History,
+    Measures,
+    Span,
+    finest,
+    require_series,
+    series_of,
+)
+from pinner.model.processes.blame import MAX_SECONDS, Blame
+from pinner.service.hosts.hosts import Hosts
+
+DEFAULT = timedelta(hours=1)
+"""The length of a span without a beginning."""
+
+_GUEST = "guest"
+"""Any subject other than HOST."""
+
+_EARLIEST = datetime.min.replace(tzinfo=UTC) + DEFAULT
+"""No time can be DEFAULT before an earlier one."""
+
+
+class MeasureReader:
+    """The measures of all hosts."""
+
+    def __init__(self, hosts: Hosts, now: Callable[[], datetime]) -> None:
+        self._hosts = hosts
+        self._now = now
+
+    def blame(self, host: str, guest: str, seconds: float) -> Blame:
+        """See Service.blame."""
+        if not 0 < seconds <= MAX_SECONDS:
+            raise Invalid("seconds", seconds, f"a number of seconds above 0 and up to {MAX_SECONDS:g}")
+        found = self._hosts.observe(host, 0.0).running_guest(guest)
+        return self._hosts.blame(host, found.uuid, seconds)
+
+    def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
+        """See Service.measures."""
+        series = tuple(dict.fromkeys(series))
+        require_series(series)
+        of_guest = series_of(_GUEST, series)
+        if guest is not None and not of_guest:
+            require_series(series, GUEST_SERIES)
+        now = self._now()
+        end = min(span.end or now, now)
+        begin = span.begin or max(end, _EARLIEST) - DEFAULT
+        if begin >= end:
+            raise Invalid("from", begin.isoformat(), f"a time before {end.isoformat()}")
+        step = span.step or finest(begin, now)
+        if (end - begin).total_seconds() / step > MAX_VALUES:
+            raise Invalid("step", step, f"a longer step, or a shorter span: at most {MAX_VALUES} values of each series")
+        if guest is not None:
+            histories = self._of_guest(host, begin, end, step, guest, series)
+        else:
+            step, histories = self._read(host, begin, end, step, series, coarser=span.step is None)
+        return Measures(host, step, of_guest, series_of(HOST, series), histories)
+
+    def _of_guest(
+        self, host: str, begin: datetime, end: datetime, step: int, guest: str, series: tuple[str, ...]
+    ) -> tuple[History, ...]:
+        """The values of one guest. Raises NotFound."""
+        try:
+            # A guest may have the name that means the host.
+            found = self._hosts.agent(host).measures(begin, end, step, "" if guest == HOST else guest, series)
+        except (NotFound, Invalid) as error:
+            if isinstance(error, Invalid) and error.details["field"] != "subject":
+                raise
+            raise NotFound("measures of guest", guest) from None  # no id and no name of a guest that runs
+        if not (found := tuple(each for each in found if each.subject != HOST and guest in (each.subject, each.name))):
+            raise NotFound("measures of guest", guest)
+        return found
+
+    def _read(
+        self, host: str, begin: datetime, end: datetime, step: int, series: tuple[str, ...], *, coarser: bool
+    ) -> tuple[int, tuple[History, ...]]:
+        """The values of all subjects with their step; a coarser one where there are too many values, if it is free."""
+        steps = [each for each in sorted(ROWS) if each > step] if coarser else []
+        try:
+            return step, self._hosts.agent(host).measures(begin, end, step, "", series)
+        except Invalid as error:
+            if not steps or error.details["field"] != "step":
+                raise
+            return self._read(host, begin, end, steps[0], series, coarser=True)

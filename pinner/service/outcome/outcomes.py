@@ -1,0 +1,285 @@
+"""OutcomeKeeper: what was measured before and after each run, and the watch of a run that may undo it."""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from pinner.model.errors import (
+    Busy,
+    HostBusy,
+    HostUnreachable,
+    Invalid,
+    NotFound,
+    Overloaded,
+    PinnerError,
+    RunConflict,
+    StoreUnavailable,
+)
+from pinner.model.outcome.outcome import RunOutcome, Watch
+from pinner.model.plan.groups import guests_of
+from pinner.model.plan.objective import Term
+from pinner.model.plan.plan import Plan
+from pinner.model.run.audit import AuditAction, Caller, audit_event
+from pinner.model.run.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS, ApplyOptions, Run
+from pinner.outcome.samples import JUDGED, observed, samples, watched_measures
+from pinner.outcome.watch import worse
+from pinner.repeated import Repeated
+from pinner.service.hosts.hosts import Hosts
+from pinner.service.outcome.run_sides import SPAN, RunSides
+from pinner.service.outcome.watch_ends import blind_spots, not_undone, out_of_time, require_sight, undecided, watch_end
+from pinner.service.outcome.watch_times import LATE, STEP, needed_steps, watched_span
+from pinner.service.policy.policies import HostPolicies
+from pinner.service.runs.runs import RunManager
+from pinner.service.upkeep.passes import Passes, visit
+from pinner.store.repositories import Store
+
+LOG = logging.getLogger(__name__)
+
+KEPT = timedelta(days=1)
+"""For so long, the outcome of an older run is stored: after a day, its steps would be longer than the span."""
+
+_OVER_LATER = (HostUnreachable, HostBusy, Busy, Overloaded, StoreUnavailable)
+"""The errors after which a rollback may succeed later. After any other one the watch ends, and a person decides."""
+
+
+class OutcomeKeeper:
+    """The outcomes of the runs of all hosts. Several threads may ask for one; one thread makes passes."""
+
+    def __init__(
+        self, hosts: Hosts, policies: HostPolicies, runs: RunManager, store: Store, now: Callable[[], datetime]
+    ) -> None:
+        self._hosts = hosts
+        self._policies = policies
+        self._runs = runs
+        self._store = store
+        self._now = now
+        self._failures = Repeated(LOG)
+        self._has_failed = False
+        """Whether a run failed in this pass."""
+        self._sides = RunSides(hosts, runs, now)
+        self.passes = Passes("outcomes of runs", self.make_pass)
+        """For a server."""
+
+    def outcome(self, run_id: str) -> RunOutcome:
+        """See Service.outcome."""
+        run = self._runs.get(run_id)
+        watch = self._watch(run)
+        if (stored := self._store.outcomes.observed(run_id)) is not None:
+            return replace(stored, watch=watch)
+        if run.ended_at is None:
+            raise RunConflict(run.id, run.state, "its outcome can be measured after its end")
+        return replace(self._observed(run), watch=watch)
+
+    def require_watchable(self, plan: Plan, options: ApplyOptions) -> None:
+        """Raises Invalid for an impossible watch, NotFound where nothing was measured in the time before now, and
+        TooFewMeasures where a watch that undoes a run could not find it worse."""
+        if not (seconds := options.watch_seconds):
+            return
+        if not MIN_WATCH_SECONDS <= seconds <= MAX_WATCH_SECONDS:
+            raise Invalid("watch_seconds", seconds, f"0, or {MIN_WATCH_SECONDS} to {MAX_WATCH_SECONDS}")
+        self.require_measured(plan.host)
+        if options.undo_if_worse and plan.changes:
+            guests = guests_of(each.target for each in plan.changes)
+            require_sight(self._sides.before(plan.host, guests, seconds), seconds)
+
+    def require_measured(self, host: str) -> None:
+        """Raises NotFound where nothing was measured in the time before now."""
+        now = self._now()
+        histories = self._hosts.agent(host).measures(now - SPAN, now, STEP, "", JUDGED)
+        if not samples(histories, (), STEP):
+            raise NotFound("measures", f"of host {host} in the last {SPAN.seconds // 60} minutes")
+
+    def make_pass(self) -> None:
+        """Look at each run that is watched, and store each outcome that is complete."""
+        self._has_failed = False
+        visit(self._hosts.names(), self._pass_of)
+        if not self._has_failed:
+            self._failures.over("the outcomes of runs are stored again")
+
+    def _pass_of(self, host: str) -> None:
+        steps = (
+            (self._look, "the watch of run %s does not go on now: %s"),
+            (self._keep_observed, "the outcome of run %s is not stored: %s"),
+        )
+        setback = self._policies.setback(host)
+        for run in self._store.outcomes.due(host, self._now() - KEPT, setback.run if setback else ""):
+            for step, message in steps:
+                try:
+                    step(run)
+                except PinnerError as error:  # the other runs do not depend on it
+                    self._failures.warn(message, run.id, error)
+                    self._has_failed = True
+                except Exception:  # nor on an error in this program
+                    self._failures.exception(message, run.id, "an unforeseen error")
+                    self._has_failed = True
+
+    def _keep_observed(self, run: Run) -> None:
+        is_old = run.ended_at is not None and self._now() - run.ended_at > KEPT
+        if is_old or self._store.outcomes.observed(run.id) is not None:
+            return
+        if (found := self._observed(run)).is_final:
+            self._store.outcomes.put_observed(found)
+
+    # -- observed --
+
+    def _observed(self, run: Run) -> RunOutcome:
+        sides = self._sides.observed(run)
+        measures = tuple(
+            observed(measure, sides.before, sides.after) for measure in watched_measures(sides.before, sides.after)
+        )
+        is_final = self._now() >= sides.end + LATE
+        return RunOutcome(
+            run.id,
+            "observed, not tested",
+            self._expected(run),
+            tuple(sorted(sides.guests.values())),
+            sides.control,
+            sides.begin,
+            sides.end,
+            sides.step,
+            measures,
+            tuple(sides.notes(measures, is_final=is_final)),
+            is_final,
+        )
+
+    def _expected(self, run: Run) -> tuple[Term, ...]:
+        if run.kind != "apply":
+            return ()
+        return tuple(term for term in self._store.plans.get(run.plan).objective.terms if term.before != term.after)
+
+    # -- watched --
+
+    def _watch(self, run: Run) -> Watch | None:
+        if not run.watch_seconds:
+            return None
+        now = self._now()
+        if (stored := self._store.outcomes.watch(run.id)) is None:
+            # No pass looks at a run that ended long ago, or before the clock was set forward.
+            is_old = run.ended_at is not None and now - run.ended_at > KEPT and not self._setback(run)
+            ended = out_of_time(run, now) if is_old else None
+            why = f"the guests are watched for {run.watch_seconds} s"
+            return ended or Watch("watching", now, why + self._sight(run))
+        return replace(stored, why=f"{stored.why}; it is not undone yet") if _goes_on(stored) else stored
+
+    def _sight(self, run: Run) -> str:
+        """What the watch of the run does not see, in words."""
+        try:
+            spots = blind_spots(self._sides.watched(run, timedelta(0)).before, run.watch_seconds)
+        except HostUnreachable as error:
+            spots = f"what it sees is not known now: {error}"
+        return f"; {spots}" if spots else ""
+
+    def _look(self, run: Run) -> None:
+        """Look at the watched run once. Its guard follows from the stored measures, so that a restart of the server
+        ends no watch."""
+        stored = self._store.outcomes.watch(run.id)
+        if not run.watch_seconds or run.ended_at is None or not _goes_on(stored):
+            return
+        now, known = self._now(), stored.why if stored else self._setback(run)
+        if (ended := self._without_a_look(run, now, known)) is not None:
+            self._end_watch(run, ended)
+            return
+        if known:
+            self._undo(run, known)
+            return
+        sides = self._sides.watched(run, watched_span(run.watch_seconds))
+        steps = (watch_end(run) - run.started_at).total_seconds() / sides.step
+        if found := worse(sides.before, sides.after, steps, needed_steps(run.watch_seconds)):
+            names = " and ".join(measure.name for measure in found)
+            self._end_worse(run, f"worse than before the run, after {len(sides.after)} steps: {names}")
+        elif now >= watch_end(run) or sides.why:
+            self._end_watch(run, undecided(sides, run.watch_seconds, now))
+
+    def _setback(self, run: Run) -> str:
+        """Why the policy that made the run was set back because of it; empty: it was not."""
+        setback = self._policies.setback(run.host)
+        return setback.why if setback is not None and setback.run == run.id else ""
+
+    def _without_a_look(self, run: Run, now: datetime, known: str) -> Watch | None:
+        """The end of a watch that cannot go on; None where it goes on. ``known``: why the run is worse, where a server
+        has found that already; then it is never too late to undo the run."""
+        if run.state not in ("applied", "applied_partly"):
+            undo = self._undo_of(run)
+            if undo is not None and undo.origin == _origin(run):
+                why = known or "worse than before the run; the server ended before it stored why"
+                return Watch("worse", now, why, undo.id)
+            why = f"the run is {run.state}, by {undo.actor if undo else 'its own end'}"
+            if known:
+                return Watch("worse", now, f"{known}; {why}", undo.id if undo else "")
+            return Watch("stopped", now, why)
+        return None if known else out_of_time(run, now)
+
+    def _undo_of(self, run: Run) -> Run | None:
+        """The rollback of the run, or of all runs of its host; None where the run ended otherwise."""
+        latest = [each for each in self._sides.latest(run.host) if each.state != "failed"]
+        of_all = (each for each in reversed(latest) if each.undoes_all and each.started_at >= run.started_at)
+        return next((each for each in latest if each.undoes == run.id), None) or next(of_all, None)
+
+    def _end_worse(self, run: Run, why: str) -> None:
+        if not run.undo_if_worse:
+            self._end_watch(run, Watch("worse", self._now(), why))
+            return
+        LOG.warning("run %s is rolled back: %s", run.id, why)
+        # The setback is stored before the rollback: an enforced policy would make the same change again at once.
+        self._policies.set_back(run, why, _caller(run))
+        self._undo(run, why)
+
+    def _undo(self, run: Run, why: str) -> None:
+        """Start to roll back a run that is worse. The verdict is stored first: while the agent cannot undo the run, the
+        next pass tries again, however late it is. A person may have set the policy since, so it stays."""
+        self._runs.get(run.id)  # a purged run gets no verdict
+        if self._store.outcomes.watch(run.id) is None:
+            self._store.outcomes.put_watch(run.id, Watch("watching", self._now(), why))
+        self._require_ready(run)
+        try:
+            undo = self._runs.rollback(run.id, _caller(run))
+        except _OVER_LATER:
+            raise
+        except RunConflict as refusal:
+            self._undo_later_run(run, why, refusal)
+        except PinnerError as refusal:
+            self._end_watch(run, not_undone(why, refusal, self._now()))
+        else:
+            self._end_watch(run, Watch("worse", self._now(), why, undo.id))
+
+    def _undo_later_run(self, run: Run, why: str, refusal: RunConflict) -> None:
+        """Start to roll back the later run that stands in the way of a rollback. The watch stays open: the next pass
+        rolls the run back, or the next one that stands in its way."""
+        if (again := self._sides.changed_again(run)) is None:
+            self._end_watch(run, not_undone(why, refusal, self._now()))
+            return
+        LOG.warning("run %s is rolled back first: %s", again.id, refusal)
+        try:
+            self._runs.rollback(again.id, _caller(run))
+        except _OVER_LATER:
+            raise
+        except PinnerError as error:
+            self._end_watch(run, not_undone(why, error, self._now()))
+
+    def _require_ready(self, run: Run) -> None:
+        """Raises HostUnreachable or HostBusy where a rollback would be refused now. A refused one is a run of its own,
+        and after many of them nobody would see the runs before."""
+        with suppress(NotFound):
+            self._hosts.agent(run.host).run(run.id)
+        self._runs.require_idle(run.host)
+
+    def _end_watch(self, run: Run, watch: Watch) -> None:
+        result = f"{watch.state}: {watch.why}" + (f"; run {watch.rollback} undoes it" if watch.rollback else "")
+        event = audit_event(_caller(run), watch.at, AuditAction.RUN_WATCH, run.host, run.id, result)
+        self._store.outcomes.put_watch(run.id, watch, event)
+
+
+def _origin(run: Run) -> str:
+    """Where a rollback comes from that the watch of a run starts."""
+    return f"the watch of run {run.id}"
+
+
+def _caller(run: Run) -> Caller:
+    return Caller(run.actor, _origin(run), "")
+
+
+def _goes_on(stored: Watch | None) -> bool:
+    """Whether a watch goes on, of which this state is stored."""
+    return stored is None or stored.state == "watching"

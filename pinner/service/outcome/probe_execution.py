@@ -1,0 +1,233 @@
+"""ProbeExecution: carries out one probe, window by window."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from secrets import randbits
+
+from pinner.model.errors import PinnerError
+from pinner.model.outcome.measures import HOST, ROWS
+from pinner.model.outcome.outcome import Arm, Window
+from pinner.model.outcome.probe import WASH_OUT_SECONDS, Probe, ProbeState
+from pinner.model.page import PageRequest
+from pinner.model.plan.groups import guests_of
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.event import HostEvent
+from pinner.model.run.audit import AuditAction, Caller, audit_event
+from pinner.model.snapshot import Snapshot
+from pinner.outcome import probing
+from pinner.outcome.samples import JUDGED, USES, control_use, samples
+from pinner.service.hosts.hosts import Hosts
+from pinner.service.outcome.probe_switches import Switches, put_back
+from pinner.service.runs.runs import RunManager
+from pinner.store.runs.probes import Probes
+
+LOG = logging.getLogger(__name__)
+
+STEP = min(ROWS)
+"""The seconds of a step of the history. A step is complete three steps later: as long as the wash-out is."""
+
+UNDO_TRIES = 10
+"""How often the probe tries to put the placement back at its end, once a second."""
+
+_NEIGHBOURS = 50
+"""How many of the latest runs of the host are read to find those in a window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The clocks and the chance of a probe."""
+
+    now: Callable[[], datetime]
+    """The clock of the host."""
+    monotonic: Callable[[], float] = time.monotonic
+    """Seconds that nobody sets."""
+    wait: Callable[[threading.Event, float], bool] = threading.Event.wait
+    """Waits for an event for some seconds; whether it is set."""
+    seed: Callable[[], int] = lambda: randbits(64)
+    """The chance that decides about the order of the windows."""
+
+
+class Stop:
+    """The order to end a probe before its time."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.state: ProbeState = "interrupted"
+        self.why = ""
+
+    def order(self, state: ProbeState, why: str) -> None:
+        """End the probe in this state. The first order counts."""
+        if not self.event.is_set():
+            self.state, self.why = state, why
+            self.event.set()
+
+
+class _StoppedError(Exception):
+    """The probe was ordered to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A window whose measures are not read yet."""
+
+    arm: Arm
+    since: datetime
+    """The time before the switch."""
+    passed: float
+    """The same time in seconds that nobody sets."""
+    begin: datetime
+    end: datetime
+    before: Snapshot | None
+    after: Snapshot | None
+
+
+class ProbeExecution:
+    """One probe under way."""
+
+    def __init__(
+        self,
+        probe: Probe,
+        plan: Plan,
+        hosts: Hosts,
+        runs: RunManager,
+        probes: Probes,
+        timing: Timing,
+        stop: Stop,
+    ) -> None:
+        self._probe = probe
+        self._hosts = hosts
+        self._runs = runs
+        self._probes = probes
+        self._timing = timing
+        self._stop = stop
+        self._switches = Switches(runs, probe, self._pause)
+        self._guests = changed_guests(plan)
+        self._events: tuple[HostEvent, ...] = ()
+        """The events of the windows that are not judged yet."""
+        self._after = 0
+        """The number of the last event that was read."""
+
+    def carry_out(self) -> None:
+        """Carry the probe out, put the placement back and store the end. Never raises."""
+        state: ProbeState = "ended"
+        why = ""
+        try:
+            self._all_windows()
+        except _StoppedError:
+            state, why = self._stop.state, self._stop.why
+        except PinnerError as error:
+            state, why = "failed", str(error)
+        except Exception:
+            LOG.exception("probe %s failed", self._probe.id)
+            state, why = "failed", "an unexpected error; the log of the server has it"
+        try:
+            self._end(state, why)
+        except PinnerError as error:  # the next pass of the server ends the probe
+            LOG.warning("the end of probe %s is not stored: %s", self._probe.id, error)
+
+    def _all_windows(self) -> None:
+        last: _Span | None = None
+        self._read_events()
+        self._events = ()
+        for arm in self._probe.order:
+            since, passed = self._timing.now(), self._timing.monotonic()
+            self._switches.switch(arm)
+            before = self._snapshot()
+            self._pause(WASH_OUT_SECONDS)
+            self._read(last)
+            begin = self._timing.now()
+            self._pause(self._probe.seconds)
+            last = _Span(arm, since, passed, begin, self._timing.now(), before, self._snapshot())
+        self._switches.switch("current")
+        self._pause(WASH_OUT_SECONDS)
+        self._read(last)
+
+    def _read(self, span: _Span | None) -> None:
+        """Store the window of a span, whose steps are complete now."""
+        if span is not None:
+            self._probe = replace(self._probe, windows=(*self._probe.windows, self._window(span)))
+            self._probes.put(self._probe)
+
+    def _window(self, span: _Span) -> Window:
+        clock = (self._timing.now() - span.since).total_seconds()
+        if why := probing.jumped(clock, self._timing.monotonic() - span.passed):
+            return Window(span.arm, {}, {}, why)
+        try:
+            found = self._hosts.agent(self._probe.host).measures(span.begin, span.end, STEP, "", (*JUDGED, *USES))
+            self._read_events()
+        except PinnerError as error:
+            return Window(span.arm, {}, {}, str(error))
+        guests = self._guests or {each.subject for each in found if each.subject != HOST}
+        made = probing.window(span.arm, samples(found, guests, STEP), span.begin, span.end, STEP)
+        shifted = probing.shifted(control_use(found, guests, span.begin, span.end, STEP))
+        return replace(made, void=self._void(span) or shifted or made.void)
+
+    def _void(self, span: _Span) -> str:
+        if span.before is None or span.after is None:
+            return "the guests could not be read"
+        latest = self._runs.list(self._probe.host, PageRequest(_NEIGHBOURS), state=None).items
+        self._events = tuple(event for event in self._events if event.at >= span.since)
+        names = {guest.uuid: guest.name for guest in span.before.guests}
+        return (
+            probing.crossed(latest, self._probe.mark, span.since, span.end)
+            or probing.disturbed(span.before, span.after)
+            or probing.reported(self._events, names, span.since, span.end)
+        )
+
+    def _read_events(self) -> None:
+        """Read the events since the last time. The watched processes stay those of the policy."""
+        found = self._hosts.agent(self._probe.host).host_events(self._after, 0.0, None)
+        self._events = (*self._events, *found)
+        self._after = found[-1].seq if found else self._after
+
+    def _snapshot(self) -> Snapshot | None:
+        try:
+            return self._hosts.observe(self._probe.host, 0.0)
+        except PinnerError as error:
+            LOG.warning("a window of probe %s does not count: %s", self._probe.id, error)
+            return None
+
+    def _pause(self, seconds: float) -> None:
+        if self._timing.wait(self._stop.event, seconds):
+            raise _StoppedError
+
+    def _end(self, state: ProbeState, why: str) -> None:
+        """Put the placement back and store the end. What is not possible now is left to the next pass of the server."""
+        for _ in range(UNDO_TRIES):
+            try:
+                left, hindrance = put_back(self._runs, self._probe)
+                store_end(self._probes, self._probe, state, why, (left, hindrance), self._timing.now())
+            except PinnerError as error:
+                LOG.warning("probe %s does not end: %s", self._probe.id, error)
+                self._timing.wait(threading.Event(), 1.0)
+            else:
+                return
+        self._probes.put(replace(self._probe, why=why))
+
+
+def store_end(
+    probes: Probes, probe: Probe, state: ProbeState, why: str, undone: tuple[str, str], now: datetime
+) -> None:
+    """Store the end of a probe, with its verdict if all windows are over. ``undone`` is the result of ``put_back``."""
+    left, hindrance = undone
+    state = "failed" if left else state
+    outcome = probing.outcome(probe.windows) if state == "ended" else None
+    why = "; ".join(part for part in (why, hindrance) if part)
+    event = audit_event(
+        Caller(probe.actor, probe.mark, ""),
+        now,
+        AuditAction.PROBE_END,
+        probe.host,
+        probe.id,
+        f"{state}: {outcome.judgement if outcome else why}",
+    )
+    probes.end(replace(probe, state=state, ended_at=now, why=why, outcome=outcome, left=left), event)
+
+
+def changed_guests(plan: Plan) -> dict[str, str]:
+    """The guests that a plan changes: UUID to name."""
+    return guests_of(change.target for change in plan.changes)

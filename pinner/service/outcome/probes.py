@@ -1,0 +1,176 @@
+"""ProbeManager: starts, shows and ends probes, and ends those whose server has died."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from pinner.model.errors import Blocked, Invalid, ProbeBusy
+from pinner.model.outcome.probe import (
+    MAX_SECONDS,
+    MAX_WINDOWS,
+    MIN_SECONDS,
+    MIN_WINDOWS,
+    PROBE_ID,
+    Probe,
+)
+from pinner.model.plan.plan import Plan
+from pinner.model.run.audit import AuditAction, Caller, audit_event
+from pinner.outcome.schedule import schedule
+from pinner.repeated import Repeated
+from pinner.service.hosts.hosts import Hosts
+from pinner.service.outcome.probe_execution import ProbeExecution, Stop, Timing, changed_guests, store_end
+from pinner.service.outcome.probe_switches import put_back
+from pinner.service.policy.policies import HostPolicies
+from pinner.service.runs.runs import RunManager
+from pinner.service.upkeep.passes import Passes, visit
+from pinner.store.repositories import Store
+
+LOG = logging.getLogger(__name__)
+
+STOP_SECONDS = 30.0
+"""How long the end of the server waits for the rollback of a probe."""
+
+
+class ProbeManager:
+    """The probes of all hosts. Several threads may use it; one server serves a host."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        policies: HostPolicies,
+        runs: RunManager,
+        store: Store,
+        new_id: Callable[[], str],
+        require_measured: Callable[[str], None],
+        timing: Timing,
+    ) -> None:
+        """``require_measured`` raises NotFound for a host where nothing is measured."""
+        self._hosts = hosts
+        self._policies = policies
+        self._runs = runs
+        self._store = store
+        self._new_id = new_id
+        self._require_measured = require_measured
+        self._timing = timing
+        self._interrupted = Repeated(LOG)
+        self._guard = threading.Lock()
+        self._stops: dict[str, Stop] = {}
+        """By the id of each probe that this process carries out."""
+        self._threads: dict[str, threading.Thread] = {}
+        self.passes = Passes("interrupted probes", self.make_pass, first_seconds=0.0)
+        """For a server, which ends the probes whose server has died."""
+
+    def stop(self) -> None:
+        """End the probes of this process: each puts the placement back. Waits for that."""
+        self.passes.stop()
+        with self._guard:
+            stops, threads = list(self._stops.values()), list(self._threads.values())
+        for stop in stops:
+            stop.order("interrupted", "the server ended")
+        for thread in threads:
+            thread.join(STOP_SECONDS)
+
+    def begin(self, plan_id: str, windows: int, seconds: int, caller: Caller) -> Probe:
+        """See Service.probe."""
+        plan = self._store.plans.get(plan_id)
+        self._hosts.require(plan.host)
+        _require_possible(plan, windows, seconds)
+        self._policies.require_permitted(plan.host, f"the probe of plan {plan_id}", None)
+        self._require_measured(plan.host)
+        self._require_idle(plan.host)
+        probe = self._new(plan, windows, seconds, caller)
+        self._carry_out(probe, plan, caller)
+        return probe
+
+    def _new(self, plan: Plan, windows: int, seconds: int, caller: Caller) -> Probe:
+        return Probe(
+            id=f"{PROBE_ID}{self._new_id()}",
+            host=plan.host,
+            plan=plan.id,
+            actor=caller.actor,
+            origin=caller.origin,
+            state="running",
+            started_at=self._timing.now(),
+            order=schedule(windows, self._timing.seed()),
+            seconds=seconds,
+            guests=tuple(sorted(changed_guests(plan).values())),
+        )
+
+    def get(self, probe: str) -> Probe:
+        """A probe as it is now. Raises NotFound."""
+        return self._store.probes.get(probe)
+
+    def cancel(self, probe: str, caller: Caller) -> Probe:
+        """See Service.cancel_probe."""
+        found = self.get(probe)
+        with self._guard:
+            stop = self._stops.get(probe)
+        if stop is not None:
+            stop.order("cancelled", f"cancelled by {caller.actor}")
+        return found
+
+    def wait(self, probe: str) -> None:
+        """Wait for the end of a probe of this process."""
+        with self._guard:
+            thread = self._threads.get(probe)
+        if thread is not None:
+            thread.join()
+
+    def make_pass(self) -> None:
+        """End each probe of these hosts that nobody carries out: put the placement back, and record it."""
+        visit(self._hosts.names(), self._pass_of)
+
+    def _pass_of(self, host: str) -> None:
+        visit(self._store.probes.running(host), self._end_interrupted)
+
+    def _end_interrupted(self, probe: Probe) -> None:
+        with self._guard:
+            if probe.id in self._stops:
+                return
+        self._interrupted.warn("probe %s was interrupted; the placement is put back", probe.id)
+        why = probe.why or "the server ended before the probe"
+        undone = put_back(self._runs, probe)
+        store_end(self._store.probes, probe, "interrupted", why, undone, self._timing.now())
+
+    def _require_idle(self, host: str) -> None:
+        for probe in self._store.probes.running(host):
+            raise ProbeBusy(host, probe.id)
+        self._runs.require_idle(host)
+
+    def _carry_out(self, probe: Probe, plan: Plan, caller: Caller) -> None:
+        """Store the probe before its first run, and carry it out in a thread."""
+        stop = Stop()
+        execution = ProbeExecution(probe, plan, self._hosts, self._runs, self._store.probes, self._timing, stop)
+        thread = threading.Thread(target=self._run, args=(probe.id, execution), name=probe.id, daemon=True)
+        result = f"{len(probe.order)} windows of {probe.seconds} s, plan {plan.id}"
+        event = audit_event(caller, probe.started_at, AuditAction.PROBE_BEGIN, probe.host, probe.id, result)
+        with self._guard:
+            # A pass must know the probe as one of this process before it is stored.
+            self._stops[probe.id], self._threads[probe.id] = stop, thread
+        try:
+            self._store.probes.add(probe, event)
+        except Exception:
+            self._forget(probe.id)
+            raise
+        thread.start()
+
+    def _run(self, probe: str, execution: ProbeExecution) -> None:
+        try:
+            execution.carry_out()
+        finally:
+            self._forget(probe)
+
+    def _forget(self, probe: str) -> None:
+        with self._guard:
+            del self._stops[probe], self._threads[probe]
+
+
+def _require_possible(plan: Plan, windows: int, seconds: int) -> None:
+    if not MIN_WINDOWS <= windows <= MAX_WINDOWS:
+        raise Invalid("windows", windows, f"{MIN_WINDOWS} to {MAX_WINDOWS}")
+    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
+        raise Invalid("seconds", seconds, f"{MIN_SECONDS} to {MAX_SECONDS}")
+    if plan.blocked:
+        raise Blocked(plan.id, plan.blocked)
+    if not plan.changes:
+        raise Blocked(plan.id, "it changes nothing, so there is nothing to compare")

@@ -1,0 +1,230 @@
+"""RunSides: reads what was measured before and after a run."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from pinner.agent.protocol import Agent
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.outcome.measures import HOST, History, finest
+from pinner.model.outcome.outcome import ObservedMeasure, Sample
+from pinner.model.page import PageRequest
+from pinner.model.plan.groups import guests_of
+from pinner.model.run.audit import POLICY_ACTOR
+from pinner.model.run.journal import Run
+from pinner.outcome.samples import JUDGED, between, samples
+from pinner.service.hosts.hosts import Hosts
+from pinner.service.outcome.watch_times import known_span, known_span_now, needed_steps
+from pinner.service.runs.runs import RunManager
+
+SPAN = timedelta(minutes=5)
+"""The length of the measures before a run, and of those after it."""
+
+_NEIGHBOURS = 50
+"""How many of the latest runs of a host are read to find those beside a run."""
+
+_DISTURBING = ("guest-reset", "guest-paused", "guest-stopped", "guest-started")
+"""The kinds of events of a guest after which its measures cannot be compared with those from before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The samples beside a run."""
+
+    guests: dict[str, str]
+    """The guests that the run changed: UUID to name."""
+    control: tuple[str, ...]
+    begin: datetime
+    end: datetime
+    step: int
+    before: tuple[Sample, ...]
+    after: tuple[Sample, ...]
+    why: str
+    """Why the samples end before their time; or why there are none."""
+
+    def notes(self, measures: Iterable[ObservedMeasure], *, is_final: bool) -> Iterator[str]:
+        """What is not known of the measures, in words."""
+        if self.why:
+            yield self.why
+        if not is_final:
+            yield "the measures after the run are not complete yet"
+        for side, found in (("before", self.before), ("after", self.after)):
+            if not found:
+                yield f"the history has no whole steps of {self.step} s {side} the run"
+        if unknown := [each.measure.name for each in measures if each.guests is None]:
+            yield f"not known on both sides of the run: {', '.join(unknown)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Disturbance:
+    """A moment at which something disturbed the measures beside a run."""
+
+    at: datetime
+    is_later: bool
+    """Whether it was after the begin of the run."""
+    what: str
+    run: str = ""
+    """The id of the other run that did it; empty: a guest was disturbed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What was read about the time beside a run."""
+
+    run: Run
+    first: datetime
+    ended: datetime
+    end: datetime
+    step: int
+    guests: dict[str, str]
+    """The guests that the run changed: UUID to name."""
+    disturbances: tuple[_Disturbance, ...]
+    histories: tuple[History, ...]
+    missing: str
+    """Why the host has no histories; empty where it has."""
+
+    def sides(self, through: Collection[str] = ()) -> Sides:
+        """The samples before and after the run, as far as nothing but the runs ``through`` disturbed them."""
+        begin, end, why = self.first, self.end, ""
+        for each in self.disturbances:
+            if each.run in through:
+                continue
+            if each.is_later and each.at < end:
+                end, why = max(self.ended, each.at), each.what
+            elif not each.is_later and begin < each.at <= self.run.started_at:
+                begin = each.at
+        if self.missing:
+            return Sides(self.guests, (), begin, end, self.step, (), (), self.missing)
+        known = {each.subject: each.name for each in self.histories if each.subject != HOST}
+        guests = self.guests or known
+        # A count is spread over the steps that it touches: the steps beside the run have a part of the run in them.
+        wash = timedelta(seconds=self.step)
+        found = samples(self.histories, guests, self.step)
+        return Sides(
+            guests,
+            tuple(sorted(name for uuid, name in known.items() if uuid not in guests and name)),
+            begin,
+            end,
+            self.step,
+            between(found, begin, self.run.started_at - wash, self.step),
+            between(found, self.ended + wash, end, self.step),
+            why,
+        )
+
+
+class RunSides:
+    """The measures beside the runs of all hosts. Several threads may use it."""
+
+    def __init__(self, hosts: Hosts, runs: RunManager, now: Callable[[], datetime]) -> None:
+        self._hosts = hosts
+        self._runs = runs
+        self._now = now
+
+    def observed(self, run: Run) -> Sides:
+        """The samples before and after the run, as far as nothing else disturbed them."""
+        return self._read(run, SPAN, SPAN, self._guests(run), self.latest(run.host)).sides()
+
+    def before(self, host: str, guests: dict[str, str], watch_seconds: int) -> tuple[Sample, ...]:
+        """The samples that a watch of so many seconds has of the time before a run that would begin now and change
+        these guests (UUID to name)."""
+        now = self._now()
+        run = Run("", "apply", host, "", "", "", "running", now, ended_at=now)
+        return self._read(run, known_span(watch_seconds), timedelta(0), guests, self.latest(host)).sides().before
+
+    def watched(self, run: Run, span: timedelta) -> Sides:
+        """The samples by which the watch of a run judges it, ``span`` long after it.
+
+        The watch of a policy's run goes on through the next runs of the policy: else frequent runs, as of guests that
+        start one after the other, would leave no time to find one of them worse. A release of another guest does not
+        end it, either. Before the run, the samples since the last run of the policy count, if they are enough.
+        """
+        guests, latest = self._guests(run), self.latest(run.host)
+        before = max(SPAN, known_span_now(run.watch_seconds, self._now() - run.started_at))
+        reading, own = self._read(run, before, span, guests, latest), self._runs_through(run, guests, latest)
+        near = reading.sides({each.id for each in own if each.started_at >= run.started_at})
+        return near if len(near.before) >= needed_steps(run.watch_seconds) else reading.sides({each.id for each in own})
+
+    def changed_again(self, run: Run) -> Run | None:
+        """The latest run of a policy that changed a target of its earlier ``run`` again, or of a run in between which
+        did so. It must be rolled back before them. None: there is none."""
+        found, targets = None, self._targets(run)
+        for later in reversed(self._runs_through(run, self._guests(run), self.latest(run.host))):
+            changed = self._targets(later)
+            if (
+                later.started_at >= run.started_at
+                and later.state in ("applied", "applied_partly")
+                and changed & targets
+            ):
+                found, targets = later, targets | changed
+        return found
+
+    def latest(self, host: str) -> tuple[Run, ...]:
+        """The latest runs of the host, the last one first."""
+        return self._runs.list(host, PageRequest(_NEIGHBOURS), state=None).items
+
+    def _runs_through(self, run: Run, guests: Mapping[str, str], latest: Iterable[Run]) -> list[Run]:
+        """The other runs beside a policy's run that do not disturb its watch, the last one first."""
+        if run.actor != POLICY_ACTOR:
+            return []
+        others = (other for other in latest if other.id != run.id)
+        return [other for other in others if self._is_of_policy(other) or self._is_release_beside(other, guests)]
+
+    @staticmethod
+    def _is_of_policy(run: Run) -> bool:
+        """Whether the policy has made the run, or a watch has rolled back one that the policy made."""
+        return run.actor == POLICY_ACTOR and run.kind != "release"
+
+    def _is_release_beside(self, run: Run, guests: Mapping[str, str]) -> bool:
+        return run.kind == "release" and self._guests(run).keys().isdisjoint(guests)
+
+    def _read(
+        self, run: Run, before: timedelta, span: timedelta, guests: dict[str, str], latest: Iterable[Run]
+    ) -> _Reading:
+        """What is known of the time beside the run, from ``before`` before it until ``span`` after it."""
+        first, ended, now = run.started_at - before, run.ended_at or self._now(), self._now()
+        disturbances = tuple(self._disturbances(run, guests, latest))
+        step, missing, last = finest(first, now), "", min(ended + span, now)
+        histories: tuple[History, ...] = ()
+        try:
+            if first < last:
+                histories = _whole(self._hosts.agent(run.host), first, last, step, JUDGED)
+            else:
+                missing = "the clock was set back since the run"
+        except NotFound as error:
+            missing = str(error)
+        return _Reading(run, first, ended, ended + span, step, guests, disturbances, histories, missing)
+
+    def _disturbances(self, run: Run, guests: Mapping[str, str], latest: Iterable[Run]) -> Iterator[_Disturbance]:
+        """What disturbed the measures beside the run: other runs on the host, and guests of the run that were started,
+        stopped, reset or paused."""
+        for other in latest:
+            if other.id == run.id or other.state == "failed":
+                continue
+            is_later = other.started_at >= run.started_at
+            if (at := other.started_at if is_later else other.ended_at) is not None:
+                yield _Disturbance(at, is_later, f"run {other.id} changed the host then", other.id)
+        for event in self._hosts.agent(run.host).host_events(0, 0.0, None):
+            if event.kind in _DISTURBING and event.subject in guests:
+                what = f"guest {guests[event.subject]} was {event.kind.removeprefix('guest-')} then"
+                yield _Disturbance(event.at, event.at > run.started_at, what)
+
+    def _guests(self, run: Run) -> dict[str, str]:
+        return guests_of(entry.change.target for entry in self._runs.entries(run.id))
+
+    def _targets(self, run: Run) -> set[object]:
+        return {entry.change.target.key for entry in self._runs.entries(run.id)}
+
+
+def _whole(agent: Agent, begin: datetime, end: datetime, step: int, series: tuple[str, ...]) -> tuple[History, ...]:
+    """The values of all subjects, in several answers where they are too many for one. Raises like Agent.measures."""
+    try:
+        return agent.measures(begin, end, step, "", series)
+    except Invalid as error:
+        if error.details["field"] != "step" or len(series) == 1:
+            raise
+    found: dict[str, History] = {}
+    for part in (series[: len(series) // 2], series[len(series) // 2 :]):
+        for each in _whole(agent, begin, end, step, part):
+            known = found.get(each.subject, each)
+            found[each.subject] = replace(known, values={**known.values, **each.values})
+    return tuple(found.values())

@@ -1,0 +1,1 @@
+"""The policies of hosts, what differs from them now, and the room that they leave."""

@@ -1,0 +1,95 @@
+"""CapacityReader: the room of hosts for more guests, read once for callers who ask within a short time."""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pinner.model.cpuset import MAX_CPUS
+from pinner.model.errors import Invalid, PinnerError
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.request import Request
+from pinner.model.questions.capacity import Capacity, with_sizes
+from pinner.model.questions.whatif import GuestShape
+from pinner.model.snapshot import Snapshot
+from pinner.planning.placement.record import in_boot
+from pinner.planning.questions import capacity
+from pinner.planning.questions.shape_room import shape_rooms
+from pinner.planning.request.process_matching import pruned
+from pinner.service.hosts.hosts import Hosts
+from pinner.service.metrics import Metrics
+from pinner.service.policy.observation import Observer
+from pinner.service.policy.policies import HostPolicies
+
+FRESH_SECONDS = 2.0
+"""Callers within this time get the same capacity: every scheduler of a cloud may ask for every new guest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    at: float
+    snapshot: Snapshot
+    request: Request
+    placement: Placement | None
+    """The recorded placement of the request."""
+    capacity: Capacity
+
+
+class CapacityReader:
+    """The capacities of all hosts. Several threads may use it."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        policies: HostPolicies,
+        observer: Observer,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._hosts = hosts
+        self._policies = policies
+        self._observer = observer
+        self._metrics = metrics
+        self._clock = clock
+        self._reading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._latest: dict[str, _Read] = {}
+
+    def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
+        """See Service.capacity."""
+        if vcpus is not None and not 1 <= vcpus <= MAX_CPUS:
+            raise Invalid("vcpus", vcpus, f"a number of vCPUs from 1 to {MAX_CPUS}")
+        self._hosts.require(host)
+        with self._reading[host]:
+            read = self._latest.get(host)
+            if read is None or self._clock() - read.at >= FRESH_SECONDS:
+                read = self._latest[host] = self._read(host)
+        sizes = _sizes(len(read.snapshot.topology.online)) if vcpus is None else (vcpus,)
+        found = with_sizes(read.capacity, sizes)
+        if shape is None:
+            return found
+        return replace(found, shape=shape, fitting=shape_rooms(read.snapshot, read.request, shape, read.placement))
+
+    def measure(self, host: str) -> None:
+        """Update the metrics of the host; those of a host that cannot be read are deleted."""
+        try:
+            self.capacity(host)
+        except PinnerError:
+            self._metrics.without_room(host)
+
+    def _read(self, host: str) -> _Read:
+        policy = self._policies.find(host)
+        placement = self._observer.placement(host, policy)
+        taken = self._hosts.observe(host, 0.0)
+        placement = in_boot(placement, taken.boot) if placement else None
+        request = policy.request if policy else placement.request if placement else Request()
+        mode = policy.mode if policy else None
+        taken = pruned(taken, request, placement)
+        found = capacity.capacity(taken, request, placement, mode)
+        self._metrics.room(found)
+        return _Read(self._clock(), taken, request, placement, found)
+
+
+def _sizes(cpus: int) -> tuple[int, ...]:
+    """The powers of two up to the number of CPUs."""
+    return tuple(1 << power for power in range(max(cpus, 1).bit_length()))

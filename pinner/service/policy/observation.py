@@ -1,0 +1,149 @@
+"""Observation: the present host, compared with its policy and its recorded placement."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pinner import codec
+from pinner.model.change import TargetKey
+from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict
+from pinner.model.plan.groups import group_of
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.backoff import Backoffs
+from pinner.model.policy.drift import Drift
+from pinner.model.policy.policy import Policy
+from pinner.model.run.journal import UNDO_BEGUN, Run
+from pinner.model.snapshot import Snapshot
+from pinner.planning import planner
+from pinner.planning.changes import worsening
+from pinner.planning.placement.backoff import with_backoff
+from pinner.planning.placement.drift import OTHERS, drifts
+from pinner.planning.placement.record import in_boot, record
+from pinner.planning.request.process_matching import pruned, watched, with_loads
+from pinner.service.hosts.hosts import Hosts
+from pinner.service.policy.failures import Failures
+from pinner.service.policy.policies import HostPolicies
+from pinner.store.repositories import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One observation of a host."""
+
+    policy: Policy | None
+    placement: Placement | None
+    """The recorded placement; None: no plan was applied, or none of the policy's request."""
+    snapshot: Snapshot
+    plan: Plan | None
+    """The plan that would end the drift; None: the host has neither policy nor placement, or no plan is possible
+    (``error``)."""
+    drifts: tuple[Drift, ...]
+    error: str
+    """Why the policy cannot be kept; empty: it can."""
+    run_seq: int
+    """The number of the last run that the placement takes into account."""
+    last_run: int
+    """The number of the host's last applied run; 0: none."""
+
+
+class Observer:
+    """Observes hosts. Changes nothing on a host; stores only the placement that runs have made."""
+
+    def __init__(self, hosts: Hosts, policies: HostPolicies, store: Store, now: Callable[[], datetime]) -> None:
+        self._hosts = hosts
+        self._policies = policies
+        self._store = store
+        self._now = now
+
+    def observe(self, host: str, measurement: Snapshot | None, backoffs: Backoffs) -> Observation:
+        """The host now. ``measurement`` is a snapshot with CPU use taken just before; None: CPU use is not known."""
+        policy = self._policies.find(host)
+        placement, run_seq, last = self._recorded(host, policy)
+        taken = self._hosts.snapshot(host, 0.0)
+        if placement is not None:
+            placement = in_boot(placement, taken.boot)
+        if measurement is not None:
+            taken = with_loads(taken, measurement)
+        request = policy.request if policy else placement.request if placement else None
+        if request is None:
+            return Observation(policy, placement, taken, None, (), "", run_seq, last)
+        taken = pruned(taken, request, placement)
+        try:
+            plan = planner.plan_from_placement(taken, codec.content_hash(taken), request, placement)
+        except (Invalid, NoFit, NotFound, NovaConflict) as error:
+            return Observation(policy, placement, taken, None, (), str(error), run_seq, last)
+        found = drifts(plan, placement, taken)
+        if any(drift.cause == "unknown" for drift in found):
+            found = self._hosts.agent(host).explain(found)
+        found = with_backoff(found, backoffs, self._now())
+        enforced = policy is not None and policy.mode == "enforce"
+        obstacle = plan.blocked or (worsening.objection(plan) if enforced else "")
+        return Observation(policy, placement, taken, plan, found, obstacle, run_seq, last)
+
+    def placement(self, host: str, policy: Policy | None) -> Placement | None:
+        """The recorded placement, brought up to date with the last applied run.
+
+        Under a policy, only a placement of the policy's own request counts.
+        """
+        return self._recorded(host, policy)[0]
+
+    def names_to_watch(self, host: str) -> tuple[str, ...]:
+        """The names of the processes that the host's policy places, sorted."""
+        policy = self._policies.find(host)
+        placement = self.placement(host, policy)
+        names = {*(watched(placement) if placement else ()), *(policy.request.processes if policy else ())}
+        return tuple(sorted(names))
+
+    def note_release(self, host: str, plan: Plan, run: Run) -> Run:
+        """The run of a release, whose targets are stored as placed no longer: pinner has moved them, and no other
+        program."""
+        placement, since, last = self._recorded(host, self._policies.find(host))
+        if placement is not None and run.state in ("applied", "applied_partly"):
+            released = {change.target.key for change in plan.changes} - self._unplaced(run)
+            placed = (replace(each, threads=()) if each.target.key in released else each for each in placement.placed)
+            self._store.placements.put(replace(placement, placed=tuple(placed)), self._now(), since, last)
+        return run
+
+    def _recorded(self, host: str, policy: Policy | None) -> tuple[Placement | None, int, int]:
+        """The placement, the number of the last run that it takes into account, and that of the last applied run.
+
+        The numbers of the runs say which of two placements is newer: the clock may have been set between them.
+        """
+        placement, since = self._store.placements.get(host) or (None, 0)
+        last = self._store.runs.last_applied(host)
+        if last is None:
+            return (None if policy is None else self._of(policy, placement)), since, 0
+        seq, run = last
+        # Without a policy only the last applied run counts: a later run may have been rolled back.
+        undone = policy is None and placement is not None and placement.plan != run.plan
+        if placement is None or seq > since or undone:
+            plan = self._store.plans.get(run.plan)
+            if policy is None or replace(plan.request, rebalance=False) == policy.request:
+                snapshot = self._store.snapshots.get(plan.basis.snapshot)
+                placement = record(plan, snapshot, placement, unplaced=self._unplaced(run))
+                self._store.placements.put(placement, self._now(), seq, seq)
+        return self._of(policy, placement), max(since, seq), seq
+
+    @staticmethod
+    def _of(policy: Policy | None, placement: Placement | None) -> Placement | None:
+        """The placement where it is one of the policy's request."""
+        if placement is None or (policy is not None and placement.request != policy.request):
+            return None
+        return placement
+
+    def _unplaced(self, run: Run) -> frozenset[TargetKey]:
+        """The targets that a run which was applied in part has not placed."""
+        if run.state != "applied_partly":
+            return frozenset()
+        entries = self._store.runs.entries(run.id)
+        return frozenset(entry.change.target.key for entry in entries if entry.state in UNDO_BEGUN)
+
+
+def unplaced(seen: Observation, wanted: Plan, failures: Failures) -> set[TargetKey]:
+    """The targets of an observation that the plan could not place, or did not try to place. A target that another
+    program moves stays recorded: it was placed before."""
+    assert seen.plan is not None
+    tried = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
+    contested = {drift.target.key for drift in seen.drifts if drift.backoff_until and drift.cause in OTHERS}
+    return {change.target.key for change in seen.plan.changes} - tried - contested

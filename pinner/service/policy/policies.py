@@ -1,0 +1,142 @@
+"""HostPolicies: reads and sets the hosts' policies, and refuses runs that an enforced policy would reverse."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+
+from pinner import codec
+from pinner.model.errors import (
+    HostUnreachable,
+    NoPolicy,
+    NotFound,
+    PinnerError,
+    PolicyConflict,
+    PreconditionFailed,
+)
+from pinner.model.plan.request import Request
+from pinner.model.policy.policy import Expected, Policy, Setback
+from pinner.model.run.audit import AuditAction, Caller, audit_event
+from pinner.model.run.journal import Run
+from pinner.planning import planner
+from pinner.service.hosts.hosts import Hosts
+from pinner.service.hosts.plans import require_installed
+from pinner.store.repositories import Store
+
+
+class HostPolicies:
+    """One policy for each host, or none."""
+
+    def __init__(self, hosts: Hosts, store: Store, now: Callable[[], datetime]) -> None:
+        self._hosts = hosts
+        self._store = store
+        self._now = now
+
+    def get(self, host: str) -> Policy:
+        """The host's policy. Raises NotFound."""
+        return self._store.policies.get(host)
+
+    def find(self, host: str) -> Policy | None:
+        """The host's policy; None where the host has no policy."""
+        try:
+            return self._store.policies.get(host)
+        except NotFound:
+            return None
+
+    def set(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
+        """See Service.set_policy."""
+        self._hosts.require(host)
+        require_installed(policy.request.strategy)
+        self._change(host, expected, lambda before: self._put(host, before, policy, caller))
+        self._publish(host)
+        return policy
+
+    def delete(self, host: str, caller: Caller, expected: Expected = None) -> None:
+        """See Service.delete_policy."""
+        self._hosts.require(host)
+        self._change(host, expected, lambda before: self._delete(host, before, caller))
+        self._publish(host)
+
+    def setback(self, host: str) -> Setback | None:
+        """Why pinner set the mode of the host's policy to propose; None: pinner did not."""
+        return self._store.policies.setback(host)
+
+    def set_back(self, run: Run, why: str, caller: Caller) -> None:
+        """Let the policy propose and no longer enforce, because ``run`` made a guest worse: the policy would make the
+        same change again. Nothing happens where the policy does not enforce, or does not undo."""
+        cause = Setback(run.id, self._now(), why)
+
+        def change(before: Policy | None) -> None:
+            if before is not None and before.mode == "enforce" and before.undo_if_worse:
+                self._put_setback(run.host, before, cause, caller)
+
+        self._change(run.host, None, change)
+        self._publish(run.host)
+
+    def _put_setback(self, host: str, before: Policy, cause: Setback, caller: Caller) -> None:
+        after, result = replace(before, mode="propose"), f"set to propose, because of run {cause.run}: {cause.why}"
+        event = audit_event(
+            caller, cause.at, AuditAction.POLICY_SET, host, host, result, before=_summary(before), after=_summary(after)
+        )
+        self._store.policies.put(host, after, cause.at, event, (revision(before),), cause)
+
+    def _change(self, host: str, expected: Expected, change: Callable[[Policy | None], None]) -> None:
+        """Make the change of the present policy, which has one of the expected revisions.
+
+        It is made again for the policy of another caller that was faster: the audit record names the policy before.
+        """
+        while True:
+            before = self.find(host)
+            if expected is not None and revision(before) not in expected:
+                raise PreconditionFailed(f"policy of host {host}", expected, revision(before))
+            with suppress(PreconditionFailed):
+                change(before)
+                return
+
+    def _put(self, host: str, before: Policy | None, policy: Policy, caller: Caller) -> None:
+        changed = before is None or before.request != policy.request
+        if policy.mode == "observe":
+            # It changes nothing, and an operator stops an enforced policy so. Another mode is checked later.
+            if changed:
+                with suppress(HostUnreachable):
+                    self._require_possible(host, policy)
+        elif before is None or before.mode == "observe" or changed:
+            self._require_possible(host, policy)
+        was, now = _summary(before) if before else "", self._now()
+        event = audit_event(caller, now, AuditAction.POLICY_SET, host, host, "done", before=was, after=_summary(policy))
+        self._store.policies.put(host, policy, now, event, (revision(before),))
+
+    def _delete(self, host: str, before: Policy | None, caller: Caller) -> None:
+        if before is None:
+            raise NoPolicy(host)
+        event = audit_event(caller, self._now(), AuditAction.POLICY_DELETE, host, host, "done", before=_summary(before))
+        self._store.policies.delete(host, event, (revision(before),))
+
+    def _require_possible(self, host: str, policy: Policy) -> None:
+        """Raises the errors of planner.require_possible."""
+        planner.require_possible(self._hosts.snapshot(host, 0.0), policy.request)
+
+    def _publish(self, host: str) -> None:
+        with suppress(PinnerError):  # the policy controller also reads the policy periodically
+            self._hosts.agent(host).publish_policy_set()
+
+    def require_permitted(self, host: str, what: str, request: Request | None) -> None:
+        """Raises PolicyConflict where the host's policy is enforced and would undo ``what`` at once.
+
+        The enforced policy permits only a plan of its own request. ``request`` is None for a rollback.
+        """
+        policy = self.find(host)
+        if policy is None or policy.mode != "enforce":
+            return
+        if request is None or replace(request, rebalance=False) != policy.request:
+            raise PolicyConflict(host, what)
+
+
+def revision(policy: Policy | None) -> str:
+    """The revision of a policy; empty for no policy."""
+    return "" if policy is None else codec.content_hash(policy)
+
+
+def _summary(policy: Policy) -> str:
+    undoing = ", undo if worse" if policy.undo_if_worse else ""
+    return f"{policy.mode}{undoing}: {codec.dump(policy.request).decode()}"

@@ -1,0 +1,280 @@
+"""Reconciler: finds drift on a host and, by the policy's mode, reports it, proposes a plan, or applies that plan."""
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from pinner import codec
+from pinner.model.change import PlannedChange
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import NovaConflict, PinnerError, PreconditionFailed, Refused, StalePlan
+from pinner.model.plan.groups import Group, group_of, is_of_the_host
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.backoff import Backoffs
+from pinner.model.policy.drift import Drift, DriftReport
+from pinner.model.policy.event import HostEvent
+from pinner.model.policy.policy import Policy
+from pinner.model.run.audit import POLICY_ACTOR, AuditAction, Caller, audit_event
+from pinner.model.run.journal import Run
+from pinner.model.snapshot import Snapshot
+from pinner.planning.placement.backoff import counted_as, restarts, with_backoff
+from pinner.planning.placement.backoff import reasons as backoff_reasons
+from pinner.planning.placement.drift import reasoned
+from pinner.planning.placement.record import record
+from pinner.planning.policy.leaving_out import leave_out
+from pinner.planning.policy.release import release
+from pinner.service.hosts.hosts import Hosts
+from pinner.service.hosts.plans import PlanMaker
+from pinner.service.policy.backoffs import HostBackoffs
+from pinner.service.policy.failures import are_of_the_host, failures_of, moving_targets
+from pinner.service.policy.observation import Observation, Observer, unplaced
+from pinner.service.policy.policies import HostPolicies
+from pinner.service.reconcile.repacks import RepackProposer
+from pinner.service.runs.runs import RunManager
+from pinner.store.repositories import Store
+
+LOG = logging.getLogger(__name__)
+
+ATTEMPTS = 3
+"""How often a plan is made again because the host changed before the plan was applied."""
+
+MAX_ATTEMPTS = 8
+"""How often it is made again while each time other targets are found that something keeps moving."""
+
+_NAMED = 5
+"""How many drifts an audit record names."""
+
+
+class Reconciler:
+    """Reconciles hosts with their policies. Several threads may use it; one thread at a time changes a host."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        policies: HostPolicies,
+        plans: PlanMaker,
+        runs: RunManager,
+        store: Store,
+        now: Callable[[], datetime],
+        new_id: Callable[[], str],
+        sample_seconds: float,
+        repacks: RepackProposer,
+    ) -> None:
+        """``sample_seconds`` is the sample of a measurement of CPU use."""
+        self._repacks = repacks
+        self._hosts = hosts
+        self._policies = policies
+        self._plans = plans
+        self._runs = runs
+        self._store = store
+        self._now = now
+        self._new_id = new_id
+        self._sample_seconds = sample_seconds
+        self._observer = Observer(hosts, policies, store, now)
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._backoffs = HostBackoffs(store, now)
+        self._proposed: dict[str, Plan] = {}
+        self._recorded_drift: dict[str, frozenset[object]] = {}
+
+    def policy(self, host: str) -> Policy:
+        """The host's policy. Raises NotFound."""
+        return self._policies.get(host)
+
+    def host_events(self, host: str, after: int, timeout: float) -> tuple[HostEvent, ...]:
+        """The host's events that may matter to its policy. See Agent.host_events."""
+        return self._hosts.agent(host).host_events(after, timeout, self._observer.names_to_watch(host))
+
+    def further_events(self, host: str, after: int) -> tuple[HostEvent, ...]:
+        """The events that the host has after these, without a wait. The names to watch stay as they are."""
+        return self._hosts.agent(host).host_events(after, 0.0, None)
+
+    def release_guest(self, host: str, guest: str, within: CpuSet, reason: str, caller: Caller) -> Run | None:
+        """Restore the affinities that a guest (by UUID) had before its placement; None where no change is needed.
+
+        ``within`` are the CPUs of the guest's destination, empty: not known. No reconcile of the host runs meanwhile.
+        Raises like ``reconcile``.
+        """
+        with self._locks[host]:
+            taken = self._hosts.snapshot(host, 0.0)
+            done = self._store.runs.recorded_changes(host, guest)
+            plan = release(taken, codec.content_hash(taken), guest, done, within, reason)
+            if not plan.changes:
+                return None
+            self._plans.keep(taken, plan, caller)
+            return self._observer.note_release(host, plan, self._runs.carry_out(plan, caller, "release"))
+
+    def drift(self, host: str) -> DriftReport:
+        """See Service.drift."""
+        self._hosts.require(host)
+        return self._report(host, self._observe(host, self._measure(host, measured=False)))
+
+    def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
+        """Observe the host and do what its policy's mode says; ``cause`` is written to the audit trail.
+
+        ``measured``: CPU use is measured for the configured sample, so that newly busy processes are found. A host
+        without a recorded placement is always measured. A guest or process that cannot be placed is not tried again
+        until the end of its backoff, and delays no other one. Raises HostBusy while another run holds the host,
+        StalePlan, NovaConflict or Refused where the host changes at each attempt, and the errors of agent and store.
+        """
+        measurement = self._measure(host, measured=measured)
+        refusals: list[PinnerError] = []
+        known: set[Group] = set()
+        with self._locks[host]:
+            while True:
+                try:
+                    return self._attempt(host, measurement, cause)
+                except (StalePlan, NovaConflict, Refused) as stale:
+                    LOG.info("host %s changed before the plan was applied: %s", host, stale)
+                    refusals.append(stale)
+                    moving = {group: why for group, why in moving_targets(refusals).items() if group not in known}
+                    if len(refusals) >= (MAX_ATTEMPTS if moving else ATTEMPTS):
+                        raise
+                self._backoffs.back_off(host, moving, self._caller(cause))
+                known |= moving.keys()
+
+    def _caller(self, cause: str) -> Caller:
+        return Caller(POLICY_ACTOR, cause, f"req-{self._new_id()}")
+
+    def _attempt(self, host: str, measurement: Snapshot | None, cause: str, left: int = ATTEMPTS) -> DriftReport:
+        seen = self._observe(host, measurement)
+        if seen.policy is None or seen.plan is None:
+            return self._report(host, seen)
+        caller = self._caller(cause)
+        skipped = backoff_reasons(seen.drifts)
+        wanted = reasoned(leave_out(seen.plan, skipped, seen.placement, seen.snapshot), seen.drifts)
+        enforced = seen.policy.mode == "enforce"
+        applies = enforced and not wanted.blocked and bool(wanted.changes)
+        if not seen.plan.changes or (seen.placement is None and not applies):
+            self._accept(seen, wanted if wanted.id == seen.plan.id else seen.plan, caller)
+        self._repacks.observe(host, seen, caller)
+        if not enforced or (seen.error and not wanted.blocked):
+            self._record_drift(host, seen, caller)
+        if seen.policy.mode == "propose":
+            self._propose(host, seen, wanted, caller)
+        # A change of the host itself is made for all targets: while it backs off, nothing is changed.
+        waits = any(is_of_the_host(drift.target) and drift.backoff_until for drift in seen.drifts)
+        if not applies or waits or seen.error:
+            return self._report(host, seen)
+        report = self._enforce(host, seen, wanted, caller)
+        if report is None and left > 1:
+            return self._attempt(host, measurement, cause, left - 1)
+        return report or self._report(host, self._observe(host, measurement))
+
+    def _enforce(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> DriftReport | None:
+        """Apply the plan; None: all of it was undone because of some targets, which back off now."""
+        self._plans.keep(seen.snapshot, wanted, caller)
+        try:
+            run = self._runs.carry_out(wanted, caller, "apply", seen.policy)
+        except PreconditionFailed:
+            raise StalePlan(wanted.id, ("the host's policy was replaced",)) from None
+        failures = {} if run.state == "applied" else failures_of(self._runs.entries(run.id))
+        left = seen.drifts
+        # Also those that could not be placed: each start is a run.
+        counted = restarts(wanted, left)
+        if run.state in ("applied", "applied_partly"):
+            made = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
+            ended = [each for each in left if not each.backoff_until and each.target.key in made]
+            left = tuple(drift for drift in left if drift not in ended)
+            left_out = unplaced(seen, wanted, failures)
+            placement = record(wanted, seen.snapshot, seen.placement, unplaced=left_out)
+            number = self._store.runs.number(run.id)
+            self._store_placement(replace(seen, run_seq=number, last_run=number), placement)
+            counted += [drift for drift in ended if drift not in counted]
+        backoffs = self._backoffs.corrected(host, counted)
+        self._record_backoffs(host, counted, backoffs, caller)
+        if failures:
+            backoffs = self._backoffs.back_off(host, failures, caller)
+        others = {group_of(change.target) for change in wanted.changes} - failures.keys()
+        if run.state == "undone" and failures and others and not are_of_the_host(failures):
+            return None
+        error = "" if run.state == "applied" else f"run {run.id} is {run.state}: {run.error}"
+        return self._report(host, replace(seen, drifts=with_backoff(left, backoffs, self._now()), error=error))
+
+    def _propose(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> None:
+        """Store the plan for an operator, unless it is blocked, or the same changes are proposed already."""
+        last = self._proposed.pop(host, None)
+        if wanted.blocked or not wanted.changes:
+            return
+        if last is None or _moves(last) != _moves(wanted) or last.basis.fingerprint != wanted.basis.fingerprint:
+            self._plans.keep(seen.snapshot, wanted, caller)
+            last = wanted
+        self._proposed[host] = last
+
+    def _observe(self, host: str, measurement: Snapshot | None) -> Observation:
+        return self._observer.observe(host, measurement, self._backoffs.of(host))
+
+    def _measure(self, host: str, *, measured: bool) -> Snapshot | None:
+        """A snapshot with CPU use. It is taken before the lock is, because a sample takes seconds."""
+        policy = self._policies.find(host)
+        if measured or (policy is not None and self._observer.placement(host, policy) is None):
+            return self._hosts.agent(host).snapshot(self._sample_seconds)
+        return None
+
+    def _accept(self, seen: Observation, plan: Plan, caller: Caller) -> None:
+        """Record a placement that no run has made: the host is as planned already, or is not changed by this mode."""
+        pending = {change.target.key for change in plan.changes}
+        placement = record(plan, seen.snapshot, seen.placement, unplaced=pending)
+        if seen.placement is not None and placement.places == seen.placement.places:
+            placement = replace(placement, plan=seen.placement.plan)
+        else:
+            self._plans.keep(seen.snapshot, plan, caller)
+        self._store_placement(seen, placement)
+
+    def _store_placement(self, seen: Observation, placement: Placement) -> None:
+        """Store the placement where it differs from the recorded one, unless a run was applied or undone since."""
+        before = seen.placement
+        if before is None or before.placed != placement.placed or before.roles != placement.roles:
+            self._store.placements.put(placement, self._now(), seen.run_seq, seen.last_run)
+
+    def _record_drift(self, host: str, seen: Observation, caller: Caller) -> None:
+        """Write the drifts that are new since the last observation to the audit trail, and count them for the backoff;
+        except those in backoff."""
+        before = self._recorded_drift.get(host, frozenset())
+        self._recorded_drift[host] = frozenset((drift.target.key, drift.cause) for drift in seen.drifts)
+        found = tuple(
+            drift for drift in seen.drifts if (drift.target.key, drift.cause) not in before and not drift.backoff_until
+        )
+        if found:
+            self._backoffs.corrected(host, found)
+            named = "; ".join(f"{drift.target}: {drift.detail or drift.cause}" for drift in found[:_NAMED])
+            more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            self._record(caller, AuditAction.DRIFT_FOUND, host, f"{len(found)} targets", named + more)
+
+    def _record_backoffs(self, host: str, ended: Iterable[Drift], backoffs: Backoffs, caller: Caller) -> None:
+        """Write to the audit trail which targets are in backoff from now on."""
+        for drift in ended:
+            key = counted_as(drift)
+            state = None if key is None else backoffs.get(key)
+            if state is not None and state.times >= state.free:
+                until = state.backoff_until.isoformat(timespec="seconds")
+                result = f"{drift.detail or drift.cause}: reconciled {state.times} times, skipped until {until}"
+                self._record(caller, AuditAction.DRIFT_BACKOFF, host, str(drift.target), result)
+
+    def _report(self, host: str, seen: Observation) -> DriftReport:
+        proposed = self._proposed.get(host)
+        fits = proposed is not None and seen.plan is not None and _moves(proposed) == _moves(seen.plan)
+        return DriftReport(
+            host=host,
+            at=seen.snapshot.taken_at,
+            mode=seen.policy.mode if seen.policy else None,
+            placement=seen.placement.plan if seen.placement else "",
+            drifts=seen.drifts,
+            unplaced=seen.plan.unplaced if seen.plan else (),
+            proposed=proposed.id if proposed is not None and fits else "",
+            error=seen.error,
+            migrating=tuple(guest.name for guest in seen.snapshot.guests if guest.is_migrating),
+            repack=self._repacks.found(host),
+            setback=self._policies.setback(host),
+        )
+
+    def _record(self, caller: Caller, action: AuditAction, host: str, subject: str, result: str) -> None:
+        self._store.audit.append(audit_event(caller, self._now(), action, host, subject, result))
+
+
+def _moves(plan: Plan) -> list[PlannedChange]:
+    """The plan's changes without their reasons."""
+    return [replace(change, reason="") for change in plan.changes]

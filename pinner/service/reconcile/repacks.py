@@ -1,0 +1,58 @@
+"""Proposes re-packs: plans that move guests of a host which have spread over nodes, caches and cores."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from pinner import codec
+from pinner.model.plan.placement import Placement
+from pinner.model.plan.request import Request
+from pinner.model.policy.drift import Repack
+from pinner.model.run.audit import Caller
+from pinner.model.snapshot import Snapshot
+from pinner.planning import planner
+from pinner.planning.policy.repack import RepackRule, RepackWatch, pressure, refusal
+from pinner.service.hosts.plans import PlanMaker
+from pinner.service.policy.observation import Observation
+
+
+class RepackProposer:
+    """Watches hosts, and stores a plan where a re-pack pays. A person applies it; a policy never does.
+
+    What it remembers of a host is lost at a restart: then the host is watched anew.
+    """
+
+    def __init__(self, plans: PlanMaker, rule: RepackRule, now: Callable[[], datetime]) -> None:
+        self._plans = plans
+        self._rule = rule
+        self._now = now
+        self._watches: dict[str, RepackWatch] = {}
+        self._found: dict[str, Repack] = {}
+
+    def observe(self, host: str, seen: Observation, caller: Caller) -> None:
+        """Take an observation into account. A host that drifts, or whose policy only observes, has no proposal."""
+        policy, placement, plan = seen.policy, seen.placement, seen.plan
+        if policy is None or placement is None or plan is None or plan.changes or policy.mode == "observe":
+            self._found.pop(host, None)
+            return
+        now, rule, spread = self._now(), self._rule, pressure(plan.objective)
+        watch = self._watches.get(host, RepackWatch()).observed(rule, spread, now)
+        if watch.above_since is None:
+            self._found.pop(host, None)
+        if watch.is_due(rule, now):
+            watch = watch.paused(rule, now)
+            self._found[host] = self._dry_run(seen.snapshot, policy.request, placement, spread, caller)
+        self._watches[host] = watch
+
+    def _dry_run(
+        self, snapshot: Snapshot, request: Request, placement: Placement, spread: float, caller: Caller
+    ) -> Repack:
+        """The plan of a re-pack, which is stored, or the reason why none is proposed."""
+        plan = planner.repack(snapshot, codec.content_hash(snapshot), request, placement)
+        if why := refusal(self._rule, plan):
+            return Repack("", spread, why)
+        self._plans.keep(snapshot, plan, caller)
+        return Repack(plan.id, spread)
+
+    def found(self, host: str) -> Repack | None:
+        """The result of the host's last dry run, while it is true; None without one."""
+        return self._found.get(host)

@@ -1,0 +1,1 @@
+"""The use cases answered by a pinner server over REST."""

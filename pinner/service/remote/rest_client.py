@@ -1,0 +1,196 @@
+"""RestClient: asks a pinner server over REST, and raises the errors that the server sends."""
+
+import re
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from pinner import codec
+from pinner.model.errors import HostUnreachable, Invalid, NotPermitted, PinnerError, revive
+from pinner.model.page import MAX_LIMIT, Page
+from pinner.owners import connect_remedy
+from pinner.service.remote.bounded_http import ENCODINGS, BoundedTransport, TooLarge, content, deadline, encoding
+
+T = TypeVar("T")
+
+UNIX = "unix:"
+"""The scheme of the URL of a Unix socket; an absolute path follows."""
+EXAMPLES = "a URL such as unix:/run/pinner/api.sock or http://127.0.0.1:8077"
+ACTOR = "X-Pinner-Actor"
+"""The header with the person for whom root calls, percent-encoded."""
+MAX_PORT = 65535
+"""The largest TCP port."""
+CONNECT_TIMEOUT = 10.0
+"""Seconds to connect, unless the whole answer has less time."""
+MAX_ANSWER = 64 * 1024 * 1024
+"""The most bytes of an answer. The plan of a host with 10,000 threads takes about 5 MiB."""
+MAX_PAGES = 1000
+"""The most pages of a list."""
+
+
+class RestClient:
+    """Sends requests to the server at ``url``: unix:/path/of/socket, http://host:port or https://host:port.
+
+    ``token`` is the bearer token, which a server requires over TCP. The server has ``patience`` seconds for each
+    whole answer, of at most ``limit`` bytes; of a stream, for its header and then for each part. ``actor`` is the
+    person for whom root calls; a Unix socket takes it from root alone.
+    """
+
+    def __init__(self, url: str, token: str | None, patience: float, actor: str, limit: int = MAX_ANSWER) -> None:
+        self._url = url
+        self._patience = patience
+        self._limit = limit
+        base, socket = _target(url)
+        if token and not (token.isascii() and token.isprintable()):
+            raise Invalid("token", "(not shown)", "printable ASCII, on one line")
+        headers = {"Accept-Encoding": ENCODINGS[-1]} | ({"Authorization": f"Bearer {token}"} if token else {})
+        if actor and socket:
+            headers[ACTOR] = quote(actor, safe="")
+        timeout = httpx.Timeout(patience, connect=min(patience, CONNECT_TIMEOUT))
+        # The system's authorities, or those of SSL_CERT_FILE; httpx would use a list of its own.
+        tls = ssl.create_default_context() if base.scheme == "https" else None
+        # No proxy of the environment is used: a proxy would receive the token, and cannot reach this host's loopback.
+        transport = BoundedTransport(tls, socket)
+        self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout, trust_env=False, transport=transport)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def whole(self, kind: type[T], *path: str) -> tuple[T, ...]:
+        """All pages of a list as one."""
+        found: list[T] = []
+        marker = ""
+        for _ in range(MAX_PAGES):
+            page: Page[T] = self.get(Page[kind], *path, limit=MAX_LIMIT, marker=marker)  # type: ignore[valid-type]
+            found += page.items
+            marker = page.next
+            if not marker:
+                return tuple(found)
+        raise PinnerError(f"the server's list has more than {MAX_PAGES} pages of {MAX_LIMIT}")
+
+    def get(self, kind: type[T], *path: str, **query: str | float | None) -> T:
+        """The value at the path. A query field that is None or empty is not sent."""
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        return self.call(kind, "GET", path, params=given)
+
+    def post(self, kind: type[T], *path: str, body: Mapping[str, Any]) -> T:
+        """The value that the server answers to the body."""
+        return self.call(kind, "POST", path, json=body)
+
+    def call(self, kind: type[T], method: str, path: tuple[str, ...], **given: Any) -> T:
+        """The value of a successful answer. Raises the errors of ``send``."""
+        return read(kind, read_json(self.send(method, path, **given)))
+
+    def send(self, method: str, path: tuple[str, ...], **given: Any) -> bytes:
+        """The body of a successful answer. Raises the error that the server sent, HostUnreachable and Invalid."""
+        with self.reachable(), deadline(self._patience), self._http.stream(method, _url(path), **given) as answer:
+            body = content(answer, self._limit)
+        if not answer.is_success:
+            raise error_of(answer.status_code, body)
+        return body
+
+    @contextmanager
+    def reachable(self) -> Iterator[None]:
+        """Raise NotPermitted, HostUnreachable or Invalid where the request cannot be sent or is not answered."""
+        try:
+            yield
+        except httpx.HTTPError as error:
+            if _refused_by_mode(error):
+                raise NotPermitted(self._url, connect_remedy(Path(self._url.removeprefix(UNIX)))) from None
+            late = f" within {self._patience:g} s" if isinstance(error, httpx.TimeoutException) else ""
+            why = f"no pinner server answers{late} ({error}); is `pinner serve` running there?"
+            raise HostUnreachable(self._url, why) from None
+        except TooLarge as error:
+            why = f"no pinner server sends such an answer ({error}); ask for less, or check which server listens there"
+            raise HostUnreachable(self._url, why, limit=self._limit) from None
+        except UnicodeEncodeError as error:
+            raise Invalid("text", ascii(error.object), "text in UTF-8") from None
+
+    @contextmanager
+    def stream(self, *path: str, silence: float | None = None) -> Iterator[httpx.Response]:
+        """A successful answer whose body arrives in parts, or one of the status 503 (Service Unavailable); ``silence``
+        is the longest time between two parts, in seconds.
+
+        Raises httpx.TransportError, and the error that the server sent.
+        """
+        timeout = httpx.USE_CLIENT_DEFAULT if silence is None else httpx.Timeout(silence, connect=CONNECT_TIMEOUT)
+        request = self._http.build_request("GET", _url(path), timeout=timeout)
+        with deadline(self._patience):
+            answer = self._http.send(request, stream=True)
+        with closing(answer):
+            if not answer.is_success and answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                raise self.error(answer)
+            encoding(answer)
+            yield answer
+
+    def error(self, answer: httpx.Response) -> PinnerError:
+        """The error that a stream is instead."""
+        with self.reachable(), deadline(self._patience):
+            return error_of(answer.status_code, content(answer, self._limit))
+
+
+def _target(url: str) -> tuple[httpx.URL, str]:
+    """The base URL of the requests, and the path of the Unix socket, empty for TCP. Raises Invalid."""
+    if url.startswith(UNIX):
+        socket = url.removeprefix(UNIX)
+        if not socket.startswith("/"):
+            raise Invalid("url", url, f"an absolute path after {UNIX}, such as unix:/run/pinner/api.sock")
+        return httpx.URL("http://localhost"), socket
+    try:
+        base = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise Invalid("url", _without_user(url), f"{EXAMPLES} ({error})") from None
+    if base.userinfo:
+        raise Invalid("url", _without_user(url), "a URL without a user and a password")
+    if base.scheme not in ("http", "https") or not base.host or (base.port or 0) > MAX_PORT:
+        raise Invalid("url", url, EXAMPLES)
+    return base, ""
+
+
+def _without_user(url: str) -> str:
+    """The URL as an error may show it: a password is a secret."""
+    return re.sub(r"//.*@", "//", url)
+
+
+def _refused_by_mode(error: BaseException | None) -> bool:
+    """Whether the kernel refused the connection because of the mode of the socket or its folders."""
+    while error is not None:
+        if isinstance(error, PermissionError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _url(path: tuple[str, ...]) -> str:
+    return "/v1/" + "/".join(quote(part, safe="", errors="replace") for part in path)
+
+
+def read_json(content: bytes) -> Any:
+    """The content as JSON. Raises PinnerError."""
+    try:
+        return codec.load(object, content, "answer")
+    except Invalid:
+        raise PinnerError(f"the server's answer is not JSON: {content[:80]!r}") from None
+
+
+def read(kind: type[T], value: object) -> T:
+    """The value of an answer as ``kind``. Raises PinnerError."""
+    try:
+        return codec.read(kind, value, "answer")
+    except Invalid as error:
+        raise PinnerError(f"the server's answer does not fit this version of pinner: {error}") from None
+
+
+def error_of(status: int, content: bytes) -> PinnerError:
+    """The error that the server sent, with the type that it had in the server."""
+    try:
+        sent = read_json(content)["error"]
+        return revive(str(sent["code"]), str(sent["message"]), dict(sent["details"]))
+    except (PinnerError, LookupError, TypeError, ValueError):
+        return PinnerError(f"the server answered {status}, without an error that pinner knows: {content[:80]!r}")

@@ -1,0 +1,1 @@
+"""Starts, follows and records runs, and copies them from the agents' journals."""

@@ -1,0 +1,67 @@
+"""AuditHeads: exchanges the heads of the audit trails between the centre and the agents.
+
+The agent adds the centre's head to its own chain, which the user of the API cannot write. A record of the centre that
+is changed or cut off after that contradicts the agent's chain. The centre stores the agent's signed head.
+"""
+
+import logging
+
+from pinner.model.errors import NotFound, PinnerError, StoreUnavailable
+from pinner.model.run.agent_audit import SignedHead
+from pinner.service.hosts.hosts import Hosts
+from pinner.store.repositories import Store
+from pinner.worker import Worker
+
+LOG = logging.getLogger(__name__)
+
+EXCHANGE_SECONDS = 60.0
+"""Seconds between two exchanges of a server, besides the exchange at the end of each run."""
+STOP_SECONDS = 5.0
+HANGS_SECONDS = 1800.0
+"""An exchange asks each agent once, and waits for the database."""
+
+
+class AuditHeads(Worker):
+    """The heads of all hosts. Several threads may use it. Once started, it exchanges them now and once a minute."""
+
+    def __init__(self, hosts: Hosts, store: Store) -> None:
+        super().__init__("audit-heads", HANGS_SECONDS)
+        self._hosts = hosts
+        self._store = store
+
+    def stop(self) -> None:
+        """End the thread. An agent that does not answer delays the end by at most STOP_SECONDS."""
+        super().stop()
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
+
+    def exchange(self, host: str) -> SignedHead | None:
+        """Report the centre's head to the host's agent, and return the agent's signed head.
+
+        None where the agent does not answer or keeps no audit trail (a captured machine): a run must not fail because
+        of that.
+        """
+        try:
+            return self._hosts.agent(host).audit_head(self._store.audit.head())
+        except NotFound:
+            return None
+        except PinnerError as error:
+            LOG.warning("host %s: the heads of the audit trails cannot be exchanged now: %s", host, error)
+            return None
+
+    def _repeat(self) -> None:
+        while not self._stop.is_set():
+            self.heartbeat.beat()
+            for host in self._hosts.names():
+                self._exchange_and_store(host)
+            self._stop.wait(EXCHANGE_SECONDS)
+
+    def _exchange_and_store(self, host: str) -> None:
+        try:
+            if head := self.exchange(host):
+                self._store.agent_heads.add(head)
+        except StoreUnavailable as error:
+            LOG.warning("host %s: the head of the agent's audit trail is not stored: %s", host, error)
+        except Exception:
+            # Whatever an agent answers, the heads of the next minute are exchanged again.
+            LOG.exception("host %s: the heads of the audit trails are not exchanged", host)

@@ -1,0 +1,137 @@
+"""RunExecution: carries out one run. It calls the agent, has the progress stored, and returns a refusal to the
+caller."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from pinner.agent.protocol import Progress
+from pinner.model.errors import HostUnreachable, PinnerError, RunConflict, StoreUnavailable, Unanswered
+from pinner.model.run.agent_audit import SignedHead
+from pinner.model.run.journal import Entry, Run, is_final
+from pinner.service.runs.run_recorder import RunRecorder
+
+LOG = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 0.1
+"""Seconds between two writes of progress to the store. The agent's journal records every change at once."""
+
+AgentCall = Callable[[Progress], Run]
+"""A call to an agent that returns when the run has ended."""
+
+
+class RunExecution:
+    """One run under way, from the agent's first entry to the run's end."""
+
+    def __init__(
+        self,
+        run: Run,
+        recorder: RunRecorder,
+        journaled: Callable[[str], Run],
+        entries: Callable[[], tuple[Entry, ...]],
+        head: Callable[[], SignedHead | None],
+        now: Callable[[], datetime],
+        notify: Callable[[], None],
+    ) -> None:
+        """``journaled`` reads the run of an id from the agent's journal, ``entries`` this run's entries, ``head`` the
+        signed head of the agent's audit trail; ``notify`` is called when the store has new progress."""
+        self._run = run
+        self._recorder = recorder
+        self._journaled = journaled
+        self._entries = entries
+        self._head = head
+        self._now = now
+        self._notify = notify
+        self._begun = threading.Event()
+        self._refusal: Exception | None = None
+        self._flushed = -FLUSH_SECONDS
+
+    def wait_begun(self) -> None:
+        """Return when the agent has begun the run, or has ended it. Raises the agent's refusal."""
+        self._begun.wait()
+        if self._refusal is not None:
+            raise self._refusal
+
+    def carry_out(self, call: AgentCall) -> None:
+        """Call the agent and store the run's end. Never raises."""
+        try:
+            self._end(call)
+        except StoreUnavailable:
+            LOG.exception("the end of run %s is only in the agent's journal; the next request copies it", self._run.id)
+        finally:
+            self._begun.set()
+            self._notify()
+
+    def _end(self, call: AgentCall) -> None:
+        try:
+            ended = call(self._progress)
+        except Exception as error:
+            if not isinstance(error, PinnerError):
+                LOG.exception("run %s failed", self._run.id)
+            self._fail(error)
+            return
+        self._store(ended)
+
+    def _store(self, ended: Run) -> None:
+        """Store the run's end with its entries; an agent that does not report them now is asked later."""
+        try:
+            entries, also = self._entries(), self._recorder.undone_later_runs(self._journaled)
+        except PinnerError as error:
+            self._read_later(error)
+        else:
+            self._recorder.close(ended, entries, self._head(), also)
+
+    def _fail(self, error: Exception) -> None:
+        begun = self._begun.is_set()
+        if not begun:
+            self._refusal = error
+        known = isinstance(error, RunConflict) and error.details.get("run") == self._run.id
+        if known or (begun and not isinstance(error, (HostUnreachable, StoreUnavailable))):
+            self._end_as_journaled(error)
+        elif begun or isinstance(error, Unanswered):
+            self._read_later(error)
+        else:
+            # An agent that answers before the begin has refused the run, and does not begin it any more.
+            failed = replace(self._run, state="failed", ended_at=self._now(), error=str(error))
+            self._recorder.refuse(failed, error.code if isinstance(error, PinnerError) else PinnerError.code)
+
+    def _end_as_journaled(self, error: Exception) -> None:
+        """Store the run's end as the agent's journal has it: only the journal knows which changes were made."""
+        try:
+            journaled = self._journaled(self._run.id)
+            if journaled.ended_at is not None:
+                self._store(journaled)
+                return
+        except PinnerError as unknown:
+            error = unknown
+        self._read_later(error)
+
+    def _read_later(self, error: Exception) -> None:
+        LOG.error("the end of run %s is read later from the agent's journal: %s", self._run.id, error)
+
+    def _progress(self, entry: Entry, _total: int) -> None:
+        """Record an entry. Never raises: a lost database must not stop an apply half-way."""
+        try:
+            if self._begun.is_set():
+                self._recorder.note(entry)
+            else:  # the first message says only that the run has begun: the state of its entry is no report of the run
+                self._begin()
+            if time.monotonic() - self._flushed >= FLUSH_SECONDS:
+                self._flushed = time.monotonic()
+                self._recorder.flush()
+                self._notify()
+        except PinnerError as error:
+            LOG.warning("the progress of run %s is not stored yet: %s", self._run.id, error)
+
+    def _begin(self) -> None:
+        """Record all entries that the run is about to make, and release the caller."""
+        try:
+            for entry in self._entries():
+                # The agent reports each final entry in its order.
+                if not is_final(self._run, entry):
+                    self._recorder.note(entry)
+        finally:
+            self._begun.set()

@@ -1,0 +1,265 @@
+"""RunManager: starts, follows, recovers and ends runs."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from dataclasses import asdict, replace
+from datetime import datetime
+
+from pinner.agent.protocol import Progress
+from pinner.model.errors import (
+    NOTHING_CHANGED,
+    Blocked,
+    HostBusy,
+    PinnerError,
+    RunConflict,
+    StoreUnavailable,
+)
+from pinner.model.page import Page, PageRequest
+from pinner.model.plan.plan import Plan
+from pinner.model.policy.policy import Expected, Policy
+from pinner.model.run.audit import AuditAction, Caller, audit_event
+from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, ApplyOptions, Entry, Run, RunKind, RunProgress, RunState
+from pinner.service.hosts.hosts import Hosts
+from pinner.service.policy.policies import HostPolicies, revision
+from pinner.service.runs.audit_heads import AuditHeads
+from pinner.service.runs.run_copier import RunCopier
+from pinner.service.runs.run_execution import AgentCall, RunExecution
+from pinner.service.runs.run_follower import RunFollower
+from pinner.store.repositories import Store
+
+LOG = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.2
+"""Seconds between two readings of a run that another process carries out."""
+
+END_SECONDS = 5.0
+"""How long a run waits until the end of the run before it is stored. Only a slow database or agent takes so long."""
+
+MAX_RUNS = 64
+"""Runs carried out at once. A host has one run at a time, but a refusal needs a thread too."""
+
+
+class RunManager:
+    """The runs of all hosts. Several threads may use it."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        policies: HostPolicies,
+        heads: AuditHeads,
+        store: Store,
+        now: Callable[[], datetime],
+        new_id: Callable[[], str],
+        changed: Callable[[str, Iterable[Entry]], None] = lambda *_: None,
+    ) -> None:
+        """``new_id`` returns a new id at each call. ``changed`` gets the changes of a host that have ended."""
+        self._hosts = hosts
+        self._policies = policies
+        self._heads = heads
+        self._plans = store.plans
+        self._runs = store.runs
+        self._audit = store.audit
+        self._now = now
+        self._new_id = new_id
+        self._copier = RunCopier(hosts, heads, store.runs, now, changed)
+        self._workers = ThreadPoolExecutor(MAX_RUNS, thread_name_prefix="run")
+        self._ends: dict[str, Future[None]] = {}
+        """By run id, of the runs that this process carries out: done when the end is stored."""
+        self._progressed = threading.Condition()
+
+    def catch_up(self) -> None:
+        """Store the outcome of each run whose process died before it stored the end. Call it once, at the start."""
+        try:
+            for run in self._runs.running():
+                self._copier.updated(run)
+        except StoreUnavailable as error:
+            LOG.warning("runs that a dead process left open are not checked now: %s", error)
+
+    def close(self) -> None:
+        """Accept no more runs, and wait for the runs under way."""
+        self._workers.shutdown(wait=True)
+
+    def apply(self, plan_id: str, options: ApplyOptions, caller: Caller) -> Run:
+        """Start to apply a stored plan. See Service.apply."""
+        plan = self._plans.get(plan_id)
+        self._hosts.require(plan.host)
+        if plan.blocked:
+            refusal = audit_event(
+                caller, self._now(), AuditAction.RUN_APPLY, plan.host, plan_id, f"refused: {Blocked.code}"
+            )
+            self._audit.append(refusal)
+            raise Blocked(plan_id, plan.blocked)
+        self._policies.require_permitted(plan.host, f"plan {plan_id}", plan.request)
+        run = replace(self._new("apply", plan.host, plan.id, caller), **asdict(options))
+        return self._start_apply(plan, run, caller)[0]
+
+    def carry_out(self, plan: Plan, caller: Caller, kind: RunKind, policy: Policy | None = None) -> Run:
+        """Apply a stored plan and wait for the end of the run. Raises the agent's refusal.
+
+        With ``policy`` the run keeps this policy, and is watched if the policy says so. Raises PreconditionFailed, and
+        opens no run, where the host has another policy by now, or none.
+        """
+        expected = None if policy is None else (revision(policy),)
+        begun = self._new(kind, plan.host, plan.id, caller)
+        if policy is not None and policy.undo_if_worse:
+            begun = replace(begun, watch_seconds=DEFAULT_WATCH_SECONDS, undo_if_worse=True)
+        run, ended = self._start_apply(plan, begun, caller, expected)
+        ended.result()
+        return self.get(run.id)
+
+    def rollback(self, run_id: str, caller: Caller) -> Run:
+        """Start to roll a run back. See Service.rollback."""
+        undone = self.get(run_id)
+        agent = self._hosts.agent(undone.host)
+        self._policies.require_permitted(undone.host, f"the rollback of run {run_id}", None)
+        if undone.kind != "rollback" and undone.state in ("applied", "failed") and not self._runs.entries(run_id):
+            # The agent's journal has no run that was refused.
+            raise RunConflict(run_id, undone.state, NOTHING_CHANGED + self._placed_before(undone))
+        run = replace(self._new("rollback", undone.host, undone.plan, caller), undoes=run_id)
+        return self._start(run, caller, lambda progress: agent.rollback(run, progress))[0]
+
+    def rollback_all(self, host: str, caller: Caller) -> Run:
+        """Start to roll all runs of a host back. See Service.rollback_all."""
+        agent = self._hosts.agent(host)
+        self._policies.require_permitted(host, "the rollback of all runs", None)
+        run = self._new("rollback", host, "", caller)
+        return self._start(run, caller, lambda progress: agent.rollback(run, progress))[0]
+
+    def _placed_before(self, run: Run) -> str:
+        """The run that made the changes which this run found made, in words; empty if it is not known."""
+        if run.state != "applied":
+            return ""
+        plan = self._plans.get(run.plan)
+        targets = [each.target for each in (*plan.changes, *plan.wanted)]
+        earlier = self._runs.last_change(run.host, [each.owner for each in targets])
+        return f"; run {earlier} made the changes: roll that run back" if earlier else ""
+
+    def require_idle(self, host: str) -> None:
+        """Raises HostBusy where a run works on the host."""
+        for run in self._runs.running():
+            if run.host == host and self.get(run.id).state == "running":
+                raise HostBusy(host, run.id)
+
+    def get(self, run_id: str) -> Run:
+        """A run as it is now. Raises NotFound."""
+        return self._copier.updated(self._runs.get(run_id))
+
+    def list(self, host: str | None, part: PageRequest, *, state: RunState | None) -> Page[Run]:
+        """See Service.runs."""
+        if host is not None:
+            self._hosts.require(host)
+        page = self._runs.list(host, part, state=state)
+        return Page(tuple(self._copier.updated(run) for run in page.items), page.next)
+
+    def entries(self, run_id: str) -> tuple[Entry, ...]:
+        """See Service.entries."""
+        run = self.get(run_id)
+        return self._runs.entries(run.undoes or run.id)
+
+    def follow(self, run_id: str) -> Iterator[RunProgress]:
+        """See Service.follow. Raises NotFound at once."""
+        self.get(run_id)
+        return self._follow(run_id)
+
+    def _follow(self, run_id: str) -> Iterator[RunProgress]:
+        follower = RunFollower()
+        while True:
+            # The run is read first: the entries that are read after its end are complete.
+            run = self.get(run_id)
+            yield from follower.progress_of(run, *self._runs.news(run.undoes or run.id, follower.seen))
+            if run.state != "running":
+                return
+            with self._progressed:
+                self._progressed.wait(POLL_SECONDS)
+
+    def _new(self, kind: RunKind, host: str, plan_id: str, caller: Caller) -> Run:
+        """A new run of a plan on its host."""
+        return Run(
+            id=f"run-{self._new_id()}",
+            kind=kind,
+            host=host,
+            plan=plan_id,
+            actor=caller.actor,
+            origin=caller.origin,
+            state="running",
+            started_at=self._now(),
+        )
+
+    def _start_apply(self, plan: Plan, run: Run, caller: Caller, policy: Expected = None) -> tuple[Run, "Future[None]"]:
+        agent = self._hosts.agent(plan.host)
+        return self._start(run, caller, lambda progress: agent.apply(plan, run, progress), policy)
+
+    def _start(self, run: Run, caller: Caller, call: AgentCall, policy: Expected = None) -> tuple[Run, "Future[None]"]:
+        """Carry out the run in a worker thread; returns when the agent has begun. Raises the agent's refusal."""
+        agent = self._hosts.agent(run.host)
+        # A reader of the stored run must know it as one of this process, or it closes the run in the agent's journal.
+        recorder = self._copier.own(run, caller.request_id)
+        try:
+            recorder.open(policy)
+        except Exception:
+            self._copier.forget(run.id)
+            raise
+        execution = RunExecution(
+            run,
+            recorder,
+            agent.run,
+            lambda: agent.entries(run.undoes or run.id),
+            lambda: self._heads.exchange(run.host),
+            self._now,
+            self._notify,
+        )
+        done = self._workers.submit(execution.carry_out, lambda progress: self._in_order(run, call, progress))
+        self._ends[run.id] = done
+        done.add_done_callback(lambda _: self._forget(run.id))
+        execution.wait_begun()
+        return self._runs.get(run.id), done
+
+    def _forget(self, run: str) -> None:
+        self._copier.forget(run)
+        del self._ends[run]
+
+    def _in_order(self, run: Run, call: AgentCall, progress: Progress) -> Run:
+        """Call the agent when the end of each earlier run of the host is stored.
+
+        The end of a rollback is also stored as the state of the runs that it undoes. Stored after a later run, it would
+        close that run, too. A rollback of all runs is refused while an earlier run has not begun: that run would change
+        the host again afterwards. Raises HostBusy where an end is not stored in time, and like the agent.
+        """
+        running = [other for other in self._runs.running() if other.host == run.host]
+        ids = [other.id for other in running]
+        # Another process may have closed this run by now; the agent refuses it then.
+        earlier = running[ids.index(run.id) + 1 :] if run.id in ids else []
+        for other in running:
+            if other.id != run.id and not self._await_end(other) and run.undoes_all and other in earlier:
+                raise HostBusy(run.host, other.id)
+        return call(progress)
+
+    def _await_end(self, run: Run) -> bool:
+        """Wait until the end of the run is stored; False if the agent has not begun the run, or does not say so."""
+        if (end := self._ends.get(run.id)) is None:
+            self._copier.copied(run)
+            return self._has_begun(run)
+        try:
+            has_ended = self._hosts.agent(run.host).run(run.id).ended_at is not None
+        except PinnerError:
+            return False  # it may not have begun; then the agent makes one run after the other
+        # A run that has not ended is refused by the agent, or refuses this one.
+        if has_ended:
+            try:
+                end.result(END_SECONDS)
+            except FutureTimeoutError:
+                raise HostBusy(run.host, run.id) from None
+        return True
+
+    def _has_begun(self, run: Run) -> bool:
+        with suppress(PinnerError):
+            return bool(self._hosts.agent(run.host).run(run.id))
+        return False
+
+    def _notify(self) -> None:
+        with self._progressed:
+            self._progressed.notify_all()
