@@ -13,21 +13,21 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import pinner
-from pinner.cli.context import make_context
-from pinner.cli.guard import guarded
+from pinner.cli.frame.context import make_context
+from pinner.cli.frame.guard import guarded
 from pinner.cli.parser import ASKING, CHANGES, Parser, exit_status, shared_options, wants_json
 
 COMMANDS = {
-    "inventory": "inventory",
-    "topology": "topology",
-    "check": "check",
-    "top": "top",
-    "chart": "chart",
-    "blame": "blame",
+    "inventory": "host.inventory",
+    "topology": "host.topology",
+    "check": "host.check",
+    "top": "host.top",
+    "chart": "host.chart",
+    "blame": "host.blame",
     "plan": "plans",
     "compare": "compare",
     "what-if": "what_if",
-    "capacity": "shapes",
+    "capacity": "host.shapes",
     "apply": "apply",
     "rollback": "runs",
     "run": "runs",
@@ -36,16 +36,16 @@ COMMANDS = {
     "policy": "policies",
     "drift": "policies",
     "audit": "audit",
-    "host": "hosts",
-    "process": "processes",
-    "guest": "guests",
+    "host": "host.hosts",
+    "process": "host.processes",
+    "guest": "host.guests",
     "nova": "nova",
     "strategy": "strategies",
-    "capture": "capture",
+    "capture": "host.capture",
     "serve": "serve",
 }
-"""The module of each command and noun. Only the module of the called one is imported: together they take longer than
-a plan."""
+"""The module of each command and noun, in commands/. Only the module of the called one is imported: together they take
+longer than a plan."""
 
 OBJECTS_BETWEEN_SEARCHES = 100_000
 """How many more objects a command makes before Python looks for unused ones again."""
@@ -82,7 +82,7 @@ def make_parser(argv: Sequence[str] = ()) -> Parser:
     commands = parser.with_commands()
     modules = [COMMANDS[argv[0]]] if argv and argv[0] in COMMANDS else dict.fromkeys(COMMANDS.values())
     for module in modules:
-        import_module(f"pinner.cli.{module}").register(commands)
+        import_module(f"pinner.cli.commands.{module}").register(commands)
     if len(modules) > 1:
         parser.add_argument("--version", action="version", version=f"pinner {pinner.__version__}")
     return parser

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, NoReturn, TypeAlias
 
-from pinner.cli.values import path
+from pinner.cli.frame.values import path
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 """The group that commands are added to."""

@@ -232,7 +232,7 @@ AS_NOBODY = """
 import os, pkgutil, sys
 import pinner.cli, pinner.server.opening, pinner.service.remote.remote, pinner.wiring
 import rich.console, rich.table, rich.text
-for module in pkgutil.iter_modules(pinner.cli.__path__, "pinner.cli."):
+for module in pkgutil.walk_packages(pinner.cli.__path__, "pinner.cli."):
     __import__(module.name)
 os.setgroups([])
 os.setgid(65534)

@@ -17,10 +17,16 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 PINNER = "import sys; from pinner.cli.main import main; sys.exit(main())"
-MANAGE = "import sys; from pinner.cli.manage import main; sys.exit(main())"
+MANAGE = "import sys; from pinner.cli.manage.manage import main; sys.exit(main())"
 _IMPORTED = [
     *("pytest", "support.warm", "libvirt", "rich.console", "rich.table"),
-    *("pinner.cli.main", "pinner.cli.serve", "pinner.server.main", "pinner.server.opening", "pinner.server.access"),
+    *(
+        "pinner.cli.main",
+        "pinner.cli.commands.serve",
+        "pinner.server.main",
+        "pinner.server.opening",
+        "pinner.server.access",
+    ),
     *(
         "pinner.api.app",
         "pinner.api.server",

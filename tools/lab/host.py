@@ -34,7 +34,7 @@ _COMMAND = """\
 export PYTHONPATH=/opt/pinner/tree:/opt/pinner/site-packages
 exec python3 -c 'import sys; from pinner.cli.{module} import main; sys.exit(main())' "$@"
 """
-_COMMANDS = {"pinner": "main", "pinner-manage": "manage"}
+_COMMANDS = {"pinner": "main", "pinner-manage": "manage.manage"}
 """The module of each command."""
 
 

@@ -14,7 +14,7 @@ from support.nova_listener import until
 from support.readings import codes, counted, findings, nic, placed, reading
 
 from pinner import codec
-from pinner.cli import check
+from pinner.cli.commands.host import check
 from pinner.model.outcome.check import CheckReport, Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, HostSample
 from pinner.service.hosts import findings as service_findings

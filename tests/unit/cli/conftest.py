@@ -4,7 +4,8 @@ from contextlib import nullcontext
 import pytest
 from support.in_memory_service import InMemoryService
 
-from pinner.cli import context, main
+from pinner.cli import main
+from pinner.cli.frame import context
 from pinner.model.policy.policy import Policy
 
 Result = namedtuple("Result", "status out err")

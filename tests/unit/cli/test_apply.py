@@ -235,7 +235,7 @@ def test_a_watch_says_at_its_begin_what_it_does_not_see(pinner, cli, monkeypatch
     monkeypatch.setattr(
         pinner, "outcome", lambda run: replace(ended(run), watch=next(states, Watch("not_worse", NOON, "as before")))
     )
-    monkeypatch.setattr("pinner.cli.follow.WATCH_POLL_SECONDS", 0)
+    monkeypatch.setattr("pinner.cli.frame.follow.WATCH_POLL_SECONDS", 0)
     result = cli("apply", "--yes", "--watch", "30s")
     lines = result.err.splitlines()
     assert (result.status, lines.index(f"run run-1: {blind}") < lines.index("watched: as before")) == (0, True)

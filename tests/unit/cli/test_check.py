@@ -10,7 +10,7 @@ from support.machines import EACH, root_of
 from support.readings import host, placed
 
 from pinner import codec
-from pinner.cli.check import lines, monitor_line
+from pinner.cli.commands.host.check import lines, monitor_line
 from pinner.model.errors import HostUnreachable
 from pinner.model.outcome.check import CheckReport
 from pinner.service.hosts.findings import HostChecker

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from pinner.cli import manage
+from pinner.cli.manage import manage
 from pinner.model.policy.policy import Policy
 
 GUEST = "6a5b7a0e-0000-4000-8000-000000000001"

@@ -6,10 +6,10 @@ import pwd
 import pytest
 from support.values import cpus
 
-from pinner.cli.context import make_context
-from pinner.cli.output import cpu_cell, folded, kib
+from pinner.cli.frame.context import make_context
+from pinner.cli.frame.output import cpu_cell, folded, kib
 from pinner.cli.parser import shared_options
-from pinner.cli.places import alike, masks, part
+from pinner.cli.show.places import alike, masks, part
 from pinner.model.change import AffinityChange, Target, ThreadMask
 
 

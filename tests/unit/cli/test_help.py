@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pinner.cli import manage
 from pinner.cli.main import make_parser
+from pinner.cli.manage import manage
 
 
 def levels(parser):

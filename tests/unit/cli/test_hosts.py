@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from support.hosts import plain
 
-from pinner.cli import hosts
+from pinner.cli.commands.host import hosts
 
 
 def host(count):

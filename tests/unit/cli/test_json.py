@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from pinner.cli import manage
+from pinner.cli.manage import manage
 from pinner.model.errors import HostUnreachable
 
 LISTS = [

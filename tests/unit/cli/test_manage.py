@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pinner.cli.manage import main
+from pinner.cli.manage.manage import main
 from pinner.store.database.schema import NEWEST
 
 PROGRAM = Path(sys.executable).with_name("pinner-manage")
@@ -79,7 +79,7 @@ def test_every_command_shows_its_exit_status_and_an_example(command, capsys):
 
 
 def test_as_a_program(config):
-    code = "import sys; from pinner.cli.manage import main; sys.exit(main())"
+    code = "import sys; from pinner.cli.manage.manage import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code, "db", "upgrade", "--config-file", config],
         capture_output=True,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from support.hosts import plain
 from support.values import NOON, cpus, make_plan
 
-from pinner.cli.roles import uses_now, uses_planned
+from pinner.cli.show.roles import uses_now, uses_planned
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Emulator, Guest, Vcpu
 from pinner.model.plan.plan import Isolation, Roles

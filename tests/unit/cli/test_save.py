@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pinner.cli.inventory import save
+from pinner.cli.commands.host.inventory import save
 from pinner.model.errors import Invalid
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.hosts import interleaved, process, snapshot
 
 from pinner import codec
-from pinner.cli import snapshot_file
+from pinner.cli.frame import snapshot_file
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.plan.plan import Plan
 from pinner.model.snapshot import Snapshot

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pinner.cli.manage import main
+from pinner.cli.manage.manage import main
 from pinner.model.page import PageRequest
 from pinner.model.run.token import ROLES, parse_token
 from pinner.store.repositories import open_store

@@ -18,7 +18,7 @@ from support.values import NOON, cpus, make_entries, make_run
 
 from pinner import conf, wiring
 from pinner.api.app import create_app
-from pinner.cli import manage
+from pinner.cli.manage import manage
 from pinner.model.errors import StoreUnavailable
 from pinner.store.database.engine import connect
 from pinner.store.journal.journal import Journal

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from support.values import NOON, make_entries, make_plan, make_run, make_snapshot
 
-from pinner.cli import manage
+from pinner.cli.manage import manage
 from pinner.model.errors import HostUnreachable, NotFound, StoreUnavailable
 from pinner.model.outcome.outcome import Watch
 from pinner.model.page import PageRequest

@@ -11,7 +11,7 @@ from sqlalchemy import inspect, text
 from support import migrated
 from support.database_servers import DATABASES
 
-from pinner.cli import manage
+from pinner.cli.manage import manage
 from pinner.model.errors import OtherRevision, StoreUnavailable
 from pinner.store.database import schema
 from pinner.store.database.engine import connect, reading, writing

@@ -1,0 +1,1 @@
+"""The commands of pinner, one module a noun."""

@@ -1,0 +1,1 @@
+"""The commands that look at a host and at its guests."""

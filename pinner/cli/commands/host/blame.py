@@ -1,0 +1,77 @@
+"""pinner blame: who delays a guest."""
+
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.options import host_option
+from pinner.cli.frame.output import cells, table
+from pinner.cli.frame.pictures import require_svg, show
+from pinner.cli.frame.tables import Table
+from pinner.cli.frame.values import path, trace_seconds
+from pinner.cli.parser import Commands, add_command
+from pinner.render import visible
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from pinner.model.processes.blame import Blame
+
+_BAR = 20
+"""The width of a bar of 100 %."""
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "blame",
+        blame,
+        "name the threads that delay a guest",
+        about="The kernel traces the scheduler (tracefs). The command shows which threads ran\n"
+        "while the guest's threads waited for a CPU, with their share of the waiting.\n"
+        "A guest whose threads never wait has no such threads.",
+        examples=["pinner blame web1", "pinner blame web1 --seconds 20 --json", "pinner blame web1 -o blame.svg"],
+    )
+    parser.add_argument("guest", metavar="GUEST", help="the guest's name or UUID")
+    host_option(parser)
+    parser.add_argument(
+        "--seconds",
+        metavar="SECONDS",
+        type=trace_seconds,
+        default=5.0,
+        help="the length of the trace, up to 60 s (default: %(default)s)",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", type=path, help="also draw the table: a file .svg")
+
+
+def blame(context: Context, arguments: Namespace) -> int:
+    """Trace, and print the threads."""
+    require_svg(arguments.output)
+    with context.open() as pinner:
+        host = pick_host(pinner, arguments.host)
+        with context.measuring(arguments.seconds):
+            found = pinner.blame(host, arguments.guest, arguments.seconds)
+    show(context, found, _parts, arguments.output, f"{host}: who delays guest {found.guest}")
+    return 0
+
+
+def _parts(found: "Blame") -> "list[RenderableType]":
+    waited = ", ".join(f"{each.role} {each.ms:.1f} ms" for each in found.waited)
+    parts: list[RenderableType] = [visible(f"guest {found.guest} waited in {found.seconds:.1f} s: {waited or 'never'}")]
+    if found.lost:
+        parts.append(f"The kernel lost {found.lost} events: the true figures are higher. Trace for a shorter time.")
+    return [*parts, _culprits(found)] if found.culprits else parts
+
+
+def _culprits(found: "Blame") -> Table:
+    drawn = table("SHARE", "", "WAITED", "THREAD", "ID", "PROCESS", "OF", right=("SHARE", "WAITED", "ID", "PROCESS"))
+    for each in found.culprits:
+        bar = "█" * round(each.share * _BAR)
+        owner = f"guest {each.guest}" if each.guest else each.unit
+        has_ended = " (has ended)" if each.tid and not each.pid else ""
+        name = f"{each.name or 'a thread'}{has_ended}"
+        drawn.add_row(
+            *cells(f"{100 * each.share:.0f} %", bar, f"{each.ms:.1f} ms", name, each.tid, each.pid or "-", owner)
+        )
+    return drawn

@@ -1,0 +1,196 @@
+"""pinner host list | show, and the tables about a host that `pinner inventory` also shows."""
+
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pinner import codec
+from pinner.cli.commands.host import capacity, interrupts
+from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.output import cells, cpu_cell, facts, kib, print_json, table
+from pinner.cli.frame.tables import Table
+from pinner.cli.frame.values import path
+from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import Busy, HostUnreachable, NotPermitted
+
+if TYPE_CHECKING:
+    from pinner.model.machine.topology import Topology
+    from pinner.model.snapshot import Snapshot
+    from pinner.service.protocol import Service
+
+MANY_NODES = 4
+"""Above this number of nodes, the distances are a table of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A host as it is now. Where libvirt does not answer, there is a topology and no snapshot."""
+
+    host: str
+    topology: "Topology"
+    snapshot: "Snapshot | None"
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, snapshot: "Snapshot") -> "Observation":
+        """The observation that a snapshot is."""
+        return cls(snapshot.host, snapshot.topology, snapshot, snapshot.warnings)
+
+
+def register(commands: Commands) -> None:
+    """Add the noun."""
+    verbs = add_noun(commands, "host", "list the hosts, or show the hardware or the room of a host")
+    add_command(verbs, "list", list_hosts, "list the hosts that pinner knows", examples=["pinner host list --json"])
+    show = add_command(
+        verbs,
+        "show",
+        show_host,
+        "show a host's CPUs, kernel, NUMA nodes and devices",
+        about="Where libvirt does not answer, the command warns, and shows the same.",
+        examples=[
+            "pinner host show",
+            "pinner host show compute1 --url http://192.0.2.7:8077",
+            "pinner host show --root captured/",
+        ],
+    )
+    show.add_argument("host", metavar="HOST", nargs="?", help="the host's name (default: the only host)")
+    show.add_argument(
+        "--root",
+        metavar="DIR",
+        type=path,
+        help="show the captured machine in this directory, which contains proc/ and sys/ (see `pinner capture`)",
+    )
+    capacity.register(verbs)
+    interrupts.register(verbs)
+
+
+def list_hosts(context: Context, _arguments: Namespace) -> int:
+    """Print the hosts' names."""
+    with context.open() as pinner:
+        hosts = pinner.hosts()
+    if context.json:
+        print_json({"items": list(hosts), "next": ""})
+        return 0
+    drawn = table("HOST")
+    for host in hosts:
+        drawn.add_row(*cells(host))
+    context.show(drawn)
+    return 0
+
+
+def show_host(context: Context, arguments: Namespace) -> int:
+    """Print a host's topology; CPU use is not measured."""
+    with context.open(arguments.root) as pinner:
+        found = observe(pinner, pick_host(pinner, arguments.host), 0)
+    for warning in found.warnings:
+        context.warn(warning)
+    show_topology(context, found)
+    return 0
+
+
+def show_topology(context: Context, found: Observation) -> None:
+    """Print the hardware of a host: JSON, or tables."""
+    if context.json:
+        print_json({"host": found.host, "topology": codec.plain(found.topology)})
+        return
+    context.show(summary(found))
+    context.show("")
+    show_nodes(context, found.topology)
+    if found.topology.devices:
+        context.show("")
+        context.show(devices(found.topology))
+
+
+def observe(pinner: "Service", host: str, sample_seconds: float, *, complete: bool = False) -> Observation:
+    """The host as it is now; only its topology where libvirt does not answer or refuses, unless ``complete``.
+
+    Raises HostUnreachable where the host does not answer either.
+    """
+    try:
+        return Observation.of(pinner.observe(host, sample_seconds))
+    except (HostUnreachable, NotPermitted, Busy) as error:
+        if complete:
+            raise
+        warning = f"{error}; guests and processes are not shown"
+        return Observation(host, pinner.topology(host), None, (warning,))
+
+
+def summary(found: Observation) -> Table:
+    """The host as names and values, one per line."""
+    topology, kernel = found.topology, found.topology.kernel
+    dedicated = found.snapshot.dedicated if found.snapshot else CpuSet()
+    sockets = {cpu.socket for cpu in topology.cpus if cpu.socket is not None}
+    cores = {cpu.siblings for cpu in topology.cpus if cpu.online}
+    governors = {cpu.governor for cpu in topology.cpus if cpu.governor}
+    rows: tuple[tuple[str, object], ...] = (
+        ("host", found.host),
+        (
+            "CPUs",
+            f"{len(topology.online)} online ({topology.online}); cores: {len(cores)}, "
+            f"sockets: {len(sockets) or 'unknown'}, L3 domains: {len(topology.l3_domains) or 'unknown'}",
+        ),
+        ("slower cores", union(topology.core_classes[1:])),
+        ("offline", topology.offline),
+        ("isolated", topology.isolated),
+        ("nohz_full", topology.nohz_full),
+        ("dedicated by Nova", dedicated),
+        ("Open vSwitch (DPDK)", found.snapshot.ovs.cpus if found.snapshot and found.snapshot.ovs else CpuSet()),
+        ("governor", ", ".join(sorted(governors))),
+        ("kernel", f"{kernel.release or 'unknown'}, cpuset cgroup {kernel.cgroup}"),
+        ("command line", kernel.command_line),
+    )
+    return facts(*(row for row in rows if str(row[1])))
+
+
+def show_nodes(context: Context, topology: "Topology") -> None:
+    """Print the NUMA nodes, and the distances of many nodes as a matrix."""
+    context.show(nodes(topology))
+    for matrix in distances(topology, context.out.width) if len(topology.nodes) > MANY_NODES else ():
+        context.show("")
+        context.show(matrix)
+
+
+def nodes(topology: "Topology") -> Table:
+    """The NUMA nodes with their memory and huge pages, and the distances of a few nodes."""
+    few = len(topology.nodes) <= MANY_NODES
+    headers = ("NODE", "CPUS", "MEMORY", "FREE", "HUGEPAGES (FREE)", *(["DISTANCES"] if few else []))
+    drawn = table(*headers, right=("NODE", "MEMORY", "FREE"), whole=("CPUS", "MEMORY", "FREE"))
+    for node in topology.nodes:
+        pages = ", ".join(f"{p.total} ({p.free}) of {kib(p.size_kib)}" for p in node.hugepages if p.total)
+        row = " ".join(f"{other}:{distance}" for other, distance in sorted(node.distances.items()))
+        drawn.add_row(
+            *cells(
+                node.id,
+                cpu_cell(node.cpus or "no CPUs"),
+                kib(node.memory_kib) if node.memory_kib else "no memory",
+                kib(node.free_kib) if node.memory_kib else "",
+                pages or "none",
+                *([row or "no table"] if few else []),
+            )
+        )
+    return drawn
+
+
+def distances(topology: "Topology", width: int) -> Iterator[Table]:
+    """The distances as a matrix, a row for each node; several tables where one is wider than ``width`` columns."""
+    ids = [node.id for node in topology.nodes]
+    cells_of = {node.id: [str(node.distances.get(other, "-")) for other in ids] for node in topology.nodes}
+    cell = max(len(text) for text in (*map(str, ids), *(text for row in cells_of.values() for text in row)))
+    fit = max(1, (width - len("DISTANCE")) // (cell + 2) - 1)
+    for first in range(0, len(ids), fit):
+        names = [str(other) for other in ids[first : first + fit]]
+        drawn = table("DISTANCE", *names, right=("DISTANCE", *names), whole=("DISTANCE", *names))
+        for node, row in cells_of.items():
+            drawn.add_row(*cells(node, *row[first : first + fit]))
+        yield drawn
+
+
+def devices(topology: "Topology") -> Table:
+    """PCI functions and network interfaces, each with its NUMA node."""
+    drawn = table("DEVICE", "KIND", "NODE", "DESCRIPTION")
+    for device in topology.devices:
+        node = "unknown" if device.node is None else device.node
+        drawn.add_row(*cells(device.name, device.kind, node, device.description))
+    return drawn

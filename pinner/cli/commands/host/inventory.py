@@ -1,0 +1,125 @@
+"""pinner inventory: show a host, and save its snapshot to a file."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pinner import codec, whole_file
+from pinner.cli.commands.host import guests, hosts, processes
+from pinner.cli.frame.context import Context, pick_host, reason
+from pinner.cli.frame.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, require_no_sample, sample_option
+from pinner.cli.frame.output import print_json
+from pinner.cli.frame.values import path
+from pinner.cli.parser import Commands, add_command
+from pinner.model.errors import Invalid
+
+if TYPE_CHECKING:
+    from pinner.model.snapshot import Snapshot
+
+SAVE_SECONDS = 5.0
+"""Seconds between the samples of a saved snapshot: the default of a plan, because plans are made from it."""
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "inventory",
+        inventory,
+        "show a host, or save its snapshot to make plans from later",
+        about="The command shows the host's CPUs, NUMA nodes, guests and busy processes. With\n"
+        "--save, it writes all data that a plan is made from to one file, for `pinner\n"
+        "plan --snapshot`. The file contains the command lines of all processes.\n\n"
+        "Where libvirt does not answer, the command warns, and shows CPUs, NUMA nodes\n"
+        "and devices only; --json then prints `host` and `topology`, and --save fails.",
+        examples=[
+            "pinner inventory",
+            "pinner inventory --save host.json && pinner plan --snapshot host.json",
+            "pinner inventory --root captured/ --save - > captured.json",
+        ],
+    )
+    host_option(parser)
+    parser.add_argument(
+        "--root",
+        metavar="DIR",
+        type=path,
+        help="read the captured machine in this directory, which contains proc/ and sys/ (see `pinner capture`)",
+    )
+    parser.add_argument(
+        "--save",
+        metavar="FILE",
+        help="write the snapshot as JSON to FILE, readable by its owner only; - writes to stdout instead of tables",
+    )
+    sample_option(parser, f"{OBSERVE_SECONDS:g}; with --save {SAVE_SECONDS:g}; with --root 0")
+
+
+def inventory(context: Context, arguments: Namespace) -> int:
+    """Take a snapshot, and show it or save it."""
+    require_no_sample(arguments)
+    with context.open(arguments.root) as pinner:
+        span = _span(arguments)
+        host = pick_host(pinner, arguments.host)
+        with context.measuring(span):
+            # A saved snapshot without guests would give wrong plans.
+            found = hosts.observe(pinner, host, span, complete=arguments.save is not None)
+    for warning in found.warnings:
+        context.warn(warning)
+    snapshot = found.snapshot
+    if snapshot is None:
+        hosts.show_topology(context, found)
+        return 0
+    if arguments.save == "-":
+        sys.stdout.write(codec.dump(snapshot).decode() + "\n")
+        return 0
+    if arguments.save is not None:
+        save(codec.dump(snapshot) + b"\n", Path(arguments.save))
+        context.note(f"saved to {arguments.save}")
+    if context.json:
+        print_json(codec.plain(snapshot))
+    else:
+        show(context, found, snapshot)
+    return 0
+
+
+def _span(arguments: Namespace) -> float:
+    if arguments.sample_seconds is not None:
+        return float(arguments.sample_seconds)
+    if arguments.root is not None:
+        return 0.0
+    return OBSERVE_SECONDS if arguments.save is None else SAVE_SECONDS
+
+
+def save(text: bytes, file: Path) -> None:
+    """Write a file completely or not at all, readable by its owner only: it contains every command line of the host.
+
+    Raises Invalid where the path is no place for a file: a device or a symlink would be replaced, too.
+    """
+    if file.is_symlink() or (file.exists() and not file.is_file()):
+        raise Invalid("--save", str(file), "a new or a regular file, or - for stdout; another kind of file is there")
+    try:
+        whole_file.replace(file, text)
+    except OSError as error:
+        raise Invalid("--save", str(file), f"a file that can be written ({reason(error)})") from None
+
+
+def show(context: Context, found: hosts.Observation, snapshot: "Snapshot") -> None:
+    """Print the snapshot as tables."""
+    context.show(hosts.summary(found))
+    context.show("")
+    hosts.show_nodes(context, snapshot.topology)
+    context.show("")
+    if snapshot.guests:
+        context.show(guests.guests(snapshot.guests))
+    else:
+        context.show("no active guests")
+    context.show("")
+    if not snapshot.sample_seconds:
+        context.show(f"{len(snapshot.processes)} processes, CPU use not measured")
+        return
+    busy = processes.busiest(snapshot.processes, BUSY_THRESHOLD)
+    span = f"{snapshot.sample_seconds:g} s"
+    context.show(f"{len(snapshot.processes)} processes, {len(busy)} above {BUSY_THRESHOLD:g} % of one CPU over {span}")
+    if busy:
+        context.show("")
+        context.show(processes.processes(busy))

@@ -1,0 +1,156 @@
+"""pinner top: the delays, the CPU use and the drops of guests, live."""
+
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, get_args
+
+from pinner import codec
+from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.options import host_option
+from pinner.cli.frame.output import cells, print_json, table
+from pinner.cli.frame.tables import Cell, Table
+from pinner.cli.frame.values import rounds
+from pinner.cli.parser import Commands, add_command
+from pinner.model.outcome.measures import TREND, Span
+from pinner.render import visible
+from pinner.render.measures import SortKey, host_line, rows, sorted_rows
+from pinner.render.sparkline import sparkline
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+
+    from pinner.model.outcome.measures import History, Measures
+    from pinner.render.measures import Row
+    from pinner.service.protocol import Service
+
+REFRESH_SECONDS = 5
+_LATEST = timedelta(minutes=1)
+"""The time before the newest value in which the latest values are searched."""
+BARS, LEAST_BARS = 24, 9
+"""The width of the line of an hour: 150 s for each bar; and in a narrow terminal."""
+LONGEST_NAME = 24
+"""A name of a guest up to this length stays on one line."""
+
+_PINGS = ("PING", "LOSS")
+_COLUMNS = ("DELAY", "VCPU", "EMULATOR", "IOTHREAD", "VHOST", "CPU", "DROPS/S", *_PINGS)
+_LESS = ("IOTHREAD", "VHOST", "EMULATOR")
+"""The columns that a narrow terminal does not show, in this order. DELAY contains them."""
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "top",
+        top,
+        "show run delay, CPU use and drops of each guest, live",
+        about="DELAY is the time in milliseconds in each second that threads waited for a CPU:\n"
+        "all threads of the guest, and those of each role. CPU is the use of all of them\n"
+        "in per cent of one CPU. The line shows the delay of the vCPUs within the last\n"
+        "hour. `pinner serve` measures every 5 seconds. - is a value that is not known\n"
+        "now.\n\n"
+        "Ctrl-C ends the command. In a pipe, it prints one table and ends.",
+        examples=["pinner top", "pinner top --sort drops", "pinner top --rounds 1"],
+    )
+    host_option(parser)
+    parser.add_argument(
+        "--sort",
+        choices=get_args(SortKey),
+        default="delay",
+        help="what comes first: delay (of all threads), cpu, drops or name (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--rounds", metavar="N", type=rounds, help="end after N tables (default: 1 in a pipe, else until Ctrl-C)"
+    )
+
+
+def top(context: Context, arguments: Namespace) -> int:
+    """Show the table again and again."""
+    wanted = arguments.rounds or (None if context.out.is_terminal and not context.json else 1)
+    with context.open() as pinner:
+        host = pick_host(pinner, arguments.host)
+        if context.json:
+            print_json(codec.plain(pinner.measures(host, Span())))
+            return 0
+        with _display(context.out) as show:
+            for number in count(1):
+                show(_shown(*_read(pinner, host), arguments.sort, context.out.width))
+                if number == wanted:
+                    return 0
+                time.sleep(REFRESH_SECONDS)
+    return 0
+
+
+def _read(pinner: "Service", host: str) -> "tuple[Measures, Measures]":
+    """All measures of the last minute, and the series of the line of the last hour: all of an hour would be too much of
+    a host with hundreds of guests."""
+    hour = pinner.measures(host, Span(), None, (TREND, "use_host"))
+    ends = [each.begin + timedelta(seconds=each.step * (len(_longest(each)) - 1)) for each in hour.histories]
+    if not ends:
+        return hour, hour
+    return pinner.measures(host, Span(begin=max(ends) - _LATEST)), hour
+
+
+def _longest(history: "History") -> tuple[float | None, ...]:
+    return max(history.values.values(), key=len, default=())
+
+
+@contextmanager
+def _display(out: "Console") -> Iterator[Callable[["Group"], None]]:
+    """A function that replaces the table on a terminal, and prints a further one in a pipe."""
+    if not out.is_terminal:
+        yield out.print
+        return
+    from rich.live import Live
+
+    with Live(console=out, auto_refresh=False) as live:
+        yield partial(live.update, refresh=True)
+
+
+def _shown(measures: "Measures", hour: "Measures", sort: SortKey, width: int) -> "Group":
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(Text(visible(f"{measures.host}: {host_line(measures)}")), _table(rows(measures, hour), sort, width))
+
+
+def _table(guests: "tuple[Row, ...]", sort: SortKey, width: int) -> Table:
+    """The table of the guests. In a narrow terminal it has fewer columns, so that the names can be read."""
+    found = sorted_rows(guests, sort)
+    texts = [_texts(row) for row in found]
+    columns = [name for name in _COLUMNS if name not in _PINGS or any(text[name] != "-" for text in texts)]
+    free = width - min(LONGEST_NAME, max(len(name) for name in ("GUEST", *(visible(row.name) for row in found))))
+    for name in _LESS:
+        if _width(columns, texts) + LEAST_BARS <= free:
+            break
+        columns.remove(name)
+    bars = max(LEAST_BARS, min(BARS, free - _width(columns, texts)))
+    drawn = table("GUEST", *columns, "LAST HOUR", right=columns, whole=(*columns, "LAST HOUR"))
+    for row, text in zip(found, texts, strict=True):
+        style = "bold red" if row.is_late else ""
+        trend = Cell(sparkline(row.trend, bars), "cyan")
+        drawn.add_row(*cells(row.name, *(text[name] for name in columns), style=style), trend)
+    return drawn
+
+
+def _texts(row: "Row") -> dict[str, str]:
+    """The text of each column. A guest that is not pinged, or does not answer, has no pings."""
+    numbers = (_text(delay, ".1f") for delay in (row.delay, *row.delays))
+    others = (_text(row.use, ".0f", " %"), _text(row.drops, ".1f"))
+    pings = (_text(row.ping, ".1f", " ms"), _text(row.ping_loss, ".0f", " %"))
+    return dict(zip(_COLUMNS, (*numbers, *others, *pings), strict=True))
+
+
+def _text(value: float | None, digits: str, unit: str = "") -> str:
+    """A value that is not known must not look like a good one."""
+    return "-" if value is None else f"{value:{digits}}{unit}"
+
+
+def _width(columns: list[str], texts: list[dict[str, str]]) -> int:
+    """The width of these columns, with the spaces after them and after the two other columns."""
+    return sum(2 + max(len(name), *(len(text[name]) for text in texts), 0) for name in columns) + 4

@@ -1,0 +1,192 @@
+"""pinner plan [create] | list | show."""
+
+import sys
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.options import (
+    captured,
+    fix_option,
+    make_plan,
+    make_request,
+    page_options,
+    plan_offline,
+    request_options,
+    source_options,
+    updated,
+)
+from pinner.cli.frame.output import cells, cut, moment, print_value, table
+from pinner.cli.parser import CHANGES, Commands, Parser, add_command, add_noun, detailed_exitcode
+from pinner.model.errors import Invalid
+from pinner.model.page import PageRequest
+
+if TYPE_CHECKING:  # only --explain needs it
+    from pinner.model.plan.plan import Plan
+    from pinner.model.questions.whatif import Explanation
+
+FORMATS = ("table", "json", "shell", "text")
+
+ABOUT = """\
+`pinner plan [OPTIONS]` means `pinner plan create [OPTIONS]`; the options are
+in `pinner plan create --help`.
+
+A plan changes nothing on the host. `pinner apply PLAN_ID` applies it,
+`pinner topology --plan PLAN_ID` draws it, and `pinner compare` shows the plans
+of several strategies side by side."""
+
+
+def register(commands: Commands) -> None:
+    """Add the noun."""
+    verbs = add_noun(
+        commands, "plan", "make and show a plan, list plans, or show a stored plan", implied="create", about=ABOUT
+    )
+    _register_create(verbs)
+    listing = add_command(
+        verbs, "list", list_plans, "list stored plans, newest first", examples=["pinner plan list --limit 5"]
+    )
+    listing.add_argument("--host", metavar="HOST", help="only plans for this host")
+    page_options(listing)
+    show = add_command(
+        verbs,
+        "show",
+        show_stored,
+        "show a stored plan",
+        examples=["pinner plan show PLAN_ID", "pinner plan show PLAN_ID --format shell > pin.sh"],
+    )
+    show.add_argument("plan", metavar="PLAN_ID", help="id of a stored plan (see `pinner plan list`)")
+    _format_option(show)
+
+
+def _register_create(verbs: Commands) -> None:
+    create = add_command(
+        verbs,
+        "create",
+        create_plan,
+        "make a plan from the present state of a host, store it and show it",
+        about="Nothing on the host is changed. With --snapshot or --root, the command needs no\n"
+        "host, no database and no privileges; it shows the plan but does not store it.",
+        status={CHANGES: "with --detailed-exitcode: the plan has changes, or is blocked"},
+        examples=[
+            "pinner plan",
+            "pinner plan --strategy numa-local --guest web1 --guest web2",
+            "pinner plan --housekeeping 0-3 --emulator 4-7 --busy-threshold 5",
+            "pinner plan --with irqs",
+            "pinner plan --format shell",
+            "pinner plan --snapshot host.json --strategy isolated --smt isolate",
+            "pinner plan --strategy numa-local --explain web1",
+            "pinner plan --policy --rebalance",
+            "pinner plan --detailed-exitcode --json",
+        ],
+    )
+    source_options(create)
+    request_options(create)
+    fix_option(create)
+    create.add_argument(
+        "--explain",
+        metavar="GUEST",
+        help="do not show the plan, but why this guest (name or UUID) gets its CPUs, and what other places would cost",
+    )
+    create.add_argument(
+        "--policy",
+        action="store_true",
+        help="use the values of the host's policy, not the defaults, for plan options that are not given",
+    )
+    detailed_exitcode(create, "if the plan has changes or is blocked")
+    _format_option(create)
+
+
+def _format_option(parser: Parser) -> None:
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="table",
+        help="output format: table = tables for a terminal (default), json = the same as --json, shell = the "
+        "commands (virsh, taskset, echo) that make the same changes, text = plain text",
+    )
+
+
+def create_plan(context: Context, arguments: Namespace) -> int:
+    """Make a plan, and print it."""
+    request = make_request(arguments)
+    snapshot = captured(context, arguments)
+    if snapshot is not None and arguments.policy:
+        raise Invalid("--policy", "", "a host, not --snapshot or --root: a captured machine has no policy")
+    if snapshot is not None:
+        if arguments.explain is not None:
+            # Imported here, because the planner takes longer than the other imports of a command.
+            from pinner.planning.questions.explain import explain
+
+            return print_explanation(context, explain(snapshot, request, arguments.explain))
+        plan = plan_offline(snapshot, request)
+        print_plan(context, plan, arguments.format)
+        context.note("the plan is from a captured machine: it is not stored and cannot be applied")
+        return _status(plan, arguments)
+    with context.open() as pinner:
+        if arguments.policy:
+            request = updated(pinner.policy(pick_host(pinner, arguments.host)).request, arguments)
+        plan = make_plan(context, pinner, arguments.host, request, arguments.sample_seconds)
+        if arguments.explain is not None:
+            return print_explanation(context, pinner.explain(plan.id, arguments.explain))
+    print_plan(context, plan, arguments.format)
+    if plan.changes and not plan.blocked:
+        context.note(f"to apply: pinner apply {plan.id}")
+    return _status(plan, arguments)
+
+
+def _status(plan: "Plan", arguments: Namespace) -> int:
+    """The exit status: a blocked plan wants changes, even if it lists none."""
+    return CHANGES if arguments.detailed_exitcode and (plan.changes or plan.blocked) else 0
+
+
+def list_plans(context: Context, arguments: Namespace) -> int:
+    """Print a page of stored plans."""
+    with context.open() as pinner:
+        page = pinner.plans(arguments.host, PageRequest(arguments.limit, arguments.marker))
+    headers = ("PLAN", "HOST", "STRATEGY", "MADE", "CHANGES", "UNPLACED", "NOTE")
+    drawn = table(*headers, right=("CHANGES", "UNPLACED"), whole=("PLAN", "STRATEGY", "MADE"))
+    for plan in page.items:
+        note = cut(f"blocked: {plan.blocked}" if plan.blocked else "")
+        drawn.add_row(
+            *cells(plan.id, plan.host, plan.strategy, moment(plan.created_at), plan.changes, plan.unplaced, note)
+        )
+    context.show_page(page, drawn)
+    return 0
+
+
+def show_stored(context: Context, arguments: Namespace) -> int:
+    """Print a stored plan."""
+    with context.open() as pinner:
+        plan = pinner.plan_by_id(arguments.plan)
+    print_plan(context, plan, arguments.format)
+    return 0
+
+
+def print_explanation(context: Context, found: "Explanation") -> int:
+    """Print why a guest has its place."""
+    if context.json:
+        print_value(found)
+    else:
+        from pinner.cli.commands.what_if import show_explanation
+
+        show_explanation(context, found)
+    return 0
+
+
+def print_plan(context: Context, plan: "Plan", form: str) -> None:
+    """Print a plan in one of FORMATS."""
+    match "json" if context.json else form:
+        case "json":
+            print_value(plan)
+        case "shell":
+            from pinner.render import shell
+
+            sys.stdout.write(shell.render(plan))
+        case "text":
+            from pinner.render import text
+
+            sys.stdout.write(text.render(plan))
+        case _:
+            from pinner.cli.show.plantable import show_plan
+
+            show_plan(context, plan)

@@ -1,0 +1,132 @@
+"""pinner probe: test whether a plan is better than the present placement."""
+
+import time
+from argparse import Namespace
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pinner import codec
+from pinner.cli.frame.confirm import agreed, require_answer
+from pinner.cli.frame.context import Context
+from pinner.cli.frame.follow import Interrupted
+from pinner.cli.frame.output import print_json
+from pinner.cli.frame.values import probe_windows, window_seconds
+from pinner.cli.parser import Commands, add_command
+from pinner.cli.show.probe_result import verdict_parts
+from pinner.model.errors import PinnerError
+from pinner.model.outcome.probe import DEFAULT_SECONDS, DEFAULT_WINDOWS, WASH_OUT_SECONDS
+from pinner.render import visible
+
+if TYPE_CHECKING:
+    from pinner.model.outcome.probe import Probe
+    from pinner.service.protocol import Service
+
+POLL_SECONDS = 1.0
+
+ABOUT = """\
+The server of the host applies the plan and rolls it back, in windows of
+random order, and compares run delay, drops and pressure between them. The
+guests that the plan does not change show what changed by itself. A window
+does not count if another run, a migration, a restarted guest or a jump of
+the clock falls into it.
+
+better, worse:  the difference is not explained by chance
+no matter:      the difference lies within a margin that matters to nobody
+inconclusive:   more windows are needed; the output says about how many
+
+At its end the host has the placement that the probe found, also after
+Ctrl-C. To keep the plan, apply it then. `pinner outcome PROBE_ID` shows the
+verdict again, with all windows, also as a picture."""
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "probe",
+        probe,
+        "test whether a plan is better than the present placement",
+        about=ABOUT,
+        asks=True,
+        status={
+            0: "better, or it does not matter, or you answered no",
+            1: "worse, inconclusive, or the probe did not reach its end",
+        },
+        examples=["pinner probe PLAN_ID", "pinner probe PLAN_ID --windows 12 --seconds 60 --yes"],
+    )
+    parser.add_argument("plan", metavar="PLAN_ID", help="id of a stored plan (see `pinner plan list`)")
+    parser.add_argument(
+        "--windows",
+        metavar="N",
+        type=probe_windows,
+        default=DEFAULT_WINDOWS,
+        help=f"windows of each placement (default: {DEFAULT_WINDOWS}; four measures need 5)",
+    )
+    parser.add_argument(
+        "--seconds",
+        metavar="S",
+        type=window_seconds,
+        default=DEFAULT_SECONDS,
+        help=f"length of a window (default: {DEFAULT_SECONDS}); {WASH_OUT_SECONDS} s before each do not count",
+    )
+
+
+def probe(context: Context, arguments: Namespace) -> int:
+    """Start a probe, show its windows, and print its verdict."""
+    require_answer(yes=arguments.yes)
+    with context.open() as pinner:
+        changes = len(pinner.plan_by_id(arguments.plan).changes)
+        minutes = (2 * arguments.windows * (arguments.seconds + WASH_OUT_SECONDS) + WASH_OUT_SECONDS) / 60
+        question = f"Make and undo these {changes} changes up to {arguments.windows} times in {minutes:.0f} min?"
+        if not agreed(question, yes=arguments.yes):
+            return 0
+        ended = _followed(context, pinner, arguments)
+    if context.json:
+        print_json(codec.plain(ended))
+    else:
+        for part in verdict_parts(ended):
+            context.out.print(part)
+    return 0 if ended.outcome and ended.outcome.judgement in ("better", "no matter") else 1
+
+
+def _followed(context: Context, pinner: "Service", arguments: Namespace) -> "Probe":
+    """Start a probe and wait for its end. Raises Interrupted on Ctrl-C, which ends the probe."""
+    found: Probe | None = None
+    try:
+        found = pinner.probe(arguments.plan, arguments.windows, arguments.seconds, context.caller)
+        context.note(f"probe {found.id}: {len(found.order)} windows, about {found.total_seconds / 60:.0f} min")
+        shown = 0
+        while True:
+            for number in range(shown, len(found.windows)):
+                _show_window(context, found, number)
+            shown = len(found.windows)
+            if found.state != "running":
+                return found
+            time.sleep(POLL_SECONDS)
+            found = pinner.probe_by_id(found.id)
+    except KeyboardInterrupt:
+        if found is None:
+            raise Interrupted("interrupted; `pinner audit list` shows whether a probe was started") from None
+        raise Interrupted(_cancelled(context, pinner, found)) from None
+
+
+def _cancelled(context: Context, pinner: "Service", found: "Probe") -> str:
+    with suppress(KeyboardInterrupt):
+        try:
+            pinner.cancel_probe(found.id, context.caller)
+            context.note(f"interrupted; probe {found.id} puts the placement back")
+            while (found := pinner.probe_by_id(found.id)).state == "running":
+                time.sleep(POLL_SECONDS)
+        except PinnerError as error:
+            return f"interrupted; probe {found.id} goes on: {error}"
+    left = f"; run {found.left} is still in place" if found.left else ""
+    return f"interrupted; probe {found.id} is {found.state}{left}"
+
+
+def _show_window(context: Context, found: "Probe", number: int) -> None:
+    each = found.windows[number]
+    values = ", ".join(f"{name} {value:.1f}" for name, value in each.values.items())
+    text = f"does not count: {each.void}" if each.void else values
+    total = len(found.order)
+    line = f"[{number + 1:>{len(str(total))}}/{total}] {each.arm:<7} {text}"
+    context.err.print(visible(line), style="yellow" if each.void else None, soft_wrap=True)

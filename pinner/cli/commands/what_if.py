@@ -1,0 +1,195 @@
+"""pinner what-if: the plan of a host beside the plan of the same host with other guests, nodes, CPUs or strategy."""
+
+from argparse import Namespace
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from pinner import codec
+from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.options import OBSERVE_SECONDS, captured, make_request, request_options, source_options
+from pinner.cli.frame.output import cells, cpu_cell, facts, moment, print_json, table
+from pinner.cli.frame.tables import Table
+from pinner.cli.frame.values import new_guests, node, weight
+from pinner.cli.parser import Commands, Parser, add_command
+from pinner.cli.show.plantable import left_out
+from pinner.model.cpuset import CpuSet
+from pinner.model.questions.whatif import Scenario
+from pinner.render import visible
+
+if TYPE_CHECKING:
+    from pinner.model.plan.request import Request
+    from pinner.model.questions.whatif import Alternative, Explanation, ScenarioOutcome, WhatIf
+
+ABOUT = """\
+Two plans are made from one snapshot: for the host as it is, and for the same
+host with the differences. Nothing is stored, and nothing on the host changes.
+New guests have just started: none of their memory is resident yet."""
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "what-if",
+        show_what_if,
+        "compare the plan of a host with that for other guests, nodes or strategies",
+        about=ABOUT,
+        examples=[
+            "pinner what-if --add 2x8:16G",
+            "pinner what-if --strategy numa-local --without-node 1",
+            "pinner what-if --snapshot host.json --then-strategy isolated",
+        ],
+    )
+    _scenario_options(parser)
+    source_options(parser)
+    request_options(parser)
+
+
+def _scenario_options(parser: Parser) -> None:
+    group = parser.add_argument_group("differences")
+    group.add_argument(
+        "--add",
+        metavar="GUESTS",
+        type=new_guests,
+        action="append",
+        default=[],
+        help="add guests: [COUNTx]VCPUS[:MEMORY], such as 8:16G or 3x8:16G; may be repeated",
+    )
+    group.add_argument(
+        "--remove",
+        metavar="GUEST",
+        action="append",
+        default=[],
+        help="remove this guest (name or UUID); may be repeated",
+    )
+    group.add_argument(
+        "--without-node",
+        metavar="NODE",
+        type=node,
+        action="append",
+        default=[],
+        help="take this NUMA node away, with its CPUs and memory; may be repeated",
+    )
+    group.add_argument("--without-cpus", metavar="CPUS", default="", help="switch these CPUs off, such as 8-15")
+    group.add_argument("--then-strategy", metavar="NAME", help="use this strategy for the second plan")
+    group.add_argument(
+        "--then-weight",
+        metavar="TERM=NUMBER",
+        type=weight,
+        action="append",
+        default=[],
+        help="use this weight of a term of the objective for the second plan; may be repeated",
+    )
+
+
+def show_what_if(context: Context, arguments: Namespace) -> int:
+    """Print the numbers of both plans."""
+    request = make_request(arguments)
+    found = _answer(context, arguments, request, _scenario(arguments, request))
+    if context.json:
+        print_json(codec.plain(found))
+        return 0
+    context.show(facts(("host", f"{found.host}, as it was at {moment(found.taken_at)}")))
+    context.show("")
+    context.show(_numbers(found))
+    for title, outcome in (("UNPLACED BEFORE", found.before), ("UNPLACED AFTER", found.after)):
+        if (drawn := left_out(title, outcome.unplaced)) is not None:
+            context.show("")
+            context.show(drawn)
+    if found.moved:
+        names = ", ".join(visible(each.name) for each in found.moved)
+        context.note(f"guests on other CPUs than before: {names}")
+    for warning in found.after.warnings:
+        if warning not in found.before.warnings:
+            context.warn(f"after: {warning}")
+    for when, outcome in (("before", found.before), ("after", found.after)):
+        if outcome.blocked or outcome.impossible:
+            context.warn(f"{when}: {outcome.impossible or f'blocked: {outcome.blocked}'}")
+    return 0
+
+
+def _scenario(arguments: Namespace, request: "Request") -> Scenario:
+    then = replace(
+        request,
+        strategy=request.strategy if arguments.then_strategy is None else arguments.then_strategy,
+        weights={**request.weights, **dict(arguments.then_weight)},
+    )
+    return Scenario(
+        tuple(arguments.add),
+        tuple(arguments.remove),
+        tuple(arguments.without_node),
+        CpuSet.parse(arguments.without_cpus, "--without-cpus"),
+        None if then == request else then,
+    )
+
+
+def _answer(context: Context, arguments: Namespace, request: "Request", scenario: Scenario) -> "WhatIf":
+    if (snapshot := captured(context, arguments)) is not None:
+        # Imported here, because the planner takes longer than the other imports of a command.
+        from pinner.planning.questions.whatif import what_if
+
+        return what_if(snapshot, request, scenario)
+    seconds = OBSERVE_SECONDS if arguments.sample_seconds is None else arguments.sample_seconds
+    with context.open() as pinner:
+        host = pick_host(pinner, arguments.host)
+        with context.measuring(seconds):
+            return pinner.what_if(host, request, scenario, seconds)
+
+
+def _numbers(found: "WhatIf") -> Table:
+    """The plans side by side."""
+    drawn = table("", "BEFORE", "AFTER", "CHANGE", right=("BEFORE", "AFTER", "CHANGE"))
+    one, other = found.before, found.after
+    drawn.add_row(*cells("strategy", one.strategy, other.strategy, ""))
+    for name, before, after in (
+        ("guests placed", one.guests, other.guests),
+        ("guests unplaced", len(one.unplaced), len(other.unplaced)),
+    ):
+        drawn.add_row(*cells(name, before, "" if other.impossible else after, ""))
+    for name in dict.fromkeys((*one.planned, *other.planned)):
+        drawn.add_row(*cells(name, *(_term(each, name) for each in (one, other)), _change(found.change.get(name, 0.0))))
+    return drawn
+
+
+def _term(outcome: "ScenarioOutcome", name: str) -> str:
+    return "" if outcome.impossible else f"{outcome.planned.get(name, 0.0):.2f}"
+
+
+def _change(more: float) -> str:
+    return f"{more:+.2f}" if more else ""
+
+
+def show_explanation(context: Context, found: "Explanation") -> None:
+    """Print why a guest has its place, and the costs of the others."""
+    nodes = ", ".join(map(str, found.nodes)) or "none"
+    context.show(
+        facts(
+            ("guest", found.guest.name),
+            ("CPUs of its vCPUs", found.cpus or "none"),
+            ("nodes", nodes),
+            *(("why", why) for why in found.why),
+        )
+    )
+    if not found.alternatives:
+        return
+    context.show("")
+    drawn = table("ALTERNATIVE", "CPUS", "COST, OR WHY NOT", whole=("CPUS",))
+    for each in found.alternatives:
+        terms = [f"{term} {_change(more)}" for term, more in each.cost.items()]
+        moved = [f"{len(each.moved)} other guests move"] if each.moved else []
+        lost = [f"{left.label} has no place" for left in each.unplaced]
+        what = (each.impossible and f"impossible: {each.impossible}") or "; ".join((*terms, *moved, *lost)) or "nothing"
+        drawn.add_row(*cells(_place(each)), cpu_cell(each.cpus), *cells(what))
+    context.show(drawn)
+
+
+def _place(each: "Alternative") -> str:
+    match each.kind:
+        case "node":
+            return f"node {'unknown' if each.node is None else each.node}"
+        case "l3":
+            return "L3 cache"
+        case "now":
+            return "as now"
+        case _:
+            assert_never(each.kind)

@@ -1,0 +1,181 @@
+"""The context of a command besides its own arguments: the service, the caller and the consoles."""
+
+import os
+import pwd
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pinner.cli.frame.output import console, plain_lines, plain_page, print_json
+from pinner.cli.frame.tables import Table
+from pinner.model.errors import Invalid, NotFound
+from pinner.render import visible
+
+if TYPE_CHECKING:  # a command imports only what it uses: see main
+    from rich.console import Console
+
+    from pinner.model.page import Page
+    from pinner.model.run.audit import Caller
+    from pinner.service.protocol import Service
+
+
+@contextmanager
+def open_pinner(context: "Context", root: Path | None) -> "Iterator[Service]":
+    """The service for one command: of the server at ``context.url``, else of the machine captured below ``root``, else
+    of this host."""
+    # Imported here, because ``--help`` must not wait until the database and libvirt are imported.
+    actor = context.caller.actor if os.geteuid() == 0 else ""
+    if context.url:
+        from pinner.service.remote.remote import RemoteService
+
+        with closing(RemoteService(context.url, context.token or None, actor=actor)) as remote:
+            yield remote
+        return
+    from pinner import wiring
+
+    if root is not None:
+        with wiring.open_captured(context.config_files, root) as captured:
+            yield captured
+        return
+    from pinner.server.opening import open_service
+
+    with open_service(wiring.configuration(context.config_files), actor, context.note) as service:
+        yield service
+
+
+@dataclass(frozen=True)
+class Context:
+    """The context of one call of the command."""
+
+    config_files: list[Path] | None
+    url: str
+    token: str
+    json: bool
+
+    @cached_property
+    def caller(self) -> "Caller":
+        """The person at this terminal, for the audit trail. A command that opens no service needs none."""
+        return local_caller()
+
+    @cached_property
+    def out(self) -> "Console":
+        """The console of the output, made at its first use: rich takes as long to import as a plan to make."""
+        return console()
+
+    @cached_property
+    def err(self) -> "Console":
+        """The console of notes, warnings and progress."""
+        return console(stderr=True)
+
+    def open(self, root: Path | None = None) -> "AbstractContextManager[Service]":
+        """Open the service; with ``root``, the service of the captured machine in that folder."""
+        if root is not None and self.url:
+            raise Invalid("--root", str(root), f"no --root together with a server ({self.url})")
+        if root is not None and not any(root.glob("sys/devices/system/cpu/cpu[0-9]*")):
+            raise Invalid("--root", str(root), "a directory that contains proc/ and sys/devices/system/cpu/cpu0")
+        return open_pinner(self, root)
+
+    def show(self, part: Table | str) -> None:
+        """Print a table or a text, without rich if it needs none."""
+        lines = plain_lines(part)
+        if lines is None:
+            self.out.print(part)
+        else:
+            sys.stdout.writelines(f"{line}\n" for line in lines)
+
+    def note(self, text: str) -> None:
+        """Print a line for the person at the terminal, on stderr."""
+        self.say(visible(text))
+
+    def warn(self, text: str) -> None:
+        """Print a warning, on stderr."""
+        self.say(f"warning: {visible(text)}", style="yellow")
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line on stderr, on a terminal in a style of rich."""
+        if sys.stderr.isatty():
+            self.err.print(text, style=style, soft_wrap=True)
+        else:
+            print(text, file=sys.stderr)
+
+    def show_page(self, page: "Page[Any]", drawn: Table) -> None:
+        """Print a page of a list as a table or as JSON, and the marker of the next page."""
+        if self.json:
+            print_json(plain_page(page))
+            return
+        self.show(drawn)
+        if page.next:
+            self.note(f"next page: --marker {page.next}")
+
+    @contextmanager
+    def measuring(self, sample_seconds: float | None) -> Iterator[None]:
+        """Show on a terminal that CPU use is being measured."""
+        if not sys.stderr.isatty() or sample_seconds == 0:
+            yield
+            return
+        span = "" if sample_seconds is None else f" for {sample_seconds:g} s"
+        with self.err.status(f"measuring CPU use{span} ..."):
+            yield
+
+
+def make_context(options: Namespace) -> Context:
+    """The context from the shared options and the environment."""
+    url = os.environ.get("PINNER_URL", "") if options.url is None else options.url
+    return Context(
+        config_files=options.config_file,
+        url=url,
+        token=_token(options.token_file),
+        json=options.json,
+    )
+
+
+def pick_host(pinner: "Service", name: str | None) -> str:
+    """The host called ``name``, or the only host. Raises NotFound, or Invalid if there is not exactly one host."""
+    hosts = pinner.hosts()
+    if name is not None:
+        if name not in hosts:
+            raise NotFound("host", name, hosts)
+        return name
+    if len(hosts) != 1:
+        raise Invalid("--host", "", f"one of {', '.join(hosts)}" if hosts else "a host, but no host is known")
+    return hosts[0]
+
+
+def _token(file: Path | None) -> str:
+    if file is None:
+        return os.environ.get("PINNER_TOKEN", "")
+    try:
+        token = file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid("--token-file", str(file), f"a file that contains a token ({reason(error)})") from None
+    if not token:
+        raise Invalid("--token-file", str(file), "a file that contains a token; this one is empty")
+    return token
+
+
+def reason(error: Exception) -> str:
+    """The reason why a file could not be read or written, without the file's name."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def local_caller() -> "Caller":
+    """The person at this terminal, for the audit trail: a number in place of a name that people can mistake."""
+    import uuid
+
+    from pinner.model.run.actor import require_actor
+    from pinner.model.run.audit import Caller
+
+    # Any user can set SUDO_USER. It is trusted only for root, because root has no need to forge it.
+    user = os.environ.get("SUDO_USER", "") if os.geteuid() == 0 else ""
+    try:
+        user = require_actor(user or pwd.getpwuid(os.getuid()).pw_name, "user")
+    except (KeyError, Invalid):
+        user = f"uid {os.getuid()}"
+    terminal = next((os.ttyname(fd) for fd in (0, 2) if os.isatty(fd)), "")
+    origin = f"cli {terminal.removeprefix('/dev/')}".strip()
+    return Caller(actor=user, origin=origin, request_id=f"req-{uuid.uuid4()}")

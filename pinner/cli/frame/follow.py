@@ -1,0 +1,150 @@
+"""Follows a run to its end: progress on stderr, the result on stdout."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pinner import codec
+from pinner.cli.frame.context import Context
+from pinner.cli.frame.output import cells, cpu_cell, facts, moment, plain_list, print_json, table
+from pinner.cli.frame.tables import Table
+from pinner.model.run.run_events import ALL_RUNS
+from pinner.model.text import mib
+from pinner.render import before_and_after, visible
+
+if TYPE_CHECKING:
+    from pinner.model.outcome.outcome import Watch
+    from pinner.model.run.journal import Entry, Run
+    from pinner.service.protocol import Service
+
+WATCH_POLL_SECONDS = 1.0
+STYLES = {"failed": "red", "stuck": "bold red", "gone": "yellow", "undone": "yellow"}
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C after a run was started; the text says whether the run continues, or how it ended."""
+
+
+def follow(context: Context, pinner: "Service", start: Callable[[], "Run"]) -> "Run":
+    """Start a run, show its changes as they end, and return the run as it ended.
+
+    Raises Interrupted on Ctrl-C. A run of this process is first finished, so that no host is left half
+    changed. A run of a server continues without this process.
+    """
+    run = None
+    try:
+        run = start()
+        shown: set[int] = set()
+        for progress in pinner.follow(run.id):
+            if progress.entry:
+                shown.add(progress.entry.seq)
+                _show(context, progress.entry, len(shown), progress.total)
+    except KeyboardInterrupt:
+        if run is None:
+            raise Interrupted("interrupted; `pinner run list` shows whether a run was started") from None
+        raise Interrupted(_outcome(context, pinner, run)) from None
+    return pinner.run(run.id)
+
+
+def follow_watch(context: Context, pinner: "Service", run: "Run") -> "Watch | None":
+    """Wait for the end of the watch of an ended run, and show it; None for a run that is not watched.
+
+    Raises Interrupted on Ctrl-C: the server goes on.
+    """
+    if not run.watch_seconds or run.state not in ("applied", "applied_partly"):
+        return None
+    try:
+        found = pinner.outcome(run.id).watch
+        if found is not None and found.state == "watching":
+            context.note(f"run {run.id}: {found.why}")
+        while found is not None and found.state == "watching":
+            time.sleep(WATCH_POLL_SECONDS)
+            found = pinner.outcome(run.id).watch
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; the watch of run {run.id} goes on (see it: pinner outcome {run.id})") from None
+    if found is not None:
+        undone = f"; run {found.rollback} undoes it" if found.rollback else ""
+        context.note(f"watched: {found.why}{undone}")
+    return found
+
+
+def _outcome(context: Context, pinner: "Service", run: "Run") -> str:
+    """Whether a run continues, or how it ended, after Ctrl-C."""
+    if pinner.where:
+        return f"interrupted; run {run.id} goes on at {pinner.where} (see it: pinner run show {run.id})"
+    context.note(f"interrupted; run {run.id} is brought to its end first")
+    for _ in pinner.follow(run.id):
+        pass
+    return f"interrupted; run {run.id} has ended {pinner.run(run.id).state} (see it: pinner run show {run.id})"
+
+
+def _show(context: Context, entry: "Entry", number: int, total: int) -> None:
+    # Counted here, because the run may make more changes before this message is printed.
+    line = f"[{number:>{len(str(total))}}/{total}] {entry.state:<6} {_change(entry)}"
+    if entry.summary:
+        line += f": {entry.summary}"
+    context.err.print(visible(line), style=STYLES.get(entry.state), soft_wrap=True)
+
+
+def _change(entry: "Entry") -> str:
+    before, after = before_and_after(entry.change)
+    if entry.state == "undone":
+        before, after = after, before
+    return f"{entry.change.target}  {before} -> {after}"
+
+
+def subject(run: "Run") -> str:
+    """The run or plan of a run, for people."""
+    if run.undoes_all:
+        return ALL_RUNS
+    return f"run {run.undoes}" if run.undoes else f"plan {run.plan}"
+
+
+def show_run(context: Context, run: "Run", entries: tuple["Entry", ...], *, every: bool) -> None:
+    """Print a run: as JSON, or as tables with ``every`` entry or only the entries with an error."""
+    if context.json:
+        print_json({"run": codec.plain(run), "entries": plain_list(entries)})
+        return
+    counts = Counter(entry.state for entry in entries)
+    tally = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no changes"
+    rows = (
+        ("run", run.id),
+        ("state", run.state),
+        ("kind", f"{run.kind} of {subject(run)}"),
+        ("host", run.host),
+        ("claimed by", f"{run.actor} from {run.origin}"),
+        ("called by", run.peer),
+        ("started", moment(run.started_at)),
+        ("ended", moment(run.ended_at) if run.ended_at else "not yet"),
+        ("changes", tally),
+        ("error", run.error),
+    )
+    context.show(facts(*(row for row in rows if row[1])))
+    if run.kind == "apply" and any(entry.memory for entry in entries):
+        context.show("")
+        context.show(_memory(entries))
+    shown = [entry for entry in entries if every or entry.error]
+    if not shown:
+        return
+    drawn = table("#", "STATE", "WHAT", "BEFORE", "AFTER", "ERROR", right=("#",))
+    for entry in shown:
+        before, after = before_and_after(entry.change)
+        drawn.add_row(
+            *cells(entry.seq),
+            *cells(entry.state, style=STYLES.get(entry.state, "")),
+            *cells(entry.change.target, cpu_cell(before), cpu_cell(after), entry.error),
+        )
+    context.show("")
+    context.show(drawn)
+
+
+def _memory(entries: tuple["Entry", ...]) -> Table:
+    """How much memory moved and how much stayed, by the kernel's numbers before and after."""
+    numbers = ("NODE", "BEFORE", "MOVED AWAY", "THERE NOW")
+    drawn = table("MEMORY OF", *numbers, right=numbers)
+    for entry in entries:
+        for part in entry.memory:
+            sizes = (mib(part.before_kib), mib(max(part.moved_kib, 0)), mib(part.stayed_kib))
+            drawn.add_row(*cells(entry.change.target.name, part.node, *sizes))
+    return drawn

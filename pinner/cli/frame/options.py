@@ -1,0 +1,293 @@
+"""Options that several commands share, and the request and the snapshot that they describe."""
+
+from argparse import BooleanOptionalAction, Namespace
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, get_args
+
+from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
+from pinner.cli.parser import Options, Parser
+from pinner.model.errors import Invalid
+from pinner.model.page import DEFAULT_LIMIT
+from pinner.model.plan.request import Request
+from pinner.model.settings.fixes import Remedy
+
+if TYPE_CHECKING:
+    from pinner.model.plan.plan import Plan
+    from pinner.model.snapshot import Snapshot
+    from pinner.service.protocol import Service
+
+BUSY_THRESHOLD = Request().busy_threshold
+OBSERVE_SECONDS = 1.0
+"""Seconds between the two samples of a command that makes no plan; a plan uses the configured span."""
+
+REQUEST = tuple(field.name for field in fields(Request))
+_LISTS = ("guests", "processes", "excluded_guests", "excluded_processes", "remedies", "fix")
+
+
+def host_option(parser: Parser) -> None:
+    """The option --host of a command for one host."""
+    parser.add_argument("--host", metavar="HOST", help="the host's name (default: the only host)")
+
+
+def sample_option(to: Options, default: str) -> None:
+    """The option --sample-seconds, None if it is not given."""
+    to.add_argument(
+        "--sample-seconds",
+        metavar="SECONDS",
+        type=seconds,
+        help=f"seconds between the two samples of CPU use, 0 = do not measure (default: {default})",
+    )
+
+
+def page_options(parser: Parser) -> None:
+    """The options --limit and --marker of a list."""
+    parser.add_argument(
+        "--limit", metavar="N", type=limit, default=DEFAULT_LIMIT, help="show at most N items (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--marker", default="", help="continue the list at this marker, which the previous page printed"
+    )
+
+
+def source_options(parser: Parser) -> None:
+    """The options that name the source of the snapshot: a host, a snapshot file, or a captured machine."""
+    group = parser.add_argument_group("source (at most one)").add_mutually_exclusive_group()
+    group.add_argument("--host", metavar="HOST", help="the host with this name (default: the only host)")
+    group.add_argument(
+        "--snapshot", metavar="FILE", type=path, help="the snapshot in this file, which `pinner inventory --save` wrote"
+    )
+    group.add_argument(
+        "--root",
+        metavar="DIR",
+        type=path,
+        help="the captured machine in this directory, which contains proc/ and sys/ (see `pinner capture`)",
+    )
+
+
+def fix_option(parser: Parser) -> None:
+    """The option --fix of a command that makes a plan to apply, or sets a policy."""
+    parser.add_argument(
+        "--fix",
+        metavar="CODE",
+        action="append",
+        help="change only what cures the findings with this code, see `pinner check`: guests and processes stay where "
+        "they are; may be repeated",
+    )
+
+
+def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool = False) -> None:
+    """The options for the parameters of a plan, or of a policy; an option that is not given is None.
+
+    A policy has no --rebalance and no --sample-seconds: it never rebalances, and its span is in the configuration.
+    """
+    group = parser.add_argument_group("plan options")
+    if strategy:
+        group.add_argument(
+            "--strategy",
+            metavar="NAME",
+            help="strategy of the plan, see `pinner strategy list` (default: shared-pool, the best in measurements)",
+        )
+    _target_options(group)
+    _exclusion_options(group)
+    _cpu_options(group)
+    _placement_options(group)
+    group.add_argument(
+        "--with",
+        metavar="KIND",
+        choices=get_args(Remedy),
+        action="append",
+        dest="remedies",
+        help="what the plan changes besides the CPUs of threads; irqs = the CPUs of interrupts: those of devices leave "
+        "the CPUs of guests, for the housekeeping CPUs of their device's NUMA node; rps = the CPUs that process "
+        "received packets: the CPUs of guests are taken out; sysctls = the kernel's settings that docs/remedies.md "
+        "lists; rings = the receive rings of cards that have dropped packets, as large as possible; governors = the "
+        "frequency governors of the CPUs of vCPUs: performance; coalescing = cards with many packets gather them for "
+        "one interrupt; irqbalance = it sends no interrupts to the CPUs of guests; queues = "
+        "cards that use one of several queues get more; guest-rps = RPS inside guests whose virtio cards have fewer "
+        "queues than vCPUs, through their guest agents; cpu-weights = the CPU weight of machine.slice, which holds all "
+        "guests: ten times that of the other slices; may be repeated (default: nothing)",
+    )
+    if not for_policy:
+        group.add_argument(
+            "--rebalance",
+            action="store_true",
+            default=None,
+            help="place all guests anew if that improves the objective; the plan shows how many threads move. Without "
+            "this option, a well-placed guest keeps its CPUs",
+        )
+        sample_option(group, "[host] sample_seconds in the configuration")
+
+
+def _target_options(group: Options) -> None:
+    """The options that select guests and processes."""
+    group.add_argument(
+        "--guest",
+        metavar="GUEST",
+        action="append",
+        dest="guests",
+        help="place only this guest (name or UUID) and move no process of the host; also places a guest that an "
+        "operator pinned; may be repeated (default: all guests that no operator pinned)",
+    )
+    group.add_argument(
+        "--with-processes",
+        action=BooleanOptionalAction,
+        help="with --guest, also move the busy processes of the host (default: no). Without --guest they always move",
+    )
+    group.add_argument(
+        "--process",
+        metavar="PROCESS",
+        action="append",
+        dest="processes",
+        help="also move this process (name or pid), even if it is idle or restricted by its owner; may be repeated",
+    )
+
+
+def _exclusion_options(group: Options) -> None:
+    """The options that exclude guests and processes, or include what is excluded by default."""
+    group.add_argument(
+        "--exclude-guest",
+        metavar="GUEST",
+        action="append",
+        dest="excluded_guests",
+        help="do not change the CPUs of this guest (name or UUID); a plan warns if no such guest exists now; may be "
+        "repeated. `pinner guest pin-off` excludes a guest by a mark in its metadata",
+    )
+    group.add_argument(
+        "--exclude-process",
+        metavar="PROCESS",
+        action="append",
+        dest="excluded_processes",
+        help="do not move processes with this name or systemd unit, which need not exist now; may be repeated",
+    )
+    group.add_argument(
+        "--nova-emulators",
+        action=BooleanOptionalAction,
+        help="also place the emulator threads of guests that Nova pinned, unless Nova gives these threads CPUs of "
+        "their own (default: no). The vCPUs of such guests are never changed",
+    )
+
+
+def _cpu_options(group: Options) -> None:
+    """The options that say which CPUs each role gets."""
+    group.add_argument(
+        "--housekeeping", metavar="CPUS", help="CPU list for busy host processes, such as 0-3, or auto (default)"
+    )
+    group.add_argument(
+        "--emulator", metavar="CPUS", help="CPU list for emulator threads, such as 4-7, or auto (default)"
+    )
+    group.add_argument(
+        "--minimum-cores",
+        metavar="N",
+        type=cores,
+        help="the fewest cores of each NUMA node that housekeeping, emulators and vCPUs get each, however many CPUs "
+        "processes are restricted to (default: [host] minimum_cores in the configuration, 1)",
+    )
+    group.add_argument(
+        "--busy-threshold",
+        metavar="PERCENT",
+        type=percent,
+        help=f"a process above PERCENT per cent of one CPU is busy (default: {BUSY_THRESHOLD})",
+    )
+
+
+def _placement_options(group: Options) -> None:
+    """The options that say how a plan chooses among the CPUs for guests."""
+    group.add_argument(
+        "--weight",
+        metavar="TERM=NUMBER",
+        type=weight,
+        action="append",
+        dest="weights",
+        help="the weight of a term of the objective in its tier, such as extra_l3=2; 0 = the term does not count; may "
+        "be repeated (default: [objective] in the configuration)",
+    )
+    group.add_argument(
+        "--moves",
+        metavar="N",
+        type=moves,
+        help="how many guests that have a place may move in one plan because of new guests, to make room for them or "
+        "to improve the objective; 0 = none (default: 2)",
+    )
+    group.add_argument(
+        "--smt",
+        choices=("prefer", "isolate", "require"),
+        help="how `isolated` treats sibling threads of a core: prefer = use them (default), isolate = leave them "
+        "idle, require = refuse a host without them",
+    )
+    group.add_argument(
+        "--isolation",
+        choices=("boot", "live"),
+        help="how `isolated` takes CPUs from the scheduler: boot = by kernel arguments (default), live = by cgroup v2 "
+        "partitions, which the apply creates",
+    )
+    group.add_argument(
+        "--solver-budget",
+        metavar="NODES",
+        type=search_nodes,
+        help="how many nodes of its search tree the solver of `optimal` may visit (default: 1000)",
+    )
+
+
+def given(arguments: Namespace) -> list[str]:
+    """The names of the plan options that are given on the command line."""
+    return [name for name in (*REQUEST, "sample_seconds") if getattr(arguments, name, None) is not None]
+
+
+def make_request(arguments: Namespace, **settings: str) -> Request:
+    """The request from the given options, with the defaults of the others. Raises Invalid."""
+    return updated(Request(), arguments, **settings)
+
+
+def updated(request: Request, arguments: Namespace, **settings: Any) -> Request:
+    """The request with the values of the given options in place of its own values. Raises Invalid."""
+    for name in given(arguments):
+        if name in REQUEST:
+            value = getattr(arguments, name)
+            settings.setdefault(name, _value(name, value))
+    return replace(request, **settings)
+
+
+def _value(name: str, value: Any) -> Any:
+    """The value of a field of the request, from the value of its option."""
+    if name in _LISTS:
+        return tuple(value)
+    return dict(value) if name == "weights" else value
+
+
+def make_plan(
+    context: Context, pinner: "Service", host: str | None, request: Request, sample_seconds: float | None
+) -> "Plan":
+    """Make and store a plan from the present state of a host (None: the only host)."""
+    host = pick_host(pinner, host)
+    with context.measuring(sample_seconds):
+        return pinner.plan(host, request, None, sample_seconds, context.caller)
+
+
+def require_no_sample(arguments: Namespace) -> None:
+    """Raise Invalid where CPU use is to be measured of a snapshot or a captured machine, which has its own."""
+    source = next((name for name in ("snapshot", "root") if getattr(arguments, name, None) is not None), None)
+    if source and getattr(arguments, "sample_seconds", None):
+        why = f"0, or no such option, beside --{source}: only a running host can be measured"
+        raise Invalid("--sample-seconds", f"{arguments.sample_seconds:g}", why)
+
+
+def captured(context: Context, arguments: Namespace) -> "Snapshot | None":
+    """The snapshot from --snapshot or --root; None if neither is given. Raises Invalid."""
+    require_no_sample(arguments)
+    if arguments.snapshot is not None:
+        from pinner.cli.frame.snapshot_file import read_snapshot
+
+        return read_snapshot(arguments.snapshot)
+    if arguments.root is None:
+        return None
+    with context.open(arguments.root) as pinner:
+        return pinner.observe(pick_host(pinner, None), 0)
+
+
+def plan_offline(snapshot: "Snapshot", request: Request) -> "Plan":
+    """Make a plan from a snapshot, without a host, a database or privileges. The plan is not stored."""
+    # Imported here for the same reason as in context.open_pinner.
+    from pinner.service.hosts import offline
+
+    return offline.plan_from_snapshot(snapshot, request)

@@ -1,0 +1,186 @@
+"""The ``pinner-manage`` command: an administrator sets up a host, makes tokens for the API, and upgrades the database.
+
+parser.EXIT_STATUS has the meaning of each exit status.
+"""
+
+import sys
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from pinner.cli.frame.confirm import agreed, require_answer
+from pinner.cli.frame.context import local_caller
+from pinner.cli.frame.guard import guarded
+from pinner.cli.frame.values import path
+from pinner.cli.manage import host_setup, tokens
+from pinner.cli.parser import ASKING, Commands, Parser, UsageError, add_config_file, exit_status, wants_json, yes_option
+from pinner.model.errors import Invalid
+from pinner.store.database import schema
+from pinner.store.database.damage import set_file_aside
+from pinner.store.database.engine import engine_of, make_file
+from pinner.store.repositories import open_store
+
+MAX_DAYS = 36500
+
+DESCRIPTION = """\
+Set up this host for pinner, make tokens for the API, and manage the
+database of pinner's plans, runs and audit trail."""
+
+EPILOG = """\
+examples:
+  pinner-manage setup-host
+  pinner-manage db current
+  pinner-manage db upgrade
+  pinner-manage token create ceilometer --role reader --expires 90d
+
+pinner upgrades its database itself. Use this command to show the revision, and
+to upgrade before pinner starts. A command that deletes something asks first;
+without a terminal it needs --yes.
+
+""" + exit_status(ASKING)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Execute one command, and return the exit status."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    return guarded("pinner-manage", lambda: _run(argv), as_json=wants_json(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    shared, rest = _shared_options().parse_known_args(argv)
+    arguments = make_parser().parse_args(rest)
+    if shared.config_file and not hasattr(arguments, "run"):  # only the commands of a database have ``run``
+        raise UsageError("setup-host and remove-host read no configuration: call them without --config-file")
+    arguments.config_file = shared.config_file
+    # Before the database is opened: the caller cannot be known after root has been given up.
+    arguments.caller = local_caller()
+    arguments.execute(arguments)
+    return 0
+
+
+def _shared_options() -> Parser:
+    """The options that are accepted before and after the command."""
+    parser = Parser(add_help=False)
+    add_config_file(parser)
+    return parser
+
+
+def make_parser() -> Parser:
+    """The parser of all commands."""
+    parser = Parser(prog="pinner-manage", description=DESCRIPTION, epilog=EPILOG, parents=[_shared_options()])
+    parser.add_argument("--version", action="version", version=f"pinner {version('pinner')}")
+    about = "Show and change the schema of pinner's database."
+    nouns = parser.with_commands()
+    host_setup.register(nouns)
+    tokens.register(nouns, _execute)
+    database = nouns.add_parser("db", help="show and change the database's schema", description=about)
+    commands = database.with_commands()
+    _add(commands, "current", _current, "show the database's revision and the newest revision")
+    _add(commands, "upgrade", _upgrade, "upgrade the schema to the newest revision")
+    summary = "delete old runs, plans, snapshots and tokens (see [retention])"
+    purge = _add(commands, "purge", _purge, summary, example="purge --dry-run --runs-days 30", asks=True)
+    purge.add_argument("--dry-run", action="store_true", help="show how many rows would be deleted")
+    for name, what in (("runs", "ended runs"), ("plans", "plans and snapshots that nothing refers to")):
+        about = f"days that {what} are kept (default: [retention] {name}_days)"
+        purge.add_argument(f"--{name}-days", metavar="DAYS", type=_days, help=about)
+    summary = "rename a damaged SQLite file, so that pinner starts with an empty one; the renamed file is kept"
+    aside = _add(commands, "set-aside", _set_aside, summary, asks=True)
+    aside.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        type=path,
+        help="the file, for instance the agent's journal (default: pinner's database)",
+    )
+    return parser
+
+
+def _add(
+    commands: Commands,
+    name: str,
+    run: Callable[[Engine, Namespace], None],
+    summary: str,
+    *,
+    example: str = "",
+    asks: bool = False,
+) -> Parser:
+    """Add a command that ``run`` executes. ``example`` is a call of it; empty: the command without options.
+
+    ``asks``: the command asks before it changes anything.
+    """
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"{exit_status(ASKING if asks else {})}\n\nexamples:\n  pinner-manage db {example or name}",
+    )
+    if asks:
+        yes_option(parser)
+    add_config_file(parser)
+    parser.set_defaults(run=run, execute=_execute)
+    return parser
+
+
+def _execute(arguments: Namespace) -> None:
+    # Imported here, because --help must not wait until libvirt is imported.
+    from pinner import wiring
+    from pinner.server.database import become_owner
+
+    if hasattr(arguments, "yes"):
+        require_answer(yes=arguments.yes or getattr(arguments, "dry_run", False))
+    url = wiring.database_url(wiring.configuration(arguments.config_file))
+    if getattr(arguments, "file", None) is not None:
+        url = f"sqlite:///{arguments.file.resolve()}"
+    become_owner(url)
+    engine = engine_of(url)
+    try:
+        if arguments.run is not _set_aside:
+            make_file(engine)
+        arguments.run(engine, arguments)
+    finally:
+        engine.dispose()
+
+
+def _upgrade(engine: Engine, arguments: Namespace) -> None:
+    schema.upgrade(engine)
+    _current(engine, arguments)
+
+
+def _days(text: str) -> int:
+    """A number of days of the command line."""
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= MAX_DAYS:
+        raise ArgumentTypeError(f"{text!r} is not a number of days from 1 to {MAX_DAYS}")
+    return int(text)
+
+
+def _purge(engine: Engine, arguments: Namespace) -> None:
+    from pinner import wiring
+
+    if not (arguments.dry_run or agreed("Delete old runs, plans, snapshots and tokens?", yes=arguments.yes)):
+        return
+    config = wiring.configuration(arguments.config_file)
+    for name in ("runs_days", "plans_days"):
+        if (days := getattr(arguments, name)) is not None:
+            config.set_override(name, days, group="retention")
+    with open_store(engine.url.render_as_string(hide_password=False)) as store:
+        done = wiring.purge(config, store.retention, dry_run=arguments.dry_run)
+    verb = "would delete" if arguments.dry_run else "deleted"
+    print(f"{verb} {done}")
+
+
+def _set_aside(engine: Engine, arguments: Namespace) -> None:
+    if arguments.file is None and engine.dialect.name != "sqlite":
+        raise Invalid("file", None, f"a file of SQLite; {engine.dialect.name} has its own tools for repair")
+    path = (arguments.file or Path(str(engine.url.database))).resolve()
+    if not agreed(f"Rename {path}, so that pinner starts with an empty file?", yes=arguments.yes):
+        return
+    for renamed in set_file_aside(path, datetime.now(UTC)):
+        print(f"kept as {renamed}")
+
+
+def _current(engine: Engine, _arguments: Namespace) -> None:
+    print(f"{engine.url.render_as_string()}: revision {schema.current(engine)}, newest {schema.NEWEST}")

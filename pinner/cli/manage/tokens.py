@@ -1,0 +1,149 @@
+"""pinner-manage token create | list | revoke."""
+
+from argparse import Namespace
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Engine
+
+from pinner.cli.frame.confirm import agreed
+from pinner.cli.frame.output import cells, console, moment, print_items, table
+from pinner.cli.frame.values import expiry
+from pinner.cli.parser import ASKING, Commands, Parser, add_config_file, exit_status, yes_option
+from pinner.model.errors import Invalid
+from pinner.model.run.token import ROLES
+from pinner.store.database import schema
+from pinner.store.tokens import Tokens
+
+if TYPE_CHECKING:
+    from pinner.model.run.token import Token
+
+ROLE_HELP = (
+    "reader: every GET; operator: also snapshots, plans, applies, rollbacks and exclusions; admin: everything; "
+    "hook: only the events of guests, and the topology of hosts"
+)
+CREATE_ABOUT = """\
+The token is printed once, on stdout. The database has only a hash of it.
+The audit trail shows NAME as the actor of every request with the token."""
+REVOKE_ABOUT = """\
+The server refuses the token within a second, without a restart. A run that
+was started with the token goes on; so does an open stream of its events."""
+
+
+def register(nouns: Commands, execute: Callable[[Namespace], None]) -> None:
+    """Add the noun and its commands. ``execute`` opens the database and calls the command's ``run``."""
+    about = "Make, list and revoke the tokens with which callers use the API over TCP."
+    commands = nouns.add_parser(
+        "token", help="make, list and revoke the API's tokens", description=about
+    ).with_commands()
+    create = _add(
+        commands, "create", _create, "make a token and print it", CREATE_ABOUT, "create deploy --role operator"
+    )
+    create.add_argument("name", metavar="NAME", help="actor that the audit trail shows, such as the program's name")
+    create.add_argument("--role", required=True, choices=ROLES, help=ROLE_HELP)
+    create.add_argument("--host", metavar="HOST", help="the only host that the token may act on (default: every host)")
+    create.add_argument(
+        "--expires",
+        metavar="WHEN",
+        type=expiry,
+        help="a time span (90d, 12h, 4w) or a date (2027-01-31), local time (default: the token does not expire)",
+    )
+    listing = _add(
+        commands, "list", _list, "list the tokens, also those that are revoked or expired", "", "list --json"
+    )
+    listing.add_argument(
+        "--json", action="store_true", help="print one JSON document instead of a table, and an error as JSON"
+    )
+    revoke = _add(commands, "revoke", _revoke, "revoke a token", REVOKE_ABOUT, "revoke 0f3a5c7e9b1d", asks=True)
+    revoke.add_argument("token", metavar="ID", help="the id that `token list` shows")
+    for command in (create, listing, revoke):
+        command.set_defaults(execute=execute)
+
+
+def _add(
+    commands: Commands,
+    name: str,
+    run: Callable[[Engine, Namespace], None],
+    summary: str,
+    about: str,
+    example: str,
+    *,
+    asks: bool = False,
+) -> Parser:
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}." + (f"\n\n{about}" if about else ""),
+        epilog=f"{exit_status(ASKING if asks else {})}\n\nexamples:\n  pinner-manage token {example}",
+    )
+    if asks:
+        yes_option(parser)
+    add_config_file(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _create(engine: Engine, arguments: Namespace) -> None:
+    now = datetime.now(UTC)
+    expires_at = _end(arguments.expires, now)
+    if arguments.host == "":
+        raise Invalid("--host", "", "the name of a host; leave the option out for every host")
+    schema.ensure(engine)
+    token, text = Tokens(engine).create(
+        arguments.name, arguments.role, arguments.host or "", expires_at, now, arguments.caller
+    )
+    console(stderr=True).print(f"token {token.id}: keep it now, it is not shown again", soft_wrap=True)
+    print(text)
+
+
+def _list(engine: Engine, arguments: Namespace) -> None:
+    schema.ensure(engine)
+    now = datetime.now(UTC)
+    found = Tokens(engine).list()
+    if arguments.json:
+        print_items(_plain(token, now) for token in found)
+        return
+    drawn = table("ID", "NAME", "ROLE", "HOST", "STATE", "CREATED", "BY", "EXPIRES", whole=("ID", "ROLE", "STATE"))
+    for token in found:
+        created, expires = moment(token.created_at), moment(token.expires_at) if token.expires_at else "never"
+        where = token.host or "every"
+        drawn.add_row(
+            *cells(token.id, token.name, token.role, where, token.state(now), created, token.created_by, expires)
+        )
+    console().print(drawn)
+
+
+def _revoke(engine: Engine, arguments: Namespace) -> None:
+    if not agreed(f"Revoke token {arguments.token}?", yes=arguments.yes):
+        return
+    schema.ensure(engine)
+    token = Tokens(engine).revoke(arguments.token, datetime.now(UTC), arguments.caller)
+    print(f"token {token.id} of {token.name} is revoked")
+
+
+def _end(expires: timedelta | datetime | None, now: datetime) -> datetime | None:
+    if expires is None:
+        return None
+    try:
+        end = now + expires if isinstance(expires, timedelta) else expires
+    except OverflowError:
+        raise Invalid("--expires", str(expires), "a time span that ends before the year 10000") from None
+    if end <= now:
+        raise Invalid("--expires", end.isoformat(timespec="seconds"), "a time span, or a date in the future")
+    return end
+
+
+def _plain(token: "Token", now: datetime) -> dict[str, str | None]:
+    """The token for JSON, without its hash."""
+    return {
+        "id": token.id,
+        "name": token.name,
+        "role": token.role,
+        "host": token.host,
+        "state": token.state(now),
+        "created_at": token.created_at.isoformat(),
+        "created_by": token.created_by,
+        "expires_at": token.expires_at.isoformat() if token.expires_at else None,
+        "revoked_at": token.revoked_at.isoformat() if token.revoked_at else None,
+    }

@@ -1,0 +1,164 @@
+"""A host as lines of text: nodes, L3 domains, cores and their CPUs, each CPU with the letter of its role.
+
+Pure: the width is a parameter. The letters show everything that the colours show.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat, zip_longest
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from pinner.cli.frame.output import folded, kib
+from pinner.cli.show.draw_nodes import details, memory_only
+from pinner.cli.show.roles import ORDER, Role, Uses
+from pinner.model.cpuset import CpuSet
+from pinner.render import visible
+
+if TYPE_CHECKING:
+    from pinner.model.machine.topology import Cpu, Node, Topology
+
+GAP = 3
+"""Columns between two drawings side by side."""
+SIDE_BY_SIDE = 50
+"""The smallest width of a drawing beside another one."""
+INDENT = "  "
+
+
+def drawing(topology: "Topology", views: Sequence[tuple[str, Uses]], width: int) -> list[Text]:
+    """The host once for each titled view: side by side if they fit into ``width`` columns, else one below the other."""
+    share = (width - GAP * (len(views) - 1)) // len(views)
+    if len(views) > 1 and share >= SIDE_BY_SIDE:
+        columns = [_view(topology, title, uses, share) for title, uses in views]
+        widths = [max(line.cell_len for line in column) + GAP for column in columns]
+        return [_side_by_side(lines, widths) for lines in zip_longest(*columns, fillvalue=Text())]
+    return [
+        line
+        for number, (title, uses) in enumerate(views)
+        for line in ([Text()] if number else []) + _view(topology, title, uses, width)
+    ]
+
+
+def _side_by_side(lines: Sequence[Text], widths: Sequence[int]) -> Text:
+    joined = Text()
+    for line, width in zip(lines, widths, strict=True):
+        joined.append_text(line).append(" " * (width - line.cell_len))
+    joined.rstrip()
+    return joined
+
+
+def _view(topology: "Topology", title: str, uses: Uses, width: int) -> list[Text]:
+    lines = [Text(visible(title), style="bold underline")]
+    near = memory_only(topology)
+    beside = {node.id for group in near.values() for _, node in group}
+    for node in topology.nodes:
+        if node.id in beside:
+            continue
+        cpus = [cpu for cpu in topology.cpus if cpu.node == node.id]
+        # No empty lines between nodes without CPUs: a machine may have dozens of them.
+        gap = [Text()] if cpus or topology.nodes[0] is node or lines[-1].plain.startswith(INDENT) else []
+        lines += [*gap, _heading(node, bool(cpus)), *_domains(topology, cpus, uses, width)]
+        lines += _details(topology, node, width)
+        for distance, other in near.get(node.id, ()):
+            lines.append(Text(INDENT).append_text(_heading(other, populated=False)).append(f", distance {distance}"))
+            lines += _details(topology, other, width)
+    without_node = [cpu for cpu in topology.cpus if cpu.node is None]
+    if without_node:
+        lines += [Text(), Text("no node", style="bold"), *_domains(topology, without_node, uses, width)]
+    return [*lines, Text(), *_legend(topology, uses, width)]
+
+
+def _details(topology: "Topology", node: "Node", width: int) -> list[Text]:
+    return [Text(f"{INDENT}{line}", style="dim") for line in details(topology, node, width - len(INDENT))]
+
+
+def _heading(node: "Node", populated: bool) -> Text:
+    memory = f"{kib(node.memory_kib)}, {kib(node.free_kib)} free" if node.memory_kib else "no memory"
+    return Text().append(f"node {node.id}", style="bold").append(f"  {memory}{'' if populated else ', no CPUs'}")
+
+
+def _domains(topology: "Topology", cpus: Sequence["Cpu"], uses: Uses, width: int) -> list[Text]:
+    """One block for each socket, die and L3 domain of these CPUs, in the order of their first CPUs.
+
+    Blocks of one line are put side by side if they fit into ``width`` columns.
+    """
+    domains: dict[tuple[int | None, int | None, int | None], list[Cpu]] = defaultdict(list)
+    for cpu in sorted(cpus, key=lambda cpu: cpu.id):
+        domains[cpu.socket, cpu.die, cpu.l3].append(cpu)
+    if not domains:
+        return []
+    many_dies = len({(cpu.socket, cpu.die) for cpu in topology.cpus}) > len({cpu.socket for cpu in topology.cpus})
+    labels = [_label(members, many_dies) for members in domains.values()]
+    indent = max(len(label) for label in labels) + 2 * len(INDENT)
+    id_width = len(str(max(cpu.id for cpu in topology.cpus)))
+    threaded = any(len(cpu.siblings) > 1 for cpu in topology.cpus)
+    blocks = []
+    for label, members in zip(labels, domains.values(), strict=True):
+        cores = [_core(core, uses, id_width, threaded) for core in _cores(members)]
+        starts = chain([Text().append(f"{INDENT}{label}".ljust(indent), style="dim")], repeat(Text(" " * indent)))
+        blocks.append([start + line for start, line in zip(starts, _wrap(cores, width - indent), strict=False)])
+    return _flow(blocks, width)
+
+
+def _flow(blocks: Sequence[Sequence[Text]], width: int) -> list[Text]:
+    lines = [line for block in blocks for line in block]
+    widest = max(line.cell_len for line in lines)
+    columns = width // widest
+    if columns < 2 or len(lines) > len(blocks):
+        return lines
+    rows = (lines[first : first + columns] for first in range(0, len(lines), columns))
+    return [_side_by_side(row, [widest] * len(row)) for row in rows]
+
+
+def _label(members: Sequence["Cpu"], many_dies: bool) -> str:
+    """The known socket, die and L3 domain of these CPUs, which all share them."""
+    cpu = members[0]
+    parts = [("socket", cpu.socket), ("die", cpu.die if many_dies else None), ("L3", cpu.l3)]
+    known = " ".join(f"{name} {number}" for name, number in parts if number is not None)
+    return known or ("unknown place" if any(cpu.online for cpu in members) else "offline")
+
+
+def _cores(cpus: Iterable["Cpu"]) -> list[list["Cpu"]]:
+    """The CPUs grouped by core. The kernel reports no siblings of an offline CPU, which is a group of its own."""
+    cores: dict[CpuSet, list[Cpu]] = defaultdict(list)
+    for cpu in cpus:
+        cores[cpu.siblings or CpuSet.of([cpu.id])].append(cpu)
+    return list(cores.values())
+
+
+def _core(threads: Sequence["Cpu"], uses: Uses, id_width: int, bracketed: bool) -> Text:
+    core = Text("[" if bracketed else "")
+    for number, cpu in enumerate(threads):
+        role = uses[cpu.id]
+        core.append(" " if number else "").append(f"{cpu.id:>{id_width}}{role.letter}", style=role.style)
+    return core.append("]" if bracketed else "")
+
+
+def _wrap(cores: Sequence[Text], width: int) -> Iterator[Text]:
+    """Lines of whole cores. If all cores have the same width, a line has a power of two of them, to align columns."""
+    widths = {core.cell_len for core in cores}
+    fit = max(1, (width + 1) // (max(widths) + 1))
+    if len(widths) == 1 and len(cores) > fit:
+        width = (1 << fit.bit_length() - 1) * (max(widths) + 1) - 1
+    line = Text()
+    for core in cores:
+        if line and line.cell_len + 1 + core.cell_len > width:
+            yield line
+            line = Text()
+        line = Text(" ").join((line, core)) if line else core
+    yield line
+
+
+def _legend(topology: "Topology", uses: Uses, width: int) -> Iterator[Text]:
+    used = sorted({uses[cpu.id] for cpu in topology.cpus}, key=_rank)
+    name_width = max(len(role.name) for role in used)
+    for role, cpus in ((role, CpuSet.of(cpu for cpu, its in uses.items() if its == role)) for role in used):
+        start = f" {role.name.ljust(name_width)} {len(cpus):>4}  "
+        first, *others = folded(cpus, max(width - len(start) - 1, 8))
+        yield Text().append(role.letter, style=role.style).append(start).append(first)
+        yield from (Text(" " * (len(start) + 1) + line) for line in others)
+
+
+def _rank(role: Role) -> tuple[int, str]:
+    return (ORDER.index(role) if role in ORDER else -1, role.name)

@@ -1,0 +1,130 @@
+"""A plan as tables for people."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pinner.cli.frame.context import Context
+from pinner.cli.frame.output import cells, cpu_cell, facts, moment, table
+from pinner.cli.frame.tables import Table
+from pinner.cli.show.places import alike, part
+from pinner.model.text import memory_by_node, mib
+from pinner.render import before_and_after, text, visible
+
+if TYPE_CHECKING:
+    from pinner.model.plan.objective import Objective
+    from pinner.model.plan.plan import GuestMemory, Isolation, LeftOut, Move, Plan
+
+
+def show_plan(context: Context, plan: "Plan") -> None:
+    """Print a plan: its CPU sets, its changes, the targets that it leaves out with the reasons, its objective."""
+    for part_ in (
+        heading(plan),
+        changes(plan),
+        moves(plan.moves),
+        memory(plan.memory),
+        left_out("UNPLACED", plan.unplaced),
+        left_out("SKIPPED", plan.skipped),
+        isolation(plan.isolation) if plan.isolation else None,
+    ):
+        if part_ is not None:
+            context.show(part_)
+            context.show("")
+    context.show(objective(plan.objective))
+    for warning in plan.warnings:
+        context.warn(warning)
+    if plan.blocked:
+        context.say(f"blocked: {visible(plan.blocked)}", "bold red")
+
+
+def heading(plan: "Plan") -> Table:
+    """The request, the basis of the plan, and the resolved CPU sets."""
+    request = plan.request
+    return facts(
+        ("plan", plan.id),
+        ("host", f"{plan.host}, as it was at {moment(plan.basis.taken_at)}"),
+        ("strategy", request.strategy),
+        ("guests", ", ".join(request.guests) or "all"),
+        *([("with", ", ".join(request.remedies))] if request.remedies else []),
+        *([("fix", ", ".join(request.fix))] if request.fix else []),
+        ("housekeeping", f"{plan.roles.housekeeping or 'none'} (asked for: {request.housekeeping})"),
+        ("emulator", f"{plan.roles.emulator or 'none'} (asked for: {request.emulator})"),
+        ("vCPUs", plan.roles.vcpu or "none"),
+        *(("note", note) for note in plan.roles.notes),
+        *([("rebalance", text.rebalance(plan.rebalance))] if plan.rebalance else []),
+        *([("allocation", text.optimality(plan.optimality))] if plan.optimality else []),
+    )
+
+
+def changes(plan: "Plan") -> Table | str:
+    """Every change as before -> after with its reason; vCPUs with the same change share a line."""
+    if not plan.changes:
+        return "nothing to do: everything is where this plan wants it"
+    drawn = table("OF", "WHAT", "BEFORE", "", "AFTER", "WHY", whole=("BEFORE", "", "AFTER"))
+    for group in alike(plan.changes):
+        first = group[0]
+        before, after = before_and_after(first)
+        drawn.add_row(
+            *cells(
+                first.target.name,
+                part(change.target for change in group),
+                cpu_cell(before),
+                "->",
+                cpu_cell(after),
+                first.reason,
+            )
+        )
+    return drawn
+
+
+def moves(found: Iterable["Move"]) -> Table | None:
+    """The guests that move because of new guests, each with its gain; None where none moves."""
+    drawn = table("MOVE OF", "GAIN")
+    for move in found:
+        drawn.add_row(*cells(move.guest.name, text.gain(move)))
+    return drawn if drawn.rows else None
+
+
+def memory(guests: Iterable["GuestMemory"]) -> Table | None:
+    """Guests' memory by node, and how much of it is remote; None where the kernel gives no numbers."""
+    numbers = ("REMOTE NOW", "REMOTE PLANNED")
+    drawn = table("MEMORY OF", "BY NODE", *numbers, "HOME NODE", right=numbers, whole=numbers)
+    for guest in guests:
+        remote = (mib(guest.remote_now_kib), mib(guest.remote_kib))
+        home = "none" if guest.home is None else f"node {guest.home}"
+        drawn.add_row(*cells(guest.target.name, memory_by_node(guest.per_node), *remote, home))
+    return drawn if drawn.rows else None
+
+
+def left_out(title: str, items: Iterable["LeftOut"]) -> Table | None:
+    """The targets that the plan leaves out, with the reasons; None where there are none."""
+    rows = [cells(item.label, item.why) for item in items]
+    if not rows:
+        return None
+    drawn = table(title, "WHY")
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def isolation(needed: "Isolation") -> Table:
+    """The kernel arguments that isolate the CPUs, and whether this boot has them."""
+    missing = needed.wanted - needed.present
+    state = f"{needed.wanted}: this boot isolates " + (f"all but {missing}" if missing else "all of them")
+    return facts(
+        ("isolated CPUs", state),
+        ("kernel arguments", needed.kernel_arguments),
+        ("/etc/default/grub", needed.grub_line),
+        *(("live partition", command) for command in needed.partition),
+        ("live form", needed.partition_note),
+    )
+
+
+def objective(found: "Objective") -> Table:
+    """The terms of the objective, now and as planned; a term that the strategy does not ask for is dim."""
+    numbers = ("NOW", "PLANNED")
+    drawn = table("OBJECTIVE (0 is best)", "TIER", *numbers, "UNIT", "WEIGHT", right=("TIER", *numbers, "WEIGHT"))
+    for term in found.terms:
+        values = (text.number(term.before), text.number(term.after))
+        style = "" if term.asked else "dim"
+        drawn.add_row(*cells(term.name, term.tier, *values, term.unit, f"{term.weight:g}", style=style))
+    return drawn
