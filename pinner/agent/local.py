@@ -9,13 +9,14 @@ from datetime import datetime
 from functools import partial
 from typing import NoReturn, Protocol
 
-from pinner.agent import admission, limits, peers
+from pinner.agent import admission
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.pools import with_pools
 from pinner.agent.protocol import Progress
-from pinner.agent.refusal_limit import CallLimit
-from pinner.agent.trail import AgentTrail
-from pinner.agent.waiting import require_caller
+from pinner.agent.socket import limits, peers
+from pinner.agent.socket.waiting import require_caller
+from pinner.agent.trail.refusal_limit import CallLimit
+from pinner.agent.trail.trail import AgentTrail
 from pinner.apply import executor
 from pinner.apply.ports import Admission, Host, Journal
 from pinner.apply.recover import RecoveryPolicy, recover

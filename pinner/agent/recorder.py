@@ -8,7 +8,7 @@ from datetime import datetime
 from math import ceil
 from typing import Protocol
 
-from pinner.agent.waiting import require_caller
+from pinner.agent.socket.waiting import require_caller
 from pinner.model.errors import Invalid, NotFound, PinnerError, StoreUnavailable
 from pinner.model.outcome.measures import ROWS, Counts, History, Measured, measured, series_of
 from pinner.repeated import Repeated

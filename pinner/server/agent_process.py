@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from oslo_config import cfg
 
 from pinner import wiring
-from pinner.agent.server import AgentServer
+from pinner.agent.socket.server import AgentServer
 from pinner.heartbeat import Heartbeat
 from pinner.host.processes.own_processes import OwnProcesses
 from pinner.model.errors import Invalid

@@ -13,7 +13,7 @@ from pathlib import Path
 from oslo_config import cfg
 
 from pinner import codec, wiring
-from pinner.agent.server import AgentServer
+from pinner.agent.socket.server import AgentServer
 from pinner.model.errors import NotPermitted, PinnerError, document, revive
 from pinner.owners import require_own
 from pinner.server import api_process, database, installation, privileges, sockets

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from pinner.agent import peers
+from pinner.agent.socket import peers
 from pinner.model.errors import Invalid, NotPermitted
 from pinner.owners import connect_remedy, require_own
 

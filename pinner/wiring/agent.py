@@ -9,14 +9,14 @@ from typing import Protocol
 
 from oslo_config import cfg
 
-from pinner.agent.client import AgentClient
 from pinner.agent.freed_memory import FreedMemory
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import Histories, LocalAgent, no_history
 from pinner.agent.recorder import Recorder
-from pinner.agent.signing import SigningKey
-from pinner.agent.trail import AgentTrail
-from pinner.agent.waiting import sleep
+from pinner.agent.socket.client import AgentClient
+from pinner.agent.socket.waiting import sleep
+from pinner.agent.trail.signing import SigningKey
+from pinner.agent.trail.trail import AgentTrail
 from pinner.conf.agent import MOST_PINGED
 from pinner.heartbeat import Heartbeat
 from pinner.host.inventory import LIVE, take_snapshot

@@ -9,7 +9,7 @@ from pathlib import Path
 from oslo_config import cfg
 
 from pinner.agent.protocol import Agent
-from pinner.agent.trail import AgentTrail
+from pinner.agent.trail.trail import AgentTrail
 from pinner.apply.undo import ended
 from pinner.heartbeat import Heartbeat
 from pinner.host.inventory import LIVE

@@ -30,7 +30,7 @@ from support.kernel import THREADS, masks, process, started
 from support.write_watch import WriteWatch
 
 from pinner import codec
-from pinner.agent.client import AgentClient
+from pinner.agent.socket.client import AgentClient
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.request import Request
 from pinner.planning import planner

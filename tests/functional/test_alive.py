@@ -40,7 +40,7 @@ monitor.CHECK_SECONDS = 0.2
 {warm.PINNER}"""
 """A server that checks its health five times a second in place of once in five."""
 QUICK_SILENCE = f"""
-from pinner.agent import client, server
+from pinner.agent.socket import client, server
 server.PULSE_SECONDS = 0.2
 client.AgentClient.__init__.__kwdefaults__["silence"] = 1.0
 {QUICK_CHECKS}"""
@@ -190,8 +190,8 @@ sys.exit(main())
 @pytest.mark.parametrize(
     ("module", "kind", "method", "thread"),
     [
-        ("agent.server", "AgentServer", "_accept", "agent-accept"),
-        pytest.param("agent.server", "AgentServer", "_pulse", "agent-pulse", marks=MORE),
+        ("agent.socket.server", "AgentServer", "_accept", "agent-accept"),
+        pytest.param("agent.socket.server", "AgentServer", "_pulse", "agent-pulse", marks=MORE),
         pytest.param("agent.freed_memory", "FreedMemory", "_repeat", "freed memory", marks=MORE),
         ("host.watch.events", "HostWatcher", "_run", "events"),
         pytest.param("host.virt.libvirt_events", "LibvirtEvents", "_reconnect", "libvirt-events", marks=MORE),

@@ -20,8 +20,8 @@ from support.values import NOON, make_snapshot
 
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
-from pinner.agent.signing import SigningKey
-from pinner.agent.trail import AgentTrail
+from pinner.agent.trail.signing import SigningKey
+from pinner.agent.trail.trail import AgentTrail
 from pinner.apply.recover import recover
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt

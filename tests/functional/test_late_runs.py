@@ -23,8 +23,8 @@ from support import warm
 from support.kernel import THREADS, masks, process
 from support.policy_host import NEVER_BUSY, wait_until
 
-from pinner.agent import wire
-from pinner.agent.client import AgentClient
+from pinner.agent.socket import wire
+from pinner.agent.socket.client import AgentClient
 from pinner.model.errors import PinnerError, RunConflict
 from pinner.model.page import PageRequest
 from pinner.model.plan.plan import Plan

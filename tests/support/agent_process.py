@@ -13,10 +13,10 @@ from pathlib import Path
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.recorder import Recorder
-from pinner.agent.server import AgentServer
-from pinner.agent.signing import SigningKey
-from pinner.agent.trail import AgentTrail
-from pinner.agent.waiting import sleep
+from pinner.agent.socket.server import AgentServer
+from pinner.agent.socket.waiting import sleep
+from pinner.agent.trail.signing import SigningKey
+from pinner.agent.trail.trail import AgentTrail
 from pinner.host.inventory import take_snapshot
 from pinner.host.kernel import files
 from pinner.host.live import LiveHost

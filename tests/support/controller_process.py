@@ -14,8 +14,8 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pinner.agent.client import AgentClient
 from pinner.agent.protocol import Progress
+from pinner.agent.socket.client import AgentClient
 from pinner.model.errors import PinnerError
 from pinner.model.plan.plan import Plan
 from pinner.model.run.audit import Caller

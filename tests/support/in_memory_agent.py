@@ -18,8 +18,8 @@ from support.in_memory_host import InMemoryHost
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import Histories
 from pinner.agent.protocol import Progress
-from pinner.agent.signing import SigningKey
-from pinner.agent.trail import AgentTrail
+from pinner.agent.trail.signing import SigningKey
+from pinner.agent.trail.trail import AgentTrail
 from pinner.apply.undo.first_masks import whole_undo
 from pinner.model.change import Number, State, StateChange, Target
 from pinner.model.cpuset import CpuSet

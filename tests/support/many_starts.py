@@ -21,14 +21,14 @@ from typing import Any
 import libvirt  # type: ignore[import-untyped]
 from support.values import make_plan, make_run
 
-from pinner.agent.client import AgentClient
 from pinner.agent.freed_memory import give_back
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.recorder import Recorder
-from pinner.agent.server import AgentServer
-from pinner.agent.signing import SigningKey
-from pinner.agent.trail import AgentTrail
+from pinner.agent.socket.client import AgentClient
+from pinner.agent.socket.server import AgentServer
+from pinner.agent.trail.signing import SigningKey
+from pinner.agent.trail.trail import AgentTrail
 from pinner.host.inventory import LIVE, take_snapshot
 from pinner.host.kernel import files
 from pinner.host.kernel.kernel import boot_id

@@ -16,8 +16,8 @@ from support.kernel import masks
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.recorder import SECONDS, Recorder
-from pinner.agent.signing import SigningKey
-from pinner.agent.trail import AgentTrail
+from pinner.agent.trail.signing import SigningKey
+from pinner.agent.trail.trail import AgentTrail
 from pinner.host.inventory import take_snapshot
 from pinner.host.live import ROOT, LiveHost
 from pinner.host.measure.meter import HostMeter

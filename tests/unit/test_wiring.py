@@ -10,7 +10,7 @@ from support.hosts import cpus, guest, plain, snapshot
 from support.machines import root_of, unpack
 
 from pinner import wiring
-from pinner.agent.waiting import CallerLeft, waits_for
+from pinner.agent.socket.waiting import CallerLeft, waits_for
 from pinner.conf import rabbit
 from pinner.host.kernel import tracefs
 from pinner.model.errors import Invalid

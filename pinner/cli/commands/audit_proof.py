@@ -132,7 +132,7 @@ def export(context: Context, arguments: Namespace) -> int:
 
 def print_key(context: Context, arguments: Namespace) -> int:
     """Print the public key of the agent."""
-    from pinner.agent.signing import pem
+    from pinner.agent.trail.signing import pem
 
     with context.open() as pinner:
         heads = pinner.audit_anchor().heads
@@ -149,7 +149,7 @@ def print_key(context: Context, arguments: Namespace) -> int:
 
 def _verify_file(file: Path, key: Path, anchor: Anchor | None) -> "Verification":
     # Imported here for the same reason as in context.open_pinner.
-    from pinner.agent.signing import read_pem
+    from pinner.agent.trail.signing import read_pem
     from pinner.service.audit.audit_export import verify_file
 
     return verify_file(file, read_pem(_read(key, "--public-key"), "--public-key"), anchor)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pinner.agent.signing import is_signed
+from pinner.agent.trail.signing import is_signed
 from pinner.model.run.agent_audit import (
     AgentAction,
     AgentRecord,

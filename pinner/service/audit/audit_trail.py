@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from pinner.agent.protocol import Agent
-from pinner.agent.trail import MAX_RECORDS
+from pinner.agent.trail.trail import MAX_RECORDS
 from pinner.model.errors import Busy, HostUnreachable, Invalid, NotFound, StoreUnavailable
 from pinner.model.run.agent_audit import AgentRecord, Anchor, SignedHead
 from pinner.model.run.verification import FindingKind, TrailFinding, Verification, verification

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from pinner.agent.trail import MAX_RECORDS, AgentTrail
+from pinner.agent.trail.trail import MAX_RECORDS, AgentTrail
 from pinner.model.run.agent_audit import AgentRecord, Anchor
 from pinner.service.audit.audit_export import export_lines
 from pinner.service.upkeep.retention import Limits

@@ -8,9 +8,9 @@ from pydantic import ValidationError
 from support.values import NOON
 
 from pinner import codec
-from pinner.agent import calls, limits, peers, server, wire
 from pinner.agent.recorder import Recorder
-from pinner.agent.waiting import CallerLeft, waits_for
+from pinner.agent.socket import calls, limits, peers, server, wire
+from pinner.agent.socket.waiting import CallerLeft, waits_for
 from pinner.model.change import Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid

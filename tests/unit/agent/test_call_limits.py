@@ -7,13 +7,13 @@ import pytest
 from support.in_memory_host import InMemoryHost, vcpu
 from support.values import NOON, make_plan, make_run, make_snapshot
 
-from pinner.agent import peers, server
-from pinner.agent.client import AgentClient
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
-from pinner.agent.refusal_limit import WINDOW_SECONDS, CallLimit
-from pinner.agent.signing import SigningKey
-from pinner.agent.trail import MAX_HEADS, MAX_MARKS, AgentTrail
+from pinner.agent.socket import peers, server
+from pinner.agent.socket.client import AgentClient
+from pinner.agent.trail.refusal_limit import WINDOW_SECONDS, CallLimit
+from pinner.agent.trail.signing import SigningKey
+from pinner.agent.trail.trail import MAX_HEADS, MAX_MARKS, AgentTrail
 from pinner.apply import executor
 from pinner.model.errors import Busy, Gone, NotPermitted, StoreUnavailable
 from pinner.model.run.agent_audit import ChainHead

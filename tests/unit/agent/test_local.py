@@ -13,8 +13,8 @@ from support.values import NOON, make_plan, make_run, make_snapshot
 
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
-from pinner.agent.signing import SigningKey
-from pinner.agent.trail import AgentTrail
+from pinner.agent.trail.signing import SigningKey
+from pinner.agent.trail.trail import AgentTrail
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import AffinityChange, Target, ThreadMask

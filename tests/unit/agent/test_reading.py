@@ -7,8 +7,8 @@ import pytest
 from support.check_cases_network import CASES
 
 from pinner.agent.captured import CapturedAgent
-from pinner.agent.client import AgentClient
-from pinner.agent.server import AgentServer
+from pinner.agent.socket.client import AgentClient
+from pinner.agent.socket.server import AgentServer
 from pinner.model.errors import Invalid
 
 

@@ -24,14 +24,14 @@ from support.in_memory_host import InMemoryHost
 from support.own_snapshot import snapshot_of
 from support.values import NOON, cpus, make_change, make_plan, make_run, make_snapshot
 
-from pinner.agent import limits, peers, server, wire
-from pinner.agent.client import AgentClient
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
-from pinner.agent.refusal_limit import WINDOW_SECONDS, CallLimit, RefusalLimit
-from pinner.agent.server import AgentServer
-from pinner.agent.signing import SigningKey
-from pinner.agent.trail import AgentTrail
+from pinner.agent.socket import limits, peers, server, wire
+from pinner.agent.socket.client import AgentClient
+from pinner.agent.socket.server import AgentServer
+from pinner.agent.trail.refusal_limit import WINDOW_SECONDS, CallLimit, RefusalLimit
+from pinner.agent.trail.signing import SigningKey
+from pinner.agent.trail.trail import AgentTrail
 from pinner.model.change import AffinityChange, Number, StateChange, Target, ThreadMask
 from pinner.model.errors import (
     Busy,
@@ -202,7 +202,7 @@ def test_more_callers_than_threads_are_told_at_once_that_the_agent_is_busy(patie
 
 
 def test_a_sample_ends_when_its_caller_disconnects(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "pinner.agent.server")
+    caplog.set_level("INFO", "pinner.agent.socket.server")
     with closing(Journal(tmp_path / "journal")) as journal:
         agent = _agent(journal, InMemoryHost(), _sampled, _now)  # type: ignore[arg-type]
         serving = server_of(agent, tmp_path / "agent.sock", user=-1)
@@ -218,7 +218,7 @@ def test_a_sample_ends_when_its_caller_disconnects(tmp_path: Path, caplog: pytes
 
 
 def _sampled(seconds: float) -> object:
-    from pinner.agent.waiting import sleep
+    from pinner.agent.socket.waiting import sleep
 
     sleep(seconds)
     return make_snapshot()

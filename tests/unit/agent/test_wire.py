@@ -15,12 +15,12 @@ from support.in_memory_agent import InMemoryAgent
 from support.in_memory_service import sample_snapshot
 from support.values import NOON, make_change, make_plan, make_run, make_snapshot
 
-from pinner.agent import wire
-from pinner.agent.calls import HANDLERS
-from pinner.agent.client import AgentClient
-from pinner.agent.line import Line
 from pinner.agent.protocol import Agent, Progress
-from pinner.agent.server import PROGRESS_SECONDS, AgentServer
+from pinner.agent.socket import wire
+from pinner.agent.socket.calls import HANDLERS
+from pinner.agent.socket.client import AgentClient
+from pinner.agent.socket.line import Line
+from pinner.agent.socket.server import PROGRESS_SECONDS, AgentServer
 from pinner.model.errors import HostUnreachable, NotFound, PinnerError, StalePlan
 from pinner.model.plan.plan import Plan
 from pinner.model.policy.drift import Drift

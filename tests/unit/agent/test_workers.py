@@ -9,11 +9,11 @@ import pytest
 from support.in_memory_agent import InMemoryAgent
 from support.values import NOON, make_snapshot
 
-from pinner.agent import server
-from pinner.agent.client import AgentClient
-from pinner.agent.peers import Peer
-from pinner.agent.server import MAX_CALLS, AgentServer
-from pinner.agent.workers import Workers
+from pinner.agent.socket import server
+from pinner.agent.socket.client import AgentClient
+from pinner.agent.socket.peers import Peer
+from pinner.agent.socket.server import MAX_CALLS, AgentServer
+from pinner.agent.socket.workers import Workers
 from pinner.model.errors import PinnerError
 
 SECONDS = 20.0

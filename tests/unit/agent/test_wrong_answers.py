@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pinner.agent.client import AgentClient
+from pinner.agent.socket.client import AgentClient
 from pinner.model.errors import Unanswered
 
 WRONG = (

@@ -5,7 +5,7 @@ import json
 import pytest
 from support.in_memory_service import KEY, SIGNED_HEAD
 
-from pinner.agent.signing import pem
+from pinner.agent.trail.signing import pem
 from pinner.model.run.agent_audit import Anchor
 from pinner.model.run.verification import AgentTrail, FindingKind, TrailFinding, verification
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pinner.agent.signing import pem
+from pinner.agent.trail.signing import pem
 from pinner.model.errors import Invalid
 from pinner.model.run.agent_audit import ChainHead
 from pinner.service.audit import audit_trail

@@ -9,7 +9,7 @@ import pytest
 from support.trail import ANN
 from support.values import NOON
 
-from pinner.agent import trail
+from pinner.agent.trail import trail
 from pinner.model.errors import NotFound
 from pinner.model.run.audit import AuditAction, audit_event
 from pinner.model.run.journal import ApplyOptions

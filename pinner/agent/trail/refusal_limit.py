@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from pinner.agent.peers import calling_user
+from pinner.agent.socket.peers import calling_user
 from pinner.model.errors import Busy
 
 MAX_RECORDS = 60

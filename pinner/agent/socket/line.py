@@ -4,7 +4,7 @@ import socket
 import threading
 from contextlib import suppress
 
-from pinner.agent import wire
+from pinner.agent.socket import wire
 
 PULSE_SECONDS = 2.0
 """Time between two signs of life of a connection. A caller gives up after several of them are missing."""

@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from pinner import codec
-from pinner.agent import limits, peers
-from pinner.agent.peers import Peer
 from pinner.agent.protocol import Agent, Progress
-from pinner.agent.waiting import steps
+from pinner.agent.socket import limits, peers
+from pinner.agent.socket.peers import Peer
+from pinner.agent.socket.waiting import steps
 from pinner.model.errors import Invalid
 from pinner.model.plan.plan import Plan
 from pinner.model.policy.drift import Drift

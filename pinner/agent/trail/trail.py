@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from pinner.agent import limits, peers
-from pinner.agent.refusal_limit import WINDOW_SECONDS, CallLimit, RefusalLimit
-from pinner.agent.signing import SigningKey
+from pinner.agent.socket import limits, peers
+from pinner.agent.trail.refusal_limit import WINDOW_SECONDS, CallLimit, RefusalLimit
+from pinner.agent.trail.signing import SigningKey
 from pinner.model.errors import Invalid, NovaConflict, PinnerError, Refused, RunConflict, StoreUnavailable
 from pinner.model.run import run_events
 from pinner.model.run.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead, SignedHead

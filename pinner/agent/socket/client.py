@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pinner import codec
-from pinner.agent import wire
 from pinner.agent.protocol import Progress
-from pinner.agent.signs_of_life import SignsOfLife, Silent
+from pinner.agent.socket import wire
+from pinner.agent.socket.signs_of_life import SignsOfLife, Silent
 from pinner.model.errors import HostUnreachable, Invalid, Unanswered, revive
 from pinner.model.machine.health import AgentHealth
 from pinner.model.machine.topology import Topology

@@ -15,11 +15,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from pinner.agent import calls, peers, wire
-from pinner.agent.line import PULSE_SECONDS, Line
 from pinner.agent.protocol import Agent, Progress
-from pinner.agent.waiting import CallerLeft, waits_for
-from pinner.agent.workers import Workers
+from pinner.agent.socket import calls, peers, wire
+from pinner.agent.socket.line import PULSE_SECONDS, Line
+from pinner.agent.socket.waiting import CallerLeft, waits_for
+from pinner.agent.socket.workers import Workers
 from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Busy, NotPermitted, PinnerError, document
 from pinner.model.run.journal import Entry

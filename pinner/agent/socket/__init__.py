@@ -1,0 +1,1 @@
+"""The agent in another process: the client and the server of its Unix socket, and their limits."""
