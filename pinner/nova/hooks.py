@@ -10,7 +10,7 @@ Those clouds run Python 3.8 or older: this module and ``handover`` need nothing 
 import logging
 import threading
 
-from pinner.nova import handover
+from pinner.nova.delivery import handover
 
 LOG = logging.getLogger(__name__)
 

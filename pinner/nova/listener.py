@@ -18,13 +18,13 @@ backend.init_backend(backend.BackendType.THREADING)  # must precede the import o
 
 from pinner import __version__, wiring  # noqa: E402
 from pinner.model.errors import Invalid, PinnerError  # noqa: E402
-from pinner.nova import json_bound  # noqa: E402
-from pinner.nova.broker import BrokerFaults, Receiver  # noqa: E402
-from pinner.nova.delivery import DeliveryQueue  # noqa: E402
-from pinner.nova.formats import Formats  # noqa: E402
-from pinner.nova.notification import Message, parse  # noqa: E402
-from pinner.nova.quarantine import Quarantine  # noqa: E402
-from pinner.nova.sender import Sender  # noqa: E402
+from pinner.nova.broker import json_bound  # noqa: E402
+from pinner.nova.broker.broker import BrokerFaults, Receiver  # noqa: E402
+from pinner.nova.broker.formats import Formats  # noqa: E402
+from pinner.nova.broker.notification import Message, parse  # noqa: E402
+from pinner.nova.broker.quarantine import Quarantine  # noqa: E402
+from pinner.nova.delivery.delivery import DeliveryQueue  # noqa: E402
+from pinner.nova.delivery.sender import Sender  # noqa: E402
 from pinner.server.supervisor import Supervisor  # noqa: E402
 
 LOG = logging.getLogger(__name__)

@@ -17,7 +17,8 @@ from typing import Any
 
 from nova.scheduler import utils, weights  # type: ignore[import-not-found]
 
-from pinner.nova import host_rooms, weigher_conf
+from pinner.nova import weigher_conf
+from pinner.nova.delivery import host_rooms
 
 LOG = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from support.nova_listener import listening, publish
 from support.policy_host import EXACT, Daemon, PolicyServer, all_on, guest_on, wait_until
 
 from pinner.host.processes import qemu
-from pinner.nova import handover
+from pinner.nova.delivery import handover
 
 STARTS = 200
 AT_ONCE = 20

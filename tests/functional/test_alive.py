@@ -229,7 +229,8 @@ def test_the_death_of_a_thread_of_the_nova_listener_ends_it(tmp_path: Path, targ
     code = textwrap.dedent(f"""
         import sys, time
         from pinner.nova import listener  # before its parts: it sets how oslo makes threads
-        from pinner.nova import broker, delivery
+        from pinner.nova.broker import broker
+        from pinner.nova.delivery import delivery
         def dying(*_):
             time.sleep(0.2)
             raise ArithmeticError("broken on purpose")

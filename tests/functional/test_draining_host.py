@@ -19,9 +19,9 @@ from pinner.host.live import ROOT
 from pinner.host.processes import qemu
 from pinner.model.cpuset import CpuSet
 from pinner.model.policy.event import GuestEvent
-from pinner.nova.delivery import DeliveryQueue
-from pinner.nova.notification import NovaEvent
-from pinner.nova.sender import Sender
+from pinner.nova.broker.notification import NovaEvent
+from pinner.nova.delivery.delivery import DeliveryQueue
+from pinner.nova.delivery.sender import Sender
 
 pytestmark = [
     pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),

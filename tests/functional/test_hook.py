@@ -20,7 +20,7 @@ from support.real_service import answering
 from support.unix_http import served
 
 from pinner.api.app import create_app
-from pinner.nova import handover
+from pinner.nova.delivery import handover
 
 ROOT = Path(__file__).parents[2]
 HOOK = ROOT / "etc/pinner/libvirt-qemu-hook"

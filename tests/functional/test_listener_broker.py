@@ -38,7 +38,7 @@ QUORUM = "[oslo_messaging_rabbit]\nrabbit_quorum_queue = true"
 
 def with_values(values):
     """A listener with these values of its module for the broker."""
-    return f"import pinner.nova.listener; from pinner.nova import broker; {values}; {LISTENER}"
+    return f"import pinner.nova.listener; from pinner.nova.broker import broker; {values}; {LISTENER}"
 
 
 BACK_OFF = "broker.FIRST_DELAY = 0.05"

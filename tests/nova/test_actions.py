@@ -22,7 +22,7 @@ from pinner.model.page import PageRequest
 from pinner.model.policy.event import GuestEvent
 from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import Caller
-from pinner.nova.notification import KIND_OF_ACTION
+from pinner.nova.broker.notification import KIND_OF_ACTION
 from pinner.service.reconcile.controller import PolicyController
 
 ANN = Caller("ann", "here", "req-1")

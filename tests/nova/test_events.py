@@ -21,7 +21,7 @@ from pinner.api.app import create_app
 from pinner.model.page import PageRequest
 from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import Caller
-from pinner.nova.notification import KIND_OF_ACTION
+from pinner.nova.broker.notification import KIND_OF_ACTION
 from pinner.service.reconcile.controller import PolicyController
 
 ANN = Caller("ann", "here", "req-1")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinner.model.errors import Invalid
-from pinner.nova.notification import BY_PUBLISHER, KIND_OF_ACTION, LEAVING, Message, parse
+from pinner.nova.broker.notification import BY_PUBLISHER, KIND_OF_ACTION, LEAVING, Message, parse
 
 CLASSES = {
     "create": "InstanceCreatePayload",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pinner.model.guest.guest import NovaIdentity
-from pinner.nova.notification import Message
+from pinner.nova.broker.notification import Message
 
 TIMESTAMP = "2026-11-21 10:00:00.123456"
 KINDS = {

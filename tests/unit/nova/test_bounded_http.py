@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pinner.nova import bounded_http
+from pinner.nova.delivery import bounded_http
 
 ADDRESSES = 8
 

@@ -18,8 +18,8 @@ from kombu.transport.pyamqp import Message
 from support.samples import SETS
 
 from pinner import codec
-from pinner.nova import decompression, json_bound, properties
-from pinner.nova.broker_log import ConnectionLogFilter, MessageLogFilter
+from pinner.nova.broker import decompression, json_bound, properties
+from pinner.nova.broker.broker_log import ConnectionLogFilter, MessageLogFilter
 
 
 def record(level: int, text: str, error: Exception | None = None) -> logging.LogRecord:

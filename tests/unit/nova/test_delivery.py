@@ -10,9 +10,9 @@ from support.values import NOON
 
 from pinner.model.errors import HostBusy, HostUnreachable, Invalid, NotFound, PinnerError
 from pinner.model.policy.event import GuestEvent, GuestEventOutcome
-from pinner.nova import delivery
-from pinner.nova.delivery import DeliveryQueue
-from pinner.nova.notification import NovaEvent
+from pinner.nova.broker.notification import NovaEvent
+from pinner.nova.delivery import delivery
+from pinner.nova.delivery.delivery import DeliveryQueue
 
 
 def nova_event(number=1, host="h1", kind="started"):

@@ -21,11 +21,11 @@ from pinner.model.plan.request import Request
 from pinner.model.policy.event import GuestEvent
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
-from pinner.nova import destinations
-from pinner.nova.delivery import DeliveryQueue
-from pinner.nova.destinations import WAIT_SECONDS, Destinations
-from pinner.nova.notification import NovaEvent
-from pinner.nova.sender import Sender
+from pinner.nova.broker.notification import NovaEvent
+from pinner.nova.delivery import destinations
+from pinner.nova.delivery.delivery import DeliveryQueue
+from pinner.nova.delivery.destinations import WAIT_SECONDS, Destinations
+from pinner.nova.delivery.sender import Sender
 
 SOURCE, SILENT = "127.0.0.1", [f"127.0.0.{number}" for number in range(2, 7)]
 GUESTS = 20

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.nova_listener import until
 
-from pinner.nova import handover
+from pinner.nova.delivery import handover
 
 ETC = Path(__file__).parents[3] / "etc/pinner"
 GUEST = "6a5b7a0e-0000-4000-8000-000000000001"

@@ -16,7 +16,8 @@ from support.in_memory_service import InMemoryService, sample_snapshot
 from support.nova_listener import until
 from support.real_service import answering
 
-from pinner.nova import bounded_http, handover, hooks
+from pinner.nova import hooks
+from pinner.nova.delivery import bounded_http, handover
 
 GUEST = sample_snapshot().guests[0].uuid
 MANAGER = SimpleNamespace(host="h1")

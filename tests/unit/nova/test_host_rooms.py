@@ -17,11 +17,12 @@ from support.certificates import Authority
 from support.in_memory_service import InMemoryService
 from support.real_service import answering
 
-from pinner.nova import host_rooms, weigher_conf
-from pinner.nova.host_rooms import HostRooms, Need, Room, StrategyRoom, fits
+from pinner.nova import weigher_conf
+from pinner.nova.delivery import host_rooms
+from pinner.nova.delivery.host_rooms import HostRooms, Need, Room, StrategyRoom, fits
 from pinner.nova.weigher_conf import Settings, SettingsError
 
-NOVA = Path(host_rooms.__file__).parent
+NOVA = Path(host_rooms.__file__).parents[1]
 GOOD = {
     "host": "h1",
     "strategy": "shared-pool",
@@ -402,11 +403,16 @@ def test_settings_that_cannot_be_read(tmp_path):
         weigher_conf.read_settings(str(tmp_path))
 
 
-@pytest.mark.parametrize("module", ["host_rooms", "weigher_conf", "weigher", "bounded_http"])
+@pytest.mark.parametrize("module", ["delivery/host_rooms", "weigher_conf", "weigher", "delivery/bounded_http"])
 def test_the_modules_need_only_python_3_8_and_the_standard_library_and_nova(module):
     tree = ast.parse((NOVA / f"{module}.py").read_text(), feature_version=(3, 8))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     ours = {name for name in imported if name.startswith("pinner.")}
-    assert ours <= {"pinner.nova", "pinner.nova.weigher_conf", "pinner.nova.bounded_http"}
+    assert ours <= {
+        "pinner.nova",
+        "pinner.nova.weigher_conf",
+        "pinner.nova.delivery",
+        "pinner.nova.delivery.bounded_http",
+    }
     assert {name.partition(".")[0] for name in imported} <= {*sys.stdlib_module_names, "pinner", "nova"}

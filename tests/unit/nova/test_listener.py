@@ -12,7 +12,7 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from pinner.nova.listener import Endpoint
-from pinner.nova.quarantine import Quarantine
+from pinner.nova.broker.quarantine import Quarantine
 
 file, what, text = sys.argv[1:]
 value = 10**5000

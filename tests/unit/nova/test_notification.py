@@ -11,7 +11,7 @@ from support.examples import examples
 from support.samples import KINDS, OWN, SETS, message
 
 from pinner.model.errors import Invalid
-from pinner.nova.notification import Message, parse
+from pinner.nova.broker.notification import Message, parse
 
 every_set = pytest.mark.parametrize("samples", SETS, ids=str)
 

@@ -15,7 +15,8 @@ from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH
 from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.guest.nova import cpus as nova_cpus
 from pinner.model.plan.request import Request
-from pinner.nova import decompression, delivery, destinations, handover, notification
+from pinner.nova.broker import decompression, notification
+from pinner.nova.delivery import delivery, destinations, handover
 from pinner.nova.weigher_conf import Settings
 from pinner.planning import planner
 from pinner.planning.placement import event_order
@@ -40,7 +41,7 @@ def constants(file):
     return SimpleNamespace(**found)
 
 
-BROKER = constants("pinner/nova/broker.py")
+BROKER = constants("pinner/nova/broker/broker.py")
 RETRIES = [min(delivery.FIRST_RETRY * 2**number, delivery.LAST_RETRY) for number in range(delivery.MAX_ATTEMPTS - 1)]
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 FIGURES = [

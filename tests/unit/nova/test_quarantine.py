@@ -10,9 +10,9 @@ from support.values import NOON
 
 from pinner.model.errors import Invalid
 from pinner.model.policy.event import GuestEvent
-from pinner.nova import quarantine
-from pinner.nova.notification import Message, NovaEvent, parse
-from pinner.nova.quarantine import Quarantine
+from pinner.nova.broker import quarantine
+from pinner.nova.broker.notification import Message, NovaEvent, parse
+from pinner.nova.broker.quarantine import Quarantine
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from support.values import NOON
 
 from pinner.model.errors import HostUnreachable, Invalid
 from pinner.model.policy.event import GuestEvent
-from pinner.nova.sender import Sender
+from pinner.nova.delivery.sender import Sender
 
 GUEST = sample_snapshot().guests[0].uuid
 

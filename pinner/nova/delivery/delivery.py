@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from pinner.heartbeat import Heartbeat
 from pinner.model.errors import HostUnreachable, Invalid, NotFound, PinnerError
 from pinner.model.policy.event import GuestEventOutcome
-from pinner.nova.notification import NovaEvent
+from pinner.nova.broker.notification import NovaEvent
 from pinner.repeated import Repeated
 
 LOG = logging.getLogger(__name__)

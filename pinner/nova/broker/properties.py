@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import kombu.serialization
 from amqp import serialization  # type: ignore[import-untyped]
 
-from pinner.nova.decompression import MAX_BYTES
+from pinner.nova.broker.decompression import MAX_BYTES
 
 JSON = "application/json"
 """The type of every notification of oslo.messaging."""

@@ -10,7 +10,7 @@ import kombu.serialization
 import kombu.utils.json
 
 from pinner import codec
-from pinner.nova.properties import JSON
+from pinner.nova.broker.properties import JSON
 
 MAX_VALUES = 100_000
 """Values in a message. Nova's notifications have some hundreds; one about an aggregate has one more for each host."""

@@ -18,8 +18,8 @@ from oslo_messaging.notify import dispatcher  # type: ignore[import-untyped]
 from oslo_messaging.notify.listener import NotificationServer  # type: ignore[import-untyped]
 
 from pinner.model.errors import Invalid
-from pinner.nova import decompression, properties
-from pinner.nova.broker_log import BROKER_LOG, MESSAGE_LOGS, ConnectionLogFilter, MessageLogFilter
+from pinner.nova.broker import decompression, properties
+from pinner.nova.broker.broker_log import BROKER_LOG, MESSAGE_LOGS, ConnectionLogFilter, MessageLogFilter
 
 LOG = logging.getLogger(__name__)
 

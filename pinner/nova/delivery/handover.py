@@ -7,7 +7,7 @@ with lines ``name = value``: ``url`` of the pinner server, and the ``token`` tha
 import json
 import sys
 
-from pinner.nova import bounded_http
+from pinner.nova.delivery import bounded_http
 
 CONFIG = "/etc/pinner/hook.conf"
 SERVER = "unix:/run/pinner/api.sock"

@@ -10,8 +10,8 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import HostUnreachable, Invalid
 from pinner.model.policy.event import GuestEventOutcome
 from pinner.model.run.audit import Caller
-from pinner.nova.destinations import PATIENCE, Destinations
-from pinner.nova.notification import NovaEvent
+from pinner.nova.broker.notification import NovaEvent
+from pinner.nova.delivery.destinations import PATIENCE, Destinations
 from pinner.service.remote.remote import RemoteService
 
 HOST = "{host}"

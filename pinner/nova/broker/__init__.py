@@ -1,0 +1,1 @@
+"""Nova's notifications: received from the message broker, checked, parsed, or put into quarantine."""
