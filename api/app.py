@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 from apiflask import APIFlask
 
 from pinner import __version__
-from pinner.api import access, compression, errors, idempotency, identifiers, openapi, policies, root, versions
-from pinner.api.context import AccessControl, AppState
+from pinner.api import compression, errors, idempotency, root, versions
+from pinner.api.access import access, identifiers, policies
+from pinner.api.access.context import AccessControl, AppState
+from pinner.api.description import openapi
 from pinner.api.streams import Streams
 from pinner.api.v1 import NOUNS
 from pinner.api.validation import WrittenJson

@@ -7,7 +7,7 @@ import zlib
 
 from flask import Response, g, request
 
-from pinner.api.context import app_state, identity
+from pinner.api.access.context import app_state, identity
 from pinner.model.errors import Invalid, PinnerError, StoreUnavailable
 from pinner.store.idempotency import Reservation, StoredAnswer
 

@@ -3,7 +3,7 @@
 from flask import request
 
 from pinner import codec
-from pinner.api.context import pinner
+from pinner.api.access.context import pinner
 from pinner.model.errors import Invalid, NotFound, PreconditionFailed
 from pinner.model.policy.policy import Expected, Policy
 

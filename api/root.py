@@ -7,8 +7,8 @@ from pydantic import RootModel
 from werkzeug.exceptions import Forbidden
 
 from pinner import __version__
-from pinner.api.context import app_state, identity
-from pinner.api.operations import NOT_READY, TEXT, media_type
+from pinner.api.access.context import app_state, identity
+from pinner.api.description.operations import NOT_READY, TEXT, media_type
 from pinner.api.schemas.answers import Health, PublicCheck, Ready, Version, Versions
 from pinner.api.versions import VERSION
 from pinner.model.machine.health import Readiness, readiness

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the table of roles into docs/rest.md, as the rules of pinner/api/policies.py decide."""
+"""Writes the table of roles into docs/rest.md, as the rules of pinner/api/access/policies.py decide."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ from document_table import with_table
 from oslo_config.cfg import ConfigOpts
 from oslo_policy.policy import Enforcer, Rules
 
-from pinner.api.policies import list_rules
+from pinner.api.access.policies import list_rules
 from pinner.model.run.token import ROLES
 
 DOCUMENT = Path(__file__).parents[1] / "docs/rest.md"

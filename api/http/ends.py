@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
+from pinner.api.access.peer import Peer, TcpPeer, UnixPeer
 from pinner.api.http.request import Endpoints
-from pinner.api.peer import Peer, TcpPeer, UnixPeer
 
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: process, user, group (unix(7), SO_PEERCRED)."""

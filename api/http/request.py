@@ -6,7 +6,7 @@ from io import BytesIO
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from pinner.api.peer import ENVIRON, Peer, TcpPeer
+from pinner.api.access.peer import ENVIRON, Peer, TcpPeer
 
 
 class Refused(Exception):

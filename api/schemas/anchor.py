@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pinner.api.field_types import Whole
 from pinner.api.schemas.base import Input
+from pinner.api.schemas.field_types import Whole
 from pinner.model.run.agent_audit import Anchor, SignedHead
 
 MAX_HEADS = 16

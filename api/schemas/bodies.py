@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pinner.api.field_types import Seconds, Whole
 from pinner.api.schemas.base import Input
+from pinner.api.schemas.field_types import Seconds, Whole
 from pinner.model.outcome.probe import DEFAULT_SECONDS as DEFAULT_WINDOW
 from pinner.model.outcome.probe import DEFAULT_WINDOWS, MAX_WINDOWS, MIN_WINDOWS
 from pinner.model.outcome.probe import MAX_SECONDS as MAX_WINDOW

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pinner.api.field_types import Name, ShortText, Timestamp
 from pinner.api.schemas.base import Input
+from pinner.api.schemas.field_types import Name, ShortText, Timestamp
 from pinner.model.cpuset import MAX_LENGTH, CpuSet
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.policy.event import GuestEvent, GuestEventKind

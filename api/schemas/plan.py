@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-from pinner.api.field_types import MAX_NAMES, BusyThreshold, CpuList, Name, Names, Seconds, Whole
 from pinner.api.schemas.base import Input
+from pinner.api.schemas.field_types import MAX_NAMES, BusyThreshold, CpuList, Name, Names, Seconds, Whole
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.plan.objective import MOST_WEIGHT
 from pinner.model.plan.request import MAX_BUDGET, MAX_MOVES, Isolating, Request, Smt

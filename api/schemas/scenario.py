@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from pinner.api.field_types import Name, Names, Seconds, Whole
 from pinner.api.schemas.base import Input
+from pinner.api.schemas.field_types import Name, Names, Seconds, Whole
 from pinner.api.schemas.plan import AskedRequest
 from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH, CpuSet
 from pinner.model.questions.whatif import MAX_MEMORY_KIB, MAX_NEW_GUESTS, GuestShape, NewGuests, Scenario

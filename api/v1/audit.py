@@ -4,8 +4,8 @@ from apiflask import APIBlueprint
 from flask import Response
 from pydantic import RootModel
 
-from pinner.api.context import pinner
-from pinner.api.operations import TEXT, may_raise, media_type
+from pinner.api.access.context import pinner
+from pinner.api.description.operations import TEXT, may_raise, media_type
 from pinner.api.paging import PageAnswer, linked
 from pinner.api.schemas.anchor import AnchorInput
 from pinner.api.schemas.queries import AuditQuery

@@ -3,8 +3,8 @@
 from apiflask import APIBlueprint
 from pydantic import RootModel
 
-from pinner.api.context import caller, pinner
-from pinner.api.operations import may_raise
+from pinner.api.access.context import caller, pinner
+from pinner.api.description.operations import may_raise
 from pinner.api.schemas.event import NewEvent, NewLeavingEvent
 from pinner.model.errors import Busy, HostBusy, HostUnreachable, NotFound, NotPermitted, Refused, StalePlan
 from pinner.model.policy.event import GuestEventKind, GuestEventOutcome

@@ -3,8 +3,8 @@
 from apiflask import APIBlueprint
 from pydantic import RootModel
 
-from pinner.api.context import caller, pinner
-from pinner.api.operations import links, may_raise
+from pinner.api.access.context import caller, pinner
+from pinner.api.description.operations import links, may_raise
 from pinner.api.paging import PageAnswer, linked, page
 from pinner.api.schemas.answers import SnapshotSummary
 from pinner.api.schemas.bodies import NewSnapshot

@@ -3,8 +3,8 @@
 from apiflask import APIBlueprint
 from pydantic import RootModel
 
-from pinner.api.context import caller, pinner
-from pinner.api.operations import CONDITIONAL, may_raise
+from pinner.api.access.context import caller, pinner
+from pinner.api.description.operations import CONDITIONAL, may_raise
 from pinner.api.preconditions import etag, expected_revisions
 from pinner.api.schemas.bodies import NewExclusion
 from pinner.api.schemas.plan import NewPolicy

@@ -4,8 +4,8 @@ from apiflask import APIBlueprint
 from flask import Response
 from pydantic import RootModel
 
-from pinner.api.context import app_state, caller, pinner
-from pinner.api.operations import Json, links, may_raise, media_type
+from pinner.api.access.context import app_state, caller, pinner
+from pinner.api.description.operations import Json, links, may_raise, media_type
 from pinner.api.paging import PageAnswer, linked
 from pinner.api.schemas.answers import RunDetail
 from pinner.api.schemas.bodies import NewRollback

@@ -6,11 +6,11 @@ from oslo_config import cfg
 from oslo_policy.policy import Enforcer
 
 from pinner import wiring
-from pinner.api.context import AccessControl
-from pinner.api.credentials import Credentials
-from pinner.api.policies import Authorizer
-from pinner.api.proxies import parse_networks
-from pinner.api.refusals import RefusalAudit
+from pinner.api.access.context import AccessControl
+from pinner.api.access.credentials import Credentials
+from pinner.api.access.policies import Authorizer
+from pinner.api.access.proxies import parse_networks
+from pinner.api.access.refusals import RefusalAudit
 from pinner.model.run.token import check_name, check_role
 from pinner.store.repositories import Store
 

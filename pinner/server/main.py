@@ -18,7 +18,7 @@ from oslo_config import cfg
 from oslo_log import log
 
 from pinner import wiring
-from pinner.api.tls import TlsFiles, server_context
+from pinner.api.access.tls import TlsFiles, server_context
 from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Invalid, PinnerError
 from pinner.owners import require_own

@@ -13,12 +13,12 @@ from flask.testing import FlaskClient
 from oslo_policy.policy import Enforcer
 
 from pinner import conf
-from pinner.api.context import AccessControl
-from pinner.api.credentials import Credentials
-from pinner.api.peer import ENVIRON, Peer, TcpPeer, UnixPeer
-from pinner.api.policies import Authorizer
-from pinner.api.proxies import parse_networks
-from pinner.api.refusals import RefusalAudit
+from pinner.api.access.context import AccessControl
+from pinner.api.access.credentials import Credentials
+from pinner.api.access.peer import ENVIRON, Peer, TcpPeer, UnixPeer
+from pinner.api.access.policies import Authorizer
+from pinner.api.access.proxies import parse_networks
+from pinner.api.access.refusals import RefusalAudit
 from pinner.model.errors import NotFound
 from pinner.model.run.audit import AuditEvent, Caller
 from pinner.model.run.token import Role, Token, parse_token, secret_hash, token_text

@@ -9,7 +9,7 @@ import httpx
 from apiflask import APIFlask
 from flask.testing import FlaskClient
 
-from pinner.api.peer import ENVIRON, UnixPeer
+from pinner.api.access.peer import ENVIRON, UnixPeer
 from pinner.api.server import Server, serve
 from pinner.server.sockets import listen_unix
 

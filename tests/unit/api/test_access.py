@@ -20,10 +20,10 @@ from support.access import (
 )
 from support.in_memory_service import InMemoryService
 
+from pinner.api.access.credentials import FRESH_SECONDS
+from pinner.api.access.peer import TcpPeer, UnixPeer
+from pinner.api.access.proxies import parse_networks
 from pinner.api.app import create_app
-from pinner.api.credentials import FRESH_SECONDS
-from pinner.api.peer import TcpPeer, UnixPeer
-from pinner.api.proxies import parse_networks
 
 PUBLIC = ["/", "/healthcheck", "/openapi.json"]
 PROTECTED = ["/v1/hosts", "/v1/audit", "/v1/runs/r/events", "/v1/no/such/path", "/elsewhere"]

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.unix_http import on_unix_socket
 
-from pinner.api.credentials import Credentials, Identity
+from pinner.api.access.credentials import Credentials, Identity
 from pinner.api.idempotency import KEY, REPLAYED
 from pinner.api.versions import VERSION_HEADER
 from pinner.model.errors import Busy, HostBusy, HostUnreachable, RunConflict, StalePlan, StoreUnavailable

@@ -9,8 +9,8 @@ from support.hosts import plain, snapshot
 from support.in_memory_agent import InMemoryAgent
 
 from pinner import wiring
+from pinner.api.access.peer import TcpPeer
 from pinner.api.app import create_app
-from pinner.api.peer import TcpPeer
 from pinner.service.compose import compose
 from pinner.store.repositories import open_store
 

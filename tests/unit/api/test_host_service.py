@@ -7,9 +7,9 @@ from support.access import InMemoryTokens, client_of, make_control
 from support.in_memory_service import InMemoryService
 from support.values import make_run
 
+from pinner.api.access.host_service import HostService
+from pinner.api.access.peer import TcpPeer
 from pinner.api.app import create_app
-from pinner.api.host_service import HostService
-from pinner.api.peer import TcpPeer
 from pinner.service.protocol import Service
 
 GUEST = "6a5b7a0e-0000-4000-8000-000000000001"

@@ -13,13 +13,13 @@ from support.access import make_control
 from support.certificates import Authority
 from support.raw_http import HEALTH, connect, exchange, many, read_all
 
-from pinner.api import access
+from pinner.api.access import access
+from pinner.api.access.tls import TlsFiles, server_context
 from pinner.api.app import create_app
 from pinner.api.http.connection import Connection
 from pinner.api.http.limits import Limits
 from pinner.api.http.serving import Serving
 from pinner.api.server import serve
-from pinner.api.tls import TlsFiles, server_context
 from pinner.server.sockets import listen_tcp
 
 pytestmark = pytest.mark.fault(45)

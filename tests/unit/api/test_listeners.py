@@ -15,11 +15,11 @@ from support.access import bearer, make_control, one_caller
 from support.certificates import Authority
 from support.raw_http import connect, many, read_all
 
+from pinner.api.access.peer import ENVIRON, TcpPeer, UnixPeer
+from pinner.api.access.tls import TlsFiles, server_context
 from pinner.api.app import create_app
 from pinner.api.http.limits import Limits
-from pinner.api.peer import ENVIRON, TcpPeer, UnixPeer
 from pinner.api.server import serve
-from pinner.api.tls import TlsFiles, server_context
 from pinner.model.errors import HostUnreachable, Invalid
 from pinner.server.sockets import listen_tcp
 from pinner.service.remote.remote import RemoteService

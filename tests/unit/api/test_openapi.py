@@ -12,9 +12,9 @@ from support.access import make_control
 from support.in_memory_service import InMemoryService
 
 from pinner.api.app import create_app
+from pinner.api.description.examples import EXAMPLES
+from pinner.api.description.openapi import needs_credentials
 from pinner.api.errors import status_of
-from pinner.api.examples import EXAMPLES
-from pinner.api.openapi import needs_credentials
 
 
 def make_app():

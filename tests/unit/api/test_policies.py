@@ -18,11 +18,11 @@ from support.access import InMemoryTokens, bearer, client_of, make_control
 from support.in_memory_service import SIGNED_HEAD
 
 from pinner import codec, conf
-from pinner.api import access
+from pinner.api.access import access
+from pinner.api.access.credentials import Identity
+from pinner.api.access.peer import TcpPeer
+from pinner.api.access.policies import RELOAD_SECONDS, Authorizer, list_rules, rules_of
 from pinner.api.app import create_app
-from pinner.api.credentials import Identity
-from pinner.api.peer import TcpPeer
-from pinner.api.policies import RELOAD_SECONDS, Authorizer, list_rules, rules_of
 from pinner.model.errors import Invalid
 from pinner.model.run.agent_audit import Anchor
 from pinner.model.run.token import ROLES

@@ -5,9 +5,9 @@ import time
 import pytest
 from support.access import AuditList, InMemoryTokens, bearer, client_of, make_control
 
+from pinner.api.access.peer import TcpPeer
+from pinner.api.access.refusals import MAX_TEXT, PER_ORIGIN, TOTAL
 from pinner.api.app import create_app
-from pinner.api.peer import TcpPeer
-from pinner.api.refusals import MAX_TEXT, PER_ORIGIN, TOTAL
 from pinner.model.errors import StoreUnavailable
 from pinner.model.run.audit import AuditAction
 

@@ -11,7 +11,7 @@ from support.access import AuditList, InMemoryTokens, make_control
 from support.examples import examples
 from support.real_service import real_service
 
-from pinner.api import throttle
+from pinner.api.access import throttle
 from pinner.api.app import create_app
 from pinner.api.server import serve
 from pinner.model.page import PageRequest

@@ -1,5 +1,5 @@
-from pinner.api import throttle
-from pinner.api.throttle import FORGET_SECONDS, FREE_FAILURES, LONGEST_SECONDS, Throttle
+from pinner.api.access import throttle
+from pinner.api.access.throttle import FORGET_SECONDS, FREE_FAILURES, LONGEST_SECONDS, Throttle
 
 
 class Seconds:

@@ -12,7 +12,7 @@ from oslo_policy.policy import DocumentedRuleDefault, Enforcer, RuleDefault
 from werkzeug.exceptions import Forbidden
 from werkzeug.routing import Map
 
-from pinner.api.credentials import Identity
+from pinner.api.access.credentials import Identity
 from pinner.model.errors import Invalid
 
 LOG = logging.getLogger(__name__)
@@ -114,7 +114,9 @@ def rules_of(routes: Map, public: frozenset[str]) -> Mapping[str, str]:
         path = route.rule.replace("<", "{").replace(">", "}")
         named = {rules.get((method, path)) for method in (route.methods or set()) - {"HEAD", "OPTIONS"}}
         if len(named) != 1 or None in named or route.endpoint in found:
-            raise LookupError(f"{sorted(route.methods or ())} {path} needs exactly one rule in pinner/api/policies.py")
+            raise LookupError(
+                f"{sorted(route.methods or ())} {path} needs exactly one rule in pinner/api/access/policies.py"
+            )
         found[route.endpoint] = str(named.pop())
     return found
 

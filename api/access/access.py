@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 from flask import Response, current_app, g, request
 from werkzeug.exceptions import Forbidden, LengthRequired, MethodNotAllowed, RequestEntityTooLarge
 
-from pinner.api.context import app_state, caller, identity
-from pinner.api.identifiers import request_id
-from pinner.api.peer import ENVIRON, Peer, TcpPeer
-from pinner.api.proxies import throttle_key
-from pinner.api.refusals import MAX_TEXT
+from pinner.api.access.context import app_state, caller, identity
+from pinner.api.access.identifiers import request_id
+from pinner.api.access.peer import ENVIRON, Peer, TcpPeer
+from pinner.api.access.proxies import throttle_key
+from pinner.api.access.refusals import MAX_TEXT
 from pinner.model.errors import Invalid, shown
 
 LOG = logging.getLogger(__name__)

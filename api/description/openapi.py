@@ -8,12 +8,21 @@ from apiflask import APIFlask
 from flask import Response, current_app
 from pydantic import TypeAdapter
 
-from pinner.api.access import REQUEST_ID
-from pinner.api.components import plain_name, tidy, with_plain_references
+from pinner.api.access.access import REQUEST_ID
+from pinner.api.description.components import plain_name, tidy, with_plain_references
+from pinner.api.description.examples import EXAMPLES
+from pinner.api.description.operations import (
+    CODES,
+    HEADERS,
+    IDEMPOTENCY_KEY,
+    IF_CHANGED,
+    IF_MATCH,
+    IF_NONE_MATCH,
+    TEXT,
+    Json,
+)
 from pinner.api.errors import HTTP_CODES, RETRY_STATUSES, status_of
-from pinner.api.examples import EXAMPLES
 from pinner.api.idempotency import KEY
-from pinner.api.operations import CODES, HEADERS, IDEMPOTENCY_KEY, IF_CHANGED, IF_MATCH, IF_NONE_MATCH, TEXT, Json
 from pinner.api.schemas.answers import ErrorDocument
 from pinner.api.validation import COMPONENT
 from pinner.api.versions import VERSION, VERSION_HEADER

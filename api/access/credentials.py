@@ -27,9 +27,9 @@ from cachetools import TTLCache
 from werkzeug.datastructures import Headers, WWWAuthenticate
 from werkzeug.exceptions import Forbidden, TooManyRequests, Unauthorized
 
-from pinner.api.peer import Peer, TcpPeer, UnixPeer
-from pinner.api.proxies import Networks, client_address, is_trusted, throttle_key
-from pinner.api.throttle import Throttle
+from pinner.api.access.peer import Peer, TcpPeer, UnixPeer
+from pinner.api.access.proxies import Networks, client_address, is_trusted, throttle_key
+from pinner.api.access.throttle import Throttle
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.run.actor import MAX_ACTOR, require_actor
 from pinner.model.run.audit import UNAUTHENTICATED

@@ -12,7 +12,7 @@ from typing import Any
 
 from pinner import model
 from pinner.api import schemas
-from pinner.api.operations import Json
+from pinner.api.description.operations import Json
 from pinner.service import protocol
 
 REF = "#/components/schemas/"

@@ -6,11 +6,11 @@ from datetime import datetime
 
 from flask import current_app, g
 
-from pinner.api.credentials import Credentials, Identity
-from pinner.api.host_service import HostService
+from pinner.api.access.credentials import Credentials, Identity
+from pinner.api.access.host_service import HostService
+from pinner.api.access.policies import Authorizer
+from pinner.api.access.refusals import RefusalAudit
 from pinner.api.kept_plans import KeptPlans
-from pinner.api.policies import Authorizer
-from pinner.api.refusals import RefusalAudit
 from pinner.api.streams import Streams
 from pinner.model.errors import NotFound
 from pinner.model.run.audit import Caller
