@@ -217,6 +217,6 @@ def test_systemd_that_refuses_or_does_not_answer_is_an_error(tmp_path, monkeypat
 
 
 def test_the_unit_of_the_agent_may_remove_the_file():
-    unit = (Path(__file__).parents[3] / "etc/pinner/pinner-agent.service").read_text()
+    unit = (Path(__file__).parents[4] / "etc/pinner/pinner-agent.service").read_text()
     assert f"ReadWritePaths=-/{cpu_weights.CONTROL}\n" in unit
     assert f"ExecStartPre=+/bin/mkdir -p -m 755 /{cpu_weights.CONTROL}\n" in unit

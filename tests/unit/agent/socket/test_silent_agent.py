@@ -19,7 +19,7 @@ from pinner.agent.socket.signs_of_life import MAX_UNHEARD, SignsOfLife, Silent
 from pinner.model.errors import HostUnreachable, NotFound, Unanswered
 
 pytestmark = pytest.mark.fault(56)
-SUPPORT = Path(__file__).parents[2] / "support"
+SUPPORT = Path(__file__).parents[3] / "support"
 SILENCE = 3.0
 """Longer than the two seconds between two signs of life."""
 

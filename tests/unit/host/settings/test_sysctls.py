@@ -115,7 +115,7 @@ def test_a_value_that_the_kernel_changes_is_a_failure(root, monkeypatch):
 
 
 def test_the_unit_of_the_agent_may_write_the_sysctls_of_the_table_and_no_others():
-    unit = Path(__file__).parents[3] / "etc/pinner/pinner-agent.service"
+    unit = Path(__file__).parents[4] / "etc/pinner/pinner-agent.service"
     lines = [line for line in unit.read_text().splitlines() if line.startswith("ReadWritePaths=")]
     paths = {path for line in lines for path in line.partition("=")[2].split() if "/proc/sys" in path}
     assert paths == {f"-/proc/sys/{key.replace('.', '/')}" for key in SYSCTLS}

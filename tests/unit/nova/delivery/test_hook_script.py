@@ -13,7 +13,7 @@ from support.nova_listener import until
 
 from pinner.nova.delivery import handover
 
-ETC = Path(__file__).parents[3] / "etc/pinner"
+ETC = Path(__file__).parents[4] / "etc/pinner"
 GUEST = "6a5b7a0e-0000-4000-8000-000000000001"
 HEAD = "<domain type='qemu' id='1'>\n  <name>web</name>\n"
 UUID = f"  <uuid>{GUEST}</uuid>\n"

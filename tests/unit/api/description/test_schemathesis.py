@@ -20,7 +20,7 @@ from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
 from pinner.server.sockets import listen_tcp
 
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[3]
 ANN = Caller("ann", "here", "req-1")
 LARGEST_BODY = 4 * 1024 * 1024
 """Bytes: the longest lists that the schema allows must not be refused because of the size of their body."""

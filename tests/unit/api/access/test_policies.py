@@ -27,7 +27,7 @@ from pinner.model.errors import Invalid
 from pinner.model.run.agent_audit import Anchor
 from pinner.model.run.token import ROLES
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[4]
 GUEST = "6a5b7a0e-0000-4000-8000-000000000001"
 READ, CHANGE, SET, REPORT = "reader operator admin", "operator admin", "admin", "hook admin"
 EVENT = {"guest": GUEST, "event": "started"}

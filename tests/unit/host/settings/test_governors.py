@@ -143,5 +143,5 @@ def test_a_capture_has_the_governors(root, tmp_path):
 
 
 def test_the_unit_of_the_agent_may_write_the_governors():
-    unit = Path(__file__).parents[3] / "etc/pinner/pinner-agent.service"
+    unit = Path(__file__).parents[4] / "etc/pinner/pinner-agent.service"
     assert f"ReadWritePaths=-/{governors._FOLDER}\n" in unit.read_text()
