@@ -53,11 +53,11 @@ ci-slice:
 	@$(PYTHON) tools/ci_slice.py
 
 test-kills: setup-test
-	$(SUDO) env PINNER_KILLS=all .venv/bin/python -m pytest --all tests/functional/test_kills.py $(ARGS)
+	$(SUDO) env PINNER_KILLS=all .venv/bin/python -m pytest --all tests/functional/apply/test_kills.py $(ARGS)
 
 test-probes: setup-test
-	$(SUDO) env PINNER_PROBES=all .venv/bin/python -m pytest tests/functional/test_probe.py \
-		tests/functional/test_probe_aa.py --all -s $(ARGS)
+	$(SUDO) env PINNER_PROBES=all .venv/bin/python -m pytest tests/functional/outcome/test_probe.py \
+		tests/functional/outcome/test_probe_aa.py --all -s $(ARGS)
 
 mutants: setup-test
 	@.venv/bin/python -c "import mutmut, pytest_cov" 2>/dev/null || .venv/bin/pip install -q -c constraints.txt -e '.[mutants]'
@@ -71,7 +71,7 @@ test-hung: setup-test
 
 fuzz-agent: setup-test
 	$(SUDO) env PINNER_FUZZ_MESSAGES=$(MESSAGES) PINNER_FUZZ_SEED=$(if $(SEED),$(SEED),1) .venv/bin/python -m pytest \
-		tests/functional/test_agent_fuzz.py $(ARGS)
+		tests/functional/server/test_agent_fuzz.py $(ARGS)
 
 faults: setup-test
 	$(SUDO) env PYTHONPATH=tools .venv/bin/python -m pytest --all -p fault_table -m fault --faults docs/faults.md \

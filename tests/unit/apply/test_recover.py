@@ -1,4 +1,5 @@
-"""Runs left open at chosen places. That real deaths leave nothing else is shown in tests/functional/test_kills.py."""
+"""Runs left open at chosen places. That real deaths leave nothing else is shown in
+tests/functional/apply/test_kills.py."""
 
 from dataclasses import replace
 

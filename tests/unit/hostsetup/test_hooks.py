@@ -1,4 +1,5 @@
-"""install-hooks and remove-hooks on the files of an image; tests/functional/test_migration_hook.py has real guests."""
+"""install-hooks and remove-hooks on the files of an image; tests/functional/guests/test_migration_hook.py has real
+guests."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The listener's side of the broker without one; tests/functional/test_listener_broker.py has a real RabbitMQ."""
+"""The listener's side of the broker without one; tests/functional/nova/test_listener_broker.py has a real RabbitMQ."""
 
 import bz2
 import json

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.needs("root", "mounts"),
     pytest.mark.fault(62),
 ]
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 MAIN = "import sys; sys.path[0] = {checkout!r}; from pinner.cli.main import main; sys.exit(main())"
 PRIVATE = ("unshare", "--mount", "--propagation", "private", "sh", "-ec")
 STDLIB = Path(os.__file__).parent

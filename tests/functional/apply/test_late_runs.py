@@ -41,7 +41,7 @@ pytestmark = [
 ]
 ANN = Caller("ann", "cli", "req-1")
 CPUS = sorted(os.sched_getaffinity(0))
-SUPPORT = Path(__file__).parents[1] / "support"
+SUPPORT = Path(__file__).parents[2] / "support"
 AGENT = """
 import sys, threading
 from support import agent_process

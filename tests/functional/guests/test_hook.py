@@ -22,7 +22,7 @@ from support.unix_http import served
 from pinner.api.app import create_app
 from pinner.nova.delivery import handover
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOOK = ROOT / "etc/pinner/libvirt-qemu-hook"
 EVIL = "$(touch /tmp/pinner-evil); `reboot`; '\"&|<b>\\"
 XML = "<domain type='qemu' id='1'>\n  <name>{name}</name>\n  <uuid>{guest}</uuid>\n{more}</domain>\n"

@@ -21,7 +21,7 @@ from support.pinner_server import PinnerServer
 from support.unix_http import http_client
 
 PINNER = Path(sys.executable).with_name("pinner")
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 needs_root = pytest.mark.needs("root")
 MORE = pytest.mark.slow("one more error in a configuration")
 

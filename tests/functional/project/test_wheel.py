@@ -70,7 +70,7 @@ def names(built: Path) -> set[str]:
 def test_the_wheel_has_every_file_that_an_installation_needs(built: Path) -> None:
     found = names(built)
     assert {f"pinner/etc/{name}" for name in ETC} <= found
-    repository = Path(__file__).parents[2]
+    repository = Path(__file__).parents[3]
     modules = {str(path.relative_to(repository)) for path in repository.glob("pinner/**/*.py")}
     linked = {
         f"pinner/{path.relative_to(repository)}"

@@ -37,7 +37,7 @@ from pinner.planning import planner
 
 MESSAGES = int(os.environ.get("PINNER_FUZZ_MESSAGES") or examples(1500))
 SEED = int(os.environ.get("PINNER_FUZZ_SEED", "1"))
-SUPPORT = Path(__file__).parents[1] / "support"
+SUPPORT = Path(__file__).parents[2] / "support"
 
 pytestmark = [
     pytest.mark.fault(41),

@@ -18,7 +18,7 @@ from pinner.api.app import create_app
 from pinner.api.server import serve
 from pinner.server.sockets import listen_tcp
 
-SAMPLES = Path(__file__).parents[2] / "etc/pinner"
+SAMPLES = Path(__file__).parents[3] / "etc/pinner"
 BODY = '{"excluded":false}'
 
 pytestmark = [pytest.mark.fault(66)]
