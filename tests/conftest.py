@@ -8,7 +8,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from support import examples, migrated, needs, slow
+from support import examples, needs, slow
+from support.store import migrated
 
 from pinner.store.database import engine, schema
 

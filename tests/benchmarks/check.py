@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from benchmarks import plan as plan_benchmark
 from benchmarks.timing import Row, Time, clear_caches, in_turns, line, timed
 from support.hosts import applied, process, snapshot
-from support.readings import SECONDS, irq
+from support.made_up.readings import SECONDS, irq
 
 from pinner import codec
 from pinner.model.plan.request import Request

@@ -26,8 +26,8 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1]))
 
 import httpx
-from support.access import bearer, make_control, one_caller
 from support.hosts import GIB, guest, interleaved, process, snapshot
+from support.server.access import bearer, make_control, one_caller
 
 from pinner import conf, wiring
 from pinner.api.app import create_app

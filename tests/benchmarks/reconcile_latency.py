@@ -22,7 +22,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 
 # ruff: noqa: E402 - the modules below are found through the path above
 import private_libvirt
-from support.policy_host import EXACT, Daemon, PolicyServer, all_on, guest_on, policy_server, wait_until
+from support.server.policy_host import EXACT, Daemon, PolicyServer, all_on, guest_on, policy_server, wait_until
 
 from pinner.host.processes import qemu
 

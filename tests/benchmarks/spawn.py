@@ -30,9 +30,9 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 import private_libvirt
 import private_rabbit
 from reconcile_latency import ROOT, host
-from support import samples
-from support.nova_listener import listening, publish
-from support.policy_host import EXACT, Daemon, PolicyServer, all_on, guest_on, wait_until
+from support.nova import samples
+from support.nova.nova_listener import listening, publish
+from support.server.policy_host import EXACT, Daemon, PolicyServer, all_on, guest_on, wait_until
 
 from pinner.host.processes import qemu
 from pinner.nova.delivery import handover

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from faults.environment import DEADLINE, Environment, Part, Violation
 from faults.undo import check_as_at_start, undo, undo_all
-from support.kernel import masks, masks_of_host, started
+from support.system.kernel import masks, masks_of_host, started
 
 from pinner.model.cpuset import CpuSet
 

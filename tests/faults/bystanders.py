@@ -6,9 +6,9 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 
-from support.accounts import idle_user
-from support.kernel import allowed, started
-from support.policy_host import Daemon, wait_until
+from support.server.accounts import idle_user
+from support.server.policy_host import Daemon, wait_until
+from support.system.kernel import allowed, started
 
 _SECONDS = 10.0
 

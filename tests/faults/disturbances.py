@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 from faults.environment import DEADLINE, Violation
 from faults.helpers import NEVER_BUSY, Helpers
-from support.policy_host import wait_until
-from support.unix_http import http_client
+from support.server.policy_host import wait_until
+from support.server.unix_http import http_client
 
 
 class Disturbances(Helpers):

@@ -21,9 +21,9 @@ import httpx
 import private_libvirt
 from faults.bystanders import Bystanders
 from faults.clock import Clock
-from support.accounts import api_config
-from support.kernel import masks, names, started
-from support.policy_host import Daemon, PolicyServer, wait_until
+from support.server.accounts import api_config
+from support.server.policy_host import Daemon, PolicyServer, wait_until
+from support.system.kernel import masks, names, started
 
 DEADLINE = 60.0
 """Seconds after which an operation that should end counts as hung."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 from faults.environment import DEADLINE, Environment, Part
-from support.policy_host import NEVER_BUSY, Daemon
+from support.server.policy_host import NEVER_BUSY, Daemon
 
 
 class Helpers:

@@ -31,9 +31,9 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 
 # ruff: noqa: E402 - the modules below are found through the path above
 import private_libvirt
-from support.kernel import masks
-from support.policy_host import EXACT, PolicyServer, guest_on, policy_server, wait_until
-from support.real_guests import ONLINE
+from support.guests.real_guests import ONLINE
+from support.server.policy_host import EXACT, PolicyServer, guest_on, policy_server, wait_until
+from support.system.kernel import masks
 
 from pinner.host.processes import qemu
 

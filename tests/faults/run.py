@@ -22,7 +22,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 # ruff: noqa: E402 - the modules below are found through the path above
 import private_libvirt
 from faults.scenarios import STEPS, Outcome, Step, draw, run_scenario, shortest
-from support.real_guests import ONLINE
+from support.guests.real_guests import ONLINE
 
 TRIES = 2
 """How often a shorter scenario runs before it counts as passed: the timing of threads and kills differs each time."""

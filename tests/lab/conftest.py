@@ -7,7 +7,7 @@ import pytest
 from lab import topology
 from lab.host import LabHost
 from lab.pool import Pool
-from support.lab import daemon, guests, shell_process, start_server
+from support.system.lab import daemon, guests, shell_process, start_server
 from xdist.scheduler import LoadScopeScheduling
 
 BY_SIZE = sorted(topology.known(), key=lambda name: (-len(topology.load(name).positions), name))

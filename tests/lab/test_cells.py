@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from private_libvirt import guest_xml
-from support.lab import (
+from support.system.lab import (
     CALLER,
     apply,
     boot_disk,

@@ -1,7 +1,7 @@
 """A host on cgroup v1: the weight of the guests, and a CPU that was offline, which stays out of the guests' cpusets."""
 
 import pytest
-from support.lab import apply, guests, masks, plan, rollback, server, wrong
+from support.system.lab import apply, guests, masks, plan, rollback, server, wrong
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.settings.cpu_weight import SLICE

@@ -4,7 +4,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from support.lab import CALLER, apply, ended, guests, name, plan, rollback, run_server, server
+from support.system.lab import CALLER, apply, ended, guests, name, plan, rollback, run_server, server
 
 from pinner.model.change import Number
 from pinner.model.run.journal import ApplyOptions

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.lab import CALLER, apply, ended, guests, name, plan, rollback, server
-from support.lab_interrupts import affinities, cpus_of, irqbalance, wait
+from support.system.lab import CALLER, apply, ended, guests, name, plan, rollback, server
+from support.system.lab_interrupts import affinities, cpus_of, irqbalance, wait
 
 from pinner import codec
 from pinner.model.change import Number, StateChange
@@ -280,7 +280,7 @@ def test_a_kill_at_every_point_of_a_run_of_settings_leaves_what_the_journal_says
     assert {change.target.kind for change in made.changes} == {"irq", "ring", "rps", "sysctl"}
     host.run("rm -rf /run/tests && mkdir /run/tests && tar -xC /run/tests", stdin=_support())
     script = "cd /run/tests && PYTHONPATH=.:/opt/pinner/tree:/opt/pinner/tree/tools:/opt/pinner/site-packages"
-    said = host.run(f"{script} python3 -m support.kill_settings", stdin=codec.dump(made), timeout=1800).out
+    said = host.run(f"{script} python3 -m support.kills.kill_settings", stdin=codec.dump(made), timeout=1800).out
     counts = json.loads(said.splitlines()[-1])
     print(len(made.changes), counts)
     assert counts["kills"] > 6 * len(made.changes)

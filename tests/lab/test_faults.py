@@ -3,7 +3,7 @@
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from support.lab import apply, daemon, guests, masks, plan, rollback, server, wrong
+from support.system.lab import apply, daemon, guests, masks, plan, rollback, server, wrong
 
 from pinner.model.change import AffinityChange
 from pinner.model.errors import Invalid, StalePlan

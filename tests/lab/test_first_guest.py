@@ -1,7 +1,7 @@
 """The first guest after a boot, which on Linux 6.1 resets every affinity, as it enables the cpuset controller."""
 
 import pytest
-from support.lab import apply, daemon, guests, masks, plan, planned, rollback, wrong
+from support.system.lab import apply, daemon, guests, masks, plan, planned, rollback, wrong
 
 
 @pytest.mark.fault(6)

@@ -4,7 +4,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from support.lab import CALLER, boot_disk, guests, inventory, name, server
+from support.system.lab import CALLER, boot_disk, guests, inventory, name, server
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.page import PageRequest

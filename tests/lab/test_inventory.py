@@ -6,8 +6,8 @@ import subprocess
 from collections import defaultdict
 
 import pytest
-from support.lab import inventory, pinner
-from support.lstopo import OPTIONS, Lstopo, cpus
+from support.system.lab import inventory, pinner
+from support.system.lstopo import OPTIONS, Lstopo, cpus
 
 from pinner.host.hardware.sysfs import read_topology
 from pinner.model.cpuset import CpuSet

@@ -4,8 +4,8 @@ import re
 import time
 
 import pytest
-from support.lab import CALLER, apply, ended, guests, name, plan, rollback, server
-from support.lab_interrupts import affinities, cpus_of, irqbalance, wait
+from support.system.lab import CALLER, apply, ended, guests, name, plan, rollback, server
+from support.system.lab_interrupts import affinities, cpus_of, irqbalance, wait
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan.request import Request

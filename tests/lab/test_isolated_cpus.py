@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from support.lab import guests, plan
+from support.system.lab import guests, plan
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid

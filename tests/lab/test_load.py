@@ -5,7 +5,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from support.lab import GUESTS, apply, guests, inventory, plan, rollback
+from support.system.lab import GUESTS, apply, guests, inventory, plan, rollback
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid

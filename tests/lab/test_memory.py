@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 from private_libvirt import guest_xml
-from support.lab import apply, boot_disk, inventory, masks, plan, rollback, server, wrong
+from support.system.lab import apply, boot_disk, inventory, masks, plan, rollback, server, wrong
 
 MEMORY_MIB = 448
 """Much more than the memory of QEMU's code and libraries, which may be on either node."""

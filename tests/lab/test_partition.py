@@ -4,7 +4,7 @@ import json
 import shlex
 
 import pytest
-from support.lab import apply, daemon, guests, inventory, masks, plan, rollback, wrong
+from support.system.lab import apply, daemon, guests, inventory, masks, plan, rollback, wrong
 
 from pinner.model.cpuset import CpuSet
 

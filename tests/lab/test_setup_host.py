@@ -5,8 +5,8 @@ import time
 
 import pytest
 from private_libvirt import guest_xml
-from support.lab import boot_disk
-from support.wheel import wheel
+from support.system.lab import boot_disk
+from support.system.wheel import wheel
 
 from pinner.model.settings.cpu_weight import SLICE
 

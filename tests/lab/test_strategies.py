@@ -4,7 +4,7 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from support.lab import apply, daemon, guests, masks, plan, planned, rollback, shell_process, wrong
+from support.system.lab import apply, daemon, guests, masks, plan, planned, rollback, shell_process, wrong
 
 
 def verify(host, strategy, row):

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.nova_references import REFERENCES
-from support.nova_unusual import UNUSUAL
-from support.nova_variants import BOTH, NOVA, VARIANTS, Variant
+from support.nova.nova_references import REFERENCES
+from support.nova.nova_unusual import UNUSUAL
+from support.nova.nova_variants import BOTH, NOVA, VARIANTS, Variant
 
 from pinner.host.nova import nova_conf
 from pinner.model.errors import Invalid

@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from support.access import make_control
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import cpus, guest, plain, snapshot
-from support.in_memory_agent import InMemoryAgent
-from support.nova_listener import listening, until
-from support.unix_http import served
+from support.nova.nova_listener import listening, until
+from support.server.access import make_control
+from support.server.unix_http import served
 
 from pinner import conf, wiring
 from pinner.api.app import create_app

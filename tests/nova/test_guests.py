@@ -8,8 +8,8 @@ from functools import partial
 
 import private_libvirt
 import pytest
-from support.nova_listener import listening
-from support.policy_host import RARE_RESYNC, fresh_policy_server, guest_on, wait_until
+from support.nova.nova_listener import listening
+from support.server.policy_host import RARE_RESYNC, fresh_policy_server, guest_on, wait_until
 
 from pinner.host.live import ROOT
 from pinner.host.virt.libvirt import Libvirt

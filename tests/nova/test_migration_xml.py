@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import private_libvirt
 import pytest
-from support.kernel import masks
-from support.migrations import BOTH, FIRST, SECOND, Mover, arrived, destination_at, pins, vcpus_of
+from support.guests.migrations import BOTH, FIRST, SECOND, Mover, arrived, destination_at, pins, vcpus_of
+from support.system.kernel import masks
 
 from pinner.host.virt import domain_xml
 from pinner.model.cpuset import CpuSet

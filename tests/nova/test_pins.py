@@ -7,7 +7,7 @@ from pathlib import Path
 
 import private_libvirt
 import pytest
-from support.real_guests import FIRST, ONLINE, SECOND, apply, plan_of, whole
+from support.guests.real_guests import FIRST, ONLINE, SECOND, apply, plan_of, whole
 
 from pinner.host.live import ROOT, LiveHost
 from pinner.host.virt import domain_xml

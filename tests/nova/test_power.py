@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from support.hosts import snapshot
-from support.readings import reading
+from support.made_up.readings import reading
 
 from pinner.checks.power import CHECKS
 from pinner.host.hardware.sysfs import read_topology

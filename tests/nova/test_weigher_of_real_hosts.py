@@ -5,10 +5,10 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import pytest
-from support.access import InMemoryTokens
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import cpus, guest, plain, snapshot
-from support.in_memory_agent import InMemoryAgent
-from support.real_service import answering
+from support.server.access import InMemoryTokens
+from support.server.real_service import answering
 
 from pinner import conf, wiring
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from support.clock import Clock
-from support.database_servers import ABOVE_THE_STORE, Databases
+from support.store.database_servers import ABOVE_THE_STORE, Databases
 
 from pinner.store.repositories import open_store
 

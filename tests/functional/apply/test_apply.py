@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import private_libvirt
 import pytest
-from support.kernel import THREAD_CHURN, THREADS, cpuset, masks, process, started
-from support.real_guests import (
+from support.guests.real_guests import (
     FIRST,
     ONLINE,
     SECOND,
@@ -22,6 +21,7 @@ from support.real_guests import (
     rollback,
     whole,
 )
+from support.system.kernel import THREAD_CHURN, THREADS, cpuset, masks, process, started
 from support.values import NOON, make_run
 
 from pinner.apply import executor

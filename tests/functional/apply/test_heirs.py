@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert
 from support import needs
-from support.kernel import allowed, started
-from support.policy_host import wait_until
-from support.real_guests import FIRST, ONLINE, SECOND, apply, change, daemon, plan_of, rollback
+from support.guests.real_guests import FIRST, ONLINE, SECOND, apply, change, daemon, plan_of, rollback
+from support.server.policy_host import wait_until
+from support.system.kernel import allowed, started
 from support.values import NOON, make_run
 
 from pinner.apply import executor

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 from support import needs
-from support.agent_guest import AGENT, BOOT_SECONDS, AgentGuest, agent_guest
 from support.examples import are_all
-from support.in_memory_host import daemon as busyd
-from support.in_memory_host import emulator, memory, vcpu, vhost
-from support.kernel import THREADS, masks, process
-from support.kill_environment import Environment, prepared
-from support.kills import FileHost, Work, run_forked
-from support.measured_host import wait_until
-from support.real_guests import FIRST, ONLINE, SECOND, change, daemon, plan_of, whole
+from support.fakes.in_memory_host import daemon as busyd
+from support.fakes.in_memory_host import emulator, memory, vcpu, vhost
+from support.guests.agent_guest import AGENT, BOOT_SECONDS, AgentGuest, agent_guest
+from support.guests.measured_host import wait_until
+from support.guests.real_guests import FIRST, ONLINE, SECOND, change, daemon, plan_of, whole
+from support.kills.kill_environment import Environment, prepared
+from support.kills.kills import FileHost, Work, run_forked
+from support.system.kernel import THREADS, masks, process
 from support.values import MEMBER, cpus, isolated
 
 from pinner.host.live import LiveHost

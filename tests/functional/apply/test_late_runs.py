@@ -19,9 +19,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support import warm
-from support.kernel import THREADS, masks, process
-from support.policy_host import NEVER_BUSY, wait_until
+from support.server import warm
+from support.server.policy_host import NEVER_BUSY, wait_until
+from support.system.kernel import THREADS, masks, process
 
 from pinner.agent.socket import wire
 from pinner.agent.socket.client import AgentClient
@@ -44,7 +44,7 @@ CPUS = sorted(os.sched_getaffinity(0))
 SUPPORT = Path(__file__).parents[2] / "support"
 AGENT = """
 import sys, threading
-from support import agent_process
+from support.server import agent_process
 class Endless:
     read = staticmethod(threading.Event().wait)
 sys.stdin = Endless
@@ -87,7 +87,7 @@ class Host:
     @contextmanager
     def stopped_controller(self, plan: Plan, when: str) -> Iterator["subprocess.Popen[str]"]:
         """Another controller that applies the plan and has stopped itself; it goes on at the end of this block."""
-        command = [sys.executable, SUPPORT / "controller_process.py", self.database, self.path, plan.id, when]
+        command = [sys.executable, SUPPORT / "server/controller_process.py", self.database, self.path, plan.id, when]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as controller:
             try:
                 _, status = os.waitpid(controller.pid, os.WUNTRACED)

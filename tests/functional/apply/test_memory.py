@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import private_libvirt
 import pytest
-from support.kernel import started
-from support.real_guests import FIRST, apply, change, emulator, entries, plan_of, rollback
+from support.guests.real_guests import FIRST, apply, change, emulator, entries, plan_of, rollback
+from support.system.kernel import started
 
 from pinner.model.change import MemoryChange, Target
 from pinner.model.errors import Gone, Invalid

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import private_libvirt
 import pytest
-from support.accounts import WITHOUT_NOVA
-from support.kernel import masks
-from support.policy_host import NEVER_BUSY
-from support.real_guests import ONLINE
+from support.guests.real_guests import ONLINE
+from support.server.accounts import WITHOUT_NOVA
+from support.server.policy_host import NEVER_BUSY
+from support.system.kernel import masks
 
 from pinner import wiring
 from pinner.model.guest.guest import Guest

@@ -11,8 +11,8 @@ from queue import SimpleQueue
 import private_libvirt
 import pytest
 from lxml import etree
-from support.kernel import masks
-from support.real_guests import FIRST, ONLINE, SECOND, apply, change, emulator, plan_of, rollback, vcpu, whole
+from support.guests.real_guests import FIRST, ONLINE, SECOND, apply, change, emulator, plan_of, rollback, vcpu, whole
+from support.system.kernel import masks
 from support.values import NOON, make_run
 
 from pinner.apply import executor

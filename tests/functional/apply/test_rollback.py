@@ -6,8 +6,7 @@ import re
 import private_libvirt
 import pytest
 from support import needs
-from support.kernel import allowed, masks
-from support.real_guests import (
+from support.guests.real_guests import (
     FIRST,
     SECOND,
     apply,
@@ -20,6 +19,7 @@ from support.real_guests import (
     vcpu,
     whole,
 )
+from support.system.kernel import allowed, masks
 
 from pinner.model.errors import Invalid
 

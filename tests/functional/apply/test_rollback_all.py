@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import private_libvirt
 import pytest
-from support import warm
-from support.kernel import masks
-from support.policy_host import NEVER_BUSY, all_on, fresh_policy_server, running, wait_until
-from support.real_guests import ONLINE, only
+from support.guests.real_guests import ONLINE, only
+from support.server import warm
+from support.server.policy_host import NEVER_BUSY, all_on, fresh_policy_server, running, wait_until
+from support.system.kernel import masks
 
 pytestmark = [
     pytest.mark.needs("root", "exactly_two_cpus"),

@@ -7,8 +7,8 @@ from contextlib import ExitStack, suppress
 
 import private_libvirt
 import pytest
-from support.kernel import masks
-from support.real_guests import FIRST, ONLINE, apply, plan_of, whole
+from support.guests.real_guests import FIRST, ONLINE, apply, plan_of, whole
+from support.system.kernel import masks
 from support.values import NOON, make_run
 
 from pinner.apply import executor

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support.kernel import allowed
-from support.real_guests import FIRST, ONLINE, SECOND, apply, change, daemon, plan_of
+from support.guests.real_guests import FIRST, ONLINE, SECOND, apply, change, daemon, plan_of
+from support.system.kernel import allowed
 from support.values import NOON, make_run
 
 from pinner.apply import executor

@@ -6,8 +6,7 @@ import re
 import libvirt as bindings
 import private_libvirt
 import pytest
-from support.kernel import allowed, masks
-from support.real_guests import (
+from support.guests.real_guests import (
     FIRST,
     ONLINE,
     SECOND,
@@ -24,6 +23,7 @@ from support.real_guests import (
     vcpu,
     whole,
 )
+from support.system.kernel import allowed, masks
 from support.values import NOON, make_run
 
 from pinner.apply import executor

@@ -8,19 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 
 import pytest
-from support import warm
-from support.kernel import masks, process
-from support.policy_host import (
-    NEVER_BUSY,
-    Daemon,
-    PolicyServer,
-    all_on,
-    fresh_policy_server,
-    guest_on,
-    running,
-    wait_until,
-)
-from support.real_guests import (
+from support.guests.real_guests import (
     ONLINE,
     apply,
     change,
@@ -33,6 +21,18 @@ from support.real_guests import (
     settle,
     whole,
 )
+from support.server import warm
+from support.server.policy_host import (
+    NEVER_BUSY,
+    Daemon,
+    PolicyServer,
+    all_on,
+    fresh_policy_server,
+    guest_on,
+    running,
+    wait_until,
+)
+from support.system.kernel import masks, process
 
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt

@@ -15,8 +15,7 @@ import libvirt as libvirt_api
 import private_libvirt
 import pytest
 import rights
-from support.kernel import THREADS, masks, process
-from support.real_guests import (
+from support.guests.real_guests import (
     FIRST,
     SECOND,
     apply,
@@ -31,6 +30,7 @@ from support.real_guests import (
     vcpu,
     whole,
 )
+from support.system.kernel import THREADS, masks, process
 from support.values import NOON, make_run
 from support.waits import Waits
 

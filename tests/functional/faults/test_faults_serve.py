@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from support import warm
-from support.kernel import masks
-from support.policy_host import wait_until
-from support.real_guests import describes_hung_guests, hung, only
-from support.restartable_server import RestartableServer, restartable_server
+from support.guests.real_guests import describes_hung_guests, hung, only
+from support.server import warm
+from support.server.policy_host import wait_until
+from support.server.restartable_server import RestartableServer, restartable_server
+from support.system.kernel import masks
 
 from pinner.model.guest.guest import Guest
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from support import needs
-from support.kernel import THREADS, masks, process
-from support.own_snapshot import snapshot_of
-from support.real_guests import FIRST, ONLINE, apply, change, daemon, plan_of
+from support.guests.real_guests import FIRST, ONLINE, apply, change, daemon, plan_of
+from support.system.kernel import THREADS, masks, process
+from support.system.own_snapshot import snapshot_of
 from support.values import NOON, make_snapshot
 
 from pinner.agent.host_event_queue import HostEventQueue

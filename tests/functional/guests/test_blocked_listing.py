@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import private_libvirt
 import pytest
-from support.policy_host import RARE_RESYNC, fresh_policy_server, guest_on, wait_until
-from support.real_guests import ONLINE
+from support.guests.real_guests import ONLINE
+from support.server.policy_host import RARE_RESYNC, fresh_policy_server, guest_on, wait_until
 from support.waits import Waits
 
 from pinner.host.inventory import LIVE, take_snapshot

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 
 import private_libvirt
 import pytest
-from support.kernel import masks
-from support.policy_host import NEVER_BUSY
-from support.real_guests import ONLINE
+from support.guests.real_guests import ONLINE
+from support.server.policy_host import NEVER_BUSY
+from support.system.kernel import masks
 
 from pinner import wiring
 from pinner.host.live import ROOT

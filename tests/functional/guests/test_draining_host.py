@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 import private_libvirt
 import pytest
-from support.kernel import masks
-from support.policy_host import fresh_policy_server, guest_on, wait_until
-from support.real_guests import ONLINE
+from support.guests.real_guests import ONLINE
+from support.server.policy_host import fresh_policy_server, guest_on, wait_until
+from support.system.kernel import masks
 
 from pinner.host.live import ROOT
 from pinner.host.processes import qemu

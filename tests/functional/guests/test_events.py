@@ -9,9 +9,9 @@ from pathlib import Path
 
 import private_libvirt
 import pytest
-from support.kernel import process
-from support.policy_host import wait_until
-from support.real_guests import FIRST, SECOND, cpuset_of, emulator, iothread, vcpu
+from support.guests.real_guests import FIRST, SECOND, cpuset_of, emulator, iothread, vcpu
+from support.server.policy_host import wait_until
+from support.system.kernel import process
 
 from pinner import wiring
 from pinner.agent.host_event_queue import HostEventQueue

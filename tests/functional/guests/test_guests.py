@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import private_libvirt
 import pytest
-from support import another_user
-from support.kernel import masks, names
+from support.system import another_user
+from support.system.kernel import masks, names
 
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt

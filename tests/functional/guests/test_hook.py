@@ -13,11 +13,11 @@ from xml.sax.saxutils import escape
 
 import private_libvirt
 import pytest
-from support.access import InMemoryTokens, make_control
-from support.in_memory_service import InMemoryService
-from support.nova_listener import until
-from support.real_service import answering
-from support.unix_http import served
+from support.fakes.in_memory_service import InMemoryService
+from support.nova.nova_listener import until
+from support.server.access import InMemoryTokens, make_control
+from support.server.real_service import answering
+from support.server.unix_http import served
 
 from pinner.api.app import create_app
 from pinner.nova.delivery import handover

@@ -1,6 +1,6 @@
 """The memory of an agent on a host where guests start and end all day.
 
-``python tests/support/many_starts.py FOLDER 12000 1000`` shows the memory of such a day, in an hour.
+``python tests/support/guests/many_starts.py FOLDER 12000 1000`` shows the memory of such a day, in an hour.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import many_starts
+from support.guests import many_starts
 
 pytestmark = pytest.mark.fault(73)
 

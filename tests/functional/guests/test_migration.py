@@ -9,9 +9,9 @@ from pathlib import Path
 
 import private_libvirt
 import pytest
-from support.kernel import masks
-from support.policy_host import fresh_policy_server, guest_on, wait_until
-from support.real_guests import ONLINE
+from support.guests.real_guests import ONLINE
+from support.server.policy_host import fresh_policy_server, guest_on, wait_until
+from support.system.kernel import masks
 
 from pinner import wiring
 from pinner.agent.host_event_queue import HostEventQueue

@@ -8,8 +8,7 @@ import time
 
 import private_libvirt
 import pytest
-from support.kernel import masks
-from support.migrations import (
+from support.guests.migrations import (
     BEYOND,
     BOTH,
     FIRST,
@@ -21,7 +20,8 @@ from support.migrations import (
     pins,
     vcpus_of,
 )
-from support.policy_host import RARE_RESYNC, fresh_policy_server, guest_on, wait_until
+from support.server.policy_host import RARE_RESYNC, fresh_policy_server, guest_on, wait_until
+from support.system.kernel import masks
 
 from pinner.host.virt import domain_xml
 from pinner.model.cpuset import CpuSet

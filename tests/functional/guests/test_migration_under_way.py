@@ -13,9 +13,9 @@ from itertools import count
 
 import private_libvirt
 import pytest
-from support.policy_host import fresh_policy_server, guest_on, wait_until
-from support.real_guests import ONLINE
-from support.unix_http import http_client
+from support.guests.real_guests import ONLINE
+from support.server.policy_host import fresh_policy_server, guest_on, wait_until
+from support.server.unix_http import http_client
 
 from pinner.host.live import ROOT
 from pinner.host.processes import qemu

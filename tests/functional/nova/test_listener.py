@@ -4,12 +4,12 @@ import time
 
 import private_rabbit
 import pytest
-from support import warm
-from support.access import InMemoryTokens
-from support.in_memory_service import InMemoryService
-from support.nova_listener import LISTENER, another_queue, listening, publish, until, waiting
-from support.real_service import answering
-from support.samples import OWN, SETS
+from support.fakes.in_memory_service import InMemoryService
+from support.nova.nova_listener import LISTENER, another_queue, listening, publish, until, waiting
+from support.nova.samples import OWN, SETS
+from support.server import warm
+from support.server.access import InMemoryTokens
+from support.server.real_service import answering
 
 pytestmark = pytest.mark.skipif(bool(private_rabbit.missing()), reason=private_rabbit.missing())
 

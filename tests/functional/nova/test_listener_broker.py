@@ -15,13 +15,13 @@ import amqp
 import kombu
 import private_rabbit
 import pytest
-from support.access import InMemoryTokens
-from support.closing_proxy import ClosingProxy
-from support.frozen_proxy import FrozenProxy
-from support.in_memory_service import InMemoryService
-from support.nova_listener import EXCHANGE, LISTENER, QUEUE, TOPIC, listening, publish, until
-from support.real_service import answering
-from support.samples import OWN
+from support.fakes.in_memory_service import InMemoryService
+from support.nova.closing_proxy import ClosingProxy
+from support.nova.nova_listener import EXCHANGE, LISTENER, QUEUE, TOPIC, listening, publish, until
+from support.nova.samples import OWN
+from support.server.access import InMemoryTokens
+from support.server.frozen_proxy import FrozenProxy
+from support.server.real_service import answering
 
 pytestmark = [
     pytest.mark.skipif(bool(private_rabbit.missing()), reason=private_rabbit.missing()),

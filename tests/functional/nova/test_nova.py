@@ -5,8 +5,8 @@ from pathlib import Path
 
 import private_libvirt
 import pytest
-from support.kernel import allowed, masks
-from support.real_guests import FIRST, SECOND, apply, rollback
+from support.guests.real_guests import FIRST, SECOND, apply, rollback
+from support.system.kernel import allowed, masks
 from support.values import NOON
 
 from pinner.host.inventory import LIVE, take_snapshot

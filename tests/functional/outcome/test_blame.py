@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from support.guests.measured_host import PRIORITY, urgent
 from support.hosts import cpus
-from support.measured_host import PRIORITY, urgent
 
 from pinner.host.kernel import procfs, tracefs
 from pinner.host.measure.blame import blame

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.hosts import guest as made_guest
-from support.readings import tap
+from support.made_up.readings import tap
 
 from pinner.host.inventory import take_snapshot
 from pinner.host.processes import qemu

@@ -5,8 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support.kernel import masks
-from support.measured_host import (
+from support.guests.measured_host import (
     BUSY_NOW_AND_THEN,
     QuickClock,
     make_real_time,
@@ -15,8 +14,9 @@ from support.measured_host import (
     start_busy_guest,
     wait_until,
 )
-from support.policy_host import NEVER_BUSY
-from support.real_guests import ONLINE, only
+from support.guests.real_guests import ONLINE, only
+from support.server.policy_host import NEVER_BUSY
+from support.system.kernel import masks
 
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt

@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 
 import pytest
-from support import ovsdb, warm
+from support.server import warm
+from support.system import ovsdb
 
 from pinner.model.cpuset import CpuSet
 

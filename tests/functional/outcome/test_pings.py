@@ -16,7 +16,7 @@ import pytest
 from demo_environment import ended
 from demo_guest import LinuxGuest, linux_guest
 from demo_traffic import GUEST, GUEST_MAC, HOST, HOST_MAC
-from support.measured_host import QuickClock, wait_until
+from support.guests.measured_host import QuickClock, wait_until
 
 from pinner.agent.recorder import SECONDS, Recorder
 from pinner.host.live import ROOT

@@ -11,9 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from support import warm
-from support.kernel import masks
-from support.measured_host import (
+from support.guests.measured_host import (
     QuickClock,
     busy_processes,
     machine_now,
@@ -22,9 +20,11 @@ from support.measured_host import (
     steps,
     wait_until,
 )
-from support.policy_host import NEVER_BUSY
-from support.real_guests import ONLINE, only
-from support.restartable_server import RestartableServer, restartable_server
+from support.guests.real_guests import ONLINE, only
+from support.server import warm
+from support.server.policy_host import NEVER_BUSY
+from support.server.restartable_server import RestartableServer, restartable_server
+from support.system.kernel import masks
 
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt

@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from support.measured_host import measured_service, wait_until
-from support.policy_host import NEVER_BUSY
-from support.real_guests import ONLINE
-from support.series import upper_bound
+from support.guests.measured_host import measured_service, wait_until
+from support.guests.real_guests import ONLINE
+from support.made_up.series import upper_bound
+from support.server.policy_host import NEVER_BUSY
 
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt

@@ -6,8 +6,8 @@ from pathlib import Path
 import private_libvirt
 import pytest
 from support import needs
-from support.kernel import THREADS, cpuset, process
-from support.real_guests import FIRST, SECOND, daemon, emulator, vcpu
+from support.guests.real_guests import FIRST, SECOND, daemon, emulator, vcpu
+from support.system.kernel import THREADS, cpuset, process
 
 from pinner.host.kernel.kernel import cpuset_mount
 from pinner.model.policy.drift import Drift

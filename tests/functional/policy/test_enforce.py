@@ -12,9 +12,9 @@ from pathlib import Path
 import private_libvirt
 import pytest
 from support import needs
-from support.kernel import masks
-from support.policy_host import all_on, fresh_policy_server, guest_on, qemu_of, running, wait_until
-from support.real_guests import ONLINE
+from support.guests.real_guests import ONLINE
+from support.server.policy_host import all_on, fresh_policy_server, guest_on, qemu_of, running, wait_until
+from support.system.kernel import masks
 
 from pinner.host.kernel.kernel import cpuset_mount
 

@@ -9,7 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from support import archives, wheel
+from support import archives
+from support.system import wheel
 
 pytestmark = pytest.mark.slow("a wheel and an environment for it")
 

@@ -5,9 +5,9 @@ import time
 
 import httpx
 import pytest
-from support import warm
-from support.access import bearer, make_control, wrong_secret
-from support.real_service import real_service
+from support.server import warm
+from support.server.access import bearer, make_control, wrong_secret
+from support.server.real_service import real_service
 
 from pinner.api.app import create_app
 from pinner.api.server import serve

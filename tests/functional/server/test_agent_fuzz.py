@@ -25,9 +25,9 @@ from typing import Any
 import pytest
 from spare_user import SpareUser, spare_user
 from support.examples import examples
-from support.hostile_messages import Hostile
-from support.kernel import THREADS, masks, process, started
-from support.write_watch import WriteWatch
+from support.server.hostile_messages import Hostile
+from support.system.kernel import THREADS, masks, process, started
+from support.system.write_watch import WriteWatch
 
 from pinner import codec
 from pinner.agent.socket.client import AgentClient
@@ -68,7 +68,7 @@ class Attacked:
 def attacked(folder: Path, user: int, uri: str, movable: list[int]) -> Iterator[Attacked]:
     """The agent in a process of its own."""
     path = folder / "agent.sock"
-    command = [sys.executable, SUPPORT / "agent_process.py", path, user, folder / "journal", uri, *movable]
+    command = [sys.executable, SUPPORT / "server/agent_process.py", path, user, folder / "journal", uri, *movable]
     with (folder / "journal/log").open("w") as log:
         running = subprocess.Popen(
             list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True

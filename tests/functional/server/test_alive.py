@@ -20,9 +20,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support import warm
-from support.accounts import api_config, become
-from support.pinner_server import PinnerServer
+from support.server import warm
+from support.server.accounts import api_config, become
+from support.server.pinner_server import PinnerServer
 
 from pinner.server import privileges
 

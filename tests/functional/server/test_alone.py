@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 import rights
-from support import warm
-from support.accounts import api_user
-from support.pinner_server import PinnerServer
+from support.server import warm
+from support.server.accounts import api_user
+from support.server.pinner_server import PinnerServer
 
 BIN = Path(sys.executable).parent
 FILES = ("pinner.sqlite", "pinner.sqlite-wal", "pinner.sqlite-shm", "pinner.sqlite-journal")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import warm
-from support.accounts import api_config, api_user
-from support.pinner_server import PinnerServer
+from support.server import warm
+from support.server.accounts import api_config, api_user
+from support.server.pinner_server import PinnerServer
 
 pytestmark = pytest.mark.needs("root")
 PYTHON = "/usr/bin/python3"

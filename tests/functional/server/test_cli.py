@@ -8,10 +8,10 @@ import sys
 import time
 
 import pytest
-from support import warm
-from support.accounts import WITHOUT_NOVA
-from support.kernel import masks, process
-from support.policy_host import NEVER_BUSY
+from support.server import warm
+from support.server.accounts import WITHOUT_NOVA
+from support.server.policy_host import NEVER_BUSY
+from support.system.kernel import masks, process
 
 from pinner.model.cpuset import CpuSet
 

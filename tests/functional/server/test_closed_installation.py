@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.accounts import QUICK_SAMPLES, api_user
-from support.pinner_server import PinnerServer
+from support.server.accounts import QUICK_SAMPLES, api_user
+from support.server.pinner_server import PinnerServer
 
 pytestmark = [
     pytest.mark.needs("root", "mounts"),

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.access import InMemoryTokens, make_control
-from support.certificates import Authority
-from support.in_memory_service import InMemoryService
+from support.fakes.in_memory_service import InMemoryService
+from support.server.access import InMemoryTokens, make_control
+from support.server.certificates import Authority
 
 from pinner.api.app import create_app
 from pinner.api.server import serve

@@ -15,10 +15,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from support import warm
-from support.accounts import api_config, api_user
-from support.pinner_server import PinnerServer
-from support.unix_http import http_client
+from support.server import warm
+from support.server.accounts import api_config, api_user
+from support.server.pinner_server import PinnerServer
+from support.server.unix_http import http_client
 
 PINNER = Path(sys.executable).with_name("pinner")
 REPOSITORY = Path(__file__).parents[3]

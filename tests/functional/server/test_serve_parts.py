@@ -13,11 +13,11 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from support import warm
-from support.accounts import api_user, require_readable_checkout
+from support.server import warm
+from support.server.accounts import api_user, require_readable_checkout
 
 pytestmark = pytest.mark.needs("root")
-AS_API = f"from support.accounts import api_account, become; become(api_account()); {warm.PINNER}"
+AS_API = f"from support.server.accounts import api_account, become; become(api_account()); {warm.PINNER}"
 
 
 @dataclass
@@ -140,7 +140,7 @@ def test_the_api_goes_on_while_the_agent_is_away(host: Host) -> None:
 def refused(host: Host, *arguments: str, user: int = 0) -> str:
     if user:
         require_readable_checkout()
-    code = f"from support.accounts import become, numbered; become(numbered({user}, {user})); {warm.PINNER}"
+    code = f"from support.server.accounts import become, numbered; become(numbered({user}, {user})); {warm.PINNER}"
     done = warm.run("serve", "--config-file", host.config, *arguments, code=code)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr

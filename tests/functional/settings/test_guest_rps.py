@@ -13,10 +13,10 @@ from typing import Any
 import demo_environment
 import private_libvirt
 import pytest
-from support import warm
-from support.agent_guest import AGENT, BOOT_SECONDS, AgentGuest, agent_guest
-from support.measured_host import wait_until
-from support.policy_host import NEVER_BUSY, PolicyServer, fresh_policy_server
+from support.guests.agent_guest import AGENT, BOOT_SECONDS, AgentGuest, agent_guest
+from support.guests.measured_host import wait_until
+from support.server import warm
+from support.server.policy_host import NEVER_BUSY, PolicyServer, fresh_policy_server
 from support.values import make_run
 
 from pinner.apply import executor

@@ -12,10 +12,10 @@ from pathlib import Path
 import private_libvirt
 import private_rabbit
 import pytest
-from support import samples
-from support.kernel import masks
-from support.nova_listener import listening, publish
-from support.policy_host import (
+from support.guests.real_guests import ONLINE
+from support.nova import samples
+from support.nova.nova_listener import listening, publish
+from support.server.policy_host import (
     RARE_RESYNC,
     all_on,
     fresh_policy_server,
@@ -25,7 +25,7 @@ from support.policy_host import (
     running,
     wait_until,
 )
-from support.real_guests import ONLINE
+from support.system.kernel import masks
 
 from pinner.service.reconcile.controller import POLL_SECONDS
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from support.kernel import THREADS, masks, process, started
-from support.own_snapshot import snapshot_of
+from support.system.kernel import THREADS, masks, process, started
+from support.system.own_snapshot import snapshot_of
 from support.values import NOON, make_plan, make_run, make_snapshot
 
 from pinner.agent.host_event_queue import HostEventQueue

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 from flask.testing import FlaskClient
-from support.access import make_control
-from support.in_memory_service import InMemoryService
-from support.unix_http import on_unix_socket, served
+from support.fakes.in_memory_service import InMemoryService
+from support.server.access import make_control
+from support.server.unix_http import on_unix_socket, served
 
 from pinner.api.app import create_app
 from pinner.store.idempotency import IdempotencyKeys

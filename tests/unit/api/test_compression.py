@@ -2,8 +2,8 @@ import gzip
 import threading
 
 import pytest
-from support.access import make_control
-from support.in_memory_service import InMemoryService
+from support.fakes.in_memory_service import InMemoryService
+from support.server.access import make_control
 
 from pinner.api.app import create_app
 

@@ -4,7 +4,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.unix_http import on_unix_socket
+from support.server.unix_http import on_unix_socket
 
 from pinner.api.access.credentials import Credentials, Identity
 from pinner.api.idempotency import KEY, REPLAYED

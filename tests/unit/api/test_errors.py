@@ -4,7 +4,7 @@ import logging
 from dataclasses import replace
 
 import pytest
-from support.in_memory_service import InMemoryService
+from support.fakes.in_memory_service import InMemoryService
 
 from pinner.api import errors
 from pinner.model.errors import (

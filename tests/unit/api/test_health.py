@@ -4,9 +4,9 @@ import uuid
 from contextlib import closing
 
 import pytest
-from support.access import InMemoryTokens, bearer, client_of, make_control
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import plain, snapshot
-from support.in_memory_agent import InMemoryAgent
+from support.server.access import InMemoryTokens, bearer, client_of, make_control
 
 from pinner import wiring
 from pinner.api.access.peer import TcpPeer

@@ -11,10 +11,10 @@ from contextlib import suppress
 
 import httpx
 import pytest
-from support.access import InMemoryTokens, bearer, make_control
-from support.in_memory_service import InMemoryService
-from support.raw_http import many
-from support.unix_http import http_client, served
+from support.fakes.in_memory_service import InMemoryService
+from support.server.access import InMemoryTokens, bearer, make_control
+from support.server.raw_http import many
+from support.server.unix_http import http_client, served
 
 from pinner.api import streams
 from pinner.api.app import create_app

@@ -2,7 +2,7 @@
 
 import pytest
 from sqlalchemy import text
-from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
+from support.fakes.in_memory_host import InMemoryHost, daemon, emulator, vcpu
 from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
-from support.in_memory_host import InMemoryHost, Write, daemon, emulator, vcpu, vhost
+from support.fakes.in_memory_host import InMemoryHost, Write, daemon, emulator, vcpu, vhost
 from support.values import NOON, make_run
 
 from pinner.apply import executor

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
-from support.in_memory_host import InMemoryHost, Write, daemon, emulator, memory, vcpu
+from support.fakes.in_memory_host import InMemoryHost, Write, daemon, emulator, memory, vcpu
 from support.values import MEMBER, NOON, isolated, make_run
 
 from pinner.apply import executor

@@ -4,7 +4,7 @@ tests/functional/apply/test_kills.py."""
 from dataclasses import replace
 
 import pytest
-from support.in_memory_host import InMemoryHost, Write, daemon, emulator, memory, vcpu
+from support.fakes.in_memory_host import InMemoryHost, Write, daemon, emulator, memory, vcpu
 from support.values import MEMBER, NOON, cpus, isolated, make_run, root
 
 from pinner.apply import executor

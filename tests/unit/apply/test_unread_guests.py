@@ -2,8 +2,8 @@
 hangs is enough. The agent cannot compare their changes with its rules, so no run makes them."""
 
 import pytest
-from support.admitted_runs import apply_admitted, recover_killed
-from support.in_memory_host import InMemoryHost, vcpu
+from support.fakes.admitted_runs import apply_admitted, recover_killed
+from support.fakes.in_memory_host import InMemoryHost, vcpu
 
 from pinner.apply.ports import Admission
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pytest
 from check_table import DOCUMENT, expected
-from support.check_cases_cpus import CASES as CPUS
-from support.check_cases_hosts import CASES as HOSTS
-from support.check_cases_network import CASES as NETWORK
-from support.nova_listener import until
-from support.readings import codes, counted, findings, nic, placed, reading
+from support.made_up.check_cases_cpus import CASES as CPUS
+from support.made_up.check_cases_hosts import CASES as HOSTS
+from support.made_up.check_cases_network import CASES as NETWORK
+from support.made_up.readings import codes, counted, findings, nic, placed, reading
+from support.nova.nova_listener import until
 
 from pinner import codec
 from pinner.cli.commands.host import check

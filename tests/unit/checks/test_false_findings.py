@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from support.check_cases_cpus import beside
-from support.check_cases_hosts import CASES as HOSTS
-from support.check_cases_hosts import booted, kernel_thread, pair, realtime, weighed
-from support.check_cases_network import CASES as NETWORK
 from support.hosts import GIB, cpus, process, snapshot
-from support.readings import DISK, codes, counted, findings, host, irq, nic, placed, reading
+from support.made_up.check_cases_cpus import beside
+from support.made_up.check_cases_hosts import CASES as HOSTS
+from support.made_up.check_cases_hosts import booted, kernel_thread, pair, realtime, weighed
+from support.made_up.check_cases_network import CASES as NETWORK
+from support.made_up.readings import DISK, codes, counted, findings, host, irq, nic, placed, reading
 
 from pinner.host.reading.sampler import read_sample
 from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding

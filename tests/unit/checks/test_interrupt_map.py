@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from support.check_cases_hosts import kernel_thread
 from support.hosts import cpus
-from support.readings import CARD, DISK, host, irq, nic, placed, reading
+from support.made_up.check_cases_hosts import kernel_thread
+from support.made_up.readings import CARD, DISK, host, irq, nic, placed, reading
 
 from pinner.checks.interrupt_map import interrupt_map
 from pinner.model.machine.interrupts import RoleCpus

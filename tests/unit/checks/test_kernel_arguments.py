@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from support.check_cases_hosts import booted
 from support.hosts import cpus
-from support.readings import findings, irq, placed, reading
+from support.made_up.check_cases_hosts import booted
+from support.made_up.readings import findings, irq, placed, reading
 
 from pinner.model.reading import HostSample
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support.hosts import cpus
-from support.readings import findings, host, placed, reading
+from support.made_up.readings import findings, host, placed, reading
 
 from pinner.model.guest.nova import NovaConf
 

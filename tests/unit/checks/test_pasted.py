@@ -4,10 +4,10 @@ import shlex
 from dataclasses import replace
 
 import pytest
-from support.check_cases_cpus import CASES as CPUS
-from support.check_cases_hosts import CASES as HOSTS
-from support.check_cases_network import CASES as NETWORK
-from support.readings import findings
+from support.made_up.check_cases_cpus import CASES as CPUS
+from support.made_up.check_cases_hosts import CASES as HOSTS
+from support.made_up.check_cases_network import CASES as NETWORK
+from support.made_up.readings import findings
 
 HOSTILE = "x;touch /tmp/y;'`$(id)`"
 """A saved snapshot and the folder of a captured machine may contain any words."""

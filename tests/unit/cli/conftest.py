@@ -2,7 +2,7 @@ from collections import namedtuple
 from contextlib import nullcontext
 
 import pytest
-from support.in_memory_service import InMemoryService
+from support.fakes.in_memory_service import InMemoryService
 
 from pinner.cli import main
 from pinner.cli.frame import context

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 import stevedore.hook
-from support.access import InMemoryTokens
-from support.in_memory_service import InMemoryService, sample_snapshot
-from support.nova_listener import until
-from support.real_service import answering
+from support.fakes.in_memory_service import InMemoryService, sample_snapshot
+from support.nova.nova_listener import until
+from support.server.access import InMemoryTokens
+from support.server.real_service import answering
 
 from pinner.nova import hooks
 from pinner.nova.delivery import bounded_http, handover

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from support.samples import OWN
+from support.nova.samples import OWN
 
 # A process of its own: the listener chooses the threads of oslo.service for the whole process.
 PROGRAM = """

@@ -6,7 +6,7 @@ from statistics import fmean
 
 import pytest
 from support.examples import examples
-from support.series import KINDS, most_wrong, upper_bound
+from support.made_up.series import KINDS, most_wrong, upper_bound
 
 from pinner.model.outcome.outcome import MEASURES, Measure, Window
 from pinner.outcome.randomization import shift, shift_beside, two_sided

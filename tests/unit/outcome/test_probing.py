@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.in_memory_service import sample_snapshot
+from support.fakes.in_memory_service import sample_snapshot
 from support.values import NOON, cpus, make_run
 
 from pinner import codec

@@ -5,7 +5,7 @@ from statistics import fmean, pstdev
 
 import pytest
 from support.examples import examples
-from support.series import KINDS, busy_host, most_wrong, upper_bound
+from support.made_up.series import KINDS, busy_host, most_wrong, upper_bound
 
 from pinner.model.outcome.outcome import MEASURES, Measure, Window
 from pinner.model.outcome.probe import WASH_OUT_SECONDS

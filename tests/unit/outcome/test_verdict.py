@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 from support.examples import examples
-from support.series import KINDS, Series, most_wrong, upper_bound
+from support.made_up.series import KINDS, Series, most_wrong, upper_bound
 
 from pinner.model.outcome.outcome import Measure, Outcome, Window
 from pinner.outcome.randomization import least_p, shift, two_sided

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from support.series import rising
+from support.made_up.series import rising
 from support.values import NOON
 
 from pinner.model.outcome.outcome import MEASURES, Sample

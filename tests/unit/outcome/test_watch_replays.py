@@ -5,7 +5,7 @@ from functools import partial
 from statistics import fmean
 
 import pytest
-from support.series import (
+from support.made_up.series import (
     KINDS,
     bursts,
     busy_host,

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from support.anyhost import STRATEGIES, parameters, snapshots
 from support.examples import examples
 from support.hosts import GIB, KERNEL, applied, cpus, guest, plain, process, snapshot
+from support.made_up.anyhost import STRATEGIES, parameters, snapshots
 from support.values import MEMBER, isolated, recorded, root
 
 from pinner.model.change import (

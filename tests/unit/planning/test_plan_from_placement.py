@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from support.anyhost import STRATEGIES, parameters, snapshots
 from support.examples import examples
 from support.hosts import GIB, applied, cpus, guest, interleaved, plain, process, snapshot
+from support.made_up.anyhost import STRATEGIES, parameters, snapshots
 
 from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.guest.guest import Guest, NovaIdentity

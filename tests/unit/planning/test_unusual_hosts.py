@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from support.anyhost import STRATEGIES
 from support.hosts import GIB, applied, guest, plain, snapshot, topology
+from support.made_up.anyhost import STRATEGIES
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.machine.topology import Topology

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from lxml import etree
-from support.in_memory_service import EVIL, InMemoryService
+from support.fakes.in_memory_service import EVIL, InMemoryService
 from support.values import NOON
 
 from pinner.model.errors import Invalid

@@ -5,7 +5,7 @@ import pwd
 from pathlib import Path
 
 import pytest
-from support.accounts import api_account
+from support.server.accounts import api_account
 
 from pinner.model.errors import Invalid
 from pinner.server import folders

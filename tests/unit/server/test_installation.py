@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support.accounts import api_account
+from support.server.accounts import api_account
 
 from pinner.server.installation import closed_to
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.accounts import api_user
+from support.server.accounts import api_user
 
 from pinner import conf, wiring
 from pinner.model.errors import Invalid

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from support.clock import Clock
-from support.in_memory_agent import InMemoryAgent
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.values import NOON, cpus, make_change, make_plan, make_run, make_snapshot
 
 from pinner.agent.protocol import Agent

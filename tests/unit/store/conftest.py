@@ -1,5 +1,5 @@
 import pytest
-from support.database_servers import DATABASES
+from support.store.database_servers import DATABASES
 
 from pinner.store.database import schema
 from pinner.store.database.engine import connect

@@ -4,7 +4,7 @@ import json
 
 from demo_output import Output
 from demo_steps import Demo
-from support.in_memory_host import daemon
+from support.fakes.in_memory_host import daemon
 from support.values import cpus
 
 from pinner import codec

@@ -1,7 +1,7 @@
 """The lab's client repeats calls while an emulated host stands still, but no call that changes the host."""
 
 import pytest
-from support.lab import REPEATABLE, patient
+from support.system.lab import REPEATABLE, patient
 
 from pinner.model.errors import HostUnreachable
 from pinner.service.remote.remote import RemoteService

@@ -30,7 +30,7 @@ def agent(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     folder = tmp_path / "agent"
     folder.mkdir()
     uri = f"qemu+unix:///system?socket={tmp_path}/no-libvirt"
-    command = [str(SUPPORT / "agent_process.py"), str(tmp_path / "socket"), str(os.geteuid()), str(folder), uri]
+    command = [str(SUPPORT / "server/agent_process.py"), str(tmp_path / "socket"), str(os.geteuid()), str(folder), uri]
     with subprocess.Popen(
         [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

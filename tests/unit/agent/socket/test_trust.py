@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.in_memory_agent import InMemoryAgent
-from support.in_memory_host import InMemoryHost
-from support.own_snapshot import snapshot_of
+from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.in_memory_host import InMemoryHost
+from support.system.own_snapshot import snapshot_of
 from support.values import NOON, cpus, make_change, make_plan, make_run, make_snapshot
 
 from pinner.agent.host_event_queue import HostEventQueue

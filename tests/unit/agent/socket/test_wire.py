@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.in_memory_agent import InMemoryAgent
-from support.in_memory_service import sample_snapshot
+from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.in_memory_service import sample_snapshot
 from support.values import NOON, make_change, make_plan, make_run, make_snapshot
 
 from pinner.agent.protocol import Agent, Progress

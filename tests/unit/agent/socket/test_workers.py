@@ -6,7 +6,7 @@ import time
 from contextlib import closing, suppress
 
 import pytest
-from support.in_memory_agent import InMemoryAgent
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.values import NOON, make_snapshot
 
 from pinner.agent.socket import server

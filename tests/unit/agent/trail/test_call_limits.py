@@ -4,7 +4,7 @@ import os
 from contextlib import closing, contextmanager
 
 import pytest
-from support.in_memory_host import InMemoryHost, vcpu
+from support.fakes.in_memory_host import InMemoryHost, vcpu
 from support.values import NOON, make_plan, make_run, make_snapshot
 
 from pinner.agent.host_event_queue import HostEventQueue

@@ -7,7 +7,8 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-from support.access import (
+from support.fakes.in_memory_service import InMemoryService
+from support.server.access import (
     LOCAL,
     LOCAL_USER,
     AuditList,
@@ -18,7 +19,6 @@ from support.access import (
     utc_now,
     wrong_secret,
 )
-from support.in_memory_service import InMemoryService
 
 from pinner.api.access.credentials import FRESH_SECONDS
 from pinner.api.access.peer import TcpPeer, UnixPeer

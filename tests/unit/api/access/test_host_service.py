@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from support.access import InMemoryTokens, client_of, make_control
-from support.in_memory_service import InMemoryService
+from support.fakes.in_memory_service import InMemoryService
+from support.server.access import InMemoryTokens, client_of, make_control
 from support.values import make_run
 
 from pinner.api.access.host_service import HostService

@@ -14,8 +14,8 @@ import pytest
 from flask import Flask
 from oslo_policy.policy import Enforcer
 from role_table import DOCUMENT, expected
-from support.access import InMemoryTokens, bearer, client_of, make_control
-from support.in_memory_service import SIGNED_HEAD
+from support.fakes.in_memory_service import SIGNED_HEAD
+from support.server.access import InMemoryTokens, bearer, client_of, make_control
 
 from pinner import codec, conf
 from pinner.api.access import access

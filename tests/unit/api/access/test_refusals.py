@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from support.access import AuditList, InMemoryTokens, bearer, client_of, make_control
+from support.server.access import AuditList, InMemoryTokens, bearer, client_of, make_control
 
 from pinner.api.access.peer import TcpPeer
 from pinner.api.access.refusals import MAX_TEXT, PER_ORIGIN, TOTAL

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.access import InMemoryTokens
-from support.real_service import answering, real_service
+from support.server.access import InMemoryTokens
+from support.server.real_service import answering, real_service
 
 HOST = "compute1"
 

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 import jsonschema_rs
-from support.access import make_control
-from support.in_memory_service import InMemoryService
+from support.fakes.in_memory_service import InMemoryService
+from support.server.access import make_control
 
 from pinner.api.app import create_app
 from pinner.api.description.examples import EXAMPLES

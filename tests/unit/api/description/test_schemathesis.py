@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.access import AuditList, InMemoryTokens, make_control
 from support.examples import examples
-from support.real_service import real_service
+from support.server.access import AuditList, InMemoryTokens, make_control
+from support.server.real_service import real_service
 
 from pinner.api.access import throttle
 from pinner.api.app import create_app
@@ -107,5 +107,5 @@ def _command(url, *token):
 
 
 def _environment(folder):
-    env = {**os.environ, "PYTHONPATH": str(TESTS), "SCHEMATHESIS_HOOKS": "support.schemathesis_hooks"}
+    env = {**os.environ, "PYTHONPATH": str(TESTS), "SCHEMATHESIS_HOOKS": "support.system.schemathesis_hooks"}
     return {"cwd": folder, "env": env, "capture_output": True, "text": True, "timeout": SECONDS, "check": False}

@@ -4,9 +4,9 @@ import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.access import make_control
-from support.recorded_clients import BODY, LINE, RECORDED
-from support.unix_http import NOBODY, on_unix_socket
+from support.server.access import make_control
+from support.server.recorded_clients import BODY, LINE, RECORDED
+from support.server.unix_http import NOBODY, on_unix_socket
 
 from pinner.api.app import create_app
 from pinner.api.http.limits import Limits

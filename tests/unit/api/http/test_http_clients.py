@@ -8,8 +8,8 @@ import urllib.request
 
 import httpx
 import pytest
-from support.access import InMemoryTokens, make_control
-from support.recorded_clients import BODY
+from support.server.access import InMemoryTokens, make_control
+from support.server.recorded_clients import BODY
 
 from pinner.api.app import create_app
 from pinner.api.server import serve

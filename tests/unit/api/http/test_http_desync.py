@@ -1,7 +1,7 @@
 """Requests that two HTTP parsers could read differently: the server answers once, and closes the connection."""
 
 import pytest
-from support.raw_http import exchange
+from support.server.raw_http import exchange
 
 pytestmark = pytest.mark.fault(61)
 

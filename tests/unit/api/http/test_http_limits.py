@@ -10,9 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.access import bearer, make_control, one_caller
-from support.in_memory_service import InMemoryService
-from support.raw_http import HEALTH, connect, exchange, many, read_all, slowest_health
+from support.fakes.in_memory_service import InMemoryService
+from support.server.access import bearer, make_control, one_caller
+from support.server.raw_http import HEALTH, connect, exchange, many, read_all, slowest_health
 
 from pinner.api.app import create_app
 from pinner.api.http import worker

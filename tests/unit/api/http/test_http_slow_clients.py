@@ -9,9 +9,9 @@ from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
-from support.access import make_control
-from support.certificates import Authority
-from support.raw_http import HEALTH, connect, exchange, many, read_all
+from support.server.access import make_control
+from support.server.certificates import Authority
+from support.server.raw_http import HEALTH, connect, exchange, many, read_all
 
 from pinner.api.access import access
 from pinner.api.access.tls import TlsFiles, server_context

@@ -11,9 +11,9 @@ from contextlib import closing
 
 import httpx
 import pytest
-from support.access import bearer, make_control, one_caller
-from support.certificates import Authority
-from support.raw_http import connect, many, read_all
+from support.server.access import bearer, make_control, one_caller
+from support.server.certificates import Authority
+from support.server.raw_http import connect, many, read_all
 
 from pinner.api.access.peer import ENVIRON, TcpPeer, UnixPeer
 from pinner.api.access.tls import TlsFiles, server_context

@@ -1,8 +1,8 @@
 """Guest events over REST."""
 
 import pytest
-from support.access import InMemoryTokens, bearer, make_control
-from support.in_memory_service import InMemoryService
+from support.fakes.in_memory_service import InMemoryService
+from support.server.access import InMemoryTokens, bearer, make_control
 
 from pinner.api.app import create_app
 from pinner.model.guest.guest import NovaIdentity

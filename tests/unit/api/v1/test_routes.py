@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from support.in_memory_service import EVIL, STRATEGIES, sample_snapshot
+from support.fakes.in_memory_service import EVIL, STRATEGIES, sample_snapshot
 from support.values import NOON
 
 from pinner import codec

@@ -1,7 +1,7 @@
 """The processes that a placed process forks: they get back what they would have had."""
 
 import pytest
-from support.in_memory_host import InMemoryHost, daemon
+from support.fakes.in_memory_host import InMemoryHost, daemon
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor, recover

@@ -2,7 +2,7 @@
 another device."""
 
 import pytest
-from support.in_memory_host import InMemoryHost, daemon, vcpu
+from support.fakes.in_memory_host import InMemoryHost, daemon, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor, steps

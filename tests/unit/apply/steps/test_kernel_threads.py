@@ -4,7 +4,7 @@ A host in memory: no kernel lets a test make partitions on every machine. The la
 """
 
 import pytest
-from support.in_memory_host import InMemoryHost, daemon, vcpu
+from support.fakes.in_memory_host import InMemoryHost, daemon, vcpu
 from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor, recover

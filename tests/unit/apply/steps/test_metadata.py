@@ -1,7 +1,7 @@
 """Runs name the pins that they make in the guest's metadata, and an undo restores the names exactly."""
 
 import pytest
-from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu, vhost
+from support.fakes.in_memory_host import InMemoryHost, daemon, emulator, vcpu, vhost
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor

@@ -1,7 +1,7 @@
 """Runs with a live partition, in which the kernel refuses an interrupt, a receive queue or a sysctl."""
 
 import pytest
-from support.in_memory_host import InMemoryHost, vcpu
+from support.fakes.in_memory_host import InMemoryHost, vcpu
 from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor

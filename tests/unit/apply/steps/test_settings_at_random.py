@@ -14,7 +14,7 @@ from unittest import mock
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
-from support.in_memory_host import InMemoryHost
+from support.fakes.in_memory_host import InMemoryHost
 from support.values import NOON, make_run
 
 from pinner.apply import executor, steps

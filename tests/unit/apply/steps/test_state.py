@@ -1,7 +1,7 @@
 """Partitions: set, read back, every thread's mask set again, and all of it undone."""
 
 import pytest
-from support.in_memory_host import InMemoryHost, daemon, vcpu
+from support.fakes.in_memory_host import InMemoryHost, daemon, vcpu
 from support.values import MEMBER, NOON, isolated, make_run, root
 
 from pinner.apply import executor

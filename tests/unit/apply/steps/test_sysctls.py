@@ -1,7 +1,7 @@
 """Sysctls: each is a group of its own, set, restored exactly, and left to another program that has set it since."""
 
 import pytest
-from support.in_memory_host import InMemoryHost, vcpu
+from support.fakes.in_memory_host import InMemoryHost, vcpu
 from support.values import NOON, make_run
 
 from pinner.apply import executor, steps

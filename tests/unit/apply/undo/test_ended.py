@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from support.in_memory_host import InMemoryHost, daemon, vcpu
+from support.fakes.in_memory_host import InMemoryHost, daemon, vcpu
 from support.values import NOON, make_run
 
 from pinner.apply import executor

@@ -1,8 +1,8 @@
 """Targets that had ended before a run, by the agent's own inventory: neither the run nor its recovery changes them."""
 
 import pytest
-from support.admitted_runs import apply_admitted, recover_killed
-from support.in_memory_host import InMemoryHost, vcpu
+from support.fakes.admitted_runs import apply_admitted, recover_killed
+from support.fakes.in_memory_host import InMemoryHost, vcpu
 from support.values import NOON, make_run
 
 from pinner.apply import executor

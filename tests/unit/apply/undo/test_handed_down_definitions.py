@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.in_memory_host import defined_guest, emulator, vcpu
+from support.fakes.in_memory_host import defined_guest, emulator, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor, recover

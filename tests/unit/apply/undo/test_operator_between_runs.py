@@ -3,7 +3,7 @@
 from itertools import permutations
 
 import pytest
-from support.in_memory_host import daemon, defined_guest, vcpu
+from support.fakes.in_memory_host import daemon, defined_guest, vcpu
 from support.values import NOON, make_run
 
 from pinner.apply import executor, recover

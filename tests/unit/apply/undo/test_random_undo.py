@@ -6,7 +6,7 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
+from support.fakes.in_memory_host import InMemoryHost, daemon, emulator, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor, recover

@@ -1,5 +1,5 @@
 import pytest
-from support.in_memory_host import InMemoryHost, Write, daemon, emulator, vcpu
+from support.fakes.in_memory_host import InMemoryHost, Write, daemon, emulator, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor

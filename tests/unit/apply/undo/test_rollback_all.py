@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.in_memory_host import InMemoryHost, daemon, emulator, memory, vcpu
+from support.fakes.in_memory_host import InMemoryHost, daemon, emulator, memory, vcpu
 from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor, recover

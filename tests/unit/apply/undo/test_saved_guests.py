@@ -1,7 +1,7 @@
 """A guest is saved after a run has pinned it: the undo restores its saved image, in this boot and in later ones."""
 
 import pytest
-from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
+from support.fakes.in_memory_host import InMemoryHost, daemon, emulator, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor

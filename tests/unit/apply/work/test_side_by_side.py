@@ -8,7 +8,7 @@ import time
 from collections import Counter
 
 import pytest
-from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
+from support.fakes.in_memory_host import InMemoryHost, daemon, emulator, vcpu
 from support.values import NOON, make_run
 
 from pinner.apply import executor

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.in_memory_service import KEY, SIGNED_HEAD
+from support.fakes.in_memory_service import KEY, SIGNED_HEAD
 
 from pinner.agent.trail.signing import pem
 from pinner.model.run.agent_audit import Anchor

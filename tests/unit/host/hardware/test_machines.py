@@ -3,8 +3,8 @@
 from collections import defaultdict
 
 import pytest
-from support.lstopo import Lstopo, cpus
 from support.machines import ARCHIVES, NAMES, OWN, root_of
+from support.system.lstopo import Lstopo, cpus
 
 from pinner.host.captured.capture import capture
 from pinner.host.hardware.sysfs import read_topology

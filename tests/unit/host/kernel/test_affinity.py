@@ -6,8 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support import another_user
-from support.kernel import THREADS, allowed, cpuset, masks, process, started
+from support.system import another_user
+from support.system.kernel import THREADS, allowed, cpuset, masks, process, started
 
 from pinner.host.kernel import affinity
 from pinner.model.change import ThreadMask

@@ -2,7 +2,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.kernel import THREADS, cpuset, process
+from support.system.kernel import THREADS, cpuset, process
 
 from pinner.host.kernel.inotify import FileWritten, Inotify
 from pinner.host.kernel.kernel import cpuset_mount

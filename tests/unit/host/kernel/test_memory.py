@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.kernel import process
+from support.system.kernel import process
 
 from pinner.host.hardware.sysfs import read_topology
 from pinner.host.kernel import memory

@@ -10,8 +10,9 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from support import another_user, needs
-from support.kernel import THREAD_CHURN, process
+from support import needs
+from support.system import another_user
+from support.system.kernel import THREAD_CHURN, process
 
 from pinner.host.kernel.netlink import (
     CpuChanged,

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from support.nova_listener import until
+from support.nova.nova_listener import until
 
 from pinner.host.kernel.files import Folder
 from pinner.host.nova import process_root

@@ -3,7 +3,7 @@ import subprocess
 import sys
 
 import pytest
-from support.kernel import wait_until_asleep
+from support.system.kernel import wait_until_asleep
 
 from pinner.host.kernel import affinity, cpu_clocks
 from pinner.host.processes.known_masks import KnownMasks

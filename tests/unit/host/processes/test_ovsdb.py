@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from support import ovsdb as private
 from support.hosts import cpus
+from support.system import ovsdb as private
 
 from pinner.host.inventory import take_snapshot
 from pinner.host.processes import ovs, ovsdb

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.kernel import wait_until_asleep
+from support.system.kernel import wait_until_asleep
 
 from pinner.host.kernel import cpu_clocks, files
 from pinner.host.processes import sampling

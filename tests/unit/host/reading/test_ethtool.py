@@ -5,7 +5,7 @@ import os
 import socket
 
 import pytest
-from support.readings import nic
+from support.made_up.readings import nic
 
 from pinner.host.reading.ethtool import with_details
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.hosts import cpus, process, snapshot
-from support.readings import counted, host, nic, placed
+from support.made_up.readings import counted, host, nic, placed
 
 from pinner import codec
 from pinner.host.reading import captured

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support import hosts
-from support.guest_agents import BOOT, MAC, NET, UUID, MadeUpGuest, queue_path
+from support.fakes.guest_agents import BOOT, MAC, NET, UUID, MadeUpGuest, queue_path
 from support.hosts import cpus
 
 from pinner.host.inventory import LIVE

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from support import roots
-from support.kernel import THREADS, process
+from support.system.kernel import THREADS, process
 
 from pinner.host.kernel.netlink import ProgramStarted, ThreadCreated
 from pinner.host.watch.scan import Scan

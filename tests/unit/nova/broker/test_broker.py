@@ -15,7 +15,7 @@ from kombu import compression
 from kombu.exceptions import DecodeError
 from kombu.serialization import registry as serialization_of_kombu
 from kombu.transport.pyamqp import Message
-from support.samples import SETS
+from support.nova.samples import SETS
 
 from pinner import codec
 from pinner.nova.broker import decompression, json_bound, properties

@@ -1,7 +1,7 @@
 """Which notifications are unversioned, and the warning about hosts that send no others."""
 
 import pytest
-from support.samples import OWN
+from support.nova.samples import OWN
 
 from pinner.nova.broker.formats import Formats
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
-from support.samples import KINDS, OWN, SETS, message
+from support.nova.samples import KINDS, OWN, SETS, message
 
 from pinner.model.errors import Invalid
 from pinner.nova.broker.notification import Message, parse

@@ -5,7 +5,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from support.nova_listener import until
+from support.nova.nova_listener import until
 from support.values import NOON
 
 from pinner.model.errors import HostBusy, HostUnreachable, Invalid, NotFound, PinnerError

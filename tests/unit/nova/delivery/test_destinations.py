@@ -7,12 +7,12 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 
 import pytest
-from support.access import InMemoryTokens
+from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.in_memory_service import InMemoryService, sample_snapshot
 from support.hosts import cpus, guest, plain, snapshot
-from support.in_memory_agent import InMemoryAgent
-from support.in_memory_service import InMemoryService, sample_snapshot
-from support.nova_listener import until
-from support.real_service import answering
+from support.nova.nova_listener import until
+from support.server.access import InMemoryTokens
+from support.server.real_service import answering
 
 from pinner import conf, wiring
 from pinner.model.errors import HostUnreachable

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.nova_listener import until
+from support.nova.nova_listener import until
 
 from pinner.nova.delivery import handover
 

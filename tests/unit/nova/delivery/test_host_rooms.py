@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.access import InMemoryTokens
-from support.certificates import Authority
-from support.in_memory_service import InMemoryService
-from support.real_service import answering
+from support.fakes.in_memory_service import InMemoryService
+from support.server.access import InMemoryTokens
+from support.server.certificates import Authority
+from support.server.real_service import answering
 
 from pinner.nova import weigher_conf
 from pinner.nova.delivery import host_rooms

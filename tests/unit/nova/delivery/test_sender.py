@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
-from support.access import InMemoryTokens
-from support.in_memory_service import InMemoryService, sample_snapshot
-from support.real_service import answering
+from support.fakes.in_memory_service import InMemoryService, sample_snapshot
+from support.server.access import InMemoryTokens
+from support.server.real_service import answering
 from support.values import NOON
 
 from pinner.model.errors import HostUnreachable, Invalid

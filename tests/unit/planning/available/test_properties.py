@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from support.anyhost import STRATEGIES, parameters, snapshots
 from support.examples import examples
 from support.hosts import applied
+from support.made_up.anyhost import STRATEGIES, parameters, snapshots
 
 from pinner import codec
 from pinner.model.cpuset import CpuSet, union

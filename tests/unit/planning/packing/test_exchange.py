@@ -2,10 +2,10 @@
 
 import pytest
 from hypothesis import given, settings
-from support.every_layout import best_score
 from support.examples import examples
-from support.generated_hosts import GeneratedHost, generated, with_homes
-from support.small_packings import node, small_packings
+from support.made_up.every_layout import best_score
+from support.made_up.generated_hosts import GeneratedHost, generated, with_homes
+from support.made_up.small_packings import node, small_packings
 
 from pinner.planning.packing import exchange
 from pinner.planning.packing.allocation import allocate, scored

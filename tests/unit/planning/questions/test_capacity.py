@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from support.anyhost import STRATEGIES, snapshots
 from support.examples import examples
 from support.hosts import GIB, applied, cpus, guest, interleaved, plain, snapshot
+from support.made_up.anyhost import STRATEGIES, snapshots
 
 from pinner import codec
 from pinner.model.change import TargetKey

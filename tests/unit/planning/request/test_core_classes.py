@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.anyhost import STRATEGIES
 from support.examples import examples
 from support.hosts import applied, cpus, guest, snapshot, topology
+from support.made_up.anyhost import STRATEGIES
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet

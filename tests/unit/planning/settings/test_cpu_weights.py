@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 from support import hosts
-from support.check_cases_cpus import beside
 from support.hosts import cpus
-from support.readings import findings
+from support.made_up.check_cases_cpus import beside
+from support.made_up.readings import findings
 from support.values import MEMBER
 
 from pinner import codec

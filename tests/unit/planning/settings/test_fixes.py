@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 from support import hosts
-from support.check_cases_cpus import CASES as CPUS
-from support.check_cases_hosts import CASES as HOSTS
-from support.check_cases_network import CASES as NETWORK
 from support.hosts import cpus
-from support.readings import CARD, findings, nic, placed
-from support.readings import host as topology
+from support.made_up.check_cases_cpus import CASES as CPUS
+from support.made_up.check_cases_hosts import CASES as HOSTS
+from support.made_up.check_cases_network import CASES as NETWORK
+from support.made_up.readings import CARD, findings, nic, placed
+from support.made_up.readings import host as topology
 
 from pinner import codec
 from pinner.model.change import Number, StateChange

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from support import hosts
 from support.hosts import cpus
-from support.readings import placed, reading
+from support.made_up.readings import placed, reading
 
 from pinner import codec
 from pinner.model.errors import Invalid, Refused

@@ -1,6 +1,6 @@
 import pytest
-from support.forgery import copy
-from support.trail import Installation
+from support.store.forgery import copy
+from support.store.trail import Installation
 
 from pinner.service.audit import audit_trail
 from pinner.store.repositories import open_store

@@ -1,8 +1,8 @@
 """Manipulations of the agent's own trail, and an agent that does not answer."""
 
 import pytest
-from support.forgery import copy, execute, put_back, rewrite
-from support.trail import message
+from support.store.forgery import copy, execute, put_back, rewrite
+from support.store.trail import message
 from support.values import NOON
 
 from pinner.model.errors import HostUnreachable

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from support.forgery import copy, execute, put_back, rewrite
-from support.trail import EVE, changed_actor, message
+from support.store.forgery import copy, execute, put_back, rewrite
+from support.store.trail import EVE, changed_actor, message
 from support.values import NOON, make_run
 
 from pinner.model.run.audit import AuditAction, audit_event

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 
 import pytest
-from support.trail import ANN
+from support.store.trail import ANN
 from support.values import NOON
 
 from pinner.agent.trail import trail

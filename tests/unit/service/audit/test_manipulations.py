@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
-from support.forgery import copy, execute, put_back, rewrite
-from support.trail import ANN, EVE, Installation
+from support.store.forgery import copy, execute, put_back, rewrite
+from support.store.trail import ANN, EVE, Installation
 from support.values import NOON, make_run
 
 from pinner.model.errors import NotFound

@@ -4,8 +4,8 @@ import gzip
 from datetime import timedelta
 
 import pytest
-from support.forgery import execute
-from support.trail import message
+from support.store.forgery import execute
+from support.store.trail import message
 from support.values import NOON
 
 from pinner.service.audit.audit_export import verify_file

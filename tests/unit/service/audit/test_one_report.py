@@ -6,9 +6,9 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
-from support.executing_agent import ExecutingAgent, Killed
-from support.in_memory_host import vcpu
-from support.trail import ANN, Installation
+from support.fakes.executing_agent import ExecutingAgent, Killed
+from support.fakes.in_memory_host import vcpu
+from support.store.trail import ANN, Installation
 from support.values import NOON, make_plan, make_snapshot
 
 from pinner.model.change import Target

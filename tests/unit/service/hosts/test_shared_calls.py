@@ -5,7 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.real_service import real_service
+from support.server.real_service import real_service
 
 from pinner.model.errors import Overloaded
 from pinner.service.hosts.hosts import MEASUREMENTS, MEASURING_CALLERS

@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.in_memory_agent import InMemoryAgent
-from support.ring import Ring
+from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.ring import Ring
 from support.values import NOON, cpus, make_plan, make_snapshot
 
 from pinner.model.change import AffinityChange, Target, ThreadMask

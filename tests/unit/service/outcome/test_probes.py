@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.probed_host import DB, WEB, ProbedHost, guest
+from support.fakes.probed_host import DB, WEB, ProbedHost, guest
 from support.values import NOON, make_plan
 
 from pinner.model.errors import Blocked, HostBusy, HostUnreachable, Invalid, NotFound, PolicyConflict, ProbeBusy

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.ring import Ring
 from support.hosts import cpus, guest, plain, process, snapshot
-from support.in_memory_agent import InMemoryAgent
-from support.ring import Ring
 
 from pinner.model.errors import HostBusy, HostUnreachable, Invalid, NotFound, RunConflict
 from pinner.model.page import PageRequest

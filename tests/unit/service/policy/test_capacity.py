@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import GIB, cpus, guest, plain, snapshot
-from support.in_memory_agent import InMemoryAgent
 
 from pinner import wiring
 from pinner.model.errors import HostUnreachable, Invalid, NotFound

@@ -5,8 +5,8 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import cpus, guest, plain, snapshot
-from support.in_memory_agent import InMemoryAgent
 
 from pinner import codec
 from pinner.model.errors import HostUnreachable, Invalid, NoPolicy, NotFound, PreconditionFailed

@@ -14,8 +14,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import cpus, guest, plain, process, snapshot
-from support.in_memory_agent import InMemoryAgent
 from support.values import NOON, make_change
 
 from pinner.agent.host_event_queue import HostEventQueue

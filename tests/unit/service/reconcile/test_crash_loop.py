@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 from benchmarks.reconcile_latency import RESTARTS
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import cpus, guest, masked, plain, process, snapshot
-from support.in_memory_agent import InMemoryAgent
 
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request

@@ -5,8 +5,8 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import cpus, guest, plain, process, snapshot
-from support.in_memory_agent import InMemoryAgent
 
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import Device

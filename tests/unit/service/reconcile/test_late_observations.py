@@ -4,8 +4,8 @@ import uuid
 from contextlib import closing
 
 import pytest
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import cpus, guest, plain, snapshot
-from support.in_memory_agent import InMemoryAgent
 
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request

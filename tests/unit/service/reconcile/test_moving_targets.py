@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from support.in_memory_host import daemon, emulator
+from support.fakes.in_memory_host import daemon, emulator
 
 from pinner.model.change import Target
 from pinner.model.errors import NovaConflict, Refused, StalePlan

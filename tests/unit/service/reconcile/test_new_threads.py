@@ -5,8 +5,8 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import cpus, guest, masked, plain, snapshot
-from support.in_memory_agent import InMemoryAgent
 
 from pinner.model.policy.policy import Policy
 from pinner.model.processes.process import Thread

@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import KERNEL, cpus, guest, masked, plain, process, snapshot, with_caches
-from support.in_memory_agent import InMemoryAgent
 from support.values import MEMBER, NOON
 
 from pinner.model.change import AffinityChange, ThreadMask

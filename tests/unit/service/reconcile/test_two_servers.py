@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import cpus, guest, plain, snapshot
-from support.in_memory_agent import InMemoryAgent
 
 from pinner.model.errors import HostBusy, PolicyConflict
 from pinner.model.page import PageRequest

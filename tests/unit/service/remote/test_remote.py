@@ -7,8 +7,8 @@ from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from support.access import InMemoryTokens, make_control
-from support.in_memory_service import EVIL, InMemoryService
+from support.fakes.in_memory_service import EVIL, InMemoryService
+from support.server.access import InMemoryTokens, make_control
 from support.values import NOON
 from werkzeug.exceptions import ServiceUnavailable
 

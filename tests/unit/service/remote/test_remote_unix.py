@@ -8,9 +8,9 @@ import sys
 from contextlib import closing
 
 import pytest
-from support.access import make_control
-from support.in_memory_service import InMemoryService
-from support.unix_http import served
+from support.fakes.in_memory_service import InMemoryService
+from support.server.access import make_control
+from support.server.unix_http import served
 
 from pinner.api.app import create_app
 from pinner.model.errors import HostUnreachable, Invalid, NotPermitted

@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import cpus, guest, plain, snapshot
-from support.in_memory_agent import InMemoryAgent
 from support.values import make_run
 
 from pinner.model.errors import HostBusy, HostUnreachable

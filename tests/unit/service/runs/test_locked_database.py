@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from support.real_service import real_service
+from support.server.real_service import real_service
 from support.values import NOON, make_change, make_run
 
 from pinner.model.page import PageRequest

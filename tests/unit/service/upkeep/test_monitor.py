@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import cpus, guest, plain, process, snapshot
-from support.in_memory_agent import InMemoryAgent
-from support.policy_host import wait_until
+from support.server.policy_host import wait_until
 
 from pinner import wiring
 from pinner.heartbeat import Heartbeat

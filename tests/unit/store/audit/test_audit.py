@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
-from support.appender import append_pairs
 from support.examples import examples
+from support.store.appender import append_pairs
 from support.values import NOON
 
 from pinner.model.errors import Invalid, StoreUnavailable

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from support.access import make_control
+from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import plain, snapshot
-from support.in_memory_agent import InMemoryAgent
-from support.unix_http import on_unix_socket
+from support.server.access import make_control
+from support.server.unix_http import on_unix_socket
 from support.values import NOON, cpus, make_entries, make_run
 
 from pinner import conf, wiring

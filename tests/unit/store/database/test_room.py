@@ -7,7 +7,7 @@ from contextlib import closing, nullcontext
 
 import pytest
 from sqlalchemy import func, make_url, select
-from support.database_servers import SERVERS
+from support.store.database_servers import SERVERS
 
 from pinner.model.errors import StoreUnavailable
 from pinner.store.database import tables

@@ -8,8 +8,8 @@ import threading
 import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
-from support import migrated
-from support.database_servers import DATABASES
+from support.store import migrated
+from support.store.database_servers import DATABASES
 
 from pinner.cli.manage import manage
 from pinner.model.errors import OtherRevision, StoreUnavailable

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy import text
-from support.appender import append_pairs
+from support.store.appender import append_pairs
 from support.values import NOON, make_entries, make_run, make_snapshot
 
 from pinner.model.errors import Invalid, StoreUnavailable

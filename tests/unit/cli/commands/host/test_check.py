@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from support.check_cases_network import CASES
+from support.fakes.in_memory_service import EVIL
 from support.hosts import snapshot
-from support.in_memory_service import EVIL
 from support.machines import EACH, root_of
-from support.readings import host, placed
+from support.made_up.check_cases_network import CASES
+from support.made_up.readings import host, placed
 
 from pinner import codec
 from pinner.cli.commands.host.check import lines, monitor_line

@@ -1,0 +1,80 @@
+"""A host whose load follows its placement, with clocks that only the waiting of a probe moves."""
+
+import uuid
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from hashlib import blake2b
+
+from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.in_memory_service import sample_snapshot
+from support.fakes.ring import Ring
+from support.values import NOON, cpus, make_plan, make_snapshot
+
+from pinner.model.change import AffinityChange, Target, ThreadMask
+from pinner.service.compose import compose
+from pinner.service.outcome.probe_execution import Timing
+
+WEB, DB = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
+THREAD = 101
+"""The vCPU thread of web1 that the plan moves to CPU 1."""
+
+
+def guest(name, owner):
+    return replace(sample_snapshot().guests[0], uuid=owner, name=name)
+
+
+class ProbedHost:
+    """A host with two guests, web1 and db1, and a plan for web1, which adds ``effect`` to the delay of web1."""
+
+    def __init__(self, folder):
+        self.at = NOON
+        self.passed = 0.0
+        self.effect = 0.0
+        self.waits = 0
+        self.at_wait = {}
+        """What happens at the end of a wait, by its number from 1; 0: at each wait."""
+        self.unknown = frozenset()
+        """Series that nobody knows."""
+        self._placed = []
+        both = (guest("web1", WEB), guest("db1", DB))
+        self.agent = InMemoryAgent(folder, replace(make_snapshot(), guests=both), lambda: self.at)
+        self.agent.histories = Ring({WEB: "web1", DB: "db1"}, self._value)
+
+    @property
+    def is_placed(self):
+        """Whether web1 is placed as planned."""
+        return self.agent.masks.get(THREAD, cpus("0-3")) == cpus("1")
+
+    def wait(self, event, seconds):
+        """Let the time pass."""
+        begin = self.at
+        self.at += timedelta(seconds=seconds)
+        self.passed += seconds
+        if self.is_placed:
+            self._placed.append((begin, self.at))
+        self.waits += 1
+        for number in (0, self.waits):
+            self.at_wait.get(number, lambda: None)()
+        return event.is_set()
+
+    def compose(self, store):
+        timing = Timing(lambda: self.at, lambda: self.passed, self.wait, lambda: 7)
+        agents = {self.agent.taken.host: self.agent}
+        return closing(compose(agents, store, lambda: self.at, lambda: uuid.uuid4().hex[:12], 0.0, timing=timing))
+
+    def _value(self, subject, series, at):
+        if series in self.unknown or at > self.at:
+            return None
+        noise = 5 * int.from_bytes(blake2b(f"{subject} {series} {at}".encode(), digest_size=4).digest()) / 2**32
+        planned = any(begin < at <= end for begin, end in self._placed)
+        if subject == WEB and series == "delay_vcpu":
+            return 100.0 + noise + (self.effect if planned else 0.0)
+        return noise if series.startswith("delay_") else 0.0
+
+    def plan(self, store, tid=THREAD):
+        basis = store.snapshots.add(make_snapshot())
+        change = AffinityChange(Target("vcpu", WEB, 0, "web1"), (ThreadMask(tid, 7, cpus("0-3")),), cpus("1"), "so")
+        made = make_plan("plan-3", basis, (change,))
+        store.plans.add(made, NOON)
+        return made

@@ -1,0 +1,51 @@
+"""Hosts with and without each fault of CPUs: of interrupts and waiting vCPUs."""
+
+from dataclasses import replace
+
+from support.hosts import cpus
+from support.made_up.readings import delayed, irq, placed, reading
+
+from pinner.model.machine.interrupts import Balancer
+from pinner.model.reading import HostSample
+from pinner.model.settings.cpu_weight import SLICE
+
+GUEST = placed()
+
+
+def irqs(before, now=None, **more):
+    return reading(HostSample(irqs=(before,)), HostSample(irqs=(now or before,)), **more)
+
+
+def waits(percent):
+    before, now = delayed(GUEST, percent)
+    return reading(before, now, guests=[GUEST])
+
+
+def beside(spare, **more):
+    """Four vCPUs that wait 7 % of the time on CPUs 4-7, which ran no thread for so many ms each of the 2 s."""
+    before, now = delayed(GUEST, 7.0)
+    times = (dict.fromkeys(range(16), at) for at in (100, 100 + spare))
+    before, now = (replace(each, spare_ms=found) for each, found in zip((before, now), times, strict=True))
+    return reading(before, now, guests=[GUEST], cpu_weights={SLICE: 100}, **more)
+
+
+def balancer(banned):
+    running = Balancer(700, "--foreground", None, banned_now=cpus(banned))
+    return reading(HostSample(balancers=(running,)), guests=[GUEST])
+
+
+CASES = {
+    "irq-on-guest-cpus": (
+        irqs(irq(40, "5", {5: 10}), irq(40, "5", {5: 30}), guests=[GUEST]),
+        irqs(irq(40, "8", {8: 10}), irq(40, "8", {8: 30}), guests=[GUEST]),
+    ),
+    "irq-managed": (
+        irqs(irq(40, "5", {5: 10}, managed=True), guests=[GUEST]),
+        irqs(irq(40, "8", {8: 10}, managed=True), guests=[GUEST]),
+    ),
+    "irq-off-node": (irqs(irq(40, "0", {0: 5})), irqs(irq(40, "9", {9: 5}))),
+    "irqbalance-unbanned": (balancer(""), balancer("2-7")),
+    "vcpu-run-delay": (waits(7.0), waits(2.0)),
+    # The vCPUs did not run at all: the host's processes took the rest.
+    "host-delays-vcpus": (beside(1800), beside(1950)),
+}

@@ -1,0 +1,73 @@
+"""Values that the OpenAPI document cannot give to schemathesis: the CPUs of the host (support.server.real_service),
+markers.
+
+schemathesis loads this module in a process of its own.
+"""
+
+import uuid
+
+import schemathesis
+from hypothesis import strategies as st
+
+from pinner.model.cpuset import MAX_CPUS
+from pinner.model.questions.whatif import MAX_NEW_GUESTS
+
+LARGEST_THRESHOLD = 800
+"""Per cent of one CPU: the host of the tests has eight CPUs."""
+
+schemathesis.openapi.format("cpu-list", st.sampled_from(["auto", "0", "4"]))
+schemathesis.openapi.format("cpu-ids", st.sampled_from(["", "0", "4-7"]))
+schemathesis.openapi.format("marker", st.just(""))
+schemathesis.openapi.format("idempotency-key", st.just("key"))
+
+
+@schemathesis.hook
+def before_call(_context, case, _kwargs):
+    """Leave out what a schema cannot express: the revision of a policy and a key of another request, which
+    test_conventions.py tests, and numbers that the host cannot have, which test_pools.py and test_bad_input.py test."""
+    for name in ("If-Match", "If-None-Match"):
+        case.headers.pop(name, None)
+    if "Idempotency-Key" in case.headers:
+        case.headers["Idempotency-Key"] = str(uuid.uuid4())
+    if case.path.endswith("/measures"):
+        # A time after the end; test_routes.py tests it.
+        (case.query or {}).pop("from", None)
+        # Series that a guest does not have; test_measures.py tests it.
+        if "guest" in (case.query or {}):
+            case.query.pop("series", None)
+    _drop_alone(case, "/capacity", "page_kib", "memory_kib", without=(None, 0, "0"))
+    _drop_alone(case, "/processes", "busy_threshold", "busy", without=(None, False, "false"))
+    body = case.body if isinstance(case.body, dict) else {}
+    for each in body.get("add") if isinstance(body.get("add"), list) else ():
+        # All guests of a question together have a limit.
+        _lower(each, "count", MAX_NEW_GUESTS, 1)
+        _lower(each.get("shape") if isinstance(each, dict) else None, "vcpus", MAX_CPUS, 8)
+    for request in (body, body.get("request"), body.get("then")):
+        least = request.get("minimum_cores") if isinstance(request, dict) else None
+        if type(least) in (int, float) and 1 < least <= MAX_CPUS and least == int(least):
+            request["minimum_cores"] = type(least)(1)
+        threshold = request.get("busy_threshold") if isinstance(request, dict) else None
+        if type(threshold) in (int, float) and threshold > LARGEST_THRESHOLD:
+            request["busy_threshold"] = type(threshold)(LARGEST_THRESHOLD)
+
+
+def _drop_alone(case, path, name, partner, *, without):
+    """Leave out a parameter that only counts beside another one; test_bad_input.py tests that it is refused."""
+    query = case.query or {}
+    if case.path.endswith(path) and query.get(partner) in without:
+        query.pop(name, None)
+
+
+def _lower(values, name, most, to):
+    """Replace a valid number above ``to`` by this one; a number that is not valid stays wrong."""
+    number = values.get(name) if isinstance(values, dict) else None
+    if type(number) in (int, float) and to < number <= most and number == int(number):
+        values[name] = type(number)(to)
+
+
+@schemathesis.hook
+def filter_body(_context, body):
+    """Skip bodies whose CPU lists overlap. A schema cannot express that error, and test_service.py tests it."""
+    names = ("housekeeping", "emulator")
+    lists = [body[name] for name in names if name in body] if isinstance(body, dict) else []
+    return "auto" in lists or len({*map(str, lists)}) == len(lists)
