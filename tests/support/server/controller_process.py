@@ -6,9 +6,9 @@ It stops before it calls the agent, or when the agent has reported the first pro
 the code of the refusal.
 """
 
-import os
 import signal
 import sys
+import threading
 import uuid
 from contextlib import closing
 from datetime import UTC, datetime
@@ -37,7 +37,8 @@ class StoppingClient(AgentClient):
             nonlocal stopped
             if not stopped:
                 stopped = True
-                os.kill(os.getpid(), signal.SIGSTOP)
+                # To this thread: as a signal to the process, it may reach another thread first, and this one goes on.
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
         def stopping(entry: Entry, total: int) -> None:
             progress(entry, total)
