@@ -60,7 +60,10 @@ def test_schemathesis_finds_nothing(tmp_path, role, kind, monkeypatch, idempoten
         assert "48 selected / 48 total" in done.stdout
         assert len(trail) > 1, "the requests without credentials were refused"
         if role not in PLANNING:
-            assert len(pinner.plans(None, PageRequest(500)).items) == 1
+            # An event that a guest leaves gives it its earlier CPUs back, by a plan of its own.
+            releases = {run.plan for run in pinner.runs(None, PageRequest(500)).items if run.kind == "release"}
+            assert role == "hook" or not releases
+            assert len({plan.id for plan in pinner.plans(None, PageRequest(500)).items} - releases) == 1
             return
         assert len(pinner.plans(None, PageRequest(500)).items) >= 3, "the requests reached the planner"
         states = {run.state for run in pinner.runs(None, PageRequest(500)).items}
