@@ -32,7 +32,11 @@ ANN = Caller("ann", "test", "")
 UNDOING = ApplyOptions(watch_seconds=15, undo_if_worse=True)
 """Such a watch needs measures of 4 min 10 s before the run."""
 
-pytestmark = [pytest.mark.needs("root", "two_cpus", "realtime"), pytest.mark.slow("real load for half a minute")]
+pytestmark = [
+    pytest.mark.needs("root", "two_cpus", "realtime"),
+    pytest.mark.slow("real load for half a minute"),
+    pytest.mark.machine("measures its CPUs"),
+]
 
 
 @pytest.fixture

@@ -48,6 +48,7 @@ ProbeExecution._pause = lambda self, seconds: kept(self, seconds / 10)
 """A server whose windows are ten times as short."""
 
 LOAD = pytest.mark.slow("real load for a minute")
+MEASURES = pytest.mark.machine("measures its CPUs")
 KILL = pytest.mark.slow("a kill of one more part of a server")
 
 pytestmark = pytest.mark.needs("root", "two_cpus", "realtime")
@@ -106,6 +107,7 @@ def beside(guest: Guest, busy: Collection[int]) -> Request:
 
 
 @pytest.mark.slow("a whole real probe")
+@MEASURES
 def test_a_plan_that_moves_busy_processes_away_from_a_guest_is_better(real: ServiceParts, guest: Guest) -> None:
     """16 busy processes share all CPUs with the guest. The plan gives the first CPU to them, and the rest to the guest.
 
@@ -130,6 +132,7 @@ def test_a_plan_that_moves_busy_processes_away_from_a_guest_is_better(real: Serv
 
 
 @LOAD
+@MEASURES
 def test_a_plan_that_puts_a_guest_on_the_busiest_cpu_is_worse(
     quick: ServiceParts, guest: Guest, clock: QuickClock
 ) -> None:
