@@ -131,6 +131,9 @@ def test_a_plan_that_moves_busy_processes_away_from_a_guest_is_better(real: Serv
     assert found.outcome.judgement == "better", found
 
 
+@pytest.mark.skipif(
+    os.environ.get("PINNER_PROBES") != "all", reason="short windows tell too little now and then: make test-probes"
+)
 @LOAD
 @MEASURES
 def test_a_plan_that_puts_a_guest_on_the_busiest_cpu_is_worse(
