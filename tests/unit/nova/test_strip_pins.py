@@ -2,8 +2,8 @@
 
 import ast
 import os
-import resource
 import subprocess
+import sys
 import time
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -326,9 +326,12 @@ def test_any_number_of_pins_ends_in_time(pins):
 
 
 def test_memory_is_bounded():
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    run(b"<domain><!-- urn:pinner:pins:1 -->" + b"<x>" * (5 << 20))
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, 512 << 10), "KiB"
+    """A program between measures the hook: the peak of a child counts what its parent had when the child began."""
+    program = "import resource, subprocess, sys; subprocess.run(sys.argv[1:]); "
+    program += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    command = [sys.executable, "-c", program, run.script, "web", "migrate", "begin", "-"]
+    xml = b"<domain><!-- urn:pinner:pins:1 -->" + b"<x>" * (5 << 20)
+    assert int(subprocess.run(command, input=xml, capture_output=True, check=True).stdout) <= 512 << 10, "KiB"
 
 
 @pytest.mark.parametrize(
