@@ -18,10 +18,11 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from benchmarks import history, run
-from benchmarks.bounded import end_on_sigterm, measure
-from benchmarks.table import counts, figure, markdown
-from benchmarks.timing import Row
+from benchmarks import run
+from benchmarks.report import history
+from benchmarks.report.bounded import end_on_sigterm, measure
+from benchmarks.report.table import counts, figure, markdown
+from benchmarks.report.timing import Row
 
 NAMES = ("plan", "serialisation", "comparison")
 """The benchmarks that are compared unless others are named: they need no right and no guest."""

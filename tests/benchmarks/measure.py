@@ -7,14 +7,15 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from benchmarks.bounded import end_on_sigterm
+from benchmarks.report.bounded import end_on_sigterm
+from benchmarks.run import BENCHMARKS
 
 
 def main(name: str, file: str) -> None:
     """Measure."""
     end_on_sigterm()
     with Path(file).open("a") as rows:
-        for row in importlib.import_module(f"benchmarks.{name}").rows():
+        for row in importlib.import_module(f"benchmarks.{BENCHMARKS[name]}.{name}").rows():
             print(json.dumps(row), file=rows, flush=True)
 
 

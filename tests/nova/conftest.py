@@ -31,7 +31,7 @@ def emit(tmp_path_factory, rabbit):
         f"[DEFAULT]\ntransport_url = {rabbit.url}\n[notifications]\nnotification_format = versioned\n"
         "[oslo_messaging_notifications]\ndriver = messagingv2\n"
     )
-    emitter = Path(__file__).with_name("emit.py")
+    emitter = Path(__file__).parent / "events/emit.py"
     command = [sys.executable, "-W", "ignore", str(emitter), str(config)]
     with (
         (folder / "log").open("w") as log,
@@ -59,7 +59,7 @@ def defined(tmp_path_factory):
     core: see define.py."""
     pytest.importorskip("nova.conf", reason="needs Nova itself (tox -e nova)")
     log = tmp_path_factory.mktemp("define") / "log"
-    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("define.py"))]
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).parent / "definitions/define.py")]
     with (
         log.open("w") as errors,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as process,

@@ -177,8 +177,8 @@ def test_the_script_returns_soon_in_any_state_of_pinner(hook, pinner, server, st
         took = [hook.run("web", "started", XML.format(name="web", guest=uuid.uuid4(), more="")) for _ in range(11)]
         if state == "up":
             assert len(events_of(pinner, len(took))) == len(took)
-    # tests/benchmarks/spawn.py measures the exact time. A machine that runs tests is busy. A script that waited for an
-    # answer would take the timeout each time.
+    # tests/benchmarks/live/spawn.py measures the exact time. A machine that runs tests is busy. A script that waited
+    # for an answer would take the timeout each time.
     assert statistics.median(took) < handover.TIMEOUT, took
 
 

@@ -1,6 +1,6 @@
 """A policy in mode ``enforce`` on a real host: misplaced threads are moved back soon, and no other thread is moved.
 
-tests/benchmarks/reconcile_latency.py measures the reconcile latency.
+tests/benchmarks/live/reconcile_latency.py measures the reconcile latency.
 """
 
 import os

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.bounded import measure
-from benchmarks.reconcile_latency import answered
+from benchmarks.live.reconcile_latency import answered
+from benchmarks.report.bounded import measure
 
 ROW = 'import json, os, subprocess, sys, time\nprint(json.dumps({"what": "first"}), file=open(sys.argv[2], "a"))\n'
 
@@ -65,7 +65,7 @@ import os, signal, subprocess, sys
 from pathlib import Path
 tests, script, child = sys.argv[1:]
 sys.path.append(tests)
-from benchmarks import bounded
+from benchmarks.report import bounded
 start = subprocess.Popen
 def started(*arguments, **more):
     process = start(*arguments, **more)

@@ -1,8 +1,8 @@
 import pytest
-from benchmarks import churn
-from benchmarks.churn import Event, Outcome, events
-from benchmarks.quality import Quality
-from benchmarks.timing import Time
+from benchmarks.peers.quality import Quality
+from benchmarks.planning import churn
+from benchmarks.planning.churn import Event, Outcome, events
+from benchmarks.report.timing import Time
 
 
 @pytest.mark.parametrize("mix", ["friendly", "any"])

@@ -2,9 +2,10 @@ import subprocess
 import sys
 
 import pytest
-from benchmarks import compare, history
-from benchmarks.bounded import Measured
+from benchmarks import compare
 from benchmarks.compare import change, changes, qualities
+from benchmarks.report import history
+from benchmarks.report.bounded import Measured
 
 
 @pytest.mark.parametrize(

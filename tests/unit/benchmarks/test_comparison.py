@@ -1,12 +1,12 @@
 import zlib
 
 import pytest
-from benchmarks import comparison, serialisation
-from benchmarks.comparison import HOSTS, Case
-from benchmarks.generated import Shape
-from benchmarks.quality import Quality
-from benchmarks.table import counts
-from benchmarks.timing import Time, in_turns, line
+from benchmarks.peers.generated import Shape
+from benchmarks.peers.quality import Quality
+from benchmarks.planning import comparison, serialisation
+from benchmarks.planning.comparison import HOSTS, Case
+from benchmarks.report.table import counts
+from benchmarks.report.timing import Time, in_turns, line
 
 SMALL = Shape(64, 2, 4)
 

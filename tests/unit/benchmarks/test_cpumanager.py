@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from benchmarks import cpumanager
-from benchmarks.cpumanager import Machine
-from benchmarks.generated import Shape, guests
-from benchmarks.quality import Judge
+from benchmarks.peers import cpumanager
+from benchmarks.peers.cpumanager import Machine
+from benchmarks.peers.generated import Shape, guests
+from benchmarks.peers.quality import Judge
 from support.hosts import cpus, topology
 
 from pinner.model.cpuset import CpuSet

@@ -1,5 +1,5 @@
 import pytest
-from benchmarks.generated import SIZES, Shape, guests, sizes
+from benchmarks.peers.generated import SIZES, Shape, guests, sizes
 
 SMALL = Shape(64, 2, 4)
 

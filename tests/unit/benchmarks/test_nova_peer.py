@@ -1,7 +1,7 @@
 import pytest
-from benchmarks import nova_peer
-from benchmarks.generated import Shape, guests
-from benchmarks.quality import Judge
+from benchmarks.peers import nova_peer
+from benchmarks.peers.generated import Shape, guests
+from benchmarks.peers.quality import Judge
 
 HARDWARE, POOL = Shape(64, 2, 4).hardware
 

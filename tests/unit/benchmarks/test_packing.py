@@ -1,6 +1,6 @@
 import pytest
-from benchmarks import packing
-from benchmarks.table import counts, markdown
+from benchmarks.planning import packing
+from benchmarks.report.table import counts, markdown
 
 pytest.importorskip("highspy")
 

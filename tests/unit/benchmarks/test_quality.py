@@ -1,6 +1,6 @@
 import pytest
-from benchmarks.generated import Shape, guests, host
-from benchmarks.quality import Judge, Quality, places_of
+from benchmarks.peers.generated import Shape, guests, host
+from benchmarks.peers.quality import Judge, Quality, places_of
 
 from pinner.model.plan.request import Request
 from pinner.planning.planner import plan

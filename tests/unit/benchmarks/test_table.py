@@ -1,4 +1,4 @@
-from benchmarks.table import counts, figure, lines, markdown
+from benchmarks.report.table import counts, figure, lines, markdown
 
 
 def test_a_row_with_several_peers_becomes_a_line_for_each():

@@ -1,6 +1,6 @@
-from benchmarks.comparison import REQUEST, Case
-from benchmarks.generated import Shape
-from benchmarks.timing import clear_caches
+from benchmarks.peers.generated import Shape
+from benchmarks.planning.comparison import REQUEST, Case
+from benchmarks.report.timing import clear_caches
 
 from pinner.model import cpuset
 from pinner.planning.packing import fill, patterns

@@ -3,9 +3,9 @@
 from itertools import chain
 
 import pytest
-from benchmarks import titus
-from benchmarks.generated import Shape, guests
-from benchmarks.quality import Judge
+from benchmarks.peers import titus
+from benchmarks.peers.generated import Shape, guests
+from benchmarks.peers.quality import Judge
 from support.hosts import cpus, topology
 
 HARDWARE = topology({0: [[c, c + 8] for c in range(4)], 1: [[c, c + 8] for c in range(4, 8)]})

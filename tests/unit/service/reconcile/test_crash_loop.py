@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from benchmarks.reconcile_latency import RESTARTS
+from benchmarks.live.reconcile_latency import RESTARTS
 from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import cpus, guest, masked, plain, process, snapshot
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from benchmarks.timing import Row
+from benchmarks.report.timing import Row
 
 COLUMNS = ("what", "ours", "quality", "peer", "theirs", "their quality", "theirs / ours", "more")
 """The columns that a table has, in this order, where a row fills them."""

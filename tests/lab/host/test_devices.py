@@ -292,7 +292,7 @@ def _support():
     """The modules that the script needs, as an archive."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
-        archive.add(Path(__file__).parents[1] / "support", "support", filter=_without_bytecode)
+        archive.add(Path(__file__).parents[2] / "support", "support", filter=_without_bytecode)
     return packed.getvalue()
 
 

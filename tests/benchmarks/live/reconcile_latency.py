@@ -1,9 +1,9 @@
 """The reconcile latency: the time until a restarted daemon and a restarted guest are placed by an enforced policy.
 
-Run ``python tests/benchmarks/reconcile_latency.py [RESTARTS]`` as root. `pinner serve` runs as it does in production.
-The benchmark reads the masks of all threads from the kernel until all are right. The time begins for the daemon when
-the kernel runs it, and for the guest when libvirt reports that it has started it. A subject that does not answer is
-left after two minutes, with the restarts that were measured.
+Run ``python tests/benchmarks/live/reconcile_latency.py [RESTARTS]`` as root. `pinner serve` runs as it does in
+production. The benchmark reads the masks of all threads from the kernel until all are right. The time begins for the
+daemon when the kernel runs it, and for the guest when libvirt reports that it has started it. A subject that does not
+answer is left after two minutes, with the restarts that were measured.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import libvirt
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tools")]
+sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3] / "tools")]
 
 # ruff: noqa: E402 - the modules below are found through the path above
 import private_libvirt

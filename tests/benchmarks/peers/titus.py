@@ -13,7 +13,7 @@ A package is a socket. Nodes and caches are unknown to it.
 
 from collections.abc import Sequence
 
-from benchmarks.quality import Places
+from benchmarks.peers.quality import Places
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest

@@ -1,9 +1,9 @@
 """Packs guests on generated hosts by rules, by exchanges and with the solver: the CPU time, and how near each is to the
 optimum.
 
-Run ``python tests/benchmarks/packing.py``. The hosts are those of support/made_up/generated_hosts.py, with guests of
-friendly sizes (2, 4, 8, 16) and of any size from 2 to 16. They and their packings are the same in every run; times are
-not.
+Run ``python tests/benchmarks/planning/packing.py``. The hosts are those of support/made_up/generated_hosts.py, with
+guests of friendly sizes (2, 4, 8, 16) and of any size from 2 to 16. They and their packings are the same in every run;
+times are not.
 
 Where guests have memory on a node, the nodes are not alike. Then a full search may take the solver many seconds, and it
 is not asked.
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
-from benchmarks.timing import Row
+from benchmarks.report.timing import Row
 from support.made_up.generated_hosts import GeneratedHost, generated, with_homes
 
 from pinner.planning.packing import solver

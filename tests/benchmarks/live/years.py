@@ -1,6 +1,6 @@
 """An observation and a list page with a year of runs and audit records, compared with an empty database.
 
-    python tests/benchmarks/years.py
+    python tests/benchmarks/live/years.py
 
 The rows are inserted in bulk; the last rows are written by pinner itself.
 """

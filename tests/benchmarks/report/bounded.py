@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.timing import Row
+from benchmarks.report.timing import Row
 
-MEASURE = Path(__file__).with_name("measure.py")
+MEASURE = Path(__file__).parents[1] / "measure.py"
 GRACE = 30.0
 """Seconds in which a benchmark that is ended may end what it has started."""
 

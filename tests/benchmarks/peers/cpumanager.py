@@ -21,7 +21,7 @@ off by default.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.quality import Places
+from benchmarks.peers.quality import Places
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from benchmarks.quality import Quality
+from benchmarks.peers.quality import Quality
 
 T = TypeVar("T")
 Row = dict[str, str]

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.timing import Row
+from benchmarks.report.timing import Row
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HISTORY = ROOT / ".benchmarks/history.jsonl"
 
 

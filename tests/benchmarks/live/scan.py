@@ -1,8 +1,8 @@
 """A scan of the host: two samples of every process and thread, by pinner, by psutil, and the floor.
 
-Run ``python tests/benchmarks/scan.py [THREADS ...]``. All run in turn, several times, and the medians are compared. No
-scan waits between its samples, so its user and system time is its whole cost; unlike wall time, CPU time does not
-include the work of other processes.
+Run ``python tests/benchmarks/live/scan.py [THREADS ...]``. All run in turn, several times, and the medians are
+compared. No scan waits between its samples, so its user and system time is its whole cost; unlike wall time, CPU time
+does not include the work of other processes.
 
 The first table is a first scan, which reads everything. The floor reads the same files as pinner by bare system calls,
 without parsing them. The second is a scan after the first, while a part of the processes runs all the time. There the

@@ -1,9 +1,9 @@
 """The cost of an enforced policy while nothing happens: `pinner serve` on a host with many processes and guests.
 
-Run ``python tests/benchmarks/watch.py [SECONDS]`` as root. The CPU time is the user and system time of the server's
-processes over that time, including resyncs. The memory is their PSS: a page that two processes share counts half for
-each. Other processes that start and end on the machine cost the agent time, too: it hears of each. So the cost of the
-history alone is measured in this process.
+Run ``python tests/benchmarks/live/watch.py [SECONDS]`` as root. The CPU time is the user and system time of the
+server's processes over that time, including resyncs. The memory is their PSS: a page that two processes share counts
+half for each. Other processes that start and end on the machine cost the agent time, too: it hears of each. So the cost
+of the history alone is measured in this process.
 """
 
 import contextlib
@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tools")]
+sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3] / "tools")]
 
 # ruff: noqa: E402 - the modules below are found through the path above
 import private_libvirt
 import psutil
-from reconcile_latency import host
+from benchmarks.live.reconcile_latency import host
 
 from pinner.agent.recorder import SECONDS as STEP
 from pinner.agent.recorder import Recorder

@@ -25,7 +25,7 @@ from pinner.model.guest.nova import cpus
 
 pytestmark = pytest.mark.needs("root", "mounts")
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 TOOL, TABLE = REPOSITORY / "tools/nova_options.py", REPOSITORY / "pinner/host/nova/nova_options.json"
 ASLEEP = "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
 PASSWD = "root:x:0:0:root:/etc/root:/bin/sh\nnova:x:64055:64055::/var/lib/nova:/bin/false\n"

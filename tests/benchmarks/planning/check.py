@@ -1,17 +1,17 @@
 """The time of all checks on a made-up host with 512 CPUs, 50 guests, 10,000 threads and 2,000 interrupts.
 
-Run ``python tests/benchmarks/check.py``. The reading is read anew each time. What takes the two samples on a real host
-is not part of the time.
+Run ``python tests/benchmarks/planning/check.py``. The reading is read anew each time. What takes the two samples on a
+real host is not part of the time.
 """
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
-from benchmarks import plan as plan_benchmark
-from benchmarks.timing import Row, Time, clear_caches, in_turns, line, timed
+from benchmarks.planning import plan as plan_benchmark
+from benchmarks.report.timing import Row, Time, clear_caches, in_turns, line, timed
 from support.hosts import applied, process, snapshot
 from support.made_up.readings import SECONDS, irq
 

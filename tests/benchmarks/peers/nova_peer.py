@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.quality import Places
+from benchmarks.peers.quality import Places
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import Topology
 
 SCRIPT = Path(__file__).with_name("nova_fit.py")
-TOX = Path(__file__).parents[2] / ".tox/nova/bin/python"
+TOX = Path(__file__).parents[3] / ".tox/nova/bin/python"
 HOW = "Nova is not installed (`tox run -e nova --notest` installs it; PINNER_NOVA_PYTHON names another interpreter)"
 _KIB = 1024
 

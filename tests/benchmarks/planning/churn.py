@@ -1,10 +1,10 @@
 """Guests come and go for 1,000 events: the placement that drifts from event to event, beside planning afresh.
 
-Run ``python tests/benchmarks/churn.py [EVENTS]``. The host has 256 CPUs. A guest of the next random size comes if the
-pool then is at most 90 % (or 97 %) full; otherwise a random guest goes. After each event pinner plans from the recorded
-placement with the strategy ``isolated``, as a policy does, and the plan is applied. Every 25 events, once the host is
-full, the drifted placement and a plan for the same guests without any placement are judged, and the counts are added
-up. In the second form a rebalance is asked for at these moments; where the planner takes it, it is applied.
+Run ``python tests/benchmarks/planning/churn.py [EVENTS]``. The host has 256 CPUs. A guest of the next random size comes
+if the pool then is at most 90 % (or 97 %) full; otherwise a random guest goes. After each event pinner plans from the
+recorded placement with the strategy ``isolated``, as a policy does, and the plan is applied. Every 25 events, once the
+host is full, the drifted placement and a plan for the same guests without any placement are judged, and the counts are
+added up. In the second form a rebalance is asked for at these moments; where the planner takes it, it is applied.
 """
 
 import random
@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
-from benchmarks.generated import GUEST_MEMORY, SIZES, Mix, Shape, host
-from benchmarks.quality import NOTHING, Judge, Quality, places_of
-from benchmarks.timing import Row, Time, line, timed
+from benchmarks.peers.generated import GUEST_MEMORY, SIZES, Mix, Shape, host
+from benchmarks.peers.quality import NOTHING, Judge, Quality, places_of
+from benchmarks.report.timing import Row, Time, line, timed
 from support.hosts import applied, guest
 
 from pinner.model.guest.guest import Guest

@@ -1,8 +1,8 @@
 """The time of an apply: every pin of many guests by pinner, by bare libvirt calls, and by a shell loop of virsh.
 
-Run ``python tests/benchmarks/apply.py [GUESTS VCPUS]`` as root. pinner does a complete apply: it checks that the plan
-is not stale, writes the journal to disk, makes each pin, and reads it back from the kernel. The bare calls use open
-connections, as many as pinner uses, and guests looked up before; the shell loop starts one virsh for each pin. The
+Run ``python tests/benchmarks/live/apply.py [GUESTS VCPUS]`` as root. pinner does a complete apply: it checks that the
+plan is not stale, writes the journal to disk, makes each pin, and reads it back from the kernel. The bare calls use
+open connections, as many as pinner uses, and guests looked up before; the shell loop starts one virsh for each pin. The
 guests are paused, so that they use no CPU. All methods run in turn, several times, and each run moves every thread;
 medians of wall time are compared. An apply that finds everything made already is timed too: its CPU time and wall time.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import libvirt
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tools")]
+sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3] / "tools")]
 
 # ruff: noqa: E402 - the modules below are found through the path above
 import private_libvirt

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.needs("exactly_two_cpus"),
 ]
 
-FILTER = Path(__file__).parents[2] / "etc/pinner/libvirt-strip-pins"
+FILTER = Path(__file__).parents[3] / "etc/pinner/libvirt-strip-pins"
 
 
 @pytest.fixture(scope="module")

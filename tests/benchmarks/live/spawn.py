@@ -1,6 +1,6 @@
 """The time until a started guest is placed, and the time from an event to the placement for each interface.
 
-Run ``python tests/benchmarks/spawn.py [STARTS]`` as root. `pinner serve` runs as it does in production, with an
+Run ``python tests/benchmarks/live/spawn.py [STARTS]`` as root. `pinner serve` runs as it does in production, with an
 enforced policy. The benchmark reads the masks of all threads from the kernel until all are right.
 
 - Event of libvirt: new guests, from the time that libvirt reports their start; one at a time, then twenty at once.
@@ -24,12 +24,12 @@ from pathlib import Path
 
 import libvirt
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tools")]
+sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3] / "tools")]
 
 # ruff: noqa: E402 - the modules below are found through the path above
 import private_libvirt
 import private_rabbit
-from reconcile_latency import ROOT, host
+from benchmarks.live.reconcile_latency import ROOT, host
 from support.nova import samples
 from support.nova.nova_listener import listening, publish
 from support.server.policy_host import EXACT, Daemon, PolicyServer, all_on, guest_on, wait_until
@@ -43,7 +43,7 @@ LONGEST = 20.0
 """Seconds: the recorded time of a guest or daemon that is not placed by then."""
 TIMES = 2
 """How often one daemon is moved: pinner backs off from a process that is moved more often."""
-HOOK = Path(__file__).parents[2] / "etc/pinner/libvirt-qemu-hook"
+HOOK = Path(__file__).parents[3] / "etc/pinner/libvirt-qemu-hook"
 
 
 class Spawner:

@@ -1,11 +1,11 @@
 """Placements of the same guests on the same hosts by pinner and its peers: their time, and their quality beside it.
 
-Run ``python tests/benchmarks/comparison.py``. Every contender gets the guests largest first, which suits all of them,
-and the same CPUs. pinner's time is that of a whole plan with the strategy ``isolated``, from a snapshot that is read
-anew each time, so that nothing computed for an earlier plan helps it; ``place`` is the strategy's part alone, and
-``pack`` the choice of a CPU for each vCPU alone, from the free cores of the pool. Nova fits and books each guest: that
-is the choice of ``pack``, one guest after the other. The rules of cpumanager and titus-isolate are ports to Python:
-compare their quality; their time is only that of these ports.
+Run ``python tests/benchmarks/planning/comparison.py``. Every contender gets the guests largest first, which suits all
+of them, and the same CPUs. pinner's time is that of a whole plan with the strategy ``isolated``, from a snapshot that
+is read anew each time, so that nothing computed for an earlier plan helps it; ``place`` is the strategy's part alone,
+and ``pack`` the choice of a CPU for each vCPU alone, from the free cores of the pool. Nova fits and books each guest:
+that is the choice of ``pack``, one guest after the other. The rules of cpumanager and titus-isolate are ports to
+Python: compare their quality; their time is only that of these ports.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
-from benchmarks import cpumanager, nova_peer, titus
-from benchmarks.generated import SIZES, Mix, Shape, guests, host, largest_first, sizes
-from benchmarks.nova_peer import Nova
-from benchmarks.quality import Judge, Places, Quality, places_of
-from benchmarks.timing import Row, Time, clear_caches, in_turns, line, timed
+from benchmarks.peers import cpumanager, nova_peer, titus
+from benchmarks.peers.generated import SIZES, Mix, Shape, guests, host, largest_first, sizes
+from benchmarks.peers.nova_peer import Nova
+from benchmarks.peers.quality import Judge, Places, Quality, places_of
+from benchmarks.report.timing import Row, Time, clear_caches, in_turns, line, timed
 
 from pinner import codec
 from pinner.model.cpuset import CpuSet

@@ -1,6 +1,6 @@
 """The requests per second and the 99th percentile of the embedded server, under 64 clients and 200 slow ones.
 
-Run ``python tests/benchmarks/load.py``. The server runs in a process of its own on a loopback port, with a real
+Run ``python tests/benchmarks/live/load.py``. The server runs in a process of its own on a loopback port, with a real
 database. wrk(1) sends the requests for SECONDS each. The slow clients send one byte a second. Each figure has a ratio
 to a bare WSGI application on the same server in the same run, because other work on the machine slows both. Requests
 per second of CPU time of the server do not depend on other work: they are what one idle core would carry.
@@ -23,7 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
 import httpx
 from support.hosts import GIB, guest, interleaved, process, snapshot

@@ -1,9 +1,9 @@
 """The time of a plan for a host of 512 CPUs, 8 nodes and 100 guests, per strategy, compared with Nova's placement.
 
-Run ``python tests/benchmarks/plan.py``. Nova fits one guest per call (``numa_fit_instance_to_host``, with pinned vCPUs)
-and books it (``numa_usage_from_instance_numa``), so that the next call knows the CPUs in use. Its figure is the sum of
-both calls over the same guests, on the CPUs that a plan of pinner gives to vCPUs. A plan of pinner does more: it
-includes processes, emulators, the difference to the current state, the rules and the score.
+Run ``python tests/benchmarks/planning/plan.py``. Nova fits one guest per call (``numa_fit_instance_to_host``, with
+pinned vCPUs) and books it (``numa_usage_from_instance_numa``), so that the next call knows the CPUs in use. Its figure
+is the sum of both calls over the same guests, on the CPUs that a plan of pinner gives to vCPUs. A plan of pinner does
+more: it includes processes, emulators, the difference to the current state, the rules and the score.
 """
 
 import contextlib
@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
-from benchmarks import nova_peer
-from benchmarks.timing import clear_caches
+from benchmarks.peers import nova_peer
+from benchmarks.report.timing import clear_caches
 from support.hosts import GIB, cpus, guest, interleaved, process, snapshot
 
 from pinner import codec

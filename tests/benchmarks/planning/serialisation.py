@@ -1,8 +1,8 @@
 """Values to JSON and back, their hashes, and a whole command, each beside the least that Python needs for it.
 
-Run ``python tests/benchmarks/serialisation.py``. Every value is read anew before each measurement, so that nothing
-computed for an earlier one helps. The peers are json and hashlib on the same data as dicts, lists and strings, and an
-interpreter that only starts and ends.
+Run ``python tests/benchmarks/planning/serialisation.py``. Every value is read anew before each measurement, so that
+nothing computed for an earlier one helps. The peers are json and hashlib on the same data as dicts, lists and strings,
+and an interpreter that only starts and ends.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
-from benchmarks import plan as plan_benchmark
-from benchmarks.comparison import Case
-from benchmarks.generated import Shape
-from benchmarks.timing import Row, Time, clear_caches, in_turns, line, timed
+from benchmarks.peers.generated import Shape
+from benchmarks.planning import plan as plan_benchmark
+from benchmarks.planning.comparison import Case
+from benchmarks.report.timing import Row, Time, clear_caches, in_turns, line, timed
 from support.hosts import applied
 
 from pinner import codec
