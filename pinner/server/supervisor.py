@@ -26,6 +26,8 @@ LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
 """Time between two checks of the threads."""
+NEVER_BEGUN = "Exception ignored in thread started by"
+"""How Python begins its words about such a thread. Since 3.13 they name the function, too, and no object is given."""
 END_SECONDS = 60
 """After the death of a thread the others have so much time to end; then the kernel ends the process (SIGALRM)."""
 
@@ -92,8 +94,10 @@ class Supervisor:
         found = ""
         while self._ignored:
             each = self._ignored.popleft()
-            if isinstance(thread := getattr(each.object, "__self__", None), threading.Thread):
-                found = f"the thread {thread.name} ended before it began, by {each.exc_type.__name__}"
+            words = each.err_msg or ""
+            if words.startswith(NEVER_BEGUN):
+                thread = words.removeprefix(NEVER_BEGUN) or repr(each.object)
+                found = f"a thread ended before it began, by {each.exc_type.__name__}: {thread.strip()}"
             else:
                 self._printed(each)
         return found
