@@ -7,10 +7,11 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_va
 from pinner.api.schemas.base import Input
 from pinner.api.schemas.field_types import MAX_NAMES, BusyThreshold, CpuList, Name, Names, Seconds, Whole
 from pinner.model.cpuset import MAX_CPUS
+from pinner.model.kinds import Remedy
 from pinner.model.plan.objective import MOST_WEIGHT
 from pinner.model.plan.request import MAX_BUDGET, MAX_MOVES, Isolating, Request, Smt
 from pinner.model.policy.policy import Mode, Policy, Setback
-from pinner.model.settings.fixes import FIXES, Remedy
+from pinner.model.settings.fixes import FIXES
 
 _DEFAULT = Request()
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pinner.apply.ports import Admission, Journal
-from pinner.model.change import ALONE, INSIDE, PINNED, SETTINGS, Target, TargetKind
+from pinner.model.change import Target
 from pinner.model.errors import Invalid, NovaConflict, Refused, StalePlan
+from pinner.model.kinds import ALONE, INSIDE, OF_GUESTS, SETTINGS, TargetKind
 from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
@@ -13,8 +14,6 @@ from pinner.planning.admission import Past, require_permitted
 from pinner.planning.available.reservations import require_free
 from pinner.planning.changes.plan_identity import identified
 from pinner.planning.placement.guest_past import past_of
-
-_GUEST_KINDS = (*PINNED, "vhost")
 
 
 def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admission:
@@ -56,7 +55,7 @@ def require_settings(plan: Plan, inventory: Callable[[frozenset[TargetKind]], Sn
 
 
 def _past(plan: Plan, journal: Journal) -> Past:
-    guests = {each.target.owner for each in plan.changes if each.target.kind in _GUEST_KINDS}
+    guests = {each.target.owner for each in plan.changes if each.target.kind in OF_GUESTS}
     released = sorted(guests) if plan.purpose == "release" else []
     return Past(
         cpus=journal.allocated(),

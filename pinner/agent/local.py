@@ -21,9 +21,9 @@ from pinner.apply import executor
 from pinner.apply.ports import Admission, Host, Journal
 from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.apply.steps.metadata import keeps_pins
-from pinner.model.change import TargetKind
 from pinner.model.errors import NoMeasures, NotFound, NotPermitted, RunConflict, StoreUnavailable
 from pinner.model.guest.guest import Guest
+from pinner.model.kinds import TargetKind
 from pinner.model.machine.health import AgentHealth, Check
 from pinner.model.machine.topology import Topology
 from pinner.model.outcome.measures import History

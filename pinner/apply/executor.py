@@ -21,8 +21,9 @@ from pinner.apply.undo.undoing import Undoing
 from pinner.apply.work import staleness
 from pinner.apply.work.failures import require_read, words
 from pinner.apply.work.notes import Notes, reported
-from pinner.model.change import DEFINED, AffinityChange, Change, Target
+from pinner.model.change import AffinityChange, Change, Target
 from pinner.model.errors import NOTHING_CHANGED, Busy, Gone, RunConflict, StoreUnavailable
+from pinner.model.kinds import DEFINED
 from pinner.model.plan.groups import are_independent, contiguous
 from pinner.model.plan.plan import Plan
 from pinner.model.processes.lineage import Lineage

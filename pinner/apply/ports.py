@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from pinner.model.change import NamedPins, PartPin, State, Target, TargetKind, ThreadKey, ThreadMask
+from pinner.model.change import NamedPins, PartPin, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.bounds import Bounds
+from pinner.model.kinds import State, TargetKind
 from pinner.model.plan.plan import Plan
 from pinner.model.processes.lineage import Descendants, Lineage
 from pinner.model.run.journal import Damaged, Entry, InForce, Run

@@ -20,7 +20,7 @@ from pinner.apply.undo.undoable import undoable
 from pinner.apply.undo.undoing import Undoing
 from pinner.apply.work.notes import Notes, reported
 from pinner.apply.work.side_by_side import parts_of
-from pinner.model.change import SETTINGS
+from pinner.model.kinds import SETTINGS
 from pinner.model.plan.groups import are_independent, group_of
 from pinner.model.run.journal import UNDO_BEGUN, Entry, Run
 

@@ -12,8 +12,9 @@ from pinner.apply.undo.undoable import undoable
 from pinner.apply.work.failures import require_read, summary, unanswering, words
 from pinner.apply.work.notes import Notes, reported
 from pinner.apply.work.side_by_side import side_by_side, with_busy_last
-from pinner.model.change import ALONE, DEFINED, SETTINGS, MetadataChange, Target
+from pinner.model.change import MetadataChange, Target
 from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
+from pinner.model.kinds import ALONE, DEFINED, SETTINGS
 from pinner.model.plan.groups import Group, are_independent, group_of, without_room
 from pinner.model.run.journal import UNDO_BEGUN, Entry, EntryState, Run, RunState
 

@@ -28,11 +28,11 @@ from pinner.host.settings.rps import read_rps
 from pinner.host.settings.sysctls import read_sysctls
 from pinner.host.virt import capabilities
 from pinner.host.virt.guests import without_recorded_pins
-from pinner.model.change import SETTINGS, TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
 from pinner.model.guest.guest import Guest, InactiveGuest
 from pinner.model.guest.nova import NovaConf, NovaSets, configured
+from pinner.model.kinds import SETTINGS, TargetKind
 from pinner.model.machine.ovs import OvsMasks
 from pinner.model.machine.topology import Topology
 from pinner.model.run.journal import RecordedPins

@@ -15,11 +15,12 @@ from pinner.host.settings.guest_rps import LimitedAgents
 from pinner.host.virt import domain_xml
 from pinner.host.virt.guests import cell_pins, pinned_by_nova
 from pinner.host.virt.libvirt import Libvirt
-from pinner.model.change import NamedPins, PartPin, State, Target, TargetKind, ThreadKey, ThreadMask
+from pinner.model.change import NamedPins, PartPin, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.guest.bounds import Bounds
 from pinner.model.guest.nova import NovaOwns, NovaSets
+from pinner.model.kinds import KINDS, PartitionState, State, TargetKind
 from pinner.model.machine.topology import Topology
 from pinner.model.policy.drift import Drift
 from pinner.model.processes.lineage import Descendants, Lineage
@@ -75,16 +76,15 @@ class LiveHost:
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         """See Host."""
+        kind = KINDS[target.kind]
+        if kind.state and kind.state is not PartitionState and kind.has_part == (target.part is not None):
+            return ()
         try:
             match target.kind, target.part:
                 case ("emulator", None) | ("vcpu" | "iothread", int()):
                     return self._known.masks(target, self._qemus.get(target.owner), lambda: self._of_qemu(target))
                 case "process", int(started):
                     return self._process(target, started)
-                case "workqueue" | "sysctl" | "ring" | "coalescing" | "queues" | "weight", None:
-                    return ()
-                case "irq" | "rps" | "governor" | "irqbalance" | "guest_rps", int():
-                    return ()
                 case "partition", None:
                     threads = sampling.Sampler(ROOT).movable()
                     return tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)

@@ -2,68 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, assert_never
+from typing import Literal, NamedTuple
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.governor import Governor
-
-TargetKind = Literal[
-    "emulator",
-    "vcpu",
-    "iothread",
-    "vhost",
-    "process",
-    "memory",
-    "workqueue",
-    "partition",
-    "irq",
-    "rps",
-    "sysctl",
-    "ring",
-    "governor",
-    "coalescing",
-    "irqbalance",
-    "queues",
-    "guest_rps",
-    "weight",
-    "guest",
-    "metadata",
-]
-
-PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
-"""The parts of a guest that libvirt can pin. libvirt stores their pins in the guest's definition, where a part
-keeps its number after a restart. libvirt cannot pin vhost threads and memory."""
-
-SETTINGS: tuple[TargetKind, ...] = (
-    "irq",
-    "rps",
-    "sysctl",
-    "ring",
-    "governor",
-    "coalescing",
-    "irqbalance",
-    "queues",
-    "guest_rps",
-    "weight",
-)
-"""The targets that are settings of the host, or of a guest's own kernel. No other change depends on a setting: where
-the kernel refuses one, a run makes all its other changes, those of partitions, too. Processes are no settings: a
-process that keeps its CPUs would lose them to a partition."""
-
-INSIDE: tuple[TargetKind, ...] = ("guest_rps",)
-"""The settings that a guest's own kernel has. The guest is asked for them, and need not answer, or tell the truth."""
-
-LATE: tuple[TargetKind, ...] = ("irqbalance",)
-"""The targets that take a state some seconds after it was set: until then they have the former one."""
-
-WITH_FILE: tuple[TargetKind, ...] = ("weight",)
-"""The targets of which an interrupted undo may leave a file, although they have their former state."""
-
-ALONE: tuple[TargetKind, ...] = ("process", *SETTINGS)
-"""The targets on which no other change depends: where one has ended, a run makes its other changes."""
-
-DEFINED: tuple[TargetKind, ...] = (*PINNED, "metadata")
-"""The parts of a guest that a change with ``--persist`` changes in the guest's definition, too."""
+from pinner.model.kinds import KINDS, State, TargetKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,26 +57,7 @@ class Target:
         return TargetKey(self.kind, self.owner, self.part)
 
     def __str__(self) -> str:
-        match self.kind:
-            case "process":
-                return f"process {self.name} ({self.owner})"
-            case "irq":
-                return f"irq {self.part} {self.name}"
-            case "rps":
-                return f"rps {self.name} rx-{self.part}"
-            case "governor":
-                return f"governor of CPUs {self.name}"
-            case "irqbalance":
-                return f"irqbalance ({self.owner})"
-            case "workqueue" | "partition" | "guest" | "sysctl" | "ring" | "coalescing" | "queues" | "weight":
-                return f"{self.kind} {self.name}"
-            case "guest_rps":
-                return f"guest {self.name} rps rx-{self.part}"
-            case "emulator" | "memory" | "metadata":
-                return f"guest {self.name} {self.kind}"
-            case "vcpu" | "iothread" | "vhost":
-                return f"guest {self.name} {self.kind} {self.part}"
-        assert_never(self.kind)
+        return KINDS[self.kind].words.format(owner=self.owner, part=self.part, name=self.name)
 
 
 class TargetKey(NamedTuple):
@@ -201,55 +124,6 @@ class NamedPins:
 def masks_of(threads: Iterable[ThreadMask]) -> dict[ThreadKey, CpuSet]:
     """Each thread's mask by the thread's key."""
     return {thread.key: thread.cpus for thread in threads}
-
-
-PartitionKind = Literal["member", "root", "isolated"]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """The state of a cgroup v2 cpuset: the kind of its partition, and its own CPUs."""
-
-    kind: PartitionKind
-    """member: no partition; root: a partition with load balancing; isolated: one without."""
-    cpus: CpuSet
-    """Empty: the cgroup has no limit of its own."""
-    invalid: str = ""
-    """The kernel's reason why the partition is invalid; empty: it is valid."""
-
-    def __str__(self) -> str:
-        invalid = f"invalid ({self.invalid})" if self.invalid else ""
-        return " ".join(filter(None, (self.kind, invalid, str(self.cpus))))
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """The state of a setting of the kernel that is a number."""
-
-    value: int
-    """The number."""
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-
-@dataclass(frozen=True, slots=True)
-class GuestCpus:
-    """The state of a setting inside a guest that is a set of its vCPUs. They are no CPUs of the host."""
-
-    vcpus: CpuSet
-    """The vCPUs, by the numbers of the guest's kernel."""
-
-    def __str__(self) -> str:
-        return str(self.vcpus)
-
-
-State = PartitionState | Number | Governor | GuestCpus | CpuSet
-"""The state of a target without threads: a PartitionState for a partition, a Number for a sysctl, ring,
-coalescing, queues or weight, a Governor for a frequency domain, GuestCpus for a queue of a guest, CPUs for all others.
-
-CpuSet is the last one: its JSON is a string, and pydantic could write each of the other values as a string, too.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,15 +202,3 @@ PlannedChange = AffinityChange | StateChange
 
 Change = AffinityChange | StateChange | MemoryChange | MetadataChange
 """Every kind of change. The union is closed: code that distinguishes the kinds ends with assert_never."""
-
-
-def cpus_of(state: State) -> CpuSet:
-    """The CPUs that a state names."""
-    match state:
-        case CpuSet():
-            return state
-        case PartitionState():
-            return state.cpus
-        case Number() | Governor() | GuestCpus():
-            return CpuSet()
-    assert_never(state)

@@ -18,18 +18,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from pinner.model.change import (
-    AffinityChange,
-    PlannedChange,
-    StateChange,
-    Target,
-    TargetKey,
-    ThreadKey,
-    cpus_of,
-)
+from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, TargetKey, ThreadKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Refused, StalePlan
 from pinner.model.guest.nova import require_clear
+from pinner.model.kinds import cpus_of
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.processes.process import Process, Thread
 from pinner.model.snapshot import Snapshot

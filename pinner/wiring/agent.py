@@ -35,9 +35,9 @@ from pinner.host.settings.guest_rps import GuestRpsReader
 from pinner.host.virt.libvirt import Libvirt
 from pinner.host.watch.events import HostWatcher
 from pinner.host.watch.health import checks
-from pinner.model.change import TargetKind
 from pinner.model.errors import StoreUnavailable
 from pinner.model.guest.nova import NovaConf, configured
+from pinner.model.kinds import TargetKind
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own

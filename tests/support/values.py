@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from pinner.model.change import AffinityChange, PartitionState, Target, ThreadMask
+from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import PartitionState
 from pinner.model.machine.topology import Cpu, Kernel, Node, Topology
 from pinner.model.plan.objective import compared, weighted
 from pinner.model.plan.plan import Basis, Plan, Roles

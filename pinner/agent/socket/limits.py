@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from pinner.model.change import PINNED, AffinityChange, PlannedChange, Target
+from pinner.model.change import AffinityChange, PlannedChange, Target
 from pinner.model.errors import Invalid
+from pinner.model.kinds import OF_GUESTS
 from pinner.model.outcome import measures
 from pinner.model.outcome.measures import GUEST_SERIES, HOST_SERIES, MAX_VALUES, ROWS
 from pinner.model.plan.plan import Plan
@@ -177,7 +178,7 @@ def _require_texts(change: PlannedChange) -> None:
 def _require_target(target: Target) -> None:
     require_text("target name", target.name)
     require_text("target owner", target.owner)
-    if target.kind in (*PINNED, "vhost", "memory", "guest", "metadata"):
+    if target.kind in OF_GUESTS:
         _require_id("target owner", target.owner)
     if target.part is not None and not 0 <= target.part < 1 << 63:
         raise Invalid("target part", target.part, "a number from 0 to 2^63 - 1")

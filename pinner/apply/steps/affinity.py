@@ -13,8 +13,9 @@ from pinner.apply.steps.converge import PASSES, converge
 from pinner.apply.steps.heirs import restore_heirs
 from pinner.apply.steps.metadata import is_named, is_saved
 from pinner.apply.steps.prior_masks import PriorMasks
-from pinner.model.change import PINNED, AffinityChange, ThreadKey, ThreadMask, masks_of
+from pinner.model.change import AffinityChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
+from pinner.model.kinds import PINNED
 from pinner.model.plan.groups import others_that_move
 from pinner.model.run.journal import EARLIER_BOOT, Entry, EntryState
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pinner.apply.ports import Host
 from pinner.apply.steps.converge import converge
 from pinner.apply.steps.heirs import given_masks, usual
-from pinner.model.change import PINNED, AffinityChange, ThreadKey, ThreadMask, masks_of
+from pinner.model.change import AffinityChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError
+from pinner.model.kinds import PINNED
 from pinner.model.run.journal import IN_PART, Entry
 
 LOG = logging.getLogger(__name__)

@@ -13,23 +13,19 @@ from itertools import product
 from typing import assert_never
 
 from pinner.apply.ports import Host, Journal
-from pinner.model.change import (
-    LATE,
-    WITH_FILE,
+from pinner.model.change import StateChange, ThreadKey, ThreadMask, masks_of
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone, PinnerError
+from pinner.model.kinds import (
+    KINDS,
+    Governor,
     GuestCpus,
     Number,
     PartitionKind,
     PartitionState,
     State,
-    StateChange,
-    ThreadKey,
-    ThreadMask,
     cpus_of,
-    masks_of,
 )
-from pinner.model.cpuset import CpuSet
-from pinner.model.errors import ApplyFailed, Gone, PinnerError
-from pinner.model.governor import Governor
 from pinner.model.run.journal import Entry, EntryState
 
 Masks = Mapping[ThreadKey, CpuSet]
@@ -107,7 +103,8 @@ def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_mad
             if not ours:
                 return "stuck", f"{target} was set to '{now}' by another program or a later run, and stays so"
             # Without a mask in the journal the change was not begun; setting the state may then reset unknown masks.
-            unfinished = target.kind in LATE or (target.kind in WITH_FILE and not force)
+            kind = KINDS[target.kind]
+            unfinished = kind.is_late or (kind.leaves_file and not force)
             if now != change.before or (half_made and entry.found) or unfinished:
                 host.set_state(target, change.before)
         problems = _restore(host, host.masks(target), wanted)

@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from pinner.apply.ports import Host, Journal
-from pinner.model.change import PINNED, AffinityChange, Target, TargetKey
+from pinner.model.change import AffinityChange, Target, TargetKey
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import PINNED
 from pinner.model.run.journal import Entry, InForce, Run
 
 

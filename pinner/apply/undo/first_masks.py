@@ -19,8 +19,6 @@ from pinner.apply.steps.affinity import of_no_thread
 from pinner.apply.steps.heirs import usual
 from pinner.apply.undo.definitions import last_of_others
 from pinner.model.change import (
-    DEFINED,
-    PINNED,
     AffinityChange,
     Change,
     MemoryChange,
@@ -30,9 +28,9 @@ from pinner.model.change import (
     TargetKey,
     ThreadKey,
     ThreadMask,
-    cpus_of,
 )
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import DEFINED, PINNED, cpus_of
 from pinner.model.processes.lineage import Lineage, may_inherit_of_guest
 from pinner.model.run import boots
 from pinner.model.run.journal import IN_PART, Damaged, Entry, InForce, Run

@@ -19,11 +19,9 @@ from pinner.apply.steps.heirs import given_masks, usual
 from pinner.apply.steps.metadata import as_started
 from pinner.apply.undo.definitions import Definitions
 from pinner.model.change import (
-    PINNED,
     AffinityChange,
     MemoryChange,
     MetadataChange,
-    State,
     StateChange,
     Target,
     TargetKey,
@@ -32,6 +30,7 @@ from pinner.model.change import (
 )
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.pins_metadata import restored
+from pinner.model.kinds import PINNED, State
 from pinner.model.processes.lineage import Lineage, may_inherit_of_guest
 from pinner.model.run.journal import Damaged, Entry, InForce, Run
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from pinner.model.change import DEFINED, LATE
+from pinner.model.kinds import DEFINED, KINDS
 from pinner.model.run.journal import Entry, Run
 
 
 def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
-    """The entries of a run that an undo may still need, the last one first, but those of LATE at the end: irqbalance
+    """The entries of a run that an undo may still need, the last one first, but late ones at the end: irqbalance
     moves the interrupts as soon as it gets other CPUs.
 
     A guest that is gone may still have a definition to restore, unless a rollback has restored it before: somebody may
@@ -19,4 +19,4 @@ def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
         for entry in reversed(entries)
         if entry.state in ("intent", "done", "stuck") or (entry.state == "gone" and entry.change.target.kind in gone)
     ]
-    return sorted(needed, key=lambda entry: entry.change.target.kind in LATE)
+    return sorted(needed, key=lambda entry: KINDS[entry.change.target.kind].is_late)

@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from pinner.apply.ports import Host
-from pinner.model.change import DEFINED, Target
+from pinner.model.change import Target
 from pinner.model.errors import Busy, PinnerError
+from pinner.model.kinds import DEFINED
 from pinner.model.plan.groups import Group, group_of
 from pinner.model.run.journal import Damaged, Entry
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from pinner.apply.work.held_interrupts import held_interrupts
-from pinner.model.change import INSIDE
+from pinner.model.kinds import INSIDE
 from pinner.model.plan.groups import Group, group_of
 from pinner.model.run.journal import Entry
 

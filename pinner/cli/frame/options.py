@@ -8,9 +8,9 @@ from pinner.cli.frame.context import Context, pick_host
 from pinner.cli.frame.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
 from pinner.cli.parser import Options, Parser
 from pinner.model.errors import Invalid
+from pinner.model.kinds import Remedy
 from pinner.model.page import DEFAULT_LIMIT
 from pinner.model.plan.request import Request
-from pinner.model.settings.fixes import Remedy
 
 if TYPE_CHECKING:
     from pinner.model.plan.plan import Plan

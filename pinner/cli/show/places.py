@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from pinner.model.kinds import KINDS
 from pinner.model.text import affinities, ranges
 from pinner.render import before_and_after
 
@@ -24,33 +25,7 @@ def part(targets: Iterable["Target"]) -> str:
     targets = tuple(targets)
     first = targets[0]
     numbers = ranges(target.part for target in targets if target.part is not None)
-    match first.kind:
-        case "process":
-            return f"process {first.owner}"
-        case (
-            "partition"
-            | "workqueue"
-            | "emulator"
-            | "memory"
-            | "guest"
-            | "metadata"
-            | "sysctl"
-            | "ring"
-            | "governor"
-            | "coalescing"
-            | "irqbalance"
-            | "queues"
-            | "weight"
-        ):
-            return first.kind
-        case "vhost":
-            return f"vhost thread {numbers}"
-        case "vcpu":
-            return f"vCPU {numbers}"
-        case "rps" | "guest_rps":
-            return f"rps rx-{numbers}"
-        case "iothread" | "irq":
-            return f"{first.kind} {numbers}"
+    return KINDS[first.kind].parts.format(kind=first.kind, owner=first.owner, parts=numbers)
 
 
 def alike(changes: Iterable["PlannedChange"]) -> list[list["PlannedChange"]]:

@@ -10,9 +10,10 @@ from pinner.host.drift.causes import Cpuset, Evidence, Unit
 from pinner.host.kernel import cpusets, files
 from pinner.host.kernel.kernel import cpuset_mount
 from pinner.host.watch.watched import names_of_all
-from pinner.model.change import PINNED, Target
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, PinnerError
+from pinner.model.kinds import PINNED
 from pinner.model.policy.drift import Drift
 
 _BOOTED = "run/systemd/system"

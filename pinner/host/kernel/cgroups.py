@@ -15,10 +15,10 @@ from typing import get_args
 from pinner.host.kernel import beneath, files
 from pinner.host.kernel.cpusets import CPUS, PARTITION, UNITS, path_of
 from pinner.host.kernel.kernel import UNBOUND, Mount, cpuset_mount
-from pinner.model.change import PartitionKind, PartitionState
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
 from pinner.model.guest.guest import Cgroup
+from pinner.model.kinds import PartitionKind, PartitionState
 
 _SYSTEMD_SECONDS = 30
 

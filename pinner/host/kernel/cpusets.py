@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pinner.host.kernel import files
 from pinner.host.kernel.kernel import Mount
-from pinner.model.change import TargetKind
+from pinner.model.kinds import TargetKind
 
 CPUS = "cpuset.cpus"
 PARTITION = "cpuset.cpus.partition"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pinner.host.kernel import files, procfs, tracefs
 from pinner.host.measure.waiting import Waits, waits
-from pinner.model.change import TargetKind
 from pinner.model.cpuset import union
 from pinner.model.errors import Gone
 from pinner.model.guest.guest import Guest
+from pinner.model.kinds import TargetKind
 from pinner.model.processes.blame import Blame, Culprit, SchedEvent, Switch, Waited
 
 MOST = 50

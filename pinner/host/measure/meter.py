@@ -11,8 +11,9 @@ from pinner.host.kernel import files, procfs
 from pinner.host.processes import qemu
 from pinner.host.reading.network import read_softnet
 from pinner.host.virt.guests import ActiveDomain
-from pinner.model.change import TargetKind, ThreadKey
+from pinner.model.change import ThreadKey
 from pinner.model.errors import Gone, PinnerError
+from pinner.model.kinds import TargetKind
 from pinner.model.outcome.measures import HOST, Counts, Pings, ThreadCount
 
 _RX_LOSSES = ("rx_dropped", "rx_missed_errors", "rx_fifo_errors", "tx_dropped")

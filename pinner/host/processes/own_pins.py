@@ -1,7 +1,8 @@
 """The pins that pinner itself set. libvirt and the kernel report them too, and pinner ignores those events."""
 
-from pinner.model.change import Target, TargetKind
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import TargetKind
 
 
 class OwnPins:

@@ -13,8 +13,8 @@ from types import MappingProxyType
 
 from pinner.host.kernel import files, procfs
 from pinner.host.processes.immovable import owner_of
-from pinner.model.change import TargetKind
 from pinner.model.errors import Gone
+from pinner.model.kinds import TargetKind
 from pinner.model.processes.process import Thread
 
 _VCPU = re.compile(r"CPU (\d+)/\w+", re.ASCII)

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pinner.host.settings import cards
-from pinner.model.change import Number, Target
+from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed
+from pinner.model.kinds import Number
 from pinner.model.settings.coalescing import RxCoalescing
 
 _GET, _SET = 0x0E, 0x0F

@@ -18,8 +18,9 @@ from pathlib import Path
 from pinner.host.kernel import beneath, files
 from pinner.host.kernel.cgroups import set_property
 from pinner.host.kernel.kernel import mount_of
-from pinner.model.change import Number, Target
+from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Invalid
+from pinner.model.kinds import Number
 from pinner.model.settings.cpu_weight import DEFAULT, SLICE, WEIGHT
 
 CONTROL = "run/systemd/system.control"

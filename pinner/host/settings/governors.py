@@ -14,7 +14,7 @@ from pinner.host.kernel import beneath, files
 from pinner.model.change import Target
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
-from pinner.model.governor import Governor
+from pinner.model.kinds import Governor
 from pinner.model.machine.frequency import FrequencyDomain
 
 _FOLDER = "sys/devices/system/cpu/cpufreq"

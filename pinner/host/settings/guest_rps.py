@@ -13,10 +13,11 @@ from typing import Protocol
 
 from pinner.host.kernel import files
 from pinner.host.virt.guest_agent import CLOSE, Allowance, GuestAgent
-from pinner.model.change import GuestCpus, Target
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
 from pinner.model.guest.guest import Guest
+from pinner.model.kinds import GuestCpus
 from pinner.model.settings.guest_rps import GuestQueue, GuestRps
 
 MAX_CARDS = 16

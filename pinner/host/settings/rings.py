@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinner.host.settings import cards
-from pinner.model.change import Number, Target
+from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed
+from pinner.model.kinds import Number
 from pinner.model.settings.rings import NO_ROOM, RxRing
 
 _GET, _SET = 0x10, 0x11

@@ -16,10 +16,10 @@ from pinner.host.settings import (
     rps,
     sysctls,
 )
-from pinner.model.change import GuestCpus, Number, PartitionState, State, Target
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
-from pinner.model.governor import Governor
+from pinner.model.kinds import Governor, GuestCpus, Number, PartitionState, State
 
 
 def state_of(root: Path, target: Target, agents: guest_rps.Agents | None = None) -> State:

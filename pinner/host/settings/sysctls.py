@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pinner.host.kernel import beneath, files
-from pinner.model.change import Number, Target
+from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
+from pinner.model.kinds import Number
 from pinner.model.settings.sysctls import SYSCTLS
 
 _FOLDER = "proc/sys"

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from lxml import etree
 
 from pinner.host.virt import domain_numa
-from pinner.model.change import PartPin, Target, TargetKind
+from pinner.model.change import PartPin, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import pins_metadata
 from pinner.model.guest.guest import DEDICATING, NovaIdentity
 from pinner.model.guest.guest_numa import GuestCell, MemoryBinding
+from pinner.model.kinds import TargetKind
 
 NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0")
 """The namespaces of Nova's metadata, newest first."""

@@ -17,8 +17,8 @@ import libvirt  # type: ignore[import-untyped]
 
 from pinner.heartbeat import Heartbeat
 from pinner.host.virt import domain_xml
-from pinner.model.change import TargetKind
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import TargetKind
 from pinner.model.policy.event import HostEventKind
 from pinner.repeated import Repeated
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pinner.host.kernel import cpusets, files
 from pinner.host.kernel.kernel import Mount
 from pinner.host.processes import qemu
-from pinner.model.change import TargetKind
+from pinner.model.kinds import TargetKind
 
 
 class Owner(NamedTuple):

@@ -7,9 +7,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Literal, get_args
 
-from pinner.model.change import PartitionState, PartPin, Target, TargetKind
+from pinner.model.change import PartPin, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest_numa import GuestNuma
+from pinner.model.kinds import PartitionState, TargetKind
 from pinner.model.processes.process import Thread
 
 _PCPUS = re.compile(r"resources([1-9][0-9]*)?:PCPU")

@@ -4,13 +4,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pinner.model.change import TargetKind
 from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH, CpuSet, union
 from pinner.model.errors import Invalid, NovaConflict
+from pinner.model.kinds import QEMUS_OWN
 from pinner.model.plan.plan import Wanted
-
-QEMUS_OWN: tuple[TargetKind, ...] = ("emulator", "vhost", "iothread")
-"""The parts of a guest that Nova does not pin, unless the flavor sets hw:emulator_threads_policy."""
 
 PowerStrategy = Literal["cpu_state", "governor"]
 """What Nova does to a dedicated CPU that no guest has: take it offline, or give it a slow frequency governor."""

@@ -19,9 +19,10 @@ The readers take elements of lxml and of xml.etree alike, so that a program with
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pinner.model.change import PartPin, TargetKind
+from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
+from pinner.model.kinds import TargetKind
 
 NAMESPACE = "urn:pinner:pins:1"
 PREFIX = "pinner"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.governor import Governor
+from pinner.model.kinds import Governor
 
 SLOW_GOVERNORS = ("powersave", "conservative", "ondemand")
 """The governors that lower the frequency until they have seen the load."""

@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from math import inf
 from types import MappingProxyType
 
-from pinner.model.change import TargetKind, ThreadKey
+from pinner.model.change import ThreadKey
 from pinner.model.errors import Invalid
+from pinner.model.kinds import TargetKind
 
 ROWS: Mapping[int, int] = MappingProxyType({5: 720, 60: 1440, 900: 2976})
 """The steps of the history in seconds, and the number of values that are kept of each: of an hour, a day, 31 days."""

@@ -5,10 +5,10 @@ A run makes the changes of a group together, or undoes them together.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import assert_never
 
 from pinner.model.change import AffinityChange, Change, Target, TargetKey
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import KINDS
 
 Group = TargetKey
 """The identity of a group: the key of a target, or for all changes of a guest ``("guest", UUID, None)``, and for those
@@ -17,28 +17,14 @@ inside of it ``("guest_rps", UUID, None)``."""
 
 def group_of(target: Target) -> Group:
     """The group that a target belongs to."""
-    match target.kind:
-        case "emulator" | "vcpu" | "iothread" | "vhost" | "memory" | "guest" | "metadata":
+    match KINDS[target.kind].group:
+        case "guest":
             return TargetKey("guest", target.owner, None)
-        case (
-            "process"
-            | "workqueue"
-            | "partition"
-            | "irq"
-            | "rps"
-            | "sysctl"
-            | "ring"
-            | "governor"
-            | "coalescing"
-            | "irqbalance"
-            | "queues"
-            | "weight"
-        ):
-            return target.key
-        case "guest_rps":
+        case "inside":
             # A guest that does not answer is asked once, whatever number of queues it has.
-            return TargetKey("guest_rps", target.owner.partition(" ")[0], None)
-    assert_never(target.kind)
+            return TargetKey(target.kind, target.owner.partition(" ")[0], None)
+        case "own":
+            return target.key
 
 
 def guests_of(targets: Iterable[Target]) -> dict[str, str]:
@@ -53,7 +39,7 @@ def group_name(target: Target) -> str:
 
 def is_of_the_host(target: Target) -> bool:
     """Whether the target is a part of the host itself, which is changed for all guests."""
-    return target.kind in ("partition", "workqueue")
+    return KINDS[target.kind].is_for_all_guests
 
 
 def others_that_move(target: Target) -> str:

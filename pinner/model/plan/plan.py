@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from pinner.model.change import PlannedChange, State, Target
+from pinner.model.change import PlannedChange, Target
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import State
 from pinner.model.plan.objective import Objective, Optimality, Term
 from pinner.model.plan.request import Request
 

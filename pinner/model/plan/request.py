@@ -7,8 +7,9 @@ from typing import Literal, get_args
 
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import Invalid
+from pinner.model.kinds import Remedy
 from pinner.model.plan.objective import checked_weights
-from pinner.model.settings.fixes import FIXES, Remedy
+from pinner.model.settings.fixes import FIXES
 
 AUTO = "auto"
 ISOLATED = "isolated"

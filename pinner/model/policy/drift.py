@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from pinner.model.change import State, Target, ThreadMask
+from pinner.model.change import Target, ThreadMask
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import State
 from pinner.model.plan.plan import LeftOut
 from pinner.model.policy.policy import Mode, Setback
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pinner.model.change import TargetKind
+from pinner.model.kinds import TargetKind
 
 MAX_SECONDS = 60.0
 """The longest trace."""

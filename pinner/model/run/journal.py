@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from pinner.model.change import DEFINED, SETTINGS, Change, Target, TargetKind, ThreadMask
+from pinner.model.change import Change, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import DEFINED, WITH_STATE, TargetKind
 from pinner.model.machine.memory import NodeMemory, moved_text
 from pinner.model.processes.lineage import Lineage
 from pinner.model.run import boots
@@ -209,7 +210,7 @@ class Damaged:
         """Whether the change may have been one of this target."""
         if self.owner:
             return (self.kind, self.owner) == (target.kind, target.owner)
-        return target.kind in ((self.kind,) if self.kind else ("partition", "workqueue", "memory", *SETTINGS))
+        return target.kind in ((self.kind,) if self.kind else ("memory", *WITH_STATE))
 
     def has_ended(self, boot: str) -> bool:
         """Whether the target has ended before the host's present ``boot``. Pins in a definition outlive a boot."""

@@ -1,7 +1,8 @@
 """The CPU weight of machine.slice, the slice in which systemd puts all guests of libvirt."""
 
-from pinner.model.change import Number, Target
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import Number
 from pinner.model.snapshot import Snapshot
 
 SLICE = "machine.slice"

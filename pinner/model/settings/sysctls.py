@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pinner.model.change import Number, Target
+from pinner.model.change import Target
+from pinner.model.kinds import Number
 
 Need = Literal["", "several nodes", "real-time vCPUs"]
 """What a host must have so that a plan sets the value; empty: nothing."""

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from shlex import quote
 from typing import assert_never
 
-from pinner.model.change import GuestCpus, Number, PartitionState, State, Target, TargetKind
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.governor import Governor
+from pinner.model.kinds import Governor, GuestCpus, Number, PartitionState, State, TargetKind
 from pinner.model.plan.request import Request
 from pinner.model.settings.cpu_weight import DEFAULT, weight_target
 from pinner.model.settings.sysctls import SYSCTLS

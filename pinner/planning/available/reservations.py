@@ -4,9 +4,10 @@ since. Pure."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pinner.model.change import AffinityChange, PartitionState, StateChange
+from pinner.model.change import AffinityChange, StateChange
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import StalePlan
+from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Plan
 from pinner.model.snapshot import Snapshot
 

@@ -6,29 +6,17 @@ from dataclasses import replace
 from typing import assert_never
 
 from pinner import codec
-from pinner.model.change import (
-    ALONE,
-    SETTINGS,
-    AffinityChange,
-    PlannedChange,
-    StateChange,
-    Target,
-    TargetKey,
-    TargetKind,
-)
+from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, TargetKey
 from pinner.model.errors import Refused, StalePlan
+from pinner.model.kinds import ALONE, KINDS, WITH_STATE, WITH_THREADS
 from pinner.model.plan.placement import Placement
 from pinner.model.plan.plan import Plan, plan_id
 from pinner.model.plan.request import Request
 from pinner.model.run import boots
-from pinner.model.settings.state_types import type_of_state
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.partitions import settings
 from pinner.planning.request.processes import process_target
-
-_WITH_THREADS: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread", "vhost", "process")
-_WITH_STATE: tuple[TargetKind, ...] = ("partition", "workqueue", *SETTINGS)
 
 
 def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:
@@ -57,7 +45,7 @@ def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]
             raise refused(change, f"a plan changes only these sysctls: {', '.join(SYSCTLS)}")
         if target.kind in ALONE and (target.kind != "process" or _is_process_id(target)):
             ended.add(target)
-        elif target.kind in _WITH_STATE:
+        elif target.kind in WITH_STATE:
             raise refused(change, "the agent's inventory has no guest with such a cgroup, or no work queues")
         elif target.kind == "process":
             raise refused(change, "a process is named by its id and its start time")
@@ -86,10 +74,10 @@ def _require_kind(change: PlannedChange) -> None:
     kind = change.target.kind
     match change:
         case AffinityChange():
-            fits = kind in _WITH_THREADS
+            fits = kind in WITH_THREADS
         case StateChange():
-            fits = kind in _WITH_STATE and all(
-                isinstance(s, type_of_state(kind)) for s in (change.before, change.after)
+            fits = kind in WITH_STATE and all(
+                isinstance(s, KINDS[kind].state or ()) for s in (change.before, change.after)
             )
         case _:
             assert_never(change)

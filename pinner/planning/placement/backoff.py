@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from pinner.model.change import TargetKey, TargetKind
+from pinner.model.change import TargetKey
+from pinner.model.kinds import INSIDE, KINDS, TargetKind
 from pinner.model.plan.groups import Group, group_of
 from pinner.model.plan.plan import Plan
 from pinner.model.policy.backoff import Backoff, Backoffs
@@ -59,11 +60,10 @@ def counted_as(drift: Drift) -> TargetKey | None:
     """The key under which a drift is counted; None where it is not. What is started anew has a new id each time: so all
     processes of one name are counted together, and all boots of a guest, which may also tell another one each time."""
     if drift.cause == "restarted":
-        match drift.target.kind:
-            case "process" | "irqbalance":
-                return TargetKey(drift.target.kind, drift.target.name, None)
-            case "guest_rps":
-                return group_of(drift.target)
+        if drift.target.kind in INSIDE:
+            return group_of(drift.target)
+        if KINDS[drift.target.kind].ends_with_process:
+            return TargetKey(drift.target.kind, drift.target.name, None)
     return drift.target.key if drift.cause in OTHERS else None
 
 

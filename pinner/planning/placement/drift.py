@@ -4,8 +4,9 @@ shows it."""
 from dataclasses import replace
 from typing import assert_never
 
-from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, cpus_of
+from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import KINDS, cpus_of
 from pinner.model.plan.placement import PlacedTarget, Placement
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
@@ -99,7 +100,7 @@ class _Reader:
             match change:
                 case AffinityChange():
                     return self._affinity_since(placed, change)
-                case StateChange() if target.kind in ("rps", "irqbalance"):
+                case StateChange() if KINDS[target.kind].follows_former:
                     return "unknown"  # their CPUs after the plan depend on those that they have now
                 case StateChange():
                     return self._since(placed, cpus_of(change.after)) or "unknown"

@@ -4,8 +4,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from pinner.model.change import PINNED, TargetKey
+from pinner.model.change import TargetKey
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.kinds import PINNED
 from pinner.model.plan.placement import PlacedTarget, Placement
 from pinner.model.plan.plan import Plan, Roles
 from pinner.model.run import boots

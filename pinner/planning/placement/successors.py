@@ -3,17 +3,16 @@
 from collections.abc import Iterable
 
 from pinner.model.change import Target, TargetKey
+from pinner.model.kinds import INSIDE, KINDS
 from pinner.model.plan.groups import group_of
 
 
 def subject(target: Target) -> TargetKey | None:
     """What stays when such a setting ends: the guest, or irqbalance itself. None for all other targets."""
-    match target.kind:
-        case "guest_rps":
-            return group_of(target)
-        case "irqbalance":
-            return TargetKey(target.kind, "", None)
-    return None
+    if target.kind in INSIDE:
+        return group_of(target)
+    kind = KINDS[target.kind]
+    return TargetKey(target.kind, "", None) if kind.state and kind.ends_with_process else None
 
 
 def subjects(targets: Iterable[Target]) -> frozenset[TargetKey]:

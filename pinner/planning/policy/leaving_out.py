@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pinner.model.change import PlannedChange, StateChange, TargetKey, cpus_of
+from pinner.model.change import PlannedChange, StateChange, TargetKey
+from pinner.model.kinds import cpus_of
 from pinner.model.plan.groups import group_of, without_room
 from pinner.model.plan.placement import Placement
 from pinner.model.plan.plan import LeftOut, Plan

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pinner.model.change import PartitionState
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
+from pinner.model.kinds import PartitionState
 from pinner.model.machine.topology import NodeId
 from pinner.model.plan.placement import Placement
 from pinner.model.plan.plan import Plan

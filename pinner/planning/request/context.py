@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from pinner.model.change import State, Target, TargetKey
+from pinner.model.change import Target, TargetKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
-from pinner.model.guest.nova import QEMUS_OWN
+from pinner.model.kinds import QEMUS_OWN, State
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.plan.placement import Placement
 from pinner.model.plan.plan import LeftOut, Roles, Wanted

@@ -1,13 +1,13 @@
 """Finds the processes of a recorded placement in a snapshot, after restarts too."""
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 from pinner.model.change import TargetKey
+from pinner.model.kinds import KINDS
 from pinner.model.plan.placement import PlacedTarget, Placement
 from pinner.model.plan.request import Request
 from pinner.model.processes.process import Process, Thread
-from pinner.model.settings.fixes import Remedy
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.exclusions import asked_for
 
@@ -73,14 +73,9 @@ def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) ->
             or any(thread.immovable_reason == "restricted" for thread in process.threads)
         )
 
-    # Snapshot has the settings of each remedy in a field of its name.
-    unused: dict[str, Any] = {_field(remedy): None for remedy in get_args(Remedy) if not request.asks_for(remedy)}
+    settings = (kind for kind in KINDS.values() if kind.remedy and not request.asks_for(kind.remedy))
+    unused: dict[str, Any] = {kind.module: None for kind in settings}
     return replace(snapshot, processes=tuple(filter(affects_plan, snapshot.processes)), **unused)
-
-
-def _field(remedy: Remedy) -> str:
-    """The field of a snapshot with the settings of a remedy."""
-    return remedy.replace("-", "_")
 
 
 def watched(placement: Placement) -> tuple[str, ...]:

@@ -4,8 +4,9 @@ A card with few packets keeps its values: they give it the shortest delay. Once 
 keeps that at any rate.
 """
 
-from pinner.model.change import Number, StateChange
+from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import Number
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.settings.coalescing import GATHERING_US, MANY_INTERRUPTS, RxCoalescing
 from pinner.planning.request.context import Context

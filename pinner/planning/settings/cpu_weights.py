@@ -4,8 +4,9 @@ On CPUs that vCPUs share with processes of the host, the kernel first divides th
 being one of them. A weight that somebody has set stays.
 """
 
-from pinner.model.change import AffinityChange, Number, PartitionState, StateChange
+from pinner.model.change import AffinityChange, StateChange
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.kinds import Number, PartitionState
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.settings.cpu_weight import RAISED, SLICE, WEIGHT, why_not
 from pinner.planning.request.context import Context, vcpu_masks

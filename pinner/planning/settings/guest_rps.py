@@ -4,8 +4,9 @@ A virtio card with fewer queues than the guest has vCPUs lets few vCPUs process 
 spreads this work over all vCPUs that are online. A queue with RPS keeps its vCPUs: the guest's owner has chosen them.
 """
 
-from pinner.model.change import GuestCpus, StateChange
+from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import GuestCpus
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.settings.guest_rps import GuestQueue, GuestRps
 from pinner.planning.available.exclusions import is_excluded_guest

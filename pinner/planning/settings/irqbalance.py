@@ -6,8 +6,9 @@ a policy sets them again.
 
 from collections.abc import Iterator
 
-from pinner.model.change import StateChange, cpus_of
+from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import cpus_of
 from pinner.model.machine.interrupts import Balancer
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.planning.request.context import Context

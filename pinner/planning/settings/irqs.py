@@ -8,8 +8,9 @@ CPUs. An interrupt that is in a right place stays, so a second plan changes noth
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pinner.model.change import StateChange, Target, TargetKey, cpus_of
+from pinner.model.change import StateChange, Target, TargetKey
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import cpus_of
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs, is_managed, is_passed_through
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import LeftOut, Plan, Roles, Wanted

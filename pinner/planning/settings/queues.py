@@ -4,8 +4,9 @@ With one queue, one CPU handles all packets of a card. A card that uses several 
 their number. Once a plan has changed a card, a policy keeps that.
 """
 
-from pinner.model.change import Number, StateChange
+from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import Number
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.queues import CardQueues, fitting_queues
 from pinner.planning.request.context import Context

@@ -6,8 +6,9 @@ A plan gets the additions of each kind for which its request asks, and an agent 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pinner.model.change import INSIDE, StateChange, TargetKind
+from pinner.model.change import StateChange
 from pinner.model.errors import Invalid
+from pinner.model.kinds import INSIDE, Remedy, TargetKind
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import (
     COALESCING,
@@ -21,7 +22,6 @@ from pinner.model.plan.request import (
     RPS,
     SYSCTLS,
 )
-from pinner.model.settings.fixes import Remedy
 from pinner.model.snapshot import Snapshot
 from pinner.planning.changes.diff import changes
 from pinner.planning.request.context import Context

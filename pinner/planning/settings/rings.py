@@ -4,8 +4,9 @@ A card that has dropped nothing keeps its ring: most drivers restart the card fo
 more of the cache.
 """
 
-from pinner.model.change import Number, StateChange
+from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import Number
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.rings import RxRing
 from pinner.planning.request.context import Context

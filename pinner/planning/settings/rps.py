@@ -6,8 +6,9 @@ the queue's CPUs. Where none is left, RPS is off for the queue: the CPU of its i
 
 from collections.abc import Iterator
 
-from pinner.model.change import StateChange, cpus_of
+from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import cpus_of
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.rps import RpsQueue
 from pinner.planning.request.context import Context

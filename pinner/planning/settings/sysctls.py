@@ -5,8 +5,9 @@ A sysctl that has its value already, or a better one, stays. A value that only s
 
 from collections.abc import Iterator, Mapping
 
-from pinner.model.change import Number, StateChange
+from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import Number
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.plan.request import SYSCTLS as ASKED
 from pinner.model.plan.request import Request

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from pinner.model.change import PartitionState
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
+from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import LeftOut, Wanted
 from pinner.planning.available import isolation
 from pinner.planning.available.partitions import WORK, cgroup_target

@@ -7,11 +7,11 @@ that one, on the CPUs that the host's strategy leaves.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from pinner.model.change import PartitionState
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest.dedicated import nova_cpus
 from pinner.model.guest.guest import Guest
+from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Wanted
 from pinner.planning.available import flavors
 from pinner.planning.request.context import Context

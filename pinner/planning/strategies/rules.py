@@ -13,18 +13,17 @@ from operator import or_
 from types import NoneType
 from typing import TypeVar, get_args
 
-from pinner.model.change import PartitionKind, PartitionState, State, Target, TargetKind, cpus_of
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.guest.nova import QEMUS_OWN, require_clear
+from pinner.model.guest.nova import require_clear
+from pinner.model.kinds import KINDS, QEMUS_OWN, PartitionKind, PartitionState, State, TargetKind, cpus_of
 from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
-from pinner.model.settings.state_types import type_of_state
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer
 
 T = TypeVar("T")
 
-_KINDS = frozenset(get_args(TargetKind))
 _PARTITION_KINDS = frozenset(get_args(PartitionKind))
 _STATES = (*get_args(State), NoneType)
 
@@ -118,7 +117,7 @@ def _mistyped_wanted(want: object) -> Iterator[str]:
 
 
 def _is_target(target: object) -> bool:
-    return isinstance(target, Target) and target.kind in _KINDS
+    return isinstance(target, Target) and target.kind in KINDS
 
 
 def _incomplete(answer: Answer, context: Context) -> Iterator[str]:
@@ -183,7 +182,7 @@ def broken(answer: Answer, context: Context) -> Iterator[str]:
 
 def _state(target: Target, cpus: CpuSet, state: State, context: Context) -> Iterator[str]:
     """Other rules check the CPUs that a strategy wants, but a run sets the state."""
-    if not isinstance(state, type_of_state(target.kind)):
+    if not isinstance(state, KINDS[target.kind].state or ()):
         yield f"{target} gets the state '{state}', which is of another kind"
     if cpus != cpus_of(state):
         yield f"{target} gets the state '{state}', but is placed on CPUs {cpus}"
@@ -198,7 +197,7 @@ def _state(target: Target, cpus: CpuSet, state: State, context: Context) -> Iter
                 forbidden.append(f"Nova dedicates {dedicated}")
             if forbidden:
                 yield f"{target} takes CPUs that pinner may not allocate: {'; '.join(forbidden)}"
-        case CpuSet() if not cpus and target.kind != "rps":
+        case CpuSet() if not cpus and not KINDS[target.kind].may_be_off:
             yield f"{target} has no CPU"
 
 

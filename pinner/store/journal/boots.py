@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sqlalchemy import Engine, and_, select, update
 
-from pinner.model.change import DEFINED
+from pinner.model.kinds import DEFINED
 from pinner.model.run.journal import EARLIER_BOOT
 from pinner.store.database import tables
 from pinner.store.database.engine import reading

@@ -22,17 +22,16 @@ from sqlalchemy import (
 )
 
 from pinner.model.change import (
-    DEFINED,
     AffinityChange,
     Change,
     MemoryChange,
     MetadataChange,
     PartPin,
-    State,
     StateChange,
     TargetKey,
     ThreadKey,
 )
+from pinner.model.kinds import DEFINED, State
 from pinner.model.run.journal import EARLIER_BOOT, Damaged, Entry, EntryState, Run
 from pinner.store.database import tables
 from pinner.store.runs.entry_rows import REPEATED

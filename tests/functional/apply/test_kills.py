@@ -26,9 +26,10 @@ from support.values import MEMBER, cpus, isolated
 from pinner.host.live import LiveHost
 from pinner.host.settings import guest_rps
 from pinner.host.virt.libvirt import Libvirt
-from pinner.model.change import GuestCpus, StateChange, Target
+from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
+from pinner.model.kinds import GuestCpus
 from pinner.model.machine.interrupts import Balancer
 from pinner.model.plan.plan import GuestMemory
 

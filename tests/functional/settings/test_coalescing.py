@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from pinner.host.settings import cards, coalescing, states
-from pinner.model.change import Number
+from pinner.model.kinds import Number
 
 pytestmark = pytest.mark.machine("needs the real cards of the machine")
 

@@ -25,8 +25,8 @@ from pinner.host.live import LiveHost
 from pinner.host.settings.guest_rps import GuestRpsReader
 from pinner.host.virt import libvirt as libvirt_module
 from pinner.host.virt.libvirt import Libvirt
-from pinner.model.change import GuestCpus
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import GuestCpus
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.run.journal import Run

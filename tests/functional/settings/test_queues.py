@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from pinner.host.settings import cards, queues
-from pinner.model.change import Number
 from pinner.model.errors import ApplyFailed
+from pinner.model.kinds import Number
 
 pytestmark = pytest.mark.machine("needs the real cards of the machine")
 

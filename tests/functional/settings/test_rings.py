@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pinner.host.settings import rings, states
-from pinner.model.change import Number
 from pinner.model.errors import ApplyFailed
+from pinner.model.kinds import Number
 
 pytestmark = pytest.mark.machine("needs the real cards of the machine")
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from pinner.host.settings import states, sysctls
-from pinner.model.change import Number, Target
+from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Invalid
+from pinner.model.kinds import Number
 from pinner.model.settings.sysctls import SYSCTLS
 
 ROOT = Path("/")

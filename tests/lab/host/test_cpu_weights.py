@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from support.system.lab import CALLER, apply, ended, guests, name, plan, rollback, run_server, server
 
-from pinner.model.change import Number
+from pinner.model.kinds import Number
 from pinner.model.run.journal import ApplyOptions
 from pinner.model.settings.cpu_weight import DEFAULT, RAISED, SLICE, WEIGHT
 

@@ -18,8 +18,9 @@ from support.system.lab import CALLER, apply, ended, guests, name, plan, rollbac
 from support.system.lab_interrupts import affinities, cpus_of, irqbalance, wait
 
 from pinner import codec
-from pinner.model.change import Number, StateChange
+from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import Number
 from pinner.model.plan.request import Request
 from pinner.model.policy.policy import Policy
 

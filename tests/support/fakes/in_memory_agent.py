@@ -21,10 +21,10 @@ from pinner.agent.protocol import Progress
 from pinner.agent.trail.signing import SigningKey
 from pinner.agent.trail.trail import AgentTrail
 from pinner.apply.undo.first_masks import whole_undo
-from pinner.model.change import Number, State, StateChange, Target
+from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NotFound, PinnerError, RunConflict
-from pinner.model.governor import Governor
+from pinner.model.kinds import Governor, Number, State
 from pinner.model.machine.health import AgentHealth, Check
 from pinner.model.machine.topology import Topology
 from pinner.model.outcome.measures import HOST, HOST_SERIES, History

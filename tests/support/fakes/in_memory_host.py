@@ -10,22 +10,12 @@ from dataclasses import replace
 
 from support.values import cpus, make_plan
 
-from pinner.model.change import (
-    PINNED,
-    SETTINGS,
-    AffinityChange,
-    NamedPins,
-    PartPin,
-    PlannedChange,
-    State,
-    Target,
-    ThreadKey,
-    ThreadMask,
-)
+from pinner.model.change import AffinityChange, NamedPins, PartPin, PlannedChange, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone
 from pinner.model.guest.bounds import Bounds
 from pinner.model.guest.nova import NovaOwns
+from pinner.model.kinds import KINDS, PINNED, PartitionState, State
 from pinner.model.plan.plan import Plan
 from pinner.model.processes.lineage import Descendants, Lineage
 from pinner.model.text import pins_text
@@ -123,9 +113,9 @@ class InMemoryHost:
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         self.before_read(target)
-        if target.kind == "partition":
+        if KINDS[target.kind].state is PartitionState:
             return tuple(thread for threads in self.threads.values() for thread in threads)
-        if target.kind in ("workqueue", *SETTINGS):
+        if KINDS[target.kind].state:
             return ()
         if not self.threads.get(target):
             raise Gone(str(target))

@@ -14,7 +14,8 @@ from support.kills.kills import Work
 
 from pinner import codec
 from pinner.host.settings import states
-from pinner.model.change import State, StateChange
+from pinner.model.change import StateChange
+from pinner.model.kinds import State
 from pinner.model.plan.plan import Plan
 
 ROOT = Path("/")

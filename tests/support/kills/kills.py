@@ -26,9 +26,10 @@ from pinner.apply.ports import Host
 from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
-from pinner.model.change import LATE, NamedPins, PartitionState, State, Target, ThreadMask, cpus_of
+from pinner.model.change import NamedPins, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
+from pinner.model.kinds import KINDS, PartitionState, State, cpus_of
 from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Run
 from pinner.store.journal.journal import Journal
@@ -225,7 +226,7 @@ class FileHost(InMemoryHost):
         if target.kind == "partition":
             self.states[target] = PartitionState("member", cpus_of(state) or cpus_of(self.states[target]))
             self.save()
-        if target.kind in LATE:
+        if KINDS[target.kind].is_late:
             self.asked[target] = state
             self.save()
         super().set_state(target, state)

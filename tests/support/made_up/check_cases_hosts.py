@@ -5,11 +5,11 @@ from dataclasses import replace
 from support.hosts import GIB, KERNEL, cpus, guest, interleaved, plain, process
 from support.made_up.readings import SECONDS, host, irq, placed, reading
 
-from pinner.model.change import PartitionState
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Cgroup
 from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.guest.nova import NovaConf
+from pinner.model.kinds import PartitionState
 from pinner.model.machine.ovs import OvsDpdk, OvsMasks
 from pinner.model.machine.topology import HugePages, Topology
 from pinner.model.processes.process import Process, Thread

@@ -9,8 +9,9 @@ from pinner.apply import executor
 from pinner.apply.ports import Admission
 from pinner.apply.recover import recover
 from pinner.apply.undo import ended
-from pinner.model.change import Number, StateChange, Target
+from pinner.model.change import StateChange, Target
 from pinner.model.errors import StoreUnavailable
+from pinner.model.kinds import Number
 from pinner.model.machine.interrupts import DeviceIrq
 from pinner.model.settings.rings import RxRing
 from pinner.store.database.engine import writing

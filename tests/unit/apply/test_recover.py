@@ -9,8 +9,9 @@ from support.values import MEMBER, NOON, cpus, isolated, make_run, root
 
 from pinner.apply import executor
 from pinner.apply.recover import RecoveryPolicy, recover
-from pinner.model.change import Change, MemoryChange, PartitionState, StateChange, Target
+from pinner.model.change import Change, MemoryChange, StateChange, Target
 from pinner.model.errors import ApplyFailed
+from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Entry, Run
 from pinner.store.journal.journal import Journal

@@ -12,8 +12,8 @@ from support.roots import two_nodes
 from support.values import NOON, cpus, make_run
 
 from pinner import codec
-from pinner.model.change import Number
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
+from pinner.model.kinds import Number
 from pinner.model.outcome.measures import GUEST_SERIES, HOST_SERIES, History, Measures
 from pinner.model.page import Page
 from pinner.model.plan.plan import Plan

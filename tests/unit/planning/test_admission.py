@@ -11,19 +11,11 @@ from support.hosts import GIB, KERNEL, applied, cpus, guest, plain, process, sna
 from support.made_up.anyhost import STRATEGIES, parameters, snapshots
 from support.values import MEMBER, isolated, recorded, root
 
-from pinner.model.change import (
-    AffinityChange,
-    PartitionState,
-    PlannedChange,
-    State,
-    StateChange,
-    Target,
-    TargetKind,
-    ThreadMask,
-)
+from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict, Refused, StalePlan
 from pinner.model.guest.guest import Cgroup
+from pinner.model.kinds import PartitionState, State, TargetKind
 from pinner.model.plan.plan import GuestMemory, Plan, Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from support.hosts import applied, cpus, guest, interleaved, plain, process, snapshot
 
-from pinner.model.change import GuestCpus, Number, PartitionState, State, StateChange, Target, TargetKind
+from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.governor import Governor
+from pinner.model.kinds import Governor, GuestCpus, Number, PartitionState, State, TargetKind
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.processes.process import Process, Thread

@@ -32,7 +32,7 @@ from pinner.agent.socket.server import AgentServer
 from pinner.agent.trail.refusal_limit import WINDOW_SECONDS, CallLimit, RefusalLimit
 from pinner.agent.trail.signing import SigningKey
 from pinner.agent.trail.trail import AgentTrail
-from pinner.model.change import AffinityChange, Number, StateChange, Target, ThreadMask
+from pinner.model.change import AffinityChange, StateChange, Target, ThreadMask
 from pinner.model.errors import (
     Busy,
     Invalid,
@@ -44,6 +44,7 @@ from pinner.model.errors import (
     StalePlan,
     Unanswered,
 )
+from pinner.model.kinds import Number
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.sysctls import SYSCTLS

@@ -6,9 +6,9 @@ from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor
 from pinner.apply.recover import recover
-from pinner.model.change import GuestCpus, Number, StateChange, Target
+from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed, Busy, HostUnreachable, NotPermitted, StalePlan
-from pinner.model.governor import Governor
+from pinner.model.kinds import Governor, GuestCpus, Number
 from pinner.model.machine.frequency import FAST, FrequencyDomain
 from pinner.model.machine.interrupts import DeviceIrq
 from pinner.model.settings.coalescing import RxCoalescing

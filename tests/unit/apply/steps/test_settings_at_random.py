@@ -19,9 +19,10 @@ from support.values import NOON, make_run
 
 from pinner.apply import executor, steps
 from pinner.apply.recover import RecoveryPolicy, recover
-from pinner.model.change import GuestCpus, Number, State, StateChange, Target, TargetKind
+from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import RunConflict
+from pinner.model.kinds import GuestCpus, Number, State, TargetKind
 from pinner.model.run.journal import Run
 from pinner.store.journal.journal import Journal
 

@@ -6,8 +6,9 @@ from support.values import NOON, make_run
 
 from pinner.apply import executor, steps
 from pinner.apply.recover import recover
-from pinner.model.change import Number, StateChange
+from pinner.model.change import StateChange
 from pinner.model.errors import ApplyFailed, StalePlan
+from pinner.model.kinds import Number
 from pinner.model.run.change_text import before_and_after
 from pinner.model.settings.sysctls import SYSCTLS
 

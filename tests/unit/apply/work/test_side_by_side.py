@@ -14,9 +14,10 @@ from support.values import NOON, make_run
 from pinner.apply import executor
 from pinner.apply.recover import _under_way, recover
 from pinner.apply.work.side_by_side import parts_of, side_by_side, with_busy_last
-from pinner.model.change import GuestCpus, StateChange
+from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy
+from pinner.model.kinds import GuestCpus
 from pinner.model.plan.groups import group_of
 from pinner.model.run.journal import Entry
 from pinner.model.settings.guest_rps import GuestQueue, GuestRps

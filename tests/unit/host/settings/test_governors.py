@@ -11,7 +11,7 @@ from pinner.host.captured.capture import capture
 from pinner.host.settings import governors, states
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.governor import Governor
+from pinner.model.kinds import Governor
 from pinner.model.machine.frequency import FrequencyDomain
 
 FAST = Governor("performance")

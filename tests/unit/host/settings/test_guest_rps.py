@@ -14,9 +14,10 @@ from pinner.host.settings import guest_rps, states
 from pinner.host.settings.guest_rps import FIRST_PAUSE, LONGEST_PAUSE, GuestRpsReader, LimitedAgents
 from pinner.host.virt import guest_agent
 from pinner.host.virt.guest_agent import GuestAgent
-from pinner.model.change import GuestCpus, Target
+from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
 from pinner.model.guest.guest import Tap
+from pinner.model.kinds import GuestCpus
 from pinner.model.settings.guest_rps import GuestQueue, GuestRps
 
 HUNG = Busy("guest", "libvirt: guest agent is not responding", overdue=False)

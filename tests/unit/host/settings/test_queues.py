@@ -10,8 +10,9 @@ import struct
 import pytest
 
 from pinner.host.settings import cards, queues, states
-from pinner.model.change import Number, Target
+from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
+from pinner.model.kinds import Number
 from pinner.model.settings.queues import CardQueues
 
 SIZE = 36

@@ -11,8 +11,9 @@ import struct
 import pytest
 
 from pinner.host.settings import cards, rings, states
-from pinner.model.change import Number, Target
+from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid
+from pinner.model.kinds import Number
 from pinner.model.settings.rings import RxRing
 
 SIZE = 36

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from pinner.host.settings import states, sysctls
-from pinner.model.change import Number, Target
+from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
+from pinner.model.kinds import Number
 from pinner.model.settings.sysctls import SYSCTLS
 
 RMEM = SYSCTLS["net.core.rmem_max"].target

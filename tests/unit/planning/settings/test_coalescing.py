@@ -7,9 +7,8 @@ from support import hosts
 from support.hosts import cpus
 
 from pinner import codec
-from pinner.model.change import Number
 from pinner.model.errors import Invalid, Refused
-from pinner.model.governor import Governor
+from pinner.model.kinds import Governor, Number
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.coalescing import RxCoalescing

@@ -10,9 +10,9 @@ from support.made_up.readings import findings
 from support.values import MEMBER
 
 from pinner import codec
-from pinner.model.change import Number
 from pinner.model.errors import Invalid, Refused
 from pinner.model.guest.guest import Cgroup
+from pinner.model.kinds import Number
 from pinner.model.plan.request import Request
 from pinner.model.settings.cpu_weight import DEFAULT, RAISED, SLICE, WEIGHT, weight_target
 from pinner.model.snapshot import Snapshot

@@ -12,10 +12,10 @@ from support.made_up.readings import CARD, findings, nic, placed
 from support.made_up.readings import host as topology
 
 from pinner import codec
-from pinner.model.change import Number, StateChange
+from pinner.model.change import StateChange
 from pinner.model.errors import Invalid, Refused
-from pinner.model.governor import Governor
 from pinner.model.guest.nova import NovaConf
+from pinner.model.kinds import Governor, Number
 from pinner.model.machine.frequency import FrequencyDomain
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.plan.request import Request

@@ -10,10 +10,10 @@ from support.hosts import cpus
 from pinner import codec
 from pinner.model.change import StateChange
 from pinner.model.errors import Invalid, Refused
+from pinner.model.kinds import Remedy
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import Device
 from pinner.model.plan.request import Request
-from pinner.model.settings.fixes import Remedy
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
 from pinner.planning.changes.plan_identity import identified

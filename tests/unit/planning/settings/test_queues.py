@@ -7,8 +7,8 @@ from support import hosts
 from support.hosts import cpus
 
 from pinner import codec
-from pinner.model.change import Number
 from pinner.model.errors import Invalid, Refused
+from pinner.model.kinds import Number
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import Device
 from pinner.model.plan.plan import Plan

@@ -7,8 +7,9 @@ from support import hosts
 from support.hosts import cpus
 
 from pinner import codec
-from pinner.model.change import Number, StateChange, Target
+from pinner.model.change import StateChange, Target
 from pinner.model.errors import Invalid, Refused
+from pinner.model.kinds import Number
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.sysctls import SYSCTLS

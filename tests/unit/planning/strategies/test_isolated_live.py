@@ -6,9 +6,10 @@ import pytest
 from support.hosts import KERNEL, applied, cpus, guest, plain, snapshot, topology
 from support.values import MEMBER
 
-from pinner.model.change import PartitionState, StateChange
+from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Cgroup
+from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot

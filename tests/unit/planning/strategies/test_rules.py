@@ -9,9 +9,10 @@ from support.hosts import KERNEL, cpus, guest, process, snapshot, topology
 from support.values import MEMBER, isolated
 
 from pinner import codec
-from pinner.model.change import PartitionState, State, Target
+from pinner.model.change import Target
 from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.guest.guest import Cgroup, NovaIdentity
+from pinner.model.kinds import PartitionState, State
 from pinner.model.plan.plan import LeftOut, Plan, Roles, Wanted
 from pinner.model.plan.request import Request
 from pinner.planning.available.partitions import WORK

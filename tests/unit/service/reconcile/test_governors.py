@@ -7,7 +7,7 @@ import pytest
 from support.fakes.in_memory_agent import InMemoryAgent
 from support.hosts import cpus, guest, plain, snapshot
 
-from pinner.model.governor import Governor
+from pinner.model.kinds import Governor
 from pinner.model.machine.frequency import FAST, FrequencyDomain
 from pinner.model.plan.request import Request
 from pinner.model.policy.policy import Policy

@@ -1,0 +1,261 @@
+"""The kinds of targets, one row each, and the types of their states.
+
+The rest of a row, with the functions of the kind, is in ``planning/settings`` and ``host/settings``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, assert_never, get_args
+
+from pinner.model.cpuset import CpuSet
+
+TargetKind = Literal[
+    "emulator",
+    "vcpu",
+    "iothread",
+    "vhost",
+    "process",
+    "memory",
+    "workqueue",
+    "partition",
+    "irq",
+    "rps",
+    "sysctl",
+    "ring",
+    "governor",
+    "coalescing",
+    "irqbalance",
+    "queues",
+    "guest_rps",
+    "weight",
+    "guest",
+    "metadata",
+]
+
+Remedy = Literal[
+    "irqs", "rps", "sysctls", "rings", "governors", "coalescing", "irqbalance", "queues", "guest-rps", "cpu-weights"
+]
+"""A kind of setting by its name in a request."""
+
+PartitionKind = Literal["member", "root", "isolated"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """The state of a cgroup v2 cpuset: the kind of its partition, and its own CPUs."""
+
+    kind: PartitionKind
+    """member: no partition; root: a partition with load balancing; isolated: one without."""
+    cpus: CpuSet
+    """Empty: the cgroup has no limit of its own."""
+    invalid: str = ""
+    """The kernel's reason why the partition is invalid; empty: it is valid."""
+
+    def __str__(self) -> str:
+        invalid = f"invalid ({self.invalid})" if self.invalid else ""
+        return " ".join(filter(None, (self.kind, invalid, str(self.cpus))))
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """The state of a setting of the kernel that is a number."""
+
+    value: int
+    """The number."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Governor:
+    """A frequency governor of the kernel, by its name."""
+
+    name: str
+    """The name, such as powersave."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class GuestCpus:
+    """The state of a setting inside a guest that is a set of its vCPUs. They are no CPUs of the host."""
+
+    vcpus: CpuSet
+    """The vCPUs, by the numbers of the guest's kernel."""
+
+    def __str__(self) -> str:
+        return str(self.vcpus)
+
+
+State = PartitionState | Number | Governor | GuestCpus | CpuSet
+"""The state of a target without threads.
+
+CpuSet is the last one: its JSON is a string, and pydantic could write each of the other values as a string, too.
+"""
+
+
+def cpus_of(state: State) -> CpuSet:
+    """The CPUs that a state names."""
+    match state:
+        case CpuSet():
+            return state
+        case PartitionState():
+            return state.cpus
+        case Number() | Governor() | GuestCpus():
+            return CpuSet()
+    assert_never(state)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A row of the table."""
+
+    label: TargetKind
+    """The name in JSON and in the database."""
+    words: str
+    """The name of a target, with the fields of Target in braces."""
+    _: KW_ONLY
+    parts: str = "{kind}"
+    """The name of several targets of one owner; {parts} are the ranges of their numbers."""
+    group: Literal["guest", "inside", "own"] = "own"
+    """The changes that a run makes together, or undoes: all of the guest, all inside of it, or this one alone."""
+    order: int | None = None
+    """The place of the changes in a plan; None: a plan has none."""
+    state: type[State] | None = None
+    """The type of the state; None: the kind has threads, or is never planned."""
+    remedy: Remedy | None = None
+    """The name in a request; None: the kind is no setting."""
+    has_part: bool = False
+    """Whether a number is part of a target's identity, where the kind has a state."""
+    is_pinned: bool = False
+    """libvirt pins the part, and stores the pin in the guest's definition, where a part keeps its number after a
+    restart. libvirt cannot pin vhost threads and memory."""
+    is_defined: bool = False
+    """A change with ``--persist`` changes the guest's definition, too."""
+    is_for_all_guests: bool = False
+    """The target is a part of the host itself, which is changed for all guests."""
+    ends_with_process: bool = False
+    """The target ends with a process. The next process of the name has another one."""
+    follows_former: bool = False
+    """The state after a plan depends on the state before it."""
+    may_be_off: bool = False
+    """A state without CPUs is valid."""
+    is_late: bool = False
+    """The target takes a state some seconds after it was set, and has the former one until then."""
+    leaves_file: bool = False
+    """An interrupted undo may leave a file, although the target has its former state."""
+
+    @property
+    def module(self) -> str:
+        """The name of the kind's modules; for a setting also the name of its field in a snapshot."""
+        return (self.remedy or f"{self.label}s").replace("-", "_")
+
+
+_ROWS = (
+    Kind("process", "process {name} ({owner})", parts="process {owner}", order=0, ends_with_process=True),
+    Kind("irq", "irq {part} {name}", parts="irq {parts}", order=0, state=CpuSet, remedy="irqs", has_part=True),
+    Kind(
+        "rps",
+        "rps {name} rx-{part}",
+        parts="rps rx-{parts}",
+        order=0,
+        state=CpuSet,
+        remedy="rps",
+        has_part=True,
+        follows_former=True,
+        may_be_off=True,
+    ),
+    Kind("sysctl", "sysctl {name}", order=0, state=Number, remedy="sysctls"),
+    Kind("ring", "ring {name}", order=0, state=Number, remedy="rings"),
+    Kind("governor", "governor of CPUs {name}", order=0, state=Governor, remedy="governors", has_part=True),
+    Kind("coalescing", "coalescing {name}", order=0, state=Number, remedy="coalescing"),
+    Kind(
+        "irqbalance",
+        "irqbalance ({owner})",
+        order=0,
+        state=CpuSet,
+        remedy="irqbalance",
+        has_part=True,
+        ends_with_process=True,
+        follows_former=True,
+        is_late=True,
+    ),
+    Kind("queues", "queues {name}", order=0, state=Number, remedy="queues"),
+    Kind(
+        "guest_rps",
+        "guest {name} rps rx-{part}",
+        parts="rps rx-{parts}",
+        group="inside",
+        order=0,
+        state=GuestCpus,
+        remedy="guest-rps",
+        has_part=True,
+    ),
+    Kind("weight", "weight {name}", order=0, state=Number, remedy="cpu-weights", leaves_file=True),
+    Kind("emulator", "guest {name} emulator", group="guest", order=1, is_pinned=True, is_defined=True),
+    Kind("vhost", "guest {name} vhost {part}", parts="vhost thread {parts}", group="guest", order=1),
+    Kind(
+        "iothread",
+        "guest {name} iothread {part}",
+        parts="iothread {parts}",
+        group="guest",
+        order=1,
+        is_pinned=True,
+        is_defined=True,
+    ),
+    Kind(
+        "vcpu",
+        "guest {name} vcpu {part}",
+        parts="vCPU {parts}",
+        group="guest",
+        order=2,
+        is_pinned=True,
+        is_defined=True,
+    ),
+    Kind("workqueue", "workqueue {name}", order=3, state=CpuSet, is_for_all_guests=True),
+    Kind("partition", "partition {name}", order=4, state=PartitionState, is_for_all_guests=True),
+    Kind("memory", "guest {name} memory", group="guest"),
+    Kind("metadata", "guest {name} metadata", group="guest", is_defined=True),
+    Kind("guest", "guest {name}", group="guest"),
+)
+"""In the order of a plan's changes: first the host's processes leave the CPUs, and interrupts, then QEMU's own threads
+move; vCPUs move last of the threads, to CPUs that are quiet by then. A guest leaves its CPUs before another guest gets
+them. Partitions come after all threads, each after its parent."""
+
+KINDS: Mapping[TargetKind, Kind] = {row.label: row for row in _ROWS}
+"""Every kind by its label."""
+
+
+def _require_complete() -> None:
+    remedies = tuple(row.remedy for row in _ROWS if row.remedy)
+    for known, rows in ((TargetKind, tuple(row.label for row in _ROWS)), (Remedy, remedies)):
+        if sorted(get_args(known)) != sorted(rows):
+            raise TypeError(f"the table of kinds has {sorted(rows)}, and the type {sorted(get_args(known))}")
+
+
+_require_complete()
+
+
+def _where(fits: Callable[[Kind], object]) -> tuple[TargetKind, ...]:
+    """The kinds whose rows fit, in the order of TargetKind."""
+    return tuple(label for label in get_args(TargetKind) if fits(KINDS[label]))
+
+
+PINNED = _where(lambda row: row.is_pinned)
+DEFINED = _where(lambda row: row.is_defined)
+OF_GUESTS = _where(lambda row: row.group == "guest")
+"""The kinds whose owner is a guest, by UUID."""
+QEMUS_OWN = _where(lambda row: row.group == "guest" and row.order == 1)
+"""The parts of a guest that Nova does not pin, unless the flavor sets hw:emulator_threads_policy."""
+INSIDE = _where(lambda row: row.group == "inside")
+"""The settings that a guest's own kernel has. The guest is asked for them, and need not answer, or tell the truth."""
+WITH_THREADS = _where(lambda row: row.order is not None and not row.state)
+WITH_STATE = _where(lambda row: row.state)
+SETTINGS = _where(lambda row: row.remedy)
+"""The settings of the host, or of a guest's own kernel. No other change depends on a setting: where the kernel refuses
+one, a run makes all its other changes, those of partitions, too. Processes are no settings: a process that keeps its
+CPUs would lose them to a partition."""
+ALONE: tuple[TargetKind, ...] = ("process", *SETTINGS)
+"""The targets on which no other change depends: where one has ended, a run makes its other changes."""
