@@ -7,7 +7,9 @@ Of the guests that ended, only the newest ENDED_FILES files are kept: hosts of t
 day. A guest that starts again goes on with its file if it is there.
 """
 
+import errno
 import logging
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Set
 from contextlib import suppress
@@ -25,9 +27,9 @@ LOG = logging.getLogger(__name__)
 _FAILURES = (rrdtool.OperationalError, rrdtool.ProgrammingError, SystemError)
 """What RRDtool raises; SystemError for a damaged file whose names are no text."""
 
-_DAMAGE = re.compile("is not an RRD file|is too small|reached EOF|RRD file version|another architecture")
-"""What RRDtool says of a file that it has opened, and whose content is wrong. Whatever else it says, such as that no
-descriptor or memory is left, is over soon, and no reason to begin a new file."""
+_NO_MEMORY = re.compile("alloc|out of memory|lock")
+_OF_THE_KERNEL = frozenset(map(os.strerror, errno.errorcode))
+"""How RRDtool ends what it says when the kernel refused a call."""
 
 _SUBJECT = re.compile(r"host|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FINEST = min(ROWS)
@@ -61,7 +63,7 @@ class HistoryFiles:
         second = int(at.timestamp())
         for each in measured:
             try:
-                self._write(each, second)
+                self._write_or_begin_anew(each, second)
             except (*_FAILURES, OSError) as error:
                 why = str(error) or "RRDtool does not say why; the disk may be full"
                 self._failures.warn("the measures of %s are not kept: %s", each.name or each.subject, why)
@@ -117,8 +119,18 @@ class HistoryFiles:
             with suppress(OSError):
                 file.unlink()
 
-    def _write(self, measured: Measured, second: int) -> None:
+    def _write_or_begin_anew(self, measured: Measured, second: int) -> None:
+        """Add the values; put a damaged file aside first."""
         file = self._file(measured.subject)
+        try:
+            self._write(file, measured, second)
+        except _FAILURES as error:
+            if not _is_damaged(file, error):
+                raise
+            _put_aside(file, str(error))
+            self._write(file, measured, second)
+
+    def _write(self, file: Path, measured: Measured, second: int) -> None:
         newest = _newest(file, second)
         if newest is not None and measured.subject not in self._checked:
             if other := _other(file, measured.subject):
@@ -157,23 +169,29 @@ def _number(rates: Mapping[str, float | None], name: str) -> str:
     return "U" if value is None else f"{value:.6g}"
 
 
-def _newest(file: Path, second: int) -> int | None:
-    """The second of the newest value; None where the file takes no values, now or soon.
+def _is_damaged(file: Path, error: BaseException) -> bool:
+    """Whether the content of the file causes the error. A moment without a descriptor or memory is over soon, and no
+    reason to begin a new file."""
+    if not file.exists():
+        return False
+    while error.__cause__:
+        error = error.__cause__
+    if isinstance(error, UnicodeDecodeError) or not file.stat().st_size:
+        return True
+    why = str(error).replace(str(file), "")
+    is_of_the_moment = not why or why.rpartition(": ")[2] in _OF_THE_KERNEL or _NO_MEMORY.search(why)
+    return isinstance(error, _FAILURES) and not is_of_the_moment
 
-    A damaged file, or one of a clock that was far ahead, is put aside. Raises _FAILURES for one that cannot be opened
-    now."""
+
+def _newest(file: Path, second: int) -> int | None:
+    """The second of the newest value; None where there is no file, or where its clock was far ahead: it is put aside,
+    because it takes no values soon."""
     if not file.exists():
         return None
-    try:
-        newest = int(rrdtool.last(str(file)))
-        wrong = "its values are newer than now" if newest >= second + _SMALL_STEP_SECONDS else ""
-    except _FAILURES as error:
-        if file.stat().st_size and not _DAMAGE.search(str(error)):
-            raise
-        newest, wrong = 0, str(error)
-    if not wrong:
+    newest = int(rrdtool.last(str(file)))
+    if newest < second + _SMALL_STEP_SECONDS:
         return newest
-    _put_aside(file, wrong)
+    _put_aside(file, "its values are newer than now")
     return None
 
 

@@ -113,6 +113,8 @@ def test_a_file_that_is_no_whole_file_is_put_aside(tmp_path, content):
         "opening '{0}': Too many open files in system",
         "mmaping file '{0}': Cannot allocate memory",
         "opening '{0}': Input/output error",
+        "allocating rrd_file descriptor for '{0}'",
+        "could not lock RRD",
         "",
     ],
 )
@@ -236,6 +238,22 @@ def test_a_value_changes_the_time_of_its_file(tmp_path):
     os.utime(tmp_path / "host.rrd", (now.timestamp() - 60,) * 2)
     history.write([Measured(HOST, "", {})], now)
     assert history.subjects(now - timedelta(seconds=30)) == (HOST,)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b"GAUGE", b"GAUFE"), (b"AVERAGE", b"\0VERAGE"), (b"pressure", b"pr\xff\xfesure")],
+    ids=["the kind of a series", "the kind of an archive", "the name of a series"],
+)
+def test_a_file_that_can_be_opened_and_takes_no_values_is_put_aside(tmp_path, old, new):
+    folder = tmp_path / "block"
+    history = HistoryFiles(folder)
+    end = fill(history, 60)
+    file = folder / "host.rrd"
+    file.write_bytes(file.read_bytes().replace(old, new))
+    last = fill(HistoryFiles(folder), 60, begin=end)
+    assert history.read(HOST, end, last, 5).values["pressure"][-1] == 7.0
+    assert (folder / "host.rrd.old").exists()
 
 
 def test_a_file_whose_names_are_no_text_is_damaged(tmp_path):
