@@ -13,11 +13,9 @@ from pinner.apply.ports import Admission, Admit, Host, Journal, Progress
 from pinner.apply.steps.memory import memory_changes
 from pinner.apply.steps.metadata import with_metadata
 from pinner.apply.transaction import Transaction
-from pinner.apply.undo.definitions import with_pins_of_others
-from pinner.apply.undo.first_masks import whole_undo
-from pinner.apply.undo.handed_down import corrected_later_runs, without_ended_masks
-from pinner.apply.undo.undoable import undoable
-from pinner.apply.undo.undoing import Undoing
+from pinner.apply.undo.history import whole_undo
+from pinner.apply.undo.later_runs import corrected_later_runs
+from pinner.apply.undo.undoing import Undoing, undoable, with_prior_facts
 from pinner.apply.work import staleness
 from pinner.apply.work.failures import require_read, words
 from pinner.apply.work.notes import Notes, reported
@@ -87,10 +85,8 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
             undone = _require_reversible(run.undoes, journal)
             if not (made := journal.entries(undone.id)):
                 raise RunConflict(undone.id, undone.state, NOTHING_CHANGED)
-            entries = with_pins_of_others(undone, undoable(undone, made), host, journal)
             earlier = undone.is_of_earlier_boot(run.boot)
-            if earlier and undone.persist:
-                entries = without_ended_masks(undone, entries, host, journal)
+            entries = with_prior_facts(undone, undoable(undone, made), host, journal, earlier_boot=earlier)
             corrected = corrected_later_runs(undone, entries, host, journal, earlier_boot=earlier)
         # From here on, a recovery finishes a rollback that is interrupted.
         notes = Notes(run, len(entries), journal, now, progress, corrected=corrected)

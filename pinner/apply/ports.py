@@ -67,9 +67,9 @@ class Host(Protocol):
         """
 
     def lineage(self, target: Target) -> Lineage:
-        """The facts by which ``heirs`` finds the processes that inherit the target's mask from now on. Raises Gone."""
+        """The facts by which ``inheritors`` finds those of the target's mask from now on. Raises Gone."""
 
-    def heirs(
+    def inheritors(
         self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
     ) -> Descendants[ThreadMask]:
         """The threads with one of the ``masks`` in processes that descend from a process and started after ``since``
@@ -79,9 +79,9 @@ class Host(Protocol):
         descendants count.
         """
 
-    def has_heirs(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
-        """Whether ``heirs`` may find a thread. Of a process that has ended, the answer may be older: it gets no
-        heirs."""
+    def has_inheritors(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
+        """Whether ``inheritors`` may find a thread. Of a process that has ended, the answer may be older: it gets no
+        inheritors."""
 
     def state(self, target: Target) -> State:
         """The present state of a target without threads. Raises Gone where the target has ended, and ApplyFailed where

@@ -13,11 +13,9 @@ from typing import Literal
 from pinner.apply import steps
 from pinner.apply.ports import Host, Journal
 from pinner.apply.transaction import Transaction
-from pinner.apply.undo.definitions import with_pins_of_others
-from pinner.apply.undo.first_masks import damaged_in_force, whole_undo
-from pinner.apply.undo.handed_down import corrected_later_runs, without_ended_masks
-from pinner.apply.undo.undoable import undoable
-from pinner.apply.undo.undoing import Undoing
+from pinner.apply.undo.history import damaged_in_force, whole_undo
+from pinner.apply.undo.later_runs import corrected_later_runs
+from pinner.apply.undo.undoing import Undoing, undoable, with_prior_facts
 from pinner.apply.work.notes import Notes, reported
 from pinner.apply.work.side_by_side import parts_of
 from pinner.model.kinds import SETTINGS
@@ -83,13 +81,11 @@ def _resolve(
     forward = run.kind == "apply" and policy == "forward" and not earlier and not damaged
     if forward and entries and (independent or not begun):
         return Transaction(run, entries, host, journal, now, lambda *_: None, resumed=True).make()
-    entries = tuple(with_pins_of_others(undone, entries, host, journal))
+    entries = tuple(with_prior_facts(undone, entries, host, journal, earlier_boot=earlier))
     under_way = frozenset() if earlier else _under_way(entries, host)
     # A half-made change of a state is undone first: it may have widened the masks that the later changes set.
     first = [each.seq for each in entries if each.seq in under_way and steps.resets_masks(each.change)]
     due = sorted(undoable(undone, entries), key=lambda entry: entry.seq not in first)
-    if earlier and undone.persist:
-        due = without_ended_masks(undone, due, host, journal)
     if undone is run:
         return undoing(due).undo(under_way=under_way, damaged=damaged)
     corrected = corrected_later_runs(undone, _rolled_back(entries), host, journal, earlier_boot=earlier)

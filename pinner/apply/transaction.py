@@ -8,7 +8,7 @@ from types import MappingProxyType
 from pinner.apply import steps
 from pinner.apply.ports import Host, Journal, Progress
 from pinner.apply.steps import Step
-from pinner.apply.undo.undoable import undoable
+from pinner.apply.undo.undoing import undoable
 from pinner.apply.work.failures import require_read, summary, unanswering, words
 from pinner.apply.work.notes import Notes, reported
 from pinner.apply.work.side_by_side import side_by_side, with_busy_last

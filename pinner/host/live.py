@@ -53,7 +53,7 @@ class LiveHost:
         """The thread of each target that is one thread of QEMU."""
         self._known = KnownMasks()
         self._relatives: Mapping[int, lineage.Relative] = {}
-        """The latest scan of has_heirs."""
+        """The latest scan of has_inheritors."""
         self._scanned = range(0)
         """The moments (lineage.ticks) for which that scan may serve."""
         self._own_pins = own_pins if own_pins is not None else OwnPins()
@@ -119,15 +119,15 @@ class LiveHost:
         """See Host."""
         return lineage.read(int(target.owner) if target.kind == "process" else None)
 
-    def heirs(
+    def inheritors(
         self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
     ) -> Descendants[ThreadMask]:
         """See Host."""
         if target.kind != "process" or target.part is None:
             return Descendants()
-        return lineage.heirs(int(target.owner), target.part, since, masks, others, lineage.scan())
+        return lineage.inheritors(int(target.owner), target.part, since, masks, others, lineage.scan())
 
-    def has_heirs(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
+    def has_inheritors(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
         """See Host. A rollback of all runs asks for thousands of ended processes, so one scan serves many of them.
 
         It serves for a second, or ten times as long as it took; but for no process that got its mask after it began."""
@@ -140,7 +140,7 @@ class LiveHost:
             self._relatives = lineage.scan()
             end = lineage.ticks()
             self._scanned = range(now, end + max(procfs.HERTZ, 10 * (end - now)))
-        found = lineage.heirs(pid, started, since, masks, {}, self._relatives)
+        found = lineage.inheritors(pid, started, since, masks, {}, self._relatives)
         return bool(found.sure or found.unsure)
 
     def state(self, target: Target) -> State:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps.converge import PASSES, converge
-from pinner.apply.steps.heirs import restore_heirs
+from pinner.apply.steps.inheritors import restore_inheritors
 from pinner.apply.steps.metadata import is_named, is_saved
 from pinner.apply.steps.prior_masks import PriorMasks
 from pinner.model.change import AffinityChange, ThreadKey, ThreadMask, masks_of
@@ -165,7 +165,7 @@ def undo(
     except PinnerError as error:
         problems.append(str(error))
     try:
-        problems += restore_heirs(entry, change, host, journal)
+        problems += restore_inheritors(entry, change, host, journal)
     except PinnerError as error:  # also a journal that cannot be written: the other changes are still undone
         problems.append(str(error))
     if persist and change.target.kind in PINNED:
@@ -194,7 +194,8 @@ def undo_earlier_boot(
         return "gone", EARLIER_BOOT
     if not persist and not is_named(change, host):
         return ("undone", "") if is_saved(change.target.owner, host) else ("gone", EARLIER_BOOT)
-    change, entry = replace(change, before=tuple(map(of_no_thread, change.before))), replace(entry, found=(), heirs=())
+    change = replace(change, before=tuple(map(of_no_thread, change.before)))
+    entry = replace(entry, found=(), inheritors=())
     state, why = undo(entry, change, host, journal, persist=persist, force=False, repin=False)
     return (state, EARLIER_BOOT if state == "gone" and not persist else why)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pinner.apply.ports import Host
 from pinner.apply.steps.converge import converge
-from pinner.apply.steps.heirs import given_masks, usual
+from pinner.apply.steps.inheritors import given_masks, prior_mask
 from pinner.model.change import AffinityChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError
@@ -27,7 +27,7 @@ class PriorMasks:
         self._force = force
         self._repin = repin or force
         self._before = masks_of((*change.before, *entry.found))
-        self._usual = usual(change.target, change.before)
+        self._prior_of_new = prior_mask(change.target, change.before)
         self._wanted: dict[ThreadKey, CpuSet] = {}
         self._ours = False
         """Whether the change pinned at least one of the threads, or a thread inherited its mask."""
@@ -112,7 +112,7 @@ class PriorMasks:
             # A new thread: it inherited the change's mask, or another program set its mask.
             inherited = thread.cpus in (*self._given, self._pinned)
             self._ours = self._ours or inherited or self._target.kind == "process"
-            return self._usual if inherited else thread.cpus
+            return self._prior_of_new if inherited else thread.cpus
         self._ours = True
         is_part = self._was_in_part and thread.cpus <= before
         if self._force or is_part or thread.cpus in (before, *self._given) or self._on_the_way(thread.cpus):

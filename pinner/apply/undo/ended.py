@@ -7,10 +7,10 @@ from typing import assert_never
 
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps import state
-from pinner.apply.steps.heirs import given_masks
+from pinner.apply.steps.inheritors import given_masks
 from pinner.apply.steps.metadata import is_saved, keeps_pins
-from pinner.apply.undo.first_masks import sources
-from pinner.apply.undo.undoable import undoable
+from pinner.apply.undo.history import source_runs
+from pinner.apply.undo.undoing import undoable
 from pinner.model.change import AffinityChange, MemoryChange, MetadataChange, StateChange
 from pinner.model.errors import Gone, PinnerError
 from pinner.model.run.journal import Entry, Run
@@ -29,7 +29,7 @@ def purge(journal: Journal, before: datetime, host: Host, name: str, boot: str =
     return journal.purge(
         before,
         is_kept,
-        lambda ended: sources(ended, journal.in_force(name), boot, host),
+        lambda ended: source_runs(ended, journal.in_force(name), boot, host),
     )
 
 
@@ -69,7 +69,7 @@ def _has_left_masks(entry: Entry, host: Host) -> bool:
         case AffinityChange() as change:
             if entry.lineage is None:
                 return False
-            return host.has_heirs(change.target, entry.lineage, given_masks(entry, change, host))
+            return host.has_inheritors(change.target, entry.lineage, given_masks(entry, change, host))
         case StateChange() as change:
             return state.has_left_masks(entry, change, host)
         case MemoryChange() | MetadataChange():

@@ -1,13 +1,16 @@
-"""Undoing: undoes the changes of a run in the order given, several guests at once."""
+"""The undo of one run: which of its entries are due, what they restore, and Undoing, which carries that out."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pinner.apply import steps
-from pinner.apply.ports import Host
+from pinner.apply.ports import Host, Journal
+from pinner.apply.undo.definitions import with_pins_of_others
+from pinner.apply.undo.later_runs import without_ended_masks
 from pinner.apply.work.failures import losses, unanswering, unreadable, words
 from pinner.apply.work.notes import Notes
 from pinner.apply.work.side_by_side import with_busy_last
+from pinner.model.kinds import DEFINED, KINDS
 from pinner.model.plan.groups import are_independent
 from pinner.model.run.journal import Damaged, Entry, EntryState, Run
 
@@ -15,6 +18,33 @@ INTERRUPTED = "interrupted: the process that carried it out died"
 """The error of a run that recovery has undone."""
 
 LOG = logging.getLogger(__name__)
+
+
+def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
+    """The entries of a run that an undo may still need, the last one first, but late ones at the end: irqbalance
+    moves the interrupts as soon as it gets other CPUs.
+
+    A guest that is gone may still have a definition to restore, unless a rollback has restored it before: somebody may
+    have changed it since. No other target that is gone has anything to restore: a later run may have changed it."""
+    restored = run.state in ("rolled_back", "rolled_back_partly")
+    gone = DEFINED if run.persist and not restored else ()
+    needed = [
+        entry
+        for entry in reversed(entries)
+        if entry.state in ("intent", "done", "stuck") or (entry.state == "gone" and entry.change.target.kind in gone)
+    ]
+    return sorted(needed, key=lambda entry: KINDS[entry.change.target.kind].is_late)
+
+
+def with_prior_facts(
+    undone: Run, entries: Iterable[Entry], host: Host, journal: Journal, *, earlier_boot: bool
+) -> list[Entry]:
+    """The entries of the run ``undone`` with the masks and definitions that its undo restores.
+
+    These are the journal's, but for the pins of operators and for masks that a restart of the host ended.
+    """
+    restored = with_pins_of_others(undone, tuple(entries), host, journal)
+    return without_ended_masks(undone, restored, host, journal) if earlier_boot and undone.persist else restored
 
 
 class Undoing:

@@ -87,7 +87,7 @@ def _boot() -> str:
     return _known_boot
 
 
-def heirs(
+def inheritors(
     pid: int,
     started: int,
     lineage: Lineage,

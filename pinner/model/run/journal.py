@@ -65,7 +65,7 @@ class Entry:
     """Of a change of memory that was made: how much moved and how much stayed."""
     lineage: Lineage | None = None
     """Of a change of affinity: the facts by which an undo finds the processes that inherited the mask."""
-    heirs: tuple[ThreadMask, ...] = ()
+    inheritors: tuple[ThreadMask, ...] = ()
     """The threads of other processes that inherited the mask, as an undo found them, each with the inherited mask."""
     former: tuple[CpuSet, ...] = ()
     """Of a rollback of all runs: the CPUs that other runs gave to the target before the last one."""

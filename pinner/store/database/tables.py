@@ -129,7 +129,7 @@ entries = Table(
     Column("definition", LONG_TEXT, nullable=False),
     Column("memory", LONG_TEXT, nullable=False, server_default="[]"),
     Column("lineage", LONG_TEXT, nullable=False, server_default="null"),
-    Column("heirs", LONG_TEXT, nullable=False, server_default="[]"),
+    Column("inheritors", LONG_TEXT, nullable=False, server_default="[]"),
     Column("former", LONG_TEXT, nullable=False, server_default="[]"),
     Column("kind", String(16), nullable=False, server_default=""),
     Column("owner", String(64), nullable=False, server_default=""),

@@ -34,7 +34,7 @@ def state_row(entry: Entry) -> dict[str, Any]:
     row = {name: getattr(entry, name) for name in _STATE}
     row["found"] = _FOUND.dump_json(entry.found).decode()
     row["memory"] = _MEMORY.dump_json(entry.memory).decode()
-    row["heirs"] = _FOUND.dump_json(entry.heirs).decode()
+    row["inheritors"] = _FOUND.dump_json(entry.inheritors).decode()
     return row
 
 
@@ -54,8 +54,8 @@ _MEMORY = codec.adapter(tuple[NodeMemory, ...])
 CHANGE = codec.adapter(Change)
 _LINEAGE = codec.adapter(Lineage | None)
 _FORMER = codec.adapter(tuple[CpuSet, ...])
-NO_HEIRS = "[]"
-"""The column ``heirs`` of an entry without heirs."""
+NO_INHERITORS = "[]"
+"""The column ``inheritors`` of an entry without inheritors."""
 
 
 def entry_of(row: Row[*tuple[Any, ...]]) -> Entry:
@@ -65,6 +65,6 @@ def entry_of(row: Row[*tuple[Any, ...]]) -> Entry:
     values["found"] = _FOUND.validate_json(values["found"])
     values["memory"] = _MEMORY.validate_json(values["memory"])
     values["lineage"] = _LINEAGE.validate_json(values["lineage"])
-    values["heirs"] = _FOUND.validate_json(values["heirs"])
+    values["inheritors"] = _FOUND.validate_json(values["inheritors"])
     values["former"] = _FORMER.validate_json(values["former"])
     return Entry(**values)

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from pinner.model.run.journal import Entry
 from pinner.store.database import tables
-from pinner.store.runs.entry_rows import NO_HEIRS, entry_of, entry_row, state_row
+from pinner.store.runs.entry_rows import NO_INHERITORS, entry_of, entry_row, state_row
 
 COLUMNS = [tables.entries.c[name] for name in Entry.__dataclass_fields__]
 SOME = 500
@@ -52,10 +52,10 @@ def _update(connection: Connection, changed: list[dict[str, Any]]) -> None:
     """Update stored entries; the names of their columns have a prefix."""
     table = tables.entries
     same_entry = (table.c.run == bindparam("_run")) & (table.c.seq == bindparam("_seq"))
-    # The heirs are written while the change is undone, and its final state does not repeat them.
-    for has_heirs in (False, True):
-        due = [row for row in changed if (row["_heirs"] != NO_HEIRS) == has_heirs]
-        same = ("_run", "_seq") if has_heirs else ("_run", "_seq", "_heirs")
+    # The inheritors are written while the change is undone, and its final state does not repeat them.
+    for has_inheritors in (False, True):
+        due = [row for row in changed if (row["_inheritors"] != NO_INHERITORS) == has_inheritors]
+        same = ("_run", "_seq") if has_inheritors else ("_run", "_seq", "_inheritors")
         if due:
             values: dict[str, Any] = {name[1:]: bindparam(name) for name in due[0] if name not in same}
             connection.execute(update(table).where(same_entry).values(values), due)

@@ -20,7 +20,7 @@ from pinner.agent.local import Histories
 from pinner.agent.protocol import Progress
 from pinner.agent.trail.signing import SigningKey
 from pinner.agent.trail.trail import AgentTrail
-from pinner.apply.undo.first_masks import whole_undo
+from pinner.apply.undo.history import whole_undo
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NotFound, PinnerError, RunConflict

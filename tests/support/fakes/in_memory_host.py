@@ -150,7 +150,7 @@ class InMemoryHost:
             raise Gone(str(target))
         return Lineage(self.boot, self.clock)
 
-    def heirs(
+    def inheritors(
         self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
     ) -> Descendants[ThreadMask]:
         unsure = [child for child, parent in self.unsure.items() if parent == target]
@@ -165,8 +165,8 @@ class InMemoryHost:
             tuple(thread for child in unsure for thread in self.threads[child] if thread.cpus in masks),
         )
 
-    def has_heirs(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
-        found = self.heirs(target, since, masks, {})
+    def has_inheritors(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
+        found = self.inheritors(target, since, masks, {})
         return bool(found.sure or found.unsure)
 
     def _descends(self, child: Target, target: Target) -> bool:

@@ -39,12 +39,12 @@ def test_children_and_grandchildren_are_written_to_the_journal_and_then_moved(ho
     child = host.fork(daemon(100), 900)
     grandchild = host.fork(child, 901)
     seen = {}
-    host.before_write = lambda write: seen.setdefault(write[0], journal.entries("run-1")[0].heirs)
+    host.before_write = lambda write: seen.setdefault(write[0], journal.entries("run-1")[0].inheritors)
     assert rollback(host, journal).state == "rolled_back"
     assert (mask(host, child), mask(host, grandchild)) == ("0-7", "0-7")
     assert [thread.tid for thread in seen["900"]] == [900, 901]
     (entry,) = journal.entries("run-1")
-    assert (entry.state, {str(thread.cpus) for thread in entry.heirs}) == ("undone", {"0"})
+    assert (entry.state, {str(thread.cpus) for thread in entry.inheritors}) == ("undone", {"0"})
 
 
 def test_a_child_that_was_moved_since_keeps_its_mask(host, journal):

@@ -1,10 +1,8 @@
-"""The changes of all runs of a host as one change for each target: from what it had before pinner first touched it.
+"""The history of each target: all its changes in force as one, from what it had before pinner first touched it.
 
-A thread that started after pinner had placed its target, its guest or the process that it descends from may have
-inherited a mask of pinner's. Such a mask is no prior mask: the thread gets the mask that it would have inherited.
-
-Of the changes of an earlier boot of the host, only pins in definitions and saved images are left. The ids and start
-times of their threads belong to other threads now.
+A thread that started on a mask of pinner's has the prior mask of its source: its own target, else the oldest target of
+its guest, or process of its service, that had the mask when it started. Of an earlier boot of the host, only pins in
+definitions and saved images count, and no thread is known by its id.
 """
 
 from collections import Counter
@@ -16,7 +14,7 @@ from typing import assert_never
 from pinner.apply.ports import Host
 from pinner.apply.steps import metadata
 from pinner.apply.steps.affinity import of_no_thread
-from pinner.apply.steps.heirs import usual
+from pinner.apply.steps.inheritors import prior_mask
 from pinner.apply.undo.definitions import last_of_others
 from pinner.model.change import (
     AffinityChange,
@@ -55,10 +53,10 @@ def whole_undo(run: Run, made: Iterable[InForce | Damaged], at: datetime, host: 
 
     Metadata comes first, then threads, then states, then memory: the entries are undone in reverse order.
     """
-    history = _History(made, run.boot, host)
-    changes = sorted(history.entries(), key=lambda entry: _ORDER[entry.change.kind])
+    histories = _Histories(made, run.boot, host)
+    changes = sorted(histories.entries(), key=lambda entry: _ORDER[entry.change.kind])
     entries = tuple(replace(entry, run=run.id, seq=seq, at=at) for seq, entry in enumerate(changes, start=1))
-    return WholeUndo(entries, tuple(history.damaged))
+    return WholeUndo(entries, tuple(histories.damaged))
 
 
 def damaged_in_force(made: Iterable[InForce | Damaged], boot: str) -> tuple[Damaged, ...]:
@@ -67,21 +65,21 @@ def damaged_in_force(made: Iterable[InForce | Damaged], boot: str) -> tuple[Dama
     return tuple(each for each in found if not each.has_ended(boot))
 
 
-def sources(ended: Collection[str], made: Iterable[InForce | Damaged], boot: str, host: Host) -> frozenset[str]:
+def source_runs(ended: Collection[str], made: Iterable[InForce | Damaged], boot: str, host: Host) -> frozenset[str]:
     """The runs among ``ended`` from which a rollback of all other runs takes prior masks.
 
     ``ended`` are ids of runs whose own targets have ended. Of them, the undo still needs every run that changed a
     target of another run, and the runs of the target from which a thread may have inherited its first known mask.
     ``made``, ``boot`` and ``host`` as for ``whole_undo``.
     """
-    return _History(made, boot, host).needed_runs(ended) & frozenset(ended)
+    return _Histories(made, boot, host).needed_runs(ended) & frozenset(ended)
 
 
 _ORDER = {"metadata": 0, "affinity": 1, "state": 2, "memory": 3}
 
 
 @dataclass(slots=True, eq=False)
-class _Past:
+class _History:
     """All changes of one target."""
 
     first: Entry
@@ -92,16 +90,17 @@ class _Past:
     """The CPUs that runs wrote to the definition."""
     masks: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
     """The mask of each thread before pinner first touched it."""
-    inherited: dict[ThreadKey, tuple[ThreadMask, tuple["_Past", ...]]] = field(default_factory=dict)
+    inherited: dict[ThreadKey, tuple[ThreadMask, tuple["_History", ...]]] = field(default_factory=dict)
     """The threads whose first known mask is pinner's, each with the other targets from which it may have the mask."""
-    heirs: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
+    inheritors: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
+    """The threads of other processes, as undos found them."""
     names: MetadataChange | None = None
     """Of a guest's metadata: all its changes as one."""
     given: dict[CpuSet, None] = field(default_factory=dict)
     """The CPUs that runs gave to the target; those of the last run are the last ones."""
     runs: set[str] = field(default_factory=set)
     """The runs that changed the target."""
-    sources: list["_Past"] = field(default_factory=list)
+    sources: list["_History"] = field(default_factory=list)
     """The oldest target from which each such thread may have its mask, once the prior masks are known."""
 
     def give(self, cpus: CpuSet) -> None:
@@ -110,14 +109,14 @@ class _Past:
         self.given[cpus] = None
 
 
-class _History:
+class _Histories:
     def __init__(self, made: Iterable[InForce | Damaged], boot: str, host: Host) -> None:
         """``made`` are the changes in force, oldest first; ``boot`` is the host's present boot."""
         self.damaged: list[Damaged] = []
         """The changes whose records are damaged, without those that have ended with their threads."""
         self._host = host
-        self._pasts: dict[TargetKey, _Past] = {}
-        self._givers: dict[CpuSet, dict[TargetKey, tuple[_Past, Lineage | None]]] = {}
+        self._histories: dict[TargetKey, _History] = {}
+        self._sources: dict[CpuSet, dict[TargetKey, tuple[_History, Lineage | None]]] = {}
         """The targets that got a mask, each with the lineage of the first change that gave them this mask."""
         for each in made:
             if isinstance(each, Damaged):
@@ -130,63 +129,63 @@ class _History:
     def _add(self, entry: Entry, *, persist: bool, earlier_boot: bool) -> None:
         """Add a change that is newer than all before."""
         change = entry.change
-        past = self._pasts.setdefault(change.target.key, _Past(entry, entry))
-        past.last = entry
-        past.runs.add(entry.run)
+        history = self._histories.setdefault(change.target.key, _History(entry, entry))
+        history.last = entry
+        history.runs.add(entry.run)
         if isinstance(change, MetadataChange):
-            past.names = self._names(past, change, persist=persist, earlier_boot=earlier_boot)
+            history.names = self._names(history, change, persist=persist, earlier_boot=earlier_boot)
         if persist:
-            self._define(past, entry)
+            self._define(history, entry)
         match change:
             case AffinityChange():
                 for thread in (*change.before, *entry.found):
                     noted = of_no_thread(thread) if earlier_boot else thread
-                    if noted.key in past.masks or noted.key in past.inherited:
+                    if noted.key in history.masks or noted.key in history.inherited:
                         continue
-                    givers = tuple(self._givers_of(thread, past, entry.lineage))
-                    if thread.cpus in past.given or givers:
-                        past.inherited[noted.key] = noted, givers
+                    sources = tuple(self._sources_of(thread, history, entry.lineage))
+                    if thread.cpus in history.given or sources:
+                        history.inherited[noted.key] = noted, sources
                     else:
-                        past.masks[noted.key] = noted
-                past.give(change.after)
-                self._givers.setdefault(change.after, {}).setdefault(change.target.key, (past, entry.lineage))
+                        history.masks[noted.key] = noted
+                history.give(change.after)
+                self._sources.setdefault(change.after, {}).setdefault(change.target.key, (history, entry.lineage))
             case StateChange():
-                past.masks = {thread.key: thread for thread in entry.found} | past.masks
-                past.give(cpus_of(change.after))
+                history.masks = {thread.key: thread for thread in entry.found} | history.masks
+                history.give(cpus_of(change.after))
             case MemoryChange() | MetadataChange():
                 pass
             case _:
                 assert_never(change)
         if not earlier_boot:
-            past.heirs |= {thread.key: thread for thread in entry.heirs}
+            history.inheritors |= {thread.key: thread for thread in entry.inheritors}
 
-    def _define(self, past: _Past, entry: Entry) -> None:
+    def _define(self, history: _History, entry: Entry) -> None:
         found, change = entry.definition or NO_PINS, entry.change
-        past.definition = past.definition or found
+        history.definition = history.definition or found
         if isinstance(change, AffinityChange) and change.target.kind in PINNED:
-            written = {*past.written, *self._damaged_cpus(change.target)}
-            past.definition = last_of_others(past.definition, found, written, change.target, self._host)
-            past.written.add(change.after)
+            written = {*history.written, *self._damaged_cpus(change.target)}
+            history.definition = last_of_others(history.definition, found, written, change.target, self._host)
+            history.written.add(change.after)
 
     def entries(self) -> Iterator[Entry]:
         """One entry for each target."""
-        for past in self._pasts.values():
+        for history in self._histories.values():
             yield replace(
-                past.first,
-                change=self._change(past),
+                history.first,
+                change=self._change(history),
                 state="done",
-                error=past.last.error if IN_PART in past.last.error else "",
-                found=tuple(past.masks.values()) if isinstance(past.first.change, StateChange) else (),
-                definition=past.definition,
+                error=history.last.error if IN_PART in history.last.error else "",
+                found=tuple(history.masks.values()) if isinstance(history.first.change, StateChange) else (),
+                definition=history.definition,
                 memory=(),
-                heirs=tuple(past.heirs.values()),
-                former=self._former(past) if isinstance(past.first.change, (AffinityChange, StateChange)) else (),
+                inheritors=tuple(history.inheritors.values()),
+                former=self._former(history) if isinstance(history.first.change, (AffinityChange, StateChange)) else (),
             )
 
-    def _former(self, past: _Past) -> tuple[CpuSet, ...]:
+    def _former(self, history: _History) -> tuple[CpuSet, ...]:
         """The CPUs that runs gave to a target before the last run, and those of its damaged records."""
-        damaged = self._damaged_cpus(past.first.change.target)
-        return tuple(dict.fromkeys((*tuple(past.given)[:-1], *damaged)))
+        damaged = self._damaged_cpus(history.first.change.target)
+        return tuple(dict.fromkeys((*tuple(history.given)[:-1], *damaged)))
 
     def _damaged_cpus(self, target: Target) -> Iterator[CpuSet]:
         return (each.cpus for each in self.damaged if each.owner and each.may_concern(target))
@@ -196,83 +195,79 @@ class _History:
         have inherited its mask."""
         for _ in self.entries():  # it finds the sources, too
             pass
-        due = [past for past in self._pasts.values() if not past.runs <= set(ended)]
-        needed = {past.first.change.target.key: past for past in due}
+        due = [history for history in self._histories.values() if not history.runs <= set(ended)]
+        needed = {history.first.change.target.key: history for history in due}
         while due:
             for source in due.pop().sources:
                 if (key := source.first.change.target.key) not in needed:
                     needed[key] = source
                     due.append(source)
-        return frozenset(run for past in needed.values() for run in past.runs)
+        return frozenset(run for history in needed.values() for run in history.runs)
 
-    def _change(self, past: _Past) -> Change:
-        match past.first.change, past.last.change:
+    def _change(self, history: _History) -> Change:
+        match history.first.change, history.last.change:
             case AffinityChange() as first, AffinityChange() as last:
-                return replace(first, before=self._prior(past), after=last.after, target=last.target)
+                return replace(first, before=self._prior(history), after=last.after, target=last.target)
             case StateChange() as first, StateChange() as last:
                 return replace(first, after=last.after)
             case MemoryChange() as first, MemoryChange() as last:
                 return replace(first, node=last.node)
             case MetadataChange() as first, MetadataChange():
-                return past.names or first
-        raise TypeError(f"{past.first.change.target} has changes of two kinds")
+                return history.names or first
+        raise TypeError(f"{history.first.change.target} has changes of two kinds")
 
     @staticmethod
-    def _names(past: _Past, change: MetadataChange, *, persist: bool, earlier_boot: bool) -> MetadataChange:
+    def _names(history: _History, change: MetadataChange, *, persist: bool, earlier_boot: bool) -> MetadataChange:
         later = metadata.as_started(change) if earlier_boot and persist else change
-        if past.names is None:
+        if history.names is None:
             return later
-        return metadata.joined(past.names, later, persist=persist, persisted=past.definition != "")
+        return metadata.joined(history.names, later, persist=persist, persisted=history.definition != "")
 
-    def _prior(self, past: _Past) -> tuple[ThreadMask, ...]:
+    def _prior(self, history: _History) -> tuple[ThreadMask, ...]:
         """The prior mask of each thread. Older targets come first, so their prior masks are known by now."""
-        found = {}
-        for key, (thread, givers) in past.inherited.items():
-            found_sources = _sources(givers, past)
+        prior = {}
+        for key, (thread, sources) in history.inherited.items():
+            known = _known_sources(sources, history)
             # One of them is enough after the others were deleted: the oldest one.
-            past.sources += found_sources[:1]
-            usuals = [_usual(each) for each in found_sources]
-            cpus = Counter(usuals).most_common(1)[0][0] if usuals else thread.cpus
-            found[key] = replace(thread, cpus=cpus)
-        past.masks |= found
-        return tuple(past.masks.values())
+            history.sources += known[:1]
+            masks = [prior_mask(source.first.change.target, tuple(source.masks.values())) for source in known]
+            cpus = Counter(masks).most_common(1)[0][0] if masks else thread.cpus
+            prior[key] = replace(thread, cpus=cpus)
+        history.masks |= prior
+        return tuple(history.masks.values())
 
-    def _givers_of(self, thread: ThreadMask, past: _Past, seen: Lineage | None) -> Iterator[_Past]:
+    def _sources_of(self, thread: ThreadMask, history: _History, seen: Lineage | None) -> Iterator[_History]:
         """The other targets that had the thread's mask when the thread started: of the same guest, or processes.
         ``seen`` is the lineage of the change that found the thread."""
-        target = past.first.change.target
-        for giver, since in self._givers.get(thread.cpus, {}).values():
-            other = giver.first.change.target
-            if giver is past or (other.kind == "process") != (target.kind == "process"):
+        target = history.first.change.target
+        for source, since in self._sources.get(thread.cpus, {}).values():
+            other = source.first.change.target
+            if source is history or (other.kind == "process") != (target.kind == "process"):
                 continue
             if target.kind != "process":
                 if other.owner == target.owner and may_inherit_of_guest(thread.started, since, seen):
-                    yield giver
-            elif since is not None and thread.started >= since.since and _same_boot(giver, past):
-                yield giver
+                    yield source
+            elif since is not None and thread.started >= since.since and _same_boot(source, history):
+                yield source
 
 
-def _sources(givers: Iterable[_Past], past: _Past) -> list[_Past]:
-    """The targets from which a thread may have its mask, as far as their prior masks are known."""
-    if past.masks:
-        return [past]
-    found = [each for each in givers if each.masks]
-    near = [each for each in found if _is_near(each, past)]
-    return near or found
+def _known_sources(sources: Iterable[_History], history: _History) -> list[_History]:
+    """The targets from which a thread may have its mask, as far as their prior masks are known; only those of its
+    service or program, if there are any."""
+    if history.masks:
+        return [history]
+    known = [source for source in sources if source.masks]
+    return [source for source in known if _is_related(source, history)] or known
 
 
-def _usual(past: _Past) -> CpuSet:
-    return usual(past.first.change.target, tuple(past.masks.values()))
-
-
-def _same_boot(giver: _Past, past: _Past) -> bool:
-    mine, theirs = past.first.lineage, giver.first.lineage
+def _same_boot(source: _History, history: _History) -> bool:
+    mine, theirs = history.first.lineage, source.first.lineage
     return mine is not None and theirs is not None and mine.boot == theirs.boot
 
 
-def _is_near(giver: _Past, past: _Past) -> bool:
+def _is_related(source: _History, history: _History) -> bool:
     """Whether a process belongs to the service of the other one, or is a fork of it."""
-    mine, theirs = past.first.lineage, giver.first.lineage
+    mine, theirs = history.first.lineage, source.first.lineage
     if mine is None or theirs is None:
         return False
     return (mine.service != "" and mine.service == theirs.service) or (

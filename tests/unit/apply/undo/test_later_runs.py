@@ -71,7 +71,7 @@ def test_a_line_of_masks_is_undone_in_any_order(host, journal):
 
 
 def test_a_mask_that_a_run_which_stays_gave_to_the_same_process_comes_back(host, journal):
-    """The child was moved to CPU 0 by r2 itself. Only its first mask was handed down."""
+    """The child was moved to CPU 0 by r2 itself. It had only inherited its first mask."""
     apply(host, journal, "r1", host.change(daemon(300), "0"))
     child = host.fork(daemon(300), 900)
     apply(host, journal, "r2", host.change(child, "1"))

@@ -177,7 +177,7 @@ def test_children_of_every_kind_get_their_masks_back(live, journal, placed):
     assert rollback(live, journal).state == "rolled_back"
     assert {allowed(pid) for pid in (placed.pid, *children)} == {str(ALL)}
     (entry,) = journal.entries("run-1")
-    assert {thread.tid for thread in entry.heirs} >= set(children)
+    assert {thread.tid for thread in entry.inheritors} >= set(children)
 
 
 def test_children_of_a_process_that_has_ended_get_their_masks_back(live, journal, placed):

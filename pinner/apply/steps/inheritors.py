@@ -1,4 +1,4 @@
-"""The processes that inherited the mask of a placed process: an undo gives them the mask that they would have had."""
+"""The processes that inherited the mask of a placed process: an undo gives them the prior mask of that process."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,8 @@ from pinner.model.processes.lineage import Lineage
 from pinner.model.run.journal import Entry
 
 
-def usual(target: Target, before: Sequence[ThreadMask]) -> CpuSet:
-    """The prior mask for threads that are not in the journal: the mask of a process's first thread, else the most
-    common one."""
+def prior_mask(target: Target, before: Sequence[ThreadMask]) -> CpuSet:
+    """The prior mask of a target's inheritors: that of a process's first thread, else the most common one."""
     masks = {thread.tid: thread.cpus for thread in before}
     most = Counter(masks.values()).most_common(1)[0][0]
     return masks.get(int(target.owner), most) if target.kind == "process" else most
@@ -29,18 +28,18 @@ def given_masks(entry: Entry, change: AffinityChange, host: Host) -> frozenset[C
     return frozenset((*given, *(cpus & online for cpus in given)))
 
 
-def restore_heirs(entry: Entry, change: AffinityChange, host: Host, journal: Journal) -> list[str]:
-    """Give each thread that inherited the mask the mask that it would have had, and return the problems in words.
+def restore_inheritors(entry: Entry, change: AffinityChange, host: Host, journal: Journal) -> list[str]:
+    """Give each inheritor the prior mask of its source, and return the problems in words.
 
     A thread that another program has restricted further since then keeps its mask. Raises StoreUnavailable.
     """
-    given, prior = given_masks(entry, change, host), usual(change.target, change.before)
+    given, prior = given_masks(entry, change, host), prior_mask(change.target, change.before)
     if change.target.kind != "process" or entry.lineage is None or prior in given:
         return []
-    return _Heirs(entry, change.target, entry.lineage, given, host, journal).restore(prior)
+    return _Inheritors(entry, change.target, entry.lineage, given, host, journal).restore(prior)
 
 
-class _Heirs:
+class _Inheritors:
     """The threads of other processes that inherited one of the ``given`` masks of a process."""
 
     def __init__(
@@ -64,9 +63,9 @@ class _Heirs:
         """The threads that may have inherited the mask, in the latest search."""
 
     def restore(self, prior: CpuSet) -> list[str]:
-        """See restore_heirs."""
-        # The list of the placed processes can be long, and most processes have no heirs.
-        if not self._host.has_heirs(self._target, self._since, self._given):
+        """See restore_inheritors."""
+        # The list of the placed processes can be long, and most processes have no inheritors.
+        if not self._host.has_inheritors(self._target, self._since, self._given):
             return []
         others = self._journal.placed_processes()
         others.pop(ThreadKey(int(self._target.owner), self._target.part or 0), None)
@@ -85,15 +84,15 @@ class _Heirs:
         return problems
 
     def _found(self, others: Mapping[ThreadKey, int]) -> list[ThreadMask]:
-        found = self._host.heirs(self._target, self._since, self._given, others)
+        found = self._host.inheritors(self._target, self._since, self._given, others)
         self._unsure = found.unsure
         return [thread for thread in found.sure if thread.key not in self._refused]
 
     def _move(self, threads: list[ThreadMask], prior: CpuSet) -> None:
         """Write the threads to the journal, then give them the mask."""
-        known = {thread.key for thread in self._entry.heirs}
+        known = {thread.key for thread in self._entry.inheritors}
         if new := tuple(thread for thread in threads if thread.key not in known):
-            self._entry = replace(self._entry, heirs=(*self._entry.heirs, *new))
+            self._entry = replace(self._entry, inheritors=(*self._entry.inheritors, *new))
             self._journal.intend(self._entry)
         for thread in threads:
             try:

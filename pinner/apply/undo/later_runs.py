@@ -1,13 +1,10 @@
-"""The masks, states and names of a run that later runs found before their own changes.
+"""The entries of later runs, without the masks, states, definitions and names of a run that is rolled back.
 
-A later run may have placed a target of the run again, or a process that had inherited a mask of the run; or it made a
-partition, and found the masks of all threads; or it pinned other parts of a guest, and found the names of the run's
-pins in the guest's metadata. The undo of that later run restores what it found. So a rollback of the first run alone
-also corrects what the journal has of the later ones: nothing of the first run comes back after it. A restart of the
-host ends the masks of a first run that has written no definition, so they do not come back after it either.
+A later run may have placed a target of the run again, or an inheritor of its masks; or it made a partition, and found
+the masks of all threads; or it pinned other parts of a guest, and found the names of the run's pins.
 
-If another program had moved a target of the run, and a later run moved it back, the rollback of the first run undoes
-both changes: the prior mask or state of the later one is that of the first one from then on.
+Where another program had moved a target and the later run moved it back, the rollback of the first run undoes both
+changes: the prior mask or state of the later one is that of the first one from then on.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from pinner.apply.ports import Host, Journal
-from pinner.apply.steps.heirs import given_masks, usual
+from pinner.apply.steps.inheritors import given_masks, prior_mask
 from pinner.apply.steps.metadata import as_started
 from pinner.apply.undo.definitions import Definitions
 from pinner.model.change import (
@@ -38,16 +35,14 @@ from pinner.model.run.journal import Damaged, Entry, InForce, Run
 def corrected_later_runs(
     undone: Run, entries: Sequence[Entry], host: Host, journal: Journal, *, earlier_boot: bool
 ) -> tuple[Entry, ...]:
-    """The entries of later runs that found masks, definitions or names which these entries of the run ``undone`` had
-    set or handed down, with those that they would have found without the run; and those that set a state of the run
-    again.
+    """Entries of later runs whose prior masks, states, definitions or names came from these entries of the run
+    ``undone``, corrected to those before it.
 
-    A corrected entry does not show that it is one, so the journal gets these entries in one step with the end of the
-    rollback: a second correction could take a corrected mask for a mask of the run. ``earlier_boot``: no thread has
-    outlived the host's restart, but pins and names have, in definitions and saved images.
+    The journal gets them in one step with the end of the rollback: a second correction could take a corrected mask for
+    a mask of the run. ``earlier_boot``: the host was restarted since the run.
     """
-    givers = [
-        _Giver.of(entry, entry.change, host, earlier_boot=earlier_boot)
+    sources = [
+        _Source.of(entry, entry.change, host, earlier_boot=earlier_boot)
         for entry in entries
         if isinstance(entry.change, AffinityChange)
         and entry.change.before
@@ -59,31 +54,28 @@ def corrected_later_runs(
         if isinstance(entry.change, MetadataChange)
     ]
     states = {} if earlier_boot else _prior_states(entries)
-    if not givers and not names and not states:
+    if not sources and not names and not states:
         return ()
     definitions = Definitions(undone, entries, host)
     later = (each for each in journal.in_force(undone.host, after=undone.id) if isinstance(each, InForce))
-    return tuple(_Correction(givers, names, definitions, states).corrected(later))
+    return tuple(_Correction(sources, names, definitions, states).corrected(later))
 
 
 def _prior_states(entries: Sequence[Entry]) -> dict[TargetKey, State]:
-    """The states from before these entries, without those of settings that were gone: these are no changes."""
+    """The states before these entries. A setting that was gone was not changed."""
     changes = (entry.change for entry in entries if entry.state != "gone")
     return {change.target.key: change.before for change in changes if isinstance(change, StateChange)}
 
 
 def without_ended_masks(undone: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> list[Entry]:
-    """The entries of the run ``undone`` with the prior masks that its targets would have had without the masks which
-    ended with the host's restart. ``undone`` is a run of an earlier boot that wrote definitions.
-
-    A guest that was started from its definition since has only the masks of runs that wrote definitions, too.
-    """
+    """The entries of the run ``undone``, of an earlier boot and with ``persist``, without prior masks that ended with
+    the host's restart: a guest that started from its definition has only the masks of runs that wrote definitions."""
     guests = {entry.change.target.owner for entry in entries}
     older = []
     for each in _made_before(undone, journal):
         change = each.entry.change
         if isinstance(change, AffinityChange) and change.before and change.target.owner in guests:
-            older.append((_Giver.of(each.entry, change, host, earlier_boot=True), each.persist))
+            older.append((_Source.of(each.entry, change, host, earlier_boot=True), each.persist))
     return [_without_ended(entry, older[::-1]) for entry in entries]
 
 
@@ -97,9 +89,9 @@ def _made_before(run: Run, journal: Journal) -> Iterator[InForce]:
         yield each
 
 
-def _without_ended(entry: Entry, older: Sequence[tuple["_Giver", bool]]) -> Entry:
-    """The entry without the masks that the ``older`` targets, newest first, have only given to running threads. Each
-    comes with whether the definition has its mask, too."""
+def _without_ended(entry: Entry, older: Sequence[tuple["_Source", bool]]) -> Entry:
+    """The entry without prior masks that only running threads had. ``older`` are the sources, newest first, each with
+    whether the definition has its mask, too."""
     change = entry.change
     if not isinstance(change, AffinityChange):
         return entry
@@ -108,45 +100,43 @@ def _without_ended(entry: Entry, older: Sequence[tuple["_Giver", bool]]) -> Entr
 
 
 def _defined(
-    thread: ThreadMask, target: Target, seen: Lineage | None, older: Sequence[tuple["_Giver", bool]]
+    thread: ThreadMask, target: Target, seen: Lineage | None, older: Sequence[tuple["_Source", bool]]
 ) -> ThreadMask:
-    """The thread with the mask that its target has in the definition.
-
-    A mask that an older run gave to the target itself was not handed down by another target.
-    """
-    for position, (giver, persist) in enumerate(older):
-        if thread.cpus not in giver.masks:
+    """The thread with the mask that its target has in the definition. The target itself is the first candidate for its
+    source."""
+    for position, (source, persist) in enumerate(older):
+        if thread.cpus not in source.masks:
             continue
-        has_own = any(each.target.key == target.key and thread.cpus in each.masks for each, _ in older[position:])
-        if giver.target.key == target.key if has_own else giver.handed_down(thread, target, seen):
+        has_own = any(other.target.key == target.key and thread.cpus in other.masks for other, _ in older[position:])
+        if source.target.key == target.key if has_own else source.may_have_given(thread, target, seen):
             if persist:
                 return thread
-            thread = replace(thread, cpus=giver.usual)
+            thread = replace(thread, cpus=source.prior_mask)
     return thread
 
 
 @dataclass(frozen=True, slots=True)
-class _Giver:
-    """A target that handed its mask down to threads which started after ``since``."""
+class _Source:
+    """A target that got ``masks``, which threads that started after ``since`` may have inherited."""
 
     target: Target
     since: Lineage | None
     masks: frozenset[CpuSet]
-    usual: CpuSet
-    """The prior mask for threads that inherited one of the ``masks``."""
-    prior: Mapping[ThreadKey, CpuSet]
+    prior_mask: CpuSet
+    """The prior mask of the inheritors."""
+    own: Mapping[ThreadKey, CpuSet]
     """The prior masks of the target's own threads."""
 
     @classmethod
-    def of(cls, entry: Entry, change: AffinityChange, host: Host, *, earlier_boot: bool) -> "_Giver":
-        own = () if earlier_boot else (*entry.found, *change.before)
-        prior = {thread.key: thread.cpus for thread in own}
+    def of(cls, entry: Entry, change: AffinityChange, host: Host, *, earlier_boot: bool) -> "_Source":
+        threads = () if earlier_boot else (*entry.found, *change.before)
+        own = {thread.key: thread.cpus for thread in threads}
         masks = given_masks(entry, change, host)
-        return cls(change.target, entry.lineage, masks, usual(change.target, change.before), prior)
+        return cls(change.target, entry.lineage, masks, prior_mask(change.target, change.before), own)
 
-    def handed_down(self, thread: ThreadMask, target: Target, seen: Lineage | None) -> bool:
-        """Whether a thread of ``target``, which a change found at ``seen``, may have inherited a mask."""
-        if thread.cpus not in self.masks or self.usual in self.masks:
+    def may_have_given(self, thread: ThreadMask, target: Target, seen: Lineage | None) -> bool:
+        """Whether a thread of ``target``, which a change found at ``seen``, may have inherited its mask from here."""
+        if thread.cpus not in self.masks or self.prior_mask in self.masks:
             return False
         if self.target.kind != "process" or target.kind != "process":
             same = self.target.owner == target.owner and (self.target.kind != target.kind or self.target == target)
@@ -157,44 +147,44 @@ class _Giver:
 
 
 class _Correction:
-    """Later changes, oldest first, without the masks of these givers, these names, and the pins in definitions. Where
-    they change the run's own targets, they have the same result: otherwise the rollback is refused."""
+    """Corrects later changes, oldest first. Where they change the run's own targets, they have the same result:
+    otherwise the rollback is refused."""
 
     def __init__(
         self,
-        givers: Sequence[_Giver],
+        sources: Sequence[_Source],
         names: Iterable[MetadataChange],
         definitions: Definitions,
         states: Mapping[TargetKey, State],
     ) -> None:
         """``states``: of each target whose state the run changed, the prior one."""
-        self._givers = givers
-        self._by_target = {giver.target.key: giver for giver in givers}
+        self._sources = sources
+        self._by_target = {source.target.key: source for source in sources}
         self._names = {change.target.key: change for change in names}
         self._definitions = definitions
         self._states = states
-        self._own = {key: giver for giver in givers for key in giver.prior}
+        self._own = {key: source for source in sources for key in source.own}
         self._placed: set[ThreadKey] = set()
         """The threads that later runs have given a mask: an even later run may have found that one."""
 
     def corrected(self, later: Iterable[InForce]) -> Iterator[Entry]:
         """The entries that differ after the correction."""
-        for each in later:
-            new = self._entry(self._definitions.without_run(each.entry) if each.persist else each.entry)
-            if new != each.entry:
-                yield new
+        for change in later:
+            entry = self._entry(self._definitions.without_run(change.entry) if change.persist else change.entry)
+            if entry != change.entry:
+                yield entry
 
     def _entry(self, entry: Entry) -> Entry:
         match change := entry.change:
             case AffinityChange():
                 before, found = (
-                    tuple(replace(each, cpus=self._prior(each, change.target, entry.lineage)) for each in threads)
+                    tuple(replace(thread, cpus=self._prior(thread, change.target, entry.lineage)) for thread in threads)
                     for threads in (change.before, entry.found)
                 )
                 self._placed |= {thread.key for thread in (*before, *found)}
                 return replace(entry, change=replace(change, before=before), found=found)
             case StateChange():
-                masks = tuple(replace(each, cpus=self._own_prior(each)) for each in entry.found)
+                masks = tuple(replace(thread, cpus=self._own_prior(thread)) for thread in entry.found)
                 state = self._states.get(change.target.key, change.before)
                 return replace(entry, change=replace(change, before=state), found=masks)
             case MetadataChange():
@@ -218,17 +208,18 @@ class _Correction:
     def _prior(self, thread: ThreadMask, target: Target, seen: Lineage | None) -> CpuSet:
         own = self._own.get(thread.key)
         if own is not None and own.target.key == target.key:
-            return own.prior[thread.key]
+            return own.own[thread.key]
         if thread.key in self._own or thread.key in self._placed:
             return self._own_prior(thread)
         # A new thread of the run's own target has its mask from there, whichever others the run gave the same mask.
         own_target = self._by_target.get(target.key)
-        givers = [own_target] if own_target and thread.cpus in own_target.masks else self._givers
-        found = (giver.usual for giver in givers if giver.handed_down(thread, target, seen))
-        return next(found, thread.cpus)
+        sources = [own_target] if own_target and thread.cpus in own_target.masks else self._sources
+        prior = (source.prior_mask for source in sources if source.may_have_given(thread, target, seen))
+        return next(prior, thread.cpus)
 
     def _own_prior(self, thread: ThreadMask) -> CpuSet:
         """The prior mask of a thread that the run itself has moved, where it still had that mask."""
-        giver = self._own.get(thread.key)
-        is_ours = giver is not None and thread.cpus in giver.masks and thread.key not in self._placed
-        return giver.prior[thread.key] if giver is not None and is_ours else thread.cpus
+        source = self._own.get(thread.key)
+        if source is None or thread.cpus not in source.masks or thread.key in self._placed:
+            return thread.cpus
+        return source.own[thread.key]

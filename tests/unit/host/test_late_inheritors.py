@@ -1,4 +1,4 @@
-"""The heirs of real processes, as a host sees them that has scanned before. No affinity is changed."""
+"""The inheritors of real processes, as a host sees them that has scanned before. No affinity is changed."""
 
 import os
 import subprocess
@@ -64,11 +64,11 @@ def test_children_of_a_process_that_began_and_ended_after_the_last_scan_are_foun
     host = LiveHost(Libvirt("test:///default"))
     masks = frozenset({affinity.mask(os.getpid()).cpus})
     first, facts, none = parent(0)
-    assert (host.has_heirs(first, facts, masks), none) == (False, [])
+    assert (host.has_inheritors(first, facts, masks), none) == (False, [])
     second, facts, children = parent(2)
     try:
-        assert host.has_heirs(second, facts, masks)
-        assert {thread.tid for thread in host.heirs(second, facts, masks, {}).sure} == {*children}
+        assert host.has_inheritors(second, facts, masks)
+        assert {thread.tid for thread in host.inheritors(second, facts, masks, {}).sure} == {*children}
     finally:
         for pid in children:
             with suppress(ProcessLookupError):
@@ -118,7 +118,7 @@ def test_a_fork_that_a_process_of_the_same_program_adopted(monkeypatch):
                 time.sleep(0.01)
 
             def found(others):
-                return lineage.heirs(pids[1], started, facts, masks, others, lineage.scan())
+                return lineage.inheritors(pids[1], started, facts, masks, others, lineage.scan())
 
             adopting = lineage.scan()[adopts.pid].key
             since = procfs.started(LIVE, pids[2])
