@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest import Guest, Vcpu
 from pinner.model.machine.topology import Topology
 from pinner.model.outcome.check import Evidence, Found, Remedy, Subject
-from pinner.model.reading import HostReading, Nic
+from pinner.model.reading import HostReading, Nic, NicCounters
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
 from pinner.model.used_cpus import emulator_cpus, restricted, vcpu_cpus
@@ -53,15 +53,28 @@ def grown(name: str, before: int, after: int) -> int:
     return after - before
 
 
-def nic_pairs(reading: HostReading) -> Iterator[tuple[Nic, Nic]]:
-    """Each network interface that both samples have, before and now. It may have got another name meanwhile, and
-    another interface its name."""
+class SampledNic(NamedTuple):
+    """A network interface that both samples have. It may have got another name meanwhile, and another interface its
+    name."""
+
+    nic: Nic
+    before: NicCounters
+    now: NicCounters
+
+    @property
+    def subject(self) -> Subject:
+        """The interface as a subject."""
+        return Subject("nic", self.nic.name)
+
+
+def sampled_nics(reading: HostReading) -> Iterator[SampledNic]:
+    """The network interfaces that both samples have."""
     if reading.before is None:
         return
-    before = {nic.key: nic for nic in reading.before.nics}
-    for nic in reading.now.nics:
-        if nic.key in before:
-            yield before[nic.key], nic
+    before, now = ({nic.key: nic for nic in each.nics} for each in (reading.before, reading.now))
+    for nic in reading.details.nics:
+        if nic.key in before and nic.key in now:
+            yield SampledNic(nic, before[nic.key], now[nic.key])
 
 
 def rate(name: str, count: int, seconds: float, unit: str) -> tuple[Evidence, Evidence]:
@@ -120,14 +133,17 @@ def sysctl(key: str, value: object) -> tuple[Remedy, Remedy]:
     return command(f"sysctl -w {key}={value}"), Remedy(f"{key} = {value}", "/etc/sysctl.d/90-pinner.conf")
 
 
-def planned_sysctl(key: str, now: int | None, otherwise: int | None = None) -> tuple[tuple[Remedy, ...], bool]:
-    """The lines that give a sysctl the value of a plan, and whether a plan changes it.
+def sysctl_now(reading: HostReading, key: str) -> int | None:
+    """The value of a sysctl that a plan may change; None where it is not known."""
+    return (reading.snapshot.sysctls or {}).get(key)
 
-    No plan changes a value that is as good: then the lines are those for the value ``otherwise``; none without it.
-    """
+
+def planned_sysctl(key: str, now: int | None, otherwise: int | None = None) -> tuple[Remedy, ...]:
+    """The lines that give a sysctl the value of a plan. No plan changes a value that is as good: then the lines are
+    those for the value ``otherwise``; none without it."""
     if now is None or not SYSCTLS[key].is_good(now):
-        return sysctl(key, SYSCTLS[key].value), True
-    return () if otherwise is None else sysctl(key, otherwise), False
+        return sysctl(key, SYSCTLS[key].value)
+    return () if otherwise is None else sysctl(key, otherwise)
 
 
 def kernel_argument(line: str) -> Remedy:

@@ -124,7 +124,7 @@ def _share(reading: HostReading, guest: Guest) -> tuple[float, str] | None:
 
 def _weight(reading: HostReading, guest: Guest) -> tuple[str, int] | None:
     """The path and the weight of the guest's own unit, the innermost one: its slices hold other guests, too."""
-    known = ((group.path, reading.now.weights.get(group.path)) for group in guest.cgroups[-1:])
+    known = ((group.path, reading.details.weights.get(group.path)) for group in guest.cgroups[-1:])
     return next(((path, weight) for path, weight in known if weight is not None), None)
 
 
@@ -201,7 +201,7 @@ def _unread(reading: HostReading) -> Iterator[Found]:
 
 
 def _not_sampled(reading: HostReading) -> Iterator[Found]:
-    for what, why in reading.now.unread.items():
+    for what, why in {**reading.now.unread, **reading.details.unread}.items():
         reason = f"{what} cannot be read: {why}"
         yield Found(host_subject(reading), f"not known, because {reason}", (Evidence("reason", reason),))
 

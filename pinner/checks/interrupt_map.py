@@ -5,9 +5,9 @@ from collections import defaultdict
 
 from pinner.checks.common import device_node, roles
 from pinner.model.cpuset import CpuSet
-from pinner.model.machine.interrupts import CpuRole, DeviceInterrupts, HostInterrupts, Interrupt, RoleCpus
+from pinner.model.machine.interrupts import CpuRole, DeviceInterrupts, DeviceIrq, HostInterrupts, Interrupt, RoleCpus
 from pinner.model.processes.process import Process
-from pinner.model.reading import HostReading, Irq, Nic
+from pinner.model.reading import HostReading, Nic
 from pinner.model.snapshot import Snapshot
 
 _NAPI = re.compile(r"napi/(.+)-(\d+)")
@@ -21,10 +21,11 @@ def interrupt_map(reading: HostReading) -> HostInterrupts:
     snapshot = reading.snapshot
     found: defaultdict[tuple[str, str], list[Interrupt]] = defaultdict(list)
     interfaces = _interfaces(reading)
-    nics = {nic.name: nic for nic in reading.now.nics}
-    for irq in reading.now.irqs:
-        if irq.device:
-            found[irq.device, interfaces.get(irq.device, "")].append(_interrupt(snapshot, irq))
+    nics = {nic.name: nic for nic in reading.details.nics}
+    totals = {(counts.number, counts.name): counts.total for counts in reading.now.irqs}
+    for irq in snapshot.irqs.irqs if snapshot.irqs else ():
+        total = totals.get((irq.number, irq.name), 0)
+        found[irq.device, interfaces.get(irq.device, "")].append(_interrupt(snapshot, irq, total))
     for process in snapshot.processes:
         named = _NAPI.fullmatch(process.name) if process.kernel and process.threads else None
         if named and (nic := nics.get(named[1])) is not None:
@@ -35,30 +36,30 @@ def interrupt_map(reading: HostReading) -> HostInterrupts:
 
 
 def _device(snapshot: Snapshot, device: str, nic: Nic | None, found: list[Interrupt]) -> DeviceInterrupts:
-    node = device_node(device, snapshot) if device else nic.node if nic else None
-    name, queues = (nic.name, len(nic.rx_queues)) if nic else ("", 0)
+    name, queues = (nic.name, len(nic.rx_flows)) if nic else ("", 0)
+    node = device_node(device or name, snapshot)
     return DeviceInterrupts(device, name, node, queues, tuple(found))
 
 
 def _napi(snapshot: Snapshot, process: Process, nic: Nic) -> Interrupt:
     cpus = process.threads[0].affinity & snapshot.topology.online
-    local = _local(snapshot, cpus, nic.node)
+    local = _local(snapshot, cpus, device_node(nic.device or nic.name, snapshot))
     return Interrupt("napi", process.pid, process.name, cpus, _roles(snapshot, cpus), local, None, 0)
 
 
 def _interfaces(reading: HostReading) -> dict[str, str]:
     """The interface by PCI address, of devices with one."""
     names: defaultdict[str, list[str]] = defaultdict(list)
-    for nic in reading.now.nics:
+    for nic in reading.details.nics:
         if nic.device:
             names[nic.device].append(nic.name)
     return {device: each[0] for device, each in names.items() if len(each) == 1}
 
 
-def _interrupt(snapshot: Snapshot, irq: Irq) -> Interrupt:
-    cpus = irq.target & snapshot.topology.online
+def _interrupt(snapshot: Snapshot, irq: DeviceIrq, total: int) -> Interrupt:
+    cpus = irq.taking & snapshot.topology.online
     local = _local(snapshot, cpus, device_node(irq.device, snapshot))
-    return Interrupt("irq", irq.number, irq.name, cpus, _roles(snapshot, cpus), local, irq.managed, irq.total)
+    return Interrupt("irq", irq.number, irq.name, cpus, _roles(snapshot, cpus), local, irq.managed, total)
 
 
 def _roles(snapshot: Snapshot, cpus: CpuSet) -> tuple[RoleCpus, ...]:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from shlex import quote
+from typing import NamedTuple
 
 from pinner.checks.common import (
     MANY,
@@ -15,9 +16,10 @@ from pinner.checks.common import (
     roles,
 )
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.machine.interrupts import is_managed, is_passed_through
+from pinner.model.machine.interrupts import DeviceIrq, is_managed
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
-from pinner.model.reading import HostReading, HostSample, Irq
+from pinner.model.reading import HostReading, HostSample, IrqCounts
+from pinner.model.settings.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
 
 BUSY_RATE = 1000.0
@@ -27,44 +29,46 @@ SCALING = "Linux: Documentation/networking/scaling.rst"
 IRQBALANCE = "irqbalance(1): IRQBALANCE_BANNED_CPULIST"
 
 
-def _devices(reading: HostReading) -> Iterator[tuple[str, list[Irq]]]:
+class _Counted(NamedTuple):
+    """An interrupt of a device that came at least once."""
+
+    irq: DeviceIrq
+    now: IrqCounts
+    before: IrqCounts | None
+    """The earlier counts of the same interrupt: the kernel gives the number of a freed one to another device."""
+
+
+def _devices(reading: HostReading) -> Iterator[tuple[str, list[_Counted]]]:
     """The interrupts of each PCI device, those that ever fired."""
-    found: defaultdict[str, list[Irq]] = defaultdict(list)
-    for irq in reading.now.irqs:
-        if irq.device and irq.total:
-            found[irq.device].append(irq)
+    found: defaultdict[str, list[_Counted]] = defaultdict(list)
+    now = {(counts.number, counts.name): counts for counts in reading.now.irqs}
+    before = {(counts.number, counts.name): counts for counts in (reading.before or HostSample()).irqs}
+    for irq in reading.snapshot.irqs.irqs if reading.snapshot.irqs else ():
+        if (counts := now.get((irq.number, irq.name))) and counts.total:
+            found[irq.device].append(_Counted(irq, counts, before.get((irq.number, irq.name))))
     yield from sorted(found.items())
 
 
-def _is_managed(irq: Irq) -> bool:
+def _is_managed(irq: DeviceIrq) -> bool:
     return is_managed(irq.name, irq.managed)
-
-
-def _are_ours(irqs: list[Irq]) -> bool:
-    """Whether a plan moves one of them: it leaves those of a device alone that is passed through to a guest."""
-    return not all(is_passed_through(irq.name) for irq in irqs)
 
 
 def _label(reading: HostReading, device: str) -> Subject:
     """A card by its interface where it has one, which people know better than the address."""
-    nics = [nic.name for nic in reading.now.nics if nic.device == device]
+    nics = [nic.name for nic in reading.details.nics if nic.device == device]
     return Subject("nic", nics[0]) if len(nics) == 1 else Subject("device", device)
 
 
-def _rate_on(reading: HostReading, irqs: list[Irq], cpus: CpuSet) -> float | None:
+def _rate_on(reading: HostReading, irqs: list[_Counted], cpus: CpuSet) -> float | None:
     """Interrupts a second on these CPUs; None without two samples. A count that was reset counts as none."""
     if reading.before is None:
         return None
-    before = {irq.number: irq for irq in reading.before.irqs}
     # A CPU that came online during the sample shows what it took since boot.
-    new = _came_online(reading.now, reading.before)
+    known = cpus.ids - _came_online(reading.now, reading.before)
     total = 0
-    for irq in irqs:
-        earlier = before.get(irq.number)
-        # The kernel gives the number of a freed interrupt to another device, with its own counts.
-        if earlier and (earlier.device, earlier.name) == (irq.device, irq.name):
-            for cpu in cpus.ids - new:
-                total += max(irq.counts.get(cpu, 0) - earlier.counts.get(cpu, 0), 0)
+    for each in irqs:
+        if each.before:
+            total += sum(max(each.now.counts.get(cpu, 0) - each.before.counts.get(cpu, 0), 0) for cpu in known)
     return total / reading.seconds
 
 
@@ -73,19 +77,20 @@ def _came_online(sample: HostSample, earlier: HostSample) -> frozenset[int]:
     return frozenset(sample.spare_ms.keys() - earlier.spare_ms.keys() if earlier.spare_ms else ())
 
 
-def _taking(reading: HostReading, irq: Irq) -> CpuSet:
+def _taking(reading: HostReading, irq: DeviceIrq) -> CpuSet:
     """The CPUs that take the interrupt. The kernel uses no offline CPU."""
-    return irq.target & reading.snapshot.topology.online
+    return irq.taking & reading.snapshot.topology.online
 
 
 def _on_guests(reading: HostReading) -> Iterator[Found]:
     for device, irqs in _devices(reading):
         for role, cpus in roles(reading.snapshot):
-            wrong = [irq for irq in irqs if _taking(reading, irq) & cpus and not _is_managed(irq)]
+            counted = [each for each in irqs if _taking(reading, each.irq) & cpus and not _is_managed(each.irq)]
+            wrong = [each.irq for each in counted]
             if not wrong:
                 continue
             both = union(_taking(reading, irq) & cpus for irq in wrong)
-            seen = _rate_on(reading, wrong, cpus)
+            seen = _rate_on(reading, counted, cpus)
             evidence = [Evidence("interrupts", len(wrong)), Evidence(f"{role} CPUs", str(both))]
             if seen is not None:
                 evidence.append(Evidence("interrupt rate", seen, "1/s"))
@@ -96,11 +101,11 @@ def _on_guests(reading: HostReading) -> Iterator[Found]:
                 tuple(evidence),
                 tuple(_moves(reading.snapshot, wrong, device_node(device, reading.snapshot))),
                 "critical" if seen is not None and seen > BUSY_RATE else None,
-                is_fixable=_are_ours(wrong),
+                targets=tuple(irq.target for irq in wrong),
             )
 
 
-def _moves(snapshot: Snapshot, irqs: list[Irq], node: int | None) -> Iterator[Remedy]:
+def _moves(snapshot: Snapshot, irqs: list[DeviceIrq], node: int | None) -> Iterator[Remedy]:
     """The commands that send the interrupts to the housekeeping CPUs of the node."""
     if wanted := housekeeping(snapshot, node):
         for irq in irqs[:MANY]:
@@ -111,11 +116,11 @@ def _managed(reading: HostReading) -> Iterator[Found]:
     for device, irqs in _devices(reading):
         for role, cpus in roles(reading.snapshot):
             # A managed interrupt on an isolated CPU fires only if work on that CPU uses its queue.
-            wrong = [irq for irq in irqs if _is_managed(irq) and _taking(reading, irq) & cpus]
-            taken = sum(count for irq in wrong for cpu, count in irq.counts.items() if cpu in cpus)
+            wrong = [each for each in irqs if _is_managed(each.irq) and _taking(reading, each.irq) & cpus]
+            taken = sum(count for each in wrong for cpu, count in each.now.counts.items() if cpu in cpus)
             if not wrong or not taken:
                 continue
-            both = union(_taking(reading, irq) & cpus for irq in wrong)
+            both = union(_taking(reading, each.irq) & cpus for each in wrong)
             subject = _label(reading, device)
             yield Found(
                 subject,
@@ -147,7 +152,7 @@ def _off_node(reading: HostReading) -> Iterator[Found]:
         # Where guests have all CPUs of the node, its interrupts belong to another one.
         if node is None or not here & snapshot.topology.online - union(cpus for _, cpus in roles(snapshot)):
             continue
-        taking = ((irq, _taking(reading, irq)) for irq in irqs if not _is_managed(irq))
+        taking = ((each.irq, _taking(reading, each.irq)) for each in irqs if not _is_managed(each.irq))
         wrong = [irq for irq, its in taking if its and not its & here]
         if wrong:
             subject = _label(reading, device)
@@ -160,13 +165,13 @@ def _off_node(reading: HostReading) -> Iterator[Found]:
                     Evidence("their CPUs", str(union(_taking(reading, irq) for irq in wrong))),
                 ),
                 tuple(_moves(snapshot, wrong, node)),
-                is_fixable=_are_ours(wrong),
+                targets=tuple(irq.target for irq in wrong),
             )
 
 
 def _irqbalance(reading: HostReading) -> Iterator[Found]:
     placed = union(cpus for _, cpus in roles(reading.snapshot))
-    for balancer in reading.now.balancers:
+    for balancer in reading.snapshot.irqbalance or ():
         subject = Subject("process", f"irqbalance ({balancer.pid})")
         banned = balancer.bans(_banned_by_default(reading))
         if banned is None:
@@ -179,7 +184,7 @@ def _irqbalance(reading: HostReading) -> Iterator[Found]:
                 f"irqbalance may move interrupts to the guests' CPUs {open_to_it}",
                 (Evidence("banned CPUs", str(banned)), Evidence("placed CPUs", str(placed))),
                 (Remedy(line, "/etc/default/irqbalance"), command("systemctl restart irqbalance.service")),
-                is_fixable=balancer.banned_now is not None,
+                targets=(balancer.target,),
             )
 
 
@@ -190,27 +195,32 @@ def _banned_by_default(reading: HostReading) -> CpuSet:
 
 
 def _masks(reading: HostReading) -> Iterator[Found]:
-    for nic in reading.now.nics:
-        rps = union(queue.rps for queue in nic.rx_queues)
-        for role, cpus in roles(reading.snapshot):
+    snapshot = reading.snapshot
+    interfaces: defaultdict[str, list[RpsQueue]] = defaultdict(list)
+    for queue in snapshot.rps or ():
+        interfaces[queue.interface].append(queue)
+    for name, queues in interfaces.items():
+        rps = union(queue.cpus for queue in queues)
+        for role, cpus in roles(snapshot):
             if both := rps & cpus:
-                wanted = housekeeping(reading.snapshot, nic.node).mask()
+                wanted = housekeeping(snapshot, device_node(name, snapshot)).mask()
+                wrong = [queue for queue in queues if queue.cpus & cpus]
                 yield Found(
-                    Subject("nic", nic.name),
-                    f"RPS lets {role} CPUs {both} process packets that {nic.name} receives",
+                    Subject("nic", name),
+                    f"RPS lets {role} CPUs {both} process packets that {name} receives",
                     (Evidence("rps_cpus", str(rps)), Evidence(f"{role} CPUs", str(both))),
                     tuple(
-                        command(f"echo {wanted} > /sys/class/net/{quote(nic.name)}/queues/rx-{number}/rps_cpus")
-                        for number, queue in enumerate(nic.rx_queues[:MANY])
-                        if queue.rps & cpus
+                        command(f"echo {wanted} > /sys/class/net/{quote(name)}/queues/rx-{queue.queue}/rps_cpus")
+                        for queue in wrong[:MANY]
                     ),
+                    targets=tuple(queue.target for queue in wrong),
                 )
 
 
 def _rfs(reading: HostReading) -> Iterator[Found]:
-    entries = reading.now.settings.get("proc/sys/net/core/rps_sock_flow_entries")
-    for nic in reading.now.nics:
-        flows = sum(queue.flows for queue in nic.rx_queues)
+    entries = reading.details.settings.get("proc/sys/net/core/rps_sock_flow_entries")
+    for nic in reading.details.nics:
+        flows = sum(nic.rx_flows)
         if flows and entries == "0":
             yield Found(
                 Subject("nic", nic.name),

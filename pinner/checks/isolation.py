@@ -199,7 +199,7 @@ def _nvme(reading: HostReading) -> Iterator[Found]:
     if "managed_irq" not in arguments(_line(reading)).get("isolcpus", "").split(","):
         return
     queues: dict[str, int] = {}
-    for irq in reading.now.irqs:
+    for irq in reading.snapshot.irqs.irqs if reading.snapshot.irqs else ():
         for disk, number in _QUEUE.findall(irq.name):
             queues[disk] = queues.get(disk, 0) + (number != "0")
     online = reading.snapshot.topology.online

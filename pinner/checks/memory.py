@@ -14,9 +14,11 @@ from pinner.checks.common import (
     number,
     planned_sysctl,
     sysctl,
+    sysctl_now,
 )
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
+from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
 from pinner.model.used_cpus import vcpu_cpus
 
@@ -25,7 +27,7 @@ LOW_PERCENT = 5.0
 SWAPPED_KIB = 1024
 MM = "Linux: Documentation/admin-guide/mm"
 KSM, THP = "sys/kernel/mm/ksm/run", "sys/kernel/mm/transparent_hugepage"
-BALANCING = "proc/sys/kernel/numa_balancing"
+BALANCING, SWAPPINESS = "kernel.numa_balancing", "vm.swappiness"
 
 
 def _nodes(snapshot: Snapshot) -> int:
@@ -34,20 +36,21 @@ def _nodes(snapshot: Snapshot) -> int:
 
 
 def _balancing(reading: HostReading) -> Iterator[Found]:
-    snapshot, value = reading.snapshot, number(reading.now.settings, BALANCING)
+    snapshot, value = reading.snapshot, sysctl_now(reading, BALANCING)
     placed = vcpu_cpus(snapshot)
     if value and placed and _nodes(snapshot) > 1:
         yield Found(
-            Subject("sysctl", "kernel.numa_balancing"),
+            Subject("sysctl", BALANCING),
             f"the kernel moves memory between nodes, and vCPUs are placed on CPUs {placed}",
             (Evidence("numa_balancing", value), Evidence("placed CPUs", str(placed))),
-            sysctl("kernel.numa_balancing", 0),
+            sysctl(BALANCING, 0),
+            targets=(SYSCTLS[BALANCING].target,),
         )
 
 
 def _ksm(reading: HostReading) -> Iterator[Found]:
-    if reading.now.settings.get(KSM) == "1" and vcpu_cpus(reading.snapshot):
-        shared = number(reading.now.settings, "sys/kernel/mm/ksm/pages_sharing") or 0
+    if reading.details.settings.get(KSM) == "1" and vcpu_cpus(reading.snapshot):
+        shared = number(reading.details.settings, "sys/kernel/mm/ksm/pages_sharing") or 0
         yield Found(
             host_subject(reading),
             "KSM merges pages of guests that have CPUs of their own",
@@ -60,7 +63,7 @@ def _ksm(reading: HostReading) -> Iterator[Found]:
 
 
 def _thp(reading: HostReading) -> Iterator[Found]:
-    enabled = reading.now.settings.get(f"{THP}/enabled", "")
+    enabled = reading.details.settings.get(f"{THP}/enabled", "")
     small = [guest.name for guest in reading.snapshot.guests if not guest.numa.huge_kib]
     if "[never]" in enabled and small:
         yield Found(
@@ -72,8 +75,8 @@ def _thp(reading: HostReading) -> Iterator[Found]:
 
 
 def _defrag(reading: HostReading) -> Iterator[Found]:
-    defrag = reading.now.settings.get(f"{THP}/defrag", "")
-    enabled = reading.now.settings.get(f"{THP}/enabled", "")
+    defrag = reading.details.settings.get(f"{THP}/defrag", "")
+    enabled = reading.details.settings.get(f"{THP}/enabled", "")
     if "[always]" in defrag and "[never]" not in enabled and reading.snapshot.guests:
         yield Found(
             host_subject(reading),
@@ -174,8 +177,13 @@ def _swapping(reading: HostReading) -> Iterator[Found]:
         moved = {name: growth(reading.before.counters, reading.now.counters, name) for name in ("pswpin", "pswpout")}
         if any(moved.values()):
             facts = tuple(Evidence(name, count / reading.seconds, "pages/s") for name, count in moved.items())
-            lines, is_planned = planned_sysctl("vm.swappiness", number(reading.now.settings, "proc/sys/vm/swappiness"))
-            yield Found(host_subject(reading), "the host swaps while guests run", facts, lines, is_fixable=is_planned)
+            yield Found(
+                host_subject(reading),
+                "the host swaps while guests run",
+                facts,
+                planned_sysctl(SWAPPINESS, sysctl_now(reading, SWAPPINESS)),
+                targets=(SYSCTLS[SWAPPINESS].target,),
+            )
 
     yield from each([reading], host_subject, find)
 

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from pinner.checks.common import each, grown, growth, host_subject, number, planned_sysctl, rate
+from pinner.checks.common import each, grown, growth, host_subject, planned_sysctl, rate, sysctl_now
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading, SoftnetCpu, UdpSocket
+from pinner.model.settings.sysctls import SYSCTLS
 
 NET = "Linux: Documentation/admin-guide/sysctl/net.rst"
 SNMP = "Linux: Documentation/networking/snmp_counter.rst (TcpExtListenDrops)"
 BUFFER = "socket(7): SO_RCVBUF; Linux: include/uapi/linux/snmp.h (UDP_MIB_RCVBUFERRORS)"
-BACKLOG, BUDGET = "proc/sys/net/core/netdev_max_backlog", "proc/sys/net/core/netdev_budget"
-RMEM_MAX, SOMAXCONN = "proc/sys/net/core/rmem_max", "proc/sys/net/core/somaxconn"
-RMEM = "net.core.rmem_max"
+BACKLOG, BUDGET = "net.core.netdev_max_backlog", "net.core.netdev_budget"
+RMEM_MAX, SOMAXCONN = "net.core.rmem_max", "net.core.somaxconn"
 CRITICAL_SQUEEZES = 100.0
 """A second on one CPU."""
 BUFFER_ERRORS = ("UdpRcvbufErrors", "Udp6RcvbufErrors")
@@ -34,8 +34,7 @@ def _cpu(pair: _Pair) -> Subject:
 
 
 def _softnet_drops(reading: HostReading) -> Iterator[Found]:
-    backlog = number(reading.now.settings, BACKLOG) or 1000
-    lines, is_planned = planned_sysctl("net.core.netdev_max_backlog", backlog, 4 * backlog)
+    backlog = sysctl_now(reading, BACKLOG) or 1000
 
     def find(pair: _Pair) -> Iterator[Found]:
         if lost := grown("dropped", pair[0].dropped, pair[1].dropped):
@@ -46,16 +45,15 @@ def _softnet_drops(reading: HostReading) -> Iterator[Found]:
                     *rate("dropped", lost, reading.seconds, "packets"),
                     Evidence("netdev_max_backlog", backlog, "packets"),
                 ),
-                lines,
-                is_fixable=is_planned,
+                planned_sysctl(BACKLOG, backlog, 4 * backlog),
+                targets=(SYSCTLS[BACKLOG].target,),
             )
 
     yield from each(_pairs(reading), _cpu, find)
 
 
 def _squeezed(reading: HostReading) -> Iterator[Found]:
-    budget = number(reading.now.settings, BUDGET) or 300
-    lines, is_planned = planned_sysctl("net.core.netdev_budget", budget, 2 * budget)
+    budget = sysctl_now(reading, BUDGET) or 300
 
     def find(pair: _Pair) -> Iterator[Found]:
         squeezed = grown("squeezed", pair[0].squeezed, pair[1].squeezed)
@@ -69,9 +67,9 @@ def _squeezed(reading: HostReading) -> Iterator[Found]:
                     Evidence("processed", handled, "packets"),
                     Evidence("netdev_budget", budget, "packets"),
                 ),
-                lines,
+                planned_sysctl(BUDGET, budget, 2 * budget),
                 "critical" if squeezed / reading.seconds > CRITICAL_SQUEEZES else None,
-                is_fixable=is_planned,
+                targets=(SYSCTLS[BUDGET].target,),
             )
 
     yield from each(_pairs(reading), _cpu, find)
@@ -88,8 +86,7 @@ def _counters(reading: HostReading, names: tuple[str, ...]) -> dict[str, int]:
 def _udp(reading: HostReading) -> Iterator[Found]:
     def find(_: HostReading) -> Iterator[Found]:
         if lost := _counters(reading, BUFFER_ERRORS):
-            most = number(reading.now.settings, RMEM_MAX) or 0
-            lines, is_planned = planned_sysctl(RMEM, most)
+            most = sysctl_now(reading, RMEM_MAX) or 0
             yield Found(
                 host_subject(reading),
                 "UDP sockets of the host drop packets, because their receive buffers are full",
@@ -97,8 +94,8 @@ def _udp(reading: HostReading) -> Iterator[Found]:
                     *(fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets")),
                     Evidence("rmem_max", most, "bytes"),
                 ),
-                lines,
-                is_fixable=is_planned,
+                planned_sysctl(RMEM_MAX, most),
+                targets=(SYSCTLS[RMEM_MAX].target,),
             )
 
     yield from each([reading], host_subject, find)
@@ -117,8 +114,7 @@ def _sockets(reading: HostReading) -> Iterator[Found]:
 
 
 def _dropping(socket: UdpSocket, lost: int, reading: HostReading) -> Found:
-    most = number(reading.now.settings, RMEM_MAX) or 0
-    lines, is_planned = planned_sysctl(RMEM, most)
+    most = sysctl_now(reading, RMEM_MAX) or 0
     return Found(
         Subject("socket", f"udp {socket.address}"),
         f"the UDP socket at {socket.address} of user {socket.user} drops packets",
@@ -127,16 +123,15 @@ def _dropping(socket: UdpSocket, lost: int, reading: HostReading) -> Found:
             Evidence("unread", socket.unread, "bytes"),
             Evidence("rmem_max", most, "bytes"),
         ),
-        lines,
-        is_fixable=is_planned,
+        planned_sysctl(RMEM_MAX, most),
+        targets=(SYSCTLS[RMEM_MAX].target,),
     )
 
 
 def _listen(reading: HostReading) -> Iterator[Found]:
     def find(_: HostReading) -> Iterator[Found]:
         if lost := _counters(reading, LISTEN_DROPS):
-            queue = number(reading.now.settings, SOMAXCONN) or 0
-            lines, is_planned = planned_sysctl("net.core.somaxconn", queue, 2 * queue)
+            queue = sysctl_now(reading, SOMAXCONN) or 0
             yield Found(
                 host_subject(reading),
                 "services of the host refuse TCP connections, because their queues are full",
@@ -148,23 +143,23 @@ def _listen(reading: HostReading) -> Iterator[Found]:
                     ),
                     Evidence("somaxconn", queue, "connections"),
                 ),
-                lines,
-                is_fixable=is_planned,
+                planned_sysctl(SOMAXCONN, queue, 2 * queue),
+                targets=(SYSCTLS[SOMAXCONN].target,),
             )
 
     yield from each([reading], host_subject, find)
 
 
 def _small_rmem(reading: HostReading) -> Iterator[Found]:
-    most = number(reading.now.settings, RMEM_MAX)
-    fast = [nic for nic in reading.now.nics if nic.device and nic.is_up]
+    most = sysctl_now(reading, RMEM_MAX)
+    fast = [nic for nic in reading.details.nics if nic.device and nic.is_up]
     if most is not None and most <= 212_992 and fast and reading.snapshot.guests:
-        lines, _ = planned_sysctl(RMEM, most)
         yield Found(
-            Subject("sysctl", RMEM),
+            Subject("sysctl", RMEM_MAX),
             f"no program may ask for a receive buffer of more than {most} bytes",
             (Evidence("rmem_max", most, "bytes"), Evidence("cards", len(fast))),
-            lines,
+            planned_sysctl(RMEM_MAX, most),
+            targets=(SYSCTLS[RMEM_MAX].target,),
         )
 
 

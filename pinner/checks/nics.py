@@ -1,15 +1,17 @@
 """Cards and bridges: rings, queues, coalescing, offloads and multicast. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from shlex import quote
+from typing import TypeVar
 
-from pinner.checks.common import command, each, growth, nic_pairs, rate
+from pinner.checks.common import SampledNic, command, each, growth, rate, sampled_nics
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Subject
-from pinner.model.reading import HostReading, Nic
-from pinner.model.settings.coalescing import GATHERING_US, MANY_INTERRUPTS
-from pinner.model.settings.queues import fitting_queues
-from pinner.model.settings.rings import NO_ROOM
+from pinner.model.reading import HostReading
+from pinner.model.settings.coalescing import GATHERING_US, MANY_INTERRUPTS, RxCoalescing
+from pinner.model.settings.queues import CardQueues, fitting_queues
+from pinner.model.settings.rings import NO_ROOM, RxRing
 
+CardSetting = TypeVar("CardSetting", RxRing, CardQueues, RxCoalescing)
 STATISTICS = "Linux: Documentation/networking/statistics.rst"
 OFFLOADS = {
     "rx-gro": "gro",
@@ -20,110 +22,113 @@ OFFLOADS = {
 """The kernel's name of a feature, and ethtool's short name of it."""
 
 
-def _subject(pair: tuple[Nic, Nic]) -> Subject:
-    return Subject("nic", pair[1].name)
-
-
-def _without_room(before: Nic, nic: Nic) -> dict[str, int]:
+def _without_room(card: SampledNic) -> dict[str, int]:
     """The counters of packets for which the card had no room, and by how much each grew. Raises NotKnown."""
-    grew = {name: growth(before.statistics, nic.statistics, name) for name in NO_ROOM}
-    grew |= {f"driver's {name}": growth(before.driver, nic.driver, name) for name in nic.driver}
+    before, now = card.before, card.now
+    grew = {name: growth(before.statistics, now.statistics, name) for name in NO_ROOM}
+    grew |= {f"driver's {name}": growth(before.driver, now.driver, name) for name in now.driver}
     return {name: count for name, count in grew.items() if count}
 
 
-def _cards(reading: HostReading) -> Iterator[tuple[Nic, Nic]]:
-    return (pair for pair in nic_pairs(reading) if pair[1].device)
+def _cards(reading: HostReading) -> Iterator[SampledNic]:
+    return (nic for nic in sampled_nics(reading) if nic.nic.device)
+
+
+def _by_key(settings: Iterable[CardSetting] | None) -> dict[int | str, CardSetting]:
+    """The settings of cards by the key of their interface."""
+    return {each.index or each.interface: each for each in settings or ()}
 
 
 def _ring(reading: HostReading) -> Iterator[Found]:
-    def find(pair: tuple[Nic, Nic]) -> Iterator[Found]:
-        before, nic = pair
-        rings = nic.rings
-        if rings is None or rings.rx >= rings.rx_max or not (lost := _without_room(before, nic)):
+    rings = _by_key(reading.snapshot.rings)
+
+    def find(card: SampledNic) -> Iterator[Found]:
+        name, ring = card.nic.name, rings.get(card.nic.key)
+        if ring is None or ring.size >= ring.most or not (lost := _without_room(card)):
             return
         yield Found(
-            _subject(pair),
-            f"{nic.name} drops packets, and its receive ring holds {rings.rx} of at most {rings.rx_max}",
+            card.subject,
+            f"{name} drops packets, and its receive ring holds {ring.size} of at most {ring.most}",
             (
-                Evidence("rx ring", rings.rx, "packets"),
-                Evidence("rx ring maximum", rings.rx_max, "packets"),
+                Evidence("rx ring", ring.size, "packets"),
+                Evidence("rx ring maximum", ring.most, "packets"),
                 *(fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets")),
             ),
-            (command(f"ethtool -G {quote(nic.name)} rx {rings.rx_max}"),),
-            # A snapshot, from which a plan is made, has no counters of drivers.
-            is_fixable=any(nic.statistics.get(name) for name in NO_ROOM),
+            (command(f"ethtool -G {quote(name)} rx {ring.most}"),),
+            targets=(ring.target,),
         )
 
-    yield from each(_cards(reading), _subject, find)
+    yield from each(_cards(reading), lambda card: card.subject, find)
 
 
 def _no_room(reading: HostReading) -> Iterator[Found]:
-    def find(pair: tuple[Nic, Nic]) -> Iterator[Found]:
-        before, nic = pair
-        if nic.rings is not None and nic.rings.rx < nic.rings.rx_max:
+    rings, queues = _by_key(reading.snapshot.rings), _by_key(reading.snapshot.queues)
+
+    def find(card: SampledNic) -> Iterator[Found]:
+        ring, most = rings.get(card.nic.key), _more(queues.get(card.nic.key))
+        if ring is not None and ring.size < ring.most:
             return  # nic-small-ring reports it
-        if lost := _without_room(before, nic):
+        if lost := _without_room(card):
             facts = (fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets"))
             yield Found(
-                _subject(pair),
-                f"{nic.name} drops packets, because the host does not take them as fast as they come",
+                card.subject,
+                f"{card.nic.name} drops packets, because the host does not take them as fast as they come",
                 tuple(facts),
-                (command(f"ethtool -L {quote(nic.name)} combined {_more(nic)}"),) if _more(nic) else (),
+                (command(f"ethtool -L {quote(card.nic.name)} combined {most}"),) if most else (),
             )
 
-    yield from each(_cards(reading), _subject, find)
+    yield from each(_cards(reading), lambda card: card.subject, find)
 
 
-def _more(nic: Nic) -> int:
+def _more(queues: CardQueues | None) -> int:
     """A larger number of queues that the card can have; 0: none."""
-    channels = nic.channels
-    return channels.combined_max if channels and channels.combined < channels.combined_max else 0
+    return queues.most if queues and queues.count < queues.most else 0
 
 
 def _one_queue(reading: HostReading) -> Iterator[Found]:
     topology = reading.snapshot.topology
-    for nic in reading.now.nics:
-        channels = nic.channels
-        if not nic.is_up or channels is None or channels.combined != 1:
+    for card in reading.snapshot.queues or ():
+        if not card.is_up or card.count != 1:
             continue
-        if (wanted := fitting_queues(nic.name, channels.combined_max, topology)) > 1:
+        if (wanted := fitting_queues(card.interface, card.most, topology)) > 1:
             yield Found(
-                Subject("nic", nic.name),
-                f"{nic.name} uses one of {channels.combined_max} queues, so one CPU handles all its packets",
+                Subject("nic", card.interface),
+                f"{card.interface} uses one of {card.most} queues, so one CPU handles all its packets",
                 (
                     Evidence("queues", 1),
-                    Evidence("queues maximum", channels.combined_max),
+                    Evidence("queues maximum", card.most),
                     Evidence("online CPUs", len(topology.online)),
                 ),
-                (command(f"ethtool -L {quote(nic.name)} combined {wanted}"),),
+                (command(f"ethtool -L {quote(card.interface)} combined {wanted}"),),
+                targets=(card.target,),
             )
 
 
 def _coalescing(reading: HostReading) -> Iterator[Found]:
-    def find(pair: tuple[Nic, Nic]) -> Iterator[Found]:
-        before, nic = pair
-        gathers = nic.coalescing
-        packets = growth(before.statistics, nic.statistics, "rx_packets") / reading.seconds
+    coalescing = _by_key(reading.snapshot.coalescing)
+
+    def find(card: SampledNic) -> Iterator[Found]:
+        name, gathers = card.nic.name, coalescing.get(card.nic.key)
+        packets = growth(card.before.statistics, card.now.statistics, "rx_packets") / reading.seconds
         if gathers is None or gathers.is_adaptive or packets < MANY_INTERRUPTS:
             return
-        if gathers.rx_usecs == 0 and gathers.rx_frames <= 1:
+        if gathers.usecs == 0 and gathers.frames <= 1:
             yield Found(
-                _subject(pair),
-                f"{nic.name} receives {packets:.3g} packets/s, and gathers no interrupts",
+                card.subject,
+                f"{name} receives {packets:.3g} packets/s, and gathers no interrupts",
                 (Evidence("packet rate", packets, "1/s"), Evidence("rx-usecs", 0, "us")),
                 (
-                    command(f"ethtool -C {quote(nic.name)} adaptive-rx on"),
-                    command(f"ethtool -C {quote(nic.name)} rx-usecs {GATHERING_US}"),
+                    command(f"ethtool -C {quote(name)} adaptive-rx on"),
+                    command(f"ethtool -C {quote(name)} rx-usecs {GATHERING_US}"),
                 ),
-                # With rx-frames 1 the card interrupts for each packet, whatever rx-usecs says.
-                is_fixable=gathers.rx_frames == 0,
+                targets=(gathers.target,),
             )
 
-    yield from each(_cards(reading), _subject, find)
+    yield from each(_cards(reading), lambda card: card.subject, find)
 
 
 def _offloads(reading: HostReading) -> Iterator[Found]:
-    for nic in reading.now.nics:
+    for nic in reading.details.nics:
         off = [short for name, short in OFFLOADS.items() if nic.offloads.get(name) is False]
         if nic.is_up and off:
             yield Found(
@@ -135,7 +140,7 @@ def _offloads(reading: HostReading) -> Iterator[Found]:
 
 
 def _snooping(reading: HostReading) -> Iterator[Found]:
-    for nic in reading.now.nics:
+    for nic in reading.details.nics:
         bridge = nic.bridge
         if bridge and bridge.is_snooping and not bridge.is_querier and len(bridge.ports) > 1:
             path = f"/sys/class/net/{quote(nic.name)}/bridge"
@@ -155,10 +160,13 @@ def _snooping(reading: HostReading) -> Iterator[Found]:
 
 
 def _refused(reading: HostReading) -> Iterator[Found]:
-    for nic in reading.now.nics:
-        for what, why in nic.refused.items():
-            reason = f"the driver of {nic.name} refuses to tell its {what}: {why}"
-            yield Found(Subject("nic", nic.name), f"not known, because {reason}", (Evidence("reason", reason),))
+    refusals: list[tuple[str, str, str]] = []
+    refusals += [(card.interface, card.setting, card.why) for card in reading.snapshot.refused]
+    refusals += [(nic.name, "offloads", nic.refused) for nic in reading.details.nics if nic.refused]
+    refusals += [(nic.name, "statistics", nic.driver_refusal) for nic in reading.now.nics if nic.driver_refusal]
+    for name, what, why in refusals:
+        reason = f"the driver of {name} refuses to tell its {what}: {why}"
+        yield Found(Subject("nic", name), f"not known, because {reason}", (Evidence("reason", reason),))
 
 
 CHECKS = (

@@ -4,18 +4,19 @@ from collections import defaultdict
 from collections.abc import Iterator
 from shlex import quote
 
-from pinner.checks.common import command, host_subject, housekeeping, kernel_argument, number, own_cpus
+from pinner.checks.common import command, host_subject, housekeeping, kernel_argument, number, own_cpus, sysctl_now
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.machine.frequency import SLOW_GOVERNORS
 from pinner.model.machine.topology import Cpu
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
+from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
 from pinner.model.used_cpus import emulator_cpus, restricted, vcpu_cpus, vcpu_threads
 
 DEEP_US = 50
 """Microseconds: a CPU that needs longer to wake delays each packet by more than the network does."""
-LIMITS, DEFAULT_PERIOD = ("runtime", "period"), 1_000_000
+RUNTIME, PERIOD, DEFAULT_PERIOD = "kernel.sched_rt_runtime_us", "proc/sys/kernel/sched_rt_period_us", 1_000_000
 """The kernel's limits of real-time threads, and the default of the second one in microseconds."""
 SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
 
@@ -36,14 +37,14 @@ def _governor(reading: HostReading) -> Iterator[Found]:
         if not (_sets_governor(snapshot, cpu.id) and cpu.id not in used):
             is_novas = cpu.id in snapshot.power_managed
             found[cpu.governor, _novas_line(snapshot, cpu), is_novas].append(cpu.id)
-    for (governor, line, is_novas), ids in found.items():
+    for (governor, line, _), ids in found.items():
         cpus = CpuSet.of(ids)
         yield Found(
             Subject("cpu", str(cpus)),
             f"CPUs {cpus} of vCPUs have the governor {governor}",
             (Evidence("governor", governor), Evidence("CPUs", str(cpus))),
             (line or command(f"cpupower -c {cpus} frequency-set -g performance"),),
-            is_fixable=not is_novas,
+            targets=tuple(each.target for each in snapshot.governors or () if each.cpus & cpus),
         )
 
 
@@ -105,8 +106,8 @@ def _siblings(reading: HostReading) -> Iterator[Found]:
 
 def _clock(reading: HostReading) -> Iterator[Found]:
     folder = "sys/devices/system/clocksource/clocksource0"
-    current = reading.now.settings.get(f"{folder}/current_clocksource", "")
-    available = reading.now.settings.get(f"{folder}/available_clocksource", "")
+    current = reading.details.settings.get(f"{folder}/current_clocksource", "")
+    available = reading.details.settings.get(f"{folder}/available_clocksource", "")
     if current in SLOW_CLOCKS:
         faster = next((name for name in ("tsc", "arch_sys_counter") if name in available.split()), "")
         yield Found(
@@ -122,13 +123,14 @@ def _clock(reading: HostReading) -> Iterator[Found]:
 def _rt_throttling(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
     realtime = [thread for thread in vcpu_threads(snapshot) if thread.realtime in ("fifo", "rr")]
-    runtime, period = (number(reading.now.settings, f"proc/sys/kernel/sched_rt_{name}_us") for name in LIMITS)
+    runtime, period = sysctl_now(reading, RUNTIME), number(reading.details.settings, PERIOD)
     if realtime and runtime is not None and 0 <= runtime < (period or DEFAULT_PERIOD):
         yield Found(
             host_subject(reading),
             f"the kernel stops real-time vCPUs, {len(realtime)} on this host, for a part of each second",
             (Evidence("real-time vCPUs", len(realtime)), Evidence("sched_rt_runtime_us", runtime, "us")),
-            (command("sysctl -w kernel.sched_rt_runtime_us=-1"),),
+            (command(f"sysctl -w {RUNTIME}=-1"),),
+            targets=(SYSCTLS[RUNTIME].target,),
         )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from shlex import quote
 
-from pinner.checks.common import MANY, command, each, growth, nic_pairs, rate
+from pinner.checks.common import MANY, SampledNic, command, each, growth, rate, sampled_nics
 from pinner.model.guest.guest import Guest
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, Nic
@@ -22,20 +22,19 @@ def _taps(reading: HostReading) -> Iterator[tuple[Guest, str]]:
 
 def _drops(reading: HostReading) -> Iterator[Found]:
     owners = {name: guest for guest, name in _taps(reading)}
-    pairs = ((owners[nic.name], before, nic) for before, nic in nic_pairs(reading) if nic.name in owners)
 
-    def find(pair: tuple[Guest, Nic, Nic]) -> Iterator[Found]:
-        guest, before, nic = pair
-        lost = growth(before.statistics, nic.statistics, "tx_dropped")
+    def find(tap: SampledNic) -> Iterator[Found]:
+        guest, nic = owners[tap.nic.name], tap.nic
+        lost = growth(tap.before.statistics, tap.now.statistics, "tx_dropped")
         if not lost:
             return
-        sent = growth(before.statistics, nic.statistics, "tx_packets")
+        sent = growth(tap.before.statistics, tap.now.statistics, "tx_packets")
         share = lost / (lost + sent)
         evidence = (
             *rate("drops", lost, reading.seconds, "packets"),
             Evidence("share of packets", 100 * share, "%"),
             Evidence("tx_queue_len", nic.queue_length, "packets"),
-            Evidence("queues", len(nic.xps)),
+            Evidence("queues", nic.tx_queues),
             Evidence("vCPUs", len(guest.vcpus)),
             Evidence("vhost threads", len(_vhosts(guest))),
         )
@@ -47,11 +46,12 @@ def _drops(reading: HostReading) -> Iterator[Found]:
             "critical" if share > CRITICAL_SHARE else "warning",
         )
 
-    yield from each(pairs, lambda pair: Subject("tap", pair[2].name), find)
+    taps = (tap for tap in sampled_nics(reading) if tap.nic.name in owners)
+    yield from each(taps, lambda tap: Subject("tap", tap.nic.name), find)
 
 
 def _more_queues(guest: Guest, nic: Nic) -> Iterator[Remedy]:
-    if len(nic.xps) < len(guest.vcpus):
+    if nic.tx_queues < len(guest.vcpus):
         line = f"<driver name='vhost' queues='{min(len(guest.vcpus), 8)}'/>"
         yield Remedy(line, f"the domain XML of {guest.name}, interface {nic.name}", "guest restart")
         yield Remedy(f"ethtool -L DEVICE combined {min(len(guest.vcpus), 8)}", f"in guest {guest.name}", "guest owner")
@@ -65,7 +65,7 @@ def _vhosts(guest: Guest) -> list[str]:
 
 def _short_queue(reading: HostReading) -> Iterator[Found]:
     owners = {name: guest for guest, name in _taps(reading)}
-    for nic in reading.now.nics:
+    for nic in reading.details.nics:
         if nic.name in owners and 0 < nic.queue_length < SHORT_QUEUE:
             yield Found(
                 Subject("tap", nic.name),
@@ -93,10 +93,10 @@ def _no_vhost(reading: HostReading) -> Iterator[Found]:
 
 
 def _few_queues(reading: HostReading) -> Iterator[Found]:
-    nics = {nic.name: nic for nic in reading.now.nics}
+    nics = {nic.name: nic for nic in reading.details.nics}
     for guest, name in _taps(reading):
         nic, vcpus = nics.get(name), len(guest.vcpus)
-        if nic is not None and vcpus >= 4 and len(nic.xps) == 1:
+        if nic is not None and vcpus >= 4 and nic.tx_queues == 1:
             yield Found(
                 Subject("tap", name),
                 f"guest {guest.name} has {vcpus} vCPUs, and one queue for all packets of {name}",

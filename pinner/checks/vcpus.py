@@ -7,7 +7,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, Vcpu
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, HostSample
-from pinner.model.settings.cpu_weight import RAISED, SLICE, why_not
+from pinner.model.settings.cpu_weight import RAISED, SLICE, WEIGHT, why_not
 from pinner.model.text import counted
 from pinner.model.used_cpus import vcpu_threads
 
@@ -85,7 +85,7 @@ def _beside_vcpus(reading: HostReading) -> Iterator[Found]:
             Remedy("pinner plan", "as root, then pinner apply PLAN_ID"),
             *(() if why else (command(f"systemctl set-property {SLICE} CPUWeight={RAISED}"),)),
         ),
-        is_fixable=not why,
+        targets=(WEIGHT,),
     )
 
 

@@ -37,6 +37,7 @@ from pinner.model.machine.ovs import OvsMasks
 from pinner.model.machine.topology import Topology
 from pinner.model.run.journal import RecordedPins
 from pinner.model.settings.guest_rps import GuestRps
+from pinner.model.settings.refusal import RefusedSetting
 from pinner.model.snapshot import Snapshot
 
 LIVE = Path("/")
@@ -100,7 +101,7 @@ def take_snapshot(
     reserving = with_reservations(root, classified, owners, _uptime(root))
     with suppress(Invalid):
         sets = configured(sets, nova)
-    settings = SETTINGS if only is None else only
+    settings, refused = SETTINGS if only is None else only, list[RefusedSetting]()
     return Snapshot(
         host=host,
         taken_at=now(),
@@ -122,13 +123,14 @@ def take_snapshot(
         irqs=read_device_irqs(root, processes) if "irq" in settings else None,
         rps=read_rps(root) if "rps" in settings else None,
         sysctls=read_sysctls(root) if "sysctl" in settings else None,
-        rings=read_rings(root) if "ring" in settings else None,
+        rings=read_rings(root, refused) if "ring" in settings else None,
         governors=read_governors(root) if "governor" in settings else None,
-        coalescing=read_coalescing(root, packets, clock() - began) if "coalescing" in settings else None,
+        coalescing=read_coalescing(root, packets, clock() - began, refused) if "coalescing" in settings else None,
         irqbalance=read_irqbalance(root, processes) if "irqbalance" in settings else None,
-        queues=read_queues(root) if "queues" in settings else None,
+        queues=read_queues(root, refused) if "queues" in settings else None,
         guest_rps=guest_rps(guests) if guest_rps and "guest_rps" in settings else None,
         cpu_weights=read_cpu_weights(root) if "weight" in settings else None,
+        refused=tuple(refused),
     )
 
 

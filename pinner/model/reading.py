@@ -1,76 +1,32 @@
-"""The reading of a host: a snapshot, and the counters and settings that checks compare, sampled twice."""
+"""The reading of a host: a snapshot, the details that only checks need, and counters, sampled twice."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pinner.model.cpuset import CpuSet
-from pinner.model.machine.interrupts import Balancer
+from pinner.model.machine.interrupts import Balancer, DeviceIrqs
+from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.queues import CardQueues
+from pinner.model.settings.refusal import RefusedSetting
+from pinner.model.settings.rings import RxRing
+from pinner.model.settings.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Irq:
-    """An interrupt of a device."""
+class IrqCounts:
+    """How often an interrupt came."""
 
     number: int
     """The kernel's number of the interrupt."""
     name: str
-    """The names that drivers gave to it (/proc/interrupts)."""
-    device: str
-    """The PCI address of its device; empty: none is known."""
-    cpus: CpuSet
-    """The CPUs that it may use (smp_affinity_list)."""
-    effective: CpuSet
-    """The CPUs to which the hardware sent the last one; empty where the kernel does not report them."""
+    """The names that drivers gave to it (/proc/interrupts): another interrupt may get the number later."""
     counts: Mapping[int, int]
     """CPU to the number of interrupts that it took since boot; a CPU that took none is left out."""
-    managed: bool | None = None
-    """Whether the kernel alone places it (a managed interrupt); null where debugfs does not tell."""
 
     @property
     def total(self) -> int:
         """The number of interrupts since boot."""
         return sum(self.counts.values())
-
-    @property
-    def target(self) -> CpuSet:
-        """The CPUs that take it, or will take the next one.
-
-        Some hardware, such as x86 without interrupt remapping, follows a new affinity only when the interrupt fires
-        (the kernel's kernel/irq/migration.c). Until then the kernel reports a former CPU as the effective one.
-        """
-        return (self.effective & self.cpus) or self.cpus
-
-
-@dataclass(frozen=True, slots=True)
-class Rings:
-    """The sizes of a NIC's rings in packets (ethtool -g)."""
-
-    rx: int
-    rx_max: int
-    tx: int
-    tx_max: int
-
-
-@dataclass(frozen=True, slots=True)
-class Channels:
-    """The numbers of a NIC's queues (ethtool -l)."""
-
-    combined: int
-    combined_max: int
-    rx: int
-    rx_max: int
-    tx: int
-    tx_max: int
-
-
-@dataclass(frozen=True, slots=True)
-class Coalescing:
-    """How a NIC gathers interrupts (ethtool -c)."""
-
-    rx_usecs: int
-    rx_frames: int
-    is_adaptive: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,52 +42,50 @@ class Bridge:
 
 
 @dataclass(frozen=True, slots=True)
-class RxQueue:
-    """A receive queue of a network interface."""
-
-    rps: CpuSet
-    """The CPUs of rps_cpus; empty: RPS is off."""
-    flows: int
-    """rps_flow_cnt"""
-
-
-@dataclass(frozen=True, slots=True)
 class Nic:
-    """A network interface: of a card, or virtual (a tap, a bridge)."""
+    """What only checks need of a network interface: of a card, or of a virtual one (a tap, a bridge)."""
 
     name: str
     """The name of the interface."""
+    index: int
+    """The kernel's index of the interface, which may get another name; 0: not known (an old capture)."""
     device: str
     """The PCI address of its card; empty: it is virtual."""
-    node: int | None
-    """The NUMA node of the card; null where the kernel reports none."""
     is_up: bool
     """Whether its operational state is up or unknown."""
-    mtu: int
-    """The MTU in bytes."""
     queue_length: int
     """tx_queue_len in packets."""
-    master: str
-    """The bridge or bond that it belongs to; empty: none."""
-    rx_queues: tuple[RxQueue, ...]
-    """The receive queues by number."""
-    xps: tuple[CpuSet, ...]
-    """The CPUs of xps_cpus by transmit queue; empty sets: XPS is off."""
-    statistics: Mapping[str, int]
-    """The kernel's counters (sysfs statistics)."""
-    driver: Mapping[str, int] = field(default_factory=dict)
-    """The driver's counters of packets without room, for the whole card (ethtool -S)."""
-    rings: Rings | None = None
-    channels: Channels | None = None
-    coalescing: Coalescing | None = None
+    rx_flows: tuple[int, ...]
+    """rps_flow_cnt of each receive queue."""
+    tx_queues: int
+    """The number of transmit queues."""
     offloads: Mapping[str, bool] = field(default_factory=dict)
     """The features that can be changed, and whether each is on (ethtool -k)."""
     bridge: Bridge | None = None
     """The state of a bridge; null for other interfaces."""
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """What the driver refused to tell (rings, channels), with the error; a feature that it lacks is left out."""
-    index: int = 0
-    """The kernel's index of the interface, which may get another name; 0: not known (an old capture)."""
+    refused: str = ""
+    """Why the driver does not tell its offloads; empty: it does, or has none."""
+
+    @property
+    def key(self) -> int | str:
+        """The identity of the interface."""
+        return self.index or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class NicCounters:
+    """The counters of a network interface."""
+
+    name: str
+    """The name of the interface."""
+    index: int
+    """The kernel's index of the interface; 0: not known (an old capture)."""
+    statistics: Mapping[str, int]
+    """The kernel's counters (sysfs statistics)."""
+    driver: Mapping[str, int] = field(default_factory=dict)
+    """The driver's counters of packets without room, for the whole card (ethtool -S)."""
+    driver_refusal: str = ""
+    """Why the driver does not tell its counters; empty: it does, or has none."""
 
     @property
     def key(self) -> int | str:
@@ -204,15 +158,13 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class HostSample:
-    """The counters and settings of a host at one moment. A field is empty where the host has no such thing."""
+    """The counters of a host at one moment. A field is empty where the host has no such thing."""
 
-    irqs: tuple[Irq, ...] = ()
-    nics: tuple[Nic, ...] = ()
+    irqs: tuple[IrqCounts, ...] = ()
+    nics: tuple[NicCounters, ...] = ()
     softnet: tuple[SoftnetCpu, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
     """By name, as nstat, /proc/vmstat and /proc/meminfo write them (UdpRcvbufErrors, pswpin, MemAvailable in KiB)."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """The content of small files of /proc/sys and /sys, by path without the first slash."""
     sockets: tuple[UdpSocket, ...] = ()
     idle: tuple[IdleState, ...] = ()
     threads: Mapping[int, ThreadTimes] = field(default_factory=dict)
@@ -221,12 +173,23 @@ class HostSample:
     """The milliseconds in which each CPU ran no thread: it was idle, or handled interrupts, or was stolen."""
     pressure: Mapping[str, float] = field(default_factory=dict)
     """Pressure stall information in per cent over 10 s, by name (cpu.some, memory.full, system.slice.cpu.some)."""
-    storage: tuple[Storage, ...] = ()
-    balancers: tuple[Balancer, ...] = ()
     swapped_kib: Mapping[int, int] = field(default_factory=dict)
     """The swapped memory of each QEMU, by process id."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """What could not be read, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostDetails:
+    """The facts of a host that checks need and no plan does. A field is empty where the host has no such thing."""
+
+    nics: tuple[Nic, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """The content of small files of /proc/sys and /sys, by path without the first slash. The sysctls that a plan may
+    change are in the snapshot."""
+    storage: tuple[Storage, ...] = ()
     weights: Mapping[str, int] = field(default_factory=dict)
-    """cpu.weight of the cgroups of guests and of the top slices, by path below the mount."""
+    """cpu.weight of the cgroups of guests, by path below the mount."""
     are_of_root: Mapping[int, bool] = field(default_factory=dict)
     """Whether each process that may place threads works for root, by process id; one that is left out may."""
     unread: Mapping[str, str] = field(default_factory=dict)
@@ -234,13 +197,18 @@ class HostSample:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedSamples:
-    """The samples of a machine as a capture holds them."""
+class SavedSettings:
+    """The settings of a snapshot that a capture has no files of. A field is null where it was not read."""
 
-    samples: tuple[HostSample, ...]
-    """Two samples, or one."""
-    seconds: float
-    """The time between the two."""
+    irqs: DeviceIrqs | None
+    rps: tuple[RpsQueue, ...] | None
+    sysctls: Mapping[str, int] | None
+    rings: tuple[RxRing, ...] | None
+    coalescing: tuple[RxCoalescing, ...] | None
+    irqbalance: tuple[Balancer, ...] | None
+    queues: tuple[CardQueues, ...] | None
+    cpu_weights: Mapping[str, int] | None
+    refused: tuple[RefusedSetting, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +216,13 @@ class HostReading:
     """All that a check sees of a host."""
 
     snapshot: Snapshot
+    """The host just before the samples."""
     samples: tuple[HostSample, ...] = ()
     """Two samples; one where nothing was sampled twice (a captured machine); none for a saved snapshot."""
     seconds: float = 0.0
     """The time between the two samples."""
+    details: HostDetails = HostDetails()
+    """The facts that only checks need; empty for a saved snapshot."""
 
     @property
     def now(self) -> HostSample:
@@ -262,3 +233,17 @@ class HostReading:
     def before(self) -> HostSample | None:
         """The earlier sample; None where there is one only."""
         return self.samples[0] if len(self.samples) == 2 else None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedReading:
+    """What a capture has of a reading besides the files of the machine."""
+
+    samples: tuple[HostSample, ...]
+    """Two samples, or one."""
+    seconds: float
+    """The time between the two."""
+    details: HostDetails = HostDetails()
+    """The facts that only checks need."""
+    settings: SavedSettings | None = None
+    """The settings of the snapshot; null in an old capture."""

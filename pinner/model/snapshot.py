@@ -17,6 +17,7 @@ from pinner.model.processes.process import Process
 from pinner.model.settings.coalescing import RxCoalescing
 from pinner.model.settings.guest_rps import GuestRps
 from pinner.model.settings.queues import CardQueues
+from pinner.model.settings.refusal import RefusedSetting
 from pinner.model.settings.rings import RxRing
 from pinner.model.settings.rps import RpsQueue
 
@@ -95,6 +96,8 @@ class Snapshot:
     cpu_weights: Mapping[str, int] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
     """The CPU weight of the slice of the guests (machine.slice) by its name; empty where the host has no such slice, or
     the slice no weight. Null where it was not read."""
+    refused: tuple[RefusedSetting, ...] = field(default=(), metadata={"exclude_if": lambda refused: not refused})
+    """The settings that drivers of cards refuse to tell."""
 
     def running_guest(self, name: str) -> Guest:
         """The active guest with this name or UUID. Raises Invalid for one that is shut off, NotFound without one.

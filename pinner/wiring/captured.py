@@ -4,7 +4,6 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from pinner.host.reading import captured
 from pinner.host.reading.sampler import take_reading
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
-from pinner.model.reading import SavedSamples
+from pinner.model.reading import SavedReading
 from pinner.model.snapshot import Snapshot
 from pinner.service.hosts import saving
 from pinner.service.hosts.saving import SavedMachine
@@ -43,18 +42,7 @@ def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
 
     def take(seconds: float) -> Snapshot:
         taken = configured_values(root, name, guests, sample_seconds=seconds, now=now)
-        # The capture has no files of these, but counters.
-        return replace(
-            taken,
-            irqs=taken.irqs or captured.captured_irqs(root),
-            rps=taken.rps or captured.captured_rps(root),
-            rings=captured.captured_rings(root),
-            coalescing=captured.captured_coalescing(root),
-            queues=captured.captured_queues(root),
-            irqbalance=captured.captured_irqbalance(root),
-            sysctls=taken.sysctls or captured.captured_sysctls(root),
-            cpu_weights=taken.cpu_weights or captured.captured_cpu_weights(root),
-        )
+        return captured.with_saved_settings(root, taken)
 
     return CapturedAgent(take, lambda snapshot: captured.captured_reading(root, snapshot))
 
@@ -63,20 +51,19 @@ def save_machine(config_files: list[Path] | None, root: Path | None, folder: Pat
     """Save this machine with its guests, or the captured machine below ``root``, as files in ``folder``."""
     options = configuration(config_files).libvirt
     if root is not None:
-        return saving.save_machine(root, folder, captured_guests(root), partial(captured.samples, root), scrub=scrub)
+        return saving.save_machine(root, folder, captured_guests(root), partial(captured.read_file, root), scrub=scrub)
     libvirt = Libvirt(options.uri, options.call_timeout)
-    return saving.save_machine(None, folder, libvirt, partial(_samples_of_this_host, libvirt), scrub=scrub)
+    return saving.save_machine(None, folder, libvirt, partial(_reading_of_this_host, libvirt), scrub=scrub)
 
 
-def _samples_of_this_host(libvirt: Libvirt) -> SavedSamples:
-    """The counters for the checks; those of guests are missing where libvirt does not answer."""
+def _reading_of_this_host(libvirt: Libvirt) -> SavedReading:
+    """The counters and settings; those of guests are missing where libvirt does not answer."""
     take = partial(take_snapshot, LIVE, socket.gethostname(), sample_seconds=0.0, now=now)
     try:
         snapshot = take(libvirt)
     except (HostUnreachable, NotPermitted, Busy):
         snapshot = take(None)
-    reading = take_reading(LIVE, snapshot, CAPTURE_SECONDS)
-    return SavedSamples(reading.samples, reading.seconds)
+    return captured.saved(take_reading(LIVE, snapshot, CAPTURE_SECONDS))
 
 
 @contextmanager

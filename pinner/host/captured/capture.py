@@ -18,7 +18,7 @@ from pinner.host.reading import captured
 from pinner.host.virt import domain_xml
 from pinner.host.virt.guests import DomainDescription
 from pinner.model.errors import Invalid
-from pinner.model.reading import SavedSamples
+from pinner.model.reading import SavedReading
 
 _MACHINE = (
     "proc/cmdline",
@@ -54,14 +54,14 @@ def capture(
     folder: Path,
     guests: Sequence[DomainDescription] = (),
     capabilities: str = "",
-    samples: SavedSamples | None = None,
+    reading: SavedReading | None = None,
     *,
     scrub: bool,
 ) -> int:
     """Save the machine below ``root`` in ``folder`` with mode 0700. Returns the number of files.
 
     ``guests`` are the active guests, ``capabilities`` is libvirt's XML of the host; empty: libvirt did not answer.
-    ``samples`` are the counters for the checks.
+    ``reading`` has the counters and settings.
     With ``scrub`` names and command lines are left out (see scrub.Scrubber). Files that cannot be read and processes
     that end during the copy are left out, too. Raises Invalid for a root without CPUs, and for a folder that is not
     empty or not writable.
@@ -75,7 +75,7 @@ def capture(
             # By the descriptor: the owner of the folder above could put another folder in the place of this one.
             copy = _Copy(root, Path(f"/proc/self/fd/{descriptor}"), guests, scrub=scrub)
             files_of_libvirt = copy.libvirt(capabilities) if capabilities else 0
-            return copy.all() + files_of_libvirt + (copy.samples(samples) if samples else 0)
+            return copy.all() + files_of_libvirt + (copy.reading(reading) if reading else 0)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -119,9 +119,9 @@ class _Copy:
             written |= captured_guests.as_files(guest, self._aliases.get(guest.uuid))
         return self._write(written)
 
-    def samples(self, samples: SavedSamples) -> int:
-        """Write the counters for the checks. Returns the number of files."""
-        return self._write(captured.as_file(captured.scrubbed(samples) if self._scrubber else samples))
+    def reading(self, reading: SavedReading) -> int:
+        """Write the counters and settings. Returns the number of files."""
+        return self._write(captured.as_file(captured.scrubbed(reading) if self._scrubber else reading))
 
     def _write(self, contents: Mapping[Path, bytes]) -> int:
         for name, data in contents.items():

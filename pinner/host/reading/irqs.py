@@ -1,6 +1,6 @@
-"""Interrupts: their counts, their CPUs and their devices.
+"""How often interrupts came (/proc/interrupts).
 
-Sources: the kernel's Documentation/core-api/irq/irq-affinity.rst, and Documentation/filesystems/proc.rst (1.2.2).
+Source: the kernel's Documentation/filesystems/proc.rst (1.2.2).
 """
 
 import re
@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinner.host.kernel import files
-from pinner.host.settings.interrupts import MAX_IRQS, devices_by_irq, is_managed, name_of
-from pinner.model.cpuset import CpuSet
-from pinner.model.reading import Irq
+from pinner.host.settings.interrupts import MAX_IRQS, name_of
+from pinner.model.reading import IrqCounts
 
 _CPU = re.compile(r"CPU(\d{1,5})")
 
@@ -22,21 +21,13 @@ class _Row(NamedTuple):
     """The chip, the kind and the drivers' names."""
 
 
-def read_irqs(root: Path) -> tuple[Irq, ...]:
-    """The interrupts with a number, ascending; none where the kernel does not list them."""
+def read_irq_counts(root: Path) -> tuple[IrqCounts, ...]:
+    """The counts of the interrupts with a number, ascending; none where the kernel does not list them."""
     rows = parse_interrupts(files.text(root / "proc/interrupts") or "")
-    devices = devices_by_irq(root)
-    found = []
-    for number in sorted(rows)[:MAX_IRQS]:
-        folder = root / "proc/irq" / str(number)
-        cpus = files.cpu_list(folder / "smp_affinity_list")
-        if cpus is None:
-            continue
-        effective = files.cpu_list(folder / "effective_affinity_list") or CpuSet()
-        row = rows[number]
-        name = name_of(root, number) or _name(row.text)
-        found.append(Irq(number, name, devices.get(number, ""), cpus, effective, row.counts, is_managed(root, number)))
-    return tuple(found)
+    return tuple(
+        IrqCounts(number, name_of(root, number) or _name(rows[number].text), rows[number].counts)
+        for number in sorted(rows)[:MAX_IRQS]
+    )
 
 
 def parse_interrupts(text: str) -> dict[int, _Row]:

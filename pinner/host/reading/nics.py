@@ -1,70 +1,73 @@
-"""Network interfaces: queues, masks and counters from /sys/class/net; rings and offloads through ethtool's interface.
+"""Network interfaces: counters from /sys/class/net and drivers, and the details that only checks need.
 
 Source: the kernel's Documentation/ABI/testing/sysfs-class-net-queues and sysfs-class-net.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pinner.host.hardware.devices import read_devices
 from pinner.host.kernel import files
+from pinner.host.reading import ethtool
 from pinner.host.settings import interfaces
-from pinner.model.cpuset import CpuSet
-from pinner.model.reading import Bridge, Nic, RxQueue
+from pinner.host.settings.cards import LIVE
+from pinner.model.machine.topology import Device
+from pinner.model.reading import Bridge, Nic, NicCounters
 
 MAX_QUEUES = 1024
 _UP = ("up", "unknown")
 _LOOPBACK = "772"
 """ARPHRD_LOOPBACK (include/uapi/linux/if_arp.h)."""
 
-Details = Callable[[Nic], Nic]
-"""Adds what ethtool's interface tells about a card."""
+
+def read_nics(root: Path, devices: tuple[Device, ...]) -> tuple[Nic, ...]:
+    """The interfaces except the loopback, with the cards behind them of the host's ``devices``."""
+    cards = {device.name: device.description for device in devices if device.kind == "net"}
+    return tuple(_nic(folder, name, cards.get(name, ""), root) for name, folder in _interfaces(root))
 
 
-def read_nics(root: Path, details: Details = lambda nic: nic) -> tuple[Nic, ...]:
-    """The interfaces except the loopback. One that vanishes meanwhile is left out."""
-    folder = root / "sys/class/net"
-    places = {device.name: device for device in read_devices(root) if device.kind == "net"}
-    found = []
-    for name in interfaces.names(folder):
-        place = places.get(name)
-        if place is None or files.text(folder / name / "type") == _LOOPBACK:
-            continue
-        nic = _nic(folder / name, name, place.description, place.node)
-        found.append(details(nic) if nic.device else nic)
-    return tuple(found)
+def read_nic_counters(root: Path) -> tuple[NicCounters, ...]:
+    """The counters of the interfaces except the loopback."""
+    return tuple(_counters(folder, name, root) for name, folder in _interfaces(root))
 
 
-def _nic(folder: Path, name: str, device: str, node: int | None) -> Nic:
+def _interfaces(root: Path) -> Iterator[tuple[str, Path]]:
+    for name in interfaces.names(root / "sys/class/net"):
+        folder = root / "sys/class/net" / name
+        if folder.is_dir() and files.text(folder / "type") != _LOOPBACK:
+            yield name, folder
+
+
+def _nic(folder: Path, name: str, device: str, root: Path) -> Nic:
     queues = folder / "queues"
-    master = folder / "master"
+    offloads, refused = ethtool.read_offloads(name) if device and root == LIVE else ({}, "")
     return Nic(
         name=name,
-        device=device,
-        node=node,
-        is_up=(files.text(folder / "operstate") or "unknown") in _UP,
-        mtu=files.number(folder / "mtu") or 0,
-        queue_length=files.number(folder / "tx_queue_len") or 0,
-        master=files.decoded(master.resolve().name) if master.is_symlink() else "",
-        rx_queues=tuple(map(_rx_queue, list(files.numbered(queues, "rx-").values())[:MAX_QUEUES])),
-        xps=tuple(_mask(path / "xps_cpus") for path in list(files.numbered(queues, "tx-").values())[:MAX_QUEUES]),
-        statistics=_statistics(folder / "statistics"),
-        bridge=_bridge(folder),
         index=files.number(folder / "ifindex") or 0,
+        device=device,
+        is_up=(files.text(folder / "operstate") or "unknown") in _UP,
+        queue_length=files.number(folder / "tx_queue_len") or 0,
+        rx_flows=tuple(files.number(path / "rps_flow_cnt") or 0 for path in _queues(queues, "rx-")),
+        tx_queues=len(_queues(queues, "tx-")),
+        offloads=offloads,
+        bridge=_bridge(folder),
+        refused=refused,
     )
 
 
-def _rx_queue(folder: Path) -> RxQueue:
-    return RxQueue(_mask(folder / "rps_cpus"), files.number(folder / "rps_flow_cnt") or 0)
+def _queues(folder: Path, prefix: str) -> list[Path]:
+    return list(files.numbered(folder, prefix).values())[:MAX_QUEUES]
 
 
-def _mask(path: Path) -> CpuSet:
-    return files.cpu_mask(path) or CpuSet()
+def _counters(folder: Path, name: str, root: Path) -> NicCounters:
+    is_card = root == LIVE and (folder / "device").exists()
+    driver, refused = ethtool.read_driver_counters(name) if is_card else ({}, "")
+    index = files.number(folder / "ifindex") or 0
+    return NicCounters(name, index, _statistics(folder / "statistics"), driver, refused)
 
 
 def _statistics(folder: Path) -> Mapping[str, int]:
-    found = {name: files.number(folder / name) for name in sorted(files.names(folder))}
-    return {name: value for name, value in found.items() if value is not None}
+    numbers = {name: files.number(folder / name) for name in sorted(files.names(folder))}
+    return {name: number for name, number in numbers.items() if number is not None}
 
 
 def _bridge(folder: Path) -> Bridge | None:

@@ -1,17 +1,17 @@
-"""Samples the counters and settings of a host twice."""
+"""Samples the counters of a host twice, and reads the details that only checks need."""
 
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from pinner.host.kernel import kernel, procfs
-from pinner.host.reading import cpus, ethtool, irqs, network, nics, settings
-from pinner.host.settings import irqbalance
+from pinner.host.reading import cpus, irqs, network, nics, settings
 from pinner.model.errors import Busy
 from pinner.model.processes.placers import is_another_pinner, is_known_placer
-from pinner.model.reading import HostReading, HostSample
+from pinner.model.reading import HostDetails, HostReading, HostSample
 from pinner.model.snapshot import Snapshot
 
 LOG = logging.getLogger(__name__)
@@ -31,53 +31,79 @@ def take_reading(
     """The snapshot with two samples that begin ``seconds`` apart (0: one sample), read below ``root``.
 
     A captured machine has one sample. ``folders`` are those whose room pinner needs. What cannot be read is named in
-    HostSample.unread, and does not end the reading.
+    ``unread``, and does not end the reading. Raises Busy where no file can be opened.
     """
     began = clock()
-    first = read_sample(root, snapshot, folders)
-    if root != LIVE or not seconds:
-        return HostReading(snapshot, (first,))
-    sleep(seconds)
-    between = clock() - began
-    return HostReading(snapshot, (first, read_sample(root, snapshot, folders)), between)
+    samples = [_sample(root, snapshot)]
+    between = 0.0
+    if root == LIVE and seconds:
+        sleep(seconds)
+        between = clock() - began
+        samples.append(_sample(root, snapshot))
+    reading = HostReading(snapshot, tuple(samples), between, _details(root, snapshot, folders))
+    return replace(reading, snapshot=with_packet_rates(reading))
 
 
-def read_sample(root: Path, snapshot: Snapshot, folders: tuple[Path, ...] = ()) -> HostSample:
-    """One sample. Raises Busy where no file can be opened."""
-    unread: dict[str, str] = {}
+def with_packet_rates(reading: HostReading) -> Snapshot:
+    """The snapshot of the reading, whose cards have the packets a second of the samples."""
+    snapshot, before = reading.snapshot, reading.before
+    if before is None or snapshot.coalescing is None:
+        return snapshot
+    packets = [{nic.index: nic.statistics.get("rx_packets", 0) for nic in each.nics} for each in (before, reading.now)]
+    cards = tuple(
+        replace(card, rate=round(max(now - packets[0].get(card.index, now), 0) / reading.seconds, 1))
+        for card in snapshot.coalescing
+        for now in [packets[1].get(card.index, 0)]
+    )
+    return replace(snapshot, coalescing=cards)
 
-    def part(name: str, read: Callable[[], T], otherwise: T) -> T:
+
+class _Parts:
+    """Reads a host part by part: a file of an unknown kernel must not hide all others."""
+
+    def __init__(self) -> None:
+        self.unread: dict[str, str] = {}
+
+    def read(self, name: str, reader: Callable[[], T], otherwise: T) -> T:
         try:
-            return read()
+            return reader()
         except Busy:
             raise
-        except Exception as error:  # a file of an unknown kernel must not hide all others
+        except Exception as error:
             LOG.warning("%s cannot be read: %r", name, error)
-            unread[name] = str(error) or type(error).__name__
+            self.unread[name] = str(error) or type(error).__name__
             return otherwise
 
-    details = ethtool.with_details if root == LIVE else lambda nic: nic
-    mount = kernel.cpuset_mount(root)
-    units = tuple(group.path for guest in snapshot.guests for group in guest.cgroups)
+
+def _sample(root: Path, snapshot: Snapshot) -> HostSample:
+    parts, mount = _Parts(), kernel.cpuset_mount(root)
+    read, guests = parts.read, [guest.pid for guest in snapshot.guests]
     return HostSample(
-        irqs=part("interrupts", lambda: irqs.read_irqs(root), ()),
-        nics=part("network interfaces", lambda: nics.read_nics(root, details), ()),
-        softnet=part("softnet_stat", lambda: network.read_softnet(root), ()),
-        counters=part("network counters", lambda: network.read_counters(root), {}),
-        settings=part("settings", lambda: settings.read_settings(root), {}),
-        sockets=part("UDP sockets", lambda: network.read_sockets(root), ()),
-        idle=part("idle states", lambda: cpus.read_idle(root), ()),
-        threads=part("thread times", lambda: cpus.read_times(root, tuple(_tids(snapshot))), {}),
-        spare_ms=part("CPU times", lambda: cpus.read_spare(root), {}),
-        pressure=part("pressure", lambda: cpus.read_pressure(root, mount.folder), {}),
-        swapped_kib=part("swapped memory", lambda: cpus.read_swapped(root, [each.pid for each in snapshot.guests]), {}),
-        storage=part("storage", lambda: settings.read_storage(folders), ()),
-        balancers=part("irqbalance", lambda: irqbalance.read_irqbalance(root, snapshot.processes), ()),
-        weights=part("weights", lambda: settings.read_weights(mount.folder, units), {})
-        if mount.version == "v2"
-        else {},
-        are_of_root=part("users", lambda: {pid: procfs.is_of_root(root, pid) for pid in _placers(snapshot)}, {}),
-        unread=unread,
+        irqs=read("interrupts", lambda: irqs.read_irq_counts(root), ()),
+        nics=read("counters of network interfaces", lambda: nics.read_nic_counters(root), ()),
+        softnet=read("softnet_stat", lambda: network.read_softnet(root), ()),
+        counters=read("network counters", lambda: network.read_counters(root), {}),
+        sockets=read("UDP sockets", lambda: network.read_sockets(root), ()),
+        idle=read("idle states", lambda: cpus.read_idle(root), ()),
+        threads=read("thread times", lambda: cpus.read_times(root, tuple(_tids(snapshot))), {}),
+        spare_ms=read("CPU times", lambda: cpus.read_spare(root), {}),
+        pressure=read("pressure", lambda: cpus.read_pressure(root, mount.folder), {}),
+        swapped_kib=read("swapped memory", lambda: cpus.read_swapped(root, guests), {}),
+        unread=parts.unread,
+    )
+
+
+def _details(root: Path, snapshot: Snapshot, folders: tuple[Path, ...]) -> HostDetails:
+    parts, mount = _Parts(), kernel.cpuset_mount(root)
+    read, is_v2 = parts.read, mount.version == "v2"
+    units = [group.path for guest in snapshot.guests for group in guest.cgroups] if is_v2 else []
+    return HostDetails(
+        nics=read("network interfaces", lambda: nics.read_nics(root, snapshot.topology.devices), ()),
+        settings=read("settings", lambda: settings.read_settings(root), {}),
+        storage=read("storage", lambda: settings.read_storage(folders), ()),
+        weights=read("weights", lambda: settings.read_weights(mount.folder, units), {}),
+        are_of_root=read("users", lambda: {pid: procfs.is_of_root(root, pid) for pid in _placers(snapshot)}, {}),
+        unread=parts.unread,
     )
 
 

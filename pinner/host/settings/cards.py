@@ -1,7 +1,7 @@
 """Requests to the drivers of network cards (SIOCETHTOOL).
 
-Source: the kernel's include/uapi/linux/ethtool.h. pyroute2 asks cards for the checks, but takes half a second to
-import, and each snapshot of a host asks them.
+Source: the kernel's include/uapi/linux/ethtool.h. pyroute2 could ask, too, but takes half a second to import, and each
+snapshot of a host asks them.
 """
 
 import array
@@ -10,15 +10,18 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 from pinner.host.kernel import files
 from pinner.host.settings import interfaces
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
+from pinner.model.settings.refusal import RefusedSetting, Setting
 
+T = TypeVar("T")
 LIVE = Path("/")
 FOLDER = Path("/sys/class/net")
 _REQUEST = 0x8946
@@ -34,6 +37,21 @@ def each_card() -> Iterator[tuple[str, int]]:
         index = files.number(FOLDER / name / "ifindex")
         if index is not None and (FOLDER / name / "device").exists():
             yield name, index
+
+
+def answers(
+    setting: Setting, ask_driver: Callable[[str], T], refused: list[RefusedSetting]
+) -> Iterator[tuple[str, int, T]]:
+    """The name, the index and the driver's answer of each card of this machine. ``refused`` gets the refusals; a driver
+    that lacks the setting, and a card that has ended, give nothing."""
+    for name, index in each_card():
+        try:
+            answer = ask_driver(name)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, *_ENDED):
+                refused.append(RefusedSetting(name, setting, error.strerror or str(error)))
+            continue
+        yield name, index, answer
 
 
 def counter(name: str, statistic: str) -> int | None:

@@ -9,6 +9,7 @@ from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import Number
 from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.refusal import RefusedSetting
 
 _GET, _SET = 0x0E, 0x0F
 """ETHTOOL_GCOALESCE, ETHTOOL_SCOALESCE."""
@@ -29,17 +30,15 @@ def received(root: Path) -> Mapping[int, int]:
     return {index: count for index, count in counts if count is not None}
 
 
-def read_coalescing(root: Path, before: Mapping[int, int], seconds: float) -> tuple[RxCoalescing, ...] | None:
+def read_coalescing(
+    root: Path, before: Mapping[int, int], seconds: float, refused: list[RefusedSetting]
+) -> tuple[RxCoalescing, ...] | None:
     """The coalescing of all cards whose drivers tell about it; None for another root than this machine's. ``before``
-    has the packets that each card had received this number of ``seconds`` ago."""
+    has the packets that each card had received this number of ``seconds`` ago; ``refused`` gets the refusals."""
     if root != cards.LIVE:
         return None
     found = []
-    for name, index in cards.each_card():
-        try:
-            now = _get(name)
-        except OSError:
-            continue  # the driver tells nothing about its coalescing
+    for name, index, now in cards.answers("coalescing", _get, refused):
         grown = (cards.counter(name, "rx_packets") or 0) - before[index] if index in before else 0
         rate = grown / seconds if grown > 0 and seconds > 0 else 0.0
         found.append(RxCoalescing(name, index, now[_USECS], now[_FRAMES], bool(now[_ADAPTIVE]), round(rate, 1)))

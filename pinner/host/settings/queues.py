@@ -8,6 +8,7 @@ from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import Number
 from pinner.model.settings.queues import CardQueues
+from pinner.model.settings.refusal import RefusedSetting
 
 _GET, _SET = 0x3C, 0x3D
 """ETHTOOL_GCHANNELS, ETHTOOL_SCHANNELS."""
@@ -26,18 +27,15 @@ class _Channels(NamedTuple):
     combined: int
 
 
-def read_queues(root: Path) -> tuple[CardQueues, ...] | None:
-    """The queues of all cards whose drivers tell about them; None for another root than this machine's."""
+def read_queues(root: Path, refused: list[RefusedSetting]) -> tuple[CardQueues, ...] | None:
+    """The queues of all cards whose drivers tell about them; None for another root than this machine's.
+    ``refused`` gets the refusals."""
     if root != cards.LIVE:
         return None
-    found = []
-    for name, index in cards.each_card():
-        try:
-            now = _get(name)
-        except OSError:
-            continue  # the driver tells nothing about its queues
-        found.append(CardQueues(name, index, now.combined, now.combined_max, cards.is_up(name)))
-    return tuple(found)
+    return tuple(
+        CardQueues(name, index, now.combined, now.combined_max, cards.is_up(name))
+        for name, index, now in cards.answers("queues", _get, refused)
+    )
 
 
 def count_of(target: Target) -> Number:

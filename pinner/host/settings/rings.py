@@ -7,6 +7,7 @@ from pinner.host.settings import cards
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import Number
+from pinner.model.settings.refusal import RefusedSetting
 from pinner.model.settings.rings import NO_ROOM, RxRing
 
 _GET, _SET = 0x10, 0x11
@@ -26,19 +27,15 @@ class _Rings(NamedTuple):
     tx: int
 
 
-def read_rings(root: Path) -> tuple[RxRing, ...] | None:
-    """The rings of all cards whose drivers tell about them; None for another root than this machine's."""
+def read_rings(root: Path, refused: list[RefusedSetting]) -> tuple[RxRing, ...] | None:
+    """The rings of all cards whose drivers tell about them; None for another root than this machine's.
+    ``refused`` gets the refusals."""
     if root != cards.LIVE:
         return None
-    found = []
-    for name, index in cards.each_card():
-        try:
-            rings = _get(name)
-        except OSError:
-            continue  # the driver tells nothing about its rings
-        lost = any(cards.counter(name, each) for each in NO_ROOM)
-        found.append(RxRing(name, index, rings.rx, rings.rx_max, lost))
-    return tuple(found)
+    return tuple(
+        RxRing(name, index, rings.rx, rings.rx_max, any(cards.counter(name, each) for each in NO_ROOM))
+        for name, index, rings in cards.answers("rings", _get, refused)
+    )
 
 
 def size_of(target: Target) -> Number:

@@ -103,6 +103,15 @@ class DeviceIrq:
     """Whether the kernel alone places it (a managed interrupt); null where the kernel does not tell."""
 
     @property
+    def taking(self) -> CpuSet:
+        """The CPUs that take it, or will take the next one.
+
+        Some hardware, such as x86 without interrupt remapping, follows a new affinity only when the interrupt fires
+        (the kernel's kernel/irq/migration.c). Until then the kernel reports a former CPU as the effective one.
+        """
+        return (self.effective & self.cpus) or self.cpus
+
+    @property
     def target(self) -> Target:
         """The interrupt as the target of a change: its number, with its device and its names."""
         return Target("irq", f"{self.device} {self.name}", self.number, f"{self.name} ({self.device})")

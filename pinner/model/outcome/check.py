@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from pinner.model.change import Target
 from pinner.model.reading import HostReading
-from pinner.model.settings.fixes import FIXES
 
 Severity = Literal["warning", "critical", "unknown"]
 """warning: it costs time; critical: guests lose packets, time or memory now; unknown: the check could not be made."""
@@ -75,8 +75,8 @@ class Found:
     remedies: tuple[Remedy, ...] = ()
     severity: Severity | None = None
     """None: the severity of the check."""
-    is_fixable: bool = True
-    """False where a plan cures other faults of the same code, and not this one."""
+    targets: tuple[Target, ...] = ()
+    """The settings whose change would cure the fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,8 @@ RANKS: tuple[Severity, ...] = ("critical", "warning", "unknown")
 """The severities, the worst first."""
 
 
-def finding(check: HostCheck, found: Found) -> CheckFinding:
-    """The finding of a check."""
+def finding(check: HostCheck, found: Found, *, is_fixable: bool = False) -> CheckFinding:
+    """The finding of a check; ``is_fixable``: a plan changes one of its targets."""
     return CheckFinding(
         code=check.code,
         severity=found.severity or check.severity,
@@ -158,7 +158,7 @@ def finding(check: HostCheck, found: Found) -> CheckFinding:
         why=check.why,
         source=check.source,
         remedies=found.remedies,
-        is_fixable=check.code in FIXES and found.is_fixable and found.severity != "unknown",
+        is_fixable=is_fixable,
     )
 
 

@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from itertools import islice
 
 from pinner import codec
+from pinner.model.change import TargetKey
+from pinner.model.errors import PinnerError
 from pinner.model.outcome.check import (
     RANKS,
     CheckFinding,
@@ -23,7 +25,10 @@ from pinner.model.outcome.check import (
     not_known,
     report,
 )
+from pinner.model.plan.request import Request
 from pinner.model.reading import HostReading
+from pinner.model.settings.fixes import FIXES
+from pinner.model.snapshot import Snapshot
 
 LOG = logging.getLogger(__name__)
 GROUP = "pinner.checks"
@@ -101,16 +106,32 @@ def _make(answer: _Answer, check: HostCheck, reading: HostReading) -> None:
 
 def _findings(check: HostCheck, reading: HostReading) -> Iterator[CheckFinding]:
     found = iter(check.find(reading))
+    changed = cache(partial(_changed, reading.snapshot, check.code))
     for each in islice(found, MAX_FINDINGS):
-        yield _sound(check, each)
+        yield _sound(check, each, changed)
     if more := sum(1 for _ in islice(found, MAX_COUNTED)):
         yield _failed(check, f"{more}{' or more' if more == MAX_COUNTED else ''} further findings are left out")
 
 
-def _sound(check: HostCheck, found: Found) -> CheckFinding:
+def _changed(snapshot: Snapshot, code: str) -> frozenset[TargetKey]:
+    """The targets that a plan with the ``code`` in its ``fix`` changes; none where no plan cures the code."""
+    if code not in FIXES:
+        return frozenset()
+    # Imported here: most hosts have no such finding.
+    from pinner.planning import planner
+
+    try:
+        plan = planner.plan(snapshot, "", Request(fix=(code,)))
+    except PinnerError:
+        return frozenset()
+    return frozenset(change.target.key for change in plan.changes)
+
+
+def _sound(check: HostCheck, found: Found, changed: Callable[[], frozenset[TargetKey]]) -> CheckFinding:
     """The finding, if it can be sent and shown, and has evidence: mypy does not check a plug-in."""
     try:
-        made = finding(check, found)
+        cured = bool(found.targets) and not changed().isdisjoint(target.key for target in found.targets)
+        made = finding(check, found, is_fixable=cured)
         text = codec.adapter(CheckFinding).dump_json(made, warnings="error")
         if len(text) > MAX_BYTES:
             return _failed(check, f"one of its findings has {len(text)} bytes, and at most {MAX_BYTES} are shown")

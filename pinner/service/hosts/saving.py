@@ -8,7 +8,7 @@ from pinner.host.captured.capture import capture
 from pinner.host.captured.captured_guests import DescribedGuests
 from pinner.host.virt.guests import DomainDescription
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
-from pinner.model.reading import SavedSamples
+from pinner.model.reading import SavedReading
 
 LIVE = Path("/")
 
@@ -26,13 +26,13 @@ def save_machine(
     root: Path | None,
     folder: Path,
     libvirt: DescribedGuests | None,
-    samples: Callable[[], SavedSamples | None] = lambda: None,
+    read: Callable[[], SavedReading | None] = lambda: None,
     *,
     scrub: bool,
 ) -> SavedMachine:
     """Save this machine, or the captured machine below ``root``, as files in ``folder``.
 
-    ``libvirt`` describes the guests; None: the machine has none. ``samples`` reads the counters for the checks. Raises
+    ``libvirt`` describes the guests; None: the machine has none. ``read`` gives the counters and settings. Raises
     Invalid.
     """
     guests: tuple[DomainDescription, ...] = ()
@@ -44,5 +44,5 @@ def save_machine(
             missing = "; ".join(f"guest {each.name} is not saved: {each.unread}" for each in found if each.unread)
         except (HostUnreachable, NotPermitted, Busy) as error:
             missing = f"{error}; guests are not saved"
-    saved = capture(root or LIVE, folder, guests, capabilities, samples(), scrub=scrub)
+    saved = capture(root or LIVE, folder, guests, capabilities, read(), scrub=scrub)
     return SavedMachine(saved, len(guests), missing)

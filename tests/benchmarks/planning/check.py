@@ -6,6 +6,7 @@ real host is not part of the time.
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2]))
@@ -13,7 +14,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks.planning import plan as plan_benchmark
 from benchmarks.report.timing import Row, Time, clear_caches, in_turns, line, timed
 from support.hosts import applied, process, snapshot
-from support.made_up.readings import SECONDS, irq
+from support.made_up.readings import SECONDS, Seen, irq
 
 from pinner import codec
 from pinner.model.plan.request import Request
@@ -40,13 +41,15 @@ def reading() -> HostReading:
     placed = applied(taken, plan(taken, "s", Request()))
     online = sorted(placed.topology.online)
 
-    def sample(times: int) -> HostSample:
+    def seen(times: int) -> Seen:
         at = [online[n % len(online)] for n in range(IRQS)]
         irqs = tuple(irq(40 + n, str(cpu), {cpu: 1000 * times}) for n, cpu in enumerate(at))
         tids = [vcpu.thread.tid for guest in placed.guests for vcpu in guest.vcpus if vcpu.thread]
-        return HostSample(irqs=irqs, threads={tid: ThreadTimes(times * 10**9, times * 10**8) for tid in tids})
+        return Seen(irqs, sample=HostSample(threads={tid: ThreadTimes(times * 10**9, times * 10**8) for tid in tids}))
 
-    return HostReading(placed, (sample(1), sample(2)), SECONDS)
+    before, now = seen(1), seen(2)
+    with_irqs = replace(placed, **now.settings(before))
+    return HostReading(with_irqs, (before.counters, now.counters), SECONDS)
 
 
 def rows() -> Iterator[Row]:

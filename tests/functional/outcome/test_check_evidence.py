@@ -21,12 +21,13 @@ from support.made_up.readings import tap
 from pinner.host.inventory import take_snapshot
 from pinner.host.processes import qemu
 from pinner.host.reading.cpus import read_times
-from pinner.host.reading.irqs import read_irqs
+from pinner.host.reading.irqs import read_irq_counts
 from pinner.host.reading.network import read_counters, read_softnet
 from pinner.host.reading.sampler import take_reading
 from pinner.host.reading.settings import read_settings
+from pinner.host.settings.sysctls import read_sysctls
 from pinner.model.outcome.check import CheckFinding
-from pinner.model.reading import HostReading, Nic
+from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.service.hosts.findings import HostChecker
 
@@ -63,9 +64,8 @@ def fact(finding: CheckFinding, name: str) -> object:
 
 
 @pytest.fixture
-def cards(snapshot: Snapshot) -> list[Nic]:
-    found = [nic for nic in take_reading(ROOT, snapshot, 0.0).now.nics if nic.device]
-    return found or pytest.skip("needs a network card")
+def cards(snapshot: Snapshot) -> Snapshot:
+    return snapshot if snapshot.rings or snapshot.queues else pytest.skip("needs a network card")
 
 
 def settings(text: str) -> list[dict[str, int]]:
@@ -75,29 +75,28 @@ def settings(text: str) -> list[dict[str, int]]:
 
 
 @pytest.mark.machine("needs the real cards of the machine")
-def test_rings_and_queues_are_those_of_ethtool(cards):
-    for nic in cards:
-        if nic.rings:
-            most, now = settings(run("ethtool", "-g", nic.name))
-            assert (nic.rings.rx, nic.rings.tx) == (now.get("RX", 0), now.get("TX", 0))
-            assert (nic.rings.rx_max, nic.rings.tx_max) == (most.get("RX", 0), most.get("TX", 0))
-        if nic.channels:
-            most, now = settings(run("ethtool", "-l", nic.name))
-            assert (nic.channels.combined, nic.channels.combined_max) == (now["Combined"], most["Combined"])
+def test_rings_queues_and_coalescing_are_those_of_ethtool(cards):
+    for ring in cards.rings:
+        most, now = settings(run("ethtool", "-g", ring.interface))
+        assert (ring.size, ring.most) == (now.get("RX", 0), most.get("RX", 0))
+    for queues in cards.queues:
+        most, now = settings(run("ethtool", "-l", queues.interface))
+        assert (queues.count, queues.most) == (now["Combined"], most["Combined"])
+    for gathers in cards.coalescing:
+        found = re.search(r"^rx-usecs:\s+(\d+)", run("ethtool", "-c", gathers.interface), re.M)
+        assert gathers.usecs == (int(found[1]) if found else 0)
 
 
 @pytest.mark.machine("needs the real cards of the machine")
-def test_offloads_coalescing_and_counters_are_those_of_ethtool(cards):
-    for nic in cards:
+def test_offloads_and_counters_are_those_of_ethtool(cards):
+    reading = take_reading(ROOT, cards, 0.0)
+    for nic in (each for each in reading.details.nics if each.device):
         printed = run("ethtool", "-k", nic.name)
         for name, short in (("rx-gro", "generic-receive-offload"), ("tx-tcp-segmentation", "tx-tcp-segmentation")):
             if name in nic.offloads and (found := re.search(rf"^\s*{short}: (on|off)", printed, re.M)):
                 assert nic.offloads[name] == (found[1] == "on")
-        if nic.coalescing:
-            found = re.search(r"^rx-usecs:\s+(\d+)", run("ethtool", "-c", nic.name), re.M)
-            assert nic.coalescing.rx_usecs == (int(found[1]) if found else 0)
         names = {line.strip().rpartition(":")[0] for line in run("ethtool", "-S", nic.name).splitlines()}
-        assert nic.driver.keys() <= names
+        assert next(each.driver.keys() for each in reading.now.nics if each.key == nic.key) <= names
 
 
 @pytest.mark.needs("network_cards")
@@ -106,13 +105,13 @@ def test_interfaces_with_their_bridge_and_queues_are_those_of_ip(snapshot):
         for arguments in ("pnrbr0 type bridge mcast_querier 1", "pnrve0 numrxqueues 3 numtxqueues 2 type veth"):
             run("ip", "link", "add", *arguments.split())
             made.callback(run, "ip", "link", "del", arguments.split()[0])
-        run("ip", "link", "set", "pnrve0", "master", "pnrbr0", "txqueuelen", "77", "mtu", "1400")
-        nics = {nic.name: nic for nic in take_reading(ROOT, snapshot, 0.0).now.nics}
+        run("ip", "link", "set", "pnrve0", "master", "pnrbr0", "txqueuelen", "77")
+        nics = {nic.name: nic for nic in take_reading(ROOT, snapshot, 0.0).details.nics}
         links = {link["ifname"]: link for link in json.loads(run("ip", "-d", "-json", "link"))}
     for name in ("pnrbr0", "pnrve0"):
         nic, link = nics[name], links[name]
-        assert (nic.mtu, nic.queue_length, nic.master) == (link["mtu"], link["txqlen"], link.get("master", ""))
-        assert (len(nic.rx_queues), len(nic.xps)) == (link["num_rx_queues"], link["num_tx_queues"])
+        assert nic.queue_length == link["txqlen"]
+        assert (len(nic.rx_flows), nic.tx_queues) == (link["num_rx_queues"], link["num_tx_queues"])
         assert nic.is_up == (link["operstate"] in ("UP", "UNKNOWN"))
     told = links["pnrbr0"]["linkinfo"]["info_data"]
     bridge = nics["pnrbr0"].bridge
@@ -122,7 +121,8 @@ def test_interfaces_with_their_bridge_and_queues_are_those_of_ip(snapshot):
 
 def test_settings_are_those_of_sysctl():
     found = {path: text for path, text in read_settings(ROOT).items() if path.startswith("proc/sys/")}
-    assert {"proc/sys/net/core/rmem_max", "proc/sys/vm/swappiness"} <= found.keys()
+    found |= {f"proc/sys/{key.replace('.', '/')}": str(value) for key, value in (read_sysctls(ROOT) or {}).items()}
+    assert {"proc/sys/net/core/rps_sock_flow_entries", "proc/sys/vm/swappiness"} <= found.keys()
     for path, text in found.items():
         assert text.split() == run("sysctl", "-n", path.removeprefix("proc/sys/").replace("/", ".")).split()
 
@@ -138,7 +138,7 @@ def test_the_delay_of_a_thread_is_that_of_the_kernel(snapshot):
 
 
 def test_interrupts_are_those_of_the_kernels_table():
-    before, table, after = read_irqs(ROOT), Path("/proc/interrupts").read_text(), read_irqs(ROOT)
+    before, table, after = read_irq_counts(ROOT), Path("/proc/interrupts").read_text(), read_irq_counts(ROOT)
     count = len(table.splitlines()[0].split())
     totals = {}
     for line in table.splitlines()[1:]:

@@ -25,7 +25,7 @@ from pinner.model.errors import (
     StalePlan,
 )
 from pinner.model.guest.guest import Emulator, Guest, GuestExclusion, Vcpu
-from pinner.model.machine.interrupts import HostInterrupts
+from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs, HostInterrupts
 from pinner.model.machine.topology import Topology
 from pinner.model.outcome.check import CheckReport
 from pinner.model.outcome.measures import HOST, History, Measures, Span, require_series, series_of
@@ -41,7 +41,7 @@ from pinner.model.processes.blame import Blame, Culprit, Waited
 from pinner.model.processes.process import Process, Thread
 from pinner.model.questions.capacity import Capacity, with_sizes
 from pinner.model.questions.whatif import Explanation, GuestShape, Scenario, WhatIf
-from pinner.model.reading import HostReading, HostSample, Irq, ThreadTimes
+from pinner.model.reading import HostReading, HostSample, IrqCounts, ThreadTimes
 from pinner.model.run.agent_audit import Anchor, SignedHead
 from pinner.model.run.audit import AuditRecord, Caller
 from pinner.model.run.journal import ApplyOptions, Entry, Run, RunProgress, RunState
@@ -166,9 +166,9 @@ class InMemoryService:
 
     def interrupts(self, host: str) -> HostInterrupts:
         """One interrupt with a hostile name."""
-        taken = self.observe(host, 0.0)
-        sample = HostSample(irqs=(Irq(40, EVIL, "0000:3b:00.0", cpus("1"), cpus("1"), {1: 5}),))
-        return interrupt_map(HostReading(taken, (sample,)))
+        irqs = DeviceIrqs((DeviceIrq(40, EVIL, "0000:3b:00.0", cpus("1"), cpus("1")),))
+        taken = replace(self.observe(host, 0.0), irqs=irqs)
+        return interrupt_map(HostReading(taken, (HostSample(irqs=(IrqCounts(40, EVIL, {1: 5}),)),)))
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self.observe(host, 5.0 if sample_seconds is None else sample_seconds)

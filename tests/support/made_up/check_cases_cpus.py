@@ -3,17 +3,16 @@
 from dataclasses import replace
 
 from support.hosts import cpus
-from support.made_up.readings import delayed, irq, placed, reading
+from support.made_up.readings import Seen, delayed, irq, placed, reading
 
 from pinner.model.machine.interrupts import Balancer
-from pinner.model.reading import HostSample
 from pinner.model.settings.cpu_weight import SLICE
 
 GUEST = placed()
 
 
 def irqs(before, now=None, **more):
-    return reading(HostSample(irqs=(before,)), HostSample(irqs=(now or before,)), **more)
+    return reading(Seen(irqs=(before,)), Seen(irqs=(now or before,)), **more)
 
 
 def waits(percent):
@@ -31,7 +30,7 @@ def beside(spare, **more):
 
 def balancer(banned):
     running = Balancer(700, "--foreground", None, banned_now=cpus(banned))
-    return reading(HostSample(balancers=(running,)), guests=[GUEST])
+    return reading(guests=[GUEST], irqbalance=(running,))
 
 
 CASES = {

@@ -3,17 +3,18 @@
 from dataclasses import replace
 
 from support.hosts import GIB, KERNEL, cpus, guest, interleaved, plain, process
-from support.made_up.readings import SECONDS, host, irq, placed, reading
+from support.made_up.readings import SECONDS, Seen, host, irq, placed, reading
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Cgroup
 from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.guest.nova import NovaConf
-from pinner.model.kinds import PartitionState
+from pinner.model.kinds import Governor, PartitionState
+from pinner.model.machine.frequency import FrequencyDomain
 from pinner.model.machine.ovs import OvsDpdk, OvsMasks
 from pinner.model.machine.topology import HugePages, Topology
 from pinner.model.processes.process import Process, Thread
-from pinner.model.reading import HostReading, HostSample, IdleState, Storage, ThreadTimes
+from pinner.model.reading import HostDetails, HostReading, HostSample, IdleState, Storage, ThreadTimes
 
 GUEST = placed()
 CLOCK = "sys/devices/system/clocksource/clocksource0"
@@ -27,12 +28,18 @@ def booted(arguments: str, *, isolated: str = "", nohz_full: str = "", **more: o
 
 
 def setting(path: str, value: str, *guests, **more) -> HostReading:
-    return reading(HostSample(settings={path: value}), guests=guests or [GUEST], **more)
+    return reading(Seen(details=HostDetails(settings={path: value})), guests=guests or [GUEST], **more)
+
+
+def with_sysctl(key: str, value: int, *guests, **more) -> HostReading:
+    return reading(Seen(sysctls={key: value}), guests=guests or [GUEST], **more)
 
 
 def governed(governor: str) -> HostReading:
     top = host()
-    return reading(guests=[GUEST], top=replace(top, cpus=tuple(replace(cpu, governor=governor) for cpu in top.cpus)))
+    top = replace(top, cpus=tuple(replace(cpu, governor=governor) for cpu in top.cpus))
+    domains = (FrequencyDomain(0, top.online, Governor(governor)),)
+    return reading(guests=[GUEST], top=top, governors=domains)
 
 
 def idle(spent: int) -> HostReading:
@@ -48,10 +55,10 @@ def pair(first: str, second: str) -> HostReading:
     )
 
 
-def realtime(runtime: str) -> HostReading:
+def realtime(runtime: int) -> HostReading:
     vcpu = GUEST.vcpus[0]
     fifo = replace(GUEST, vcpus=(replace(vcpu, thread=replace(vcpu.thread, realtime="fifo")),))
-    return setting("proc/sys/kernel/sched_rt_runtime_us", runtime, fifo)
+    return with_sysctl("kernel.sched_rt_runtime_us", runtime, fifo)
 
 
 def starving(emulator: str) -> HostReading:
@@ -98,8 +105,8 @@ def weighed(weight: int) -> HostReading:
         guest(number, 2, cpus("0-15"), cgroups=tuple(Cgroup(path, state) for path in units))
         for number, units in enumerate(paths, start=1)
     ]
-    weights = {"machine.slice": 100, "machine.slice/g1": 100, "machine.slice/g2": weight}
-    return reading(HostSample(weights=weights), guests=guests)
+    weights = {"machine.slice/g1": 100, "machine.slice/g2": weight}
+    return reading(Seen(details=HostDetails(weights=weights)), guests=guests)
 
 
 def migrating(mask: str) -> HostReading:
@@ -124,8 +131,8 @@ def conf(**options: str) -> HostReading:
 
 def nvme(queues: int) -> HostReading:
     arguments = "isolcpus=managed_irq,domain,4-15 nohz_full=4-15"
-    irqs = tuple(replace(irq(90 + n, "0", {0: 1}), name=f"nvme0q{n}") for n in range(queues + 1))
-    return reading(HostSample(irqs=irqs), top=booted(arguments, isolated="4-15", nohz_full="4-15"))
+    irqs = tuple(irq(90 + n, "0", {0: 1}, name=f"nvme0q{n}") for n in range(queues + 1))
+    return reading(Seen(irqs=irqs), top=booted(arguments, isolated="4-15", nohz_full="4-15"))
 
 
 CASES = {
@@ -136,14 +143,14 @@ CASES = {
         setting(f"{CLOCK}/current_clocksource", "hpet"),
         setting(f"{CLOCK}/current_clocksource", "tsc"),
     ),
-    "rt-throttling": (realtime("950000"), realtime("-1")),
+    "rt-throttling": (realtime(950_000), realtime(-1)),
     "emulator-on-vcpus": (
         reading(guests=[guest(1, 1, cpus("4"), pins=["4"])]),
         reading(guests=[guest(1, 1, cpus("2"), pins=["4"])]),
     ),
     "numa-balancing": (
-        setting("proc/sys/kernel/numa_balancing", "1"),
-        setting("proc/sys/kernel/numa_balancing", "0"),
+        with_sysctl("kernel.numa_balancing", 1),
+        with_sysctl("kernel.numa_balancing", 0),
     ),
     "ksm-merging": (setting("sys/kernel/mm/ksm/run", "1"), setting("sys/kernel/mm/ksm/run", "0")),
     "thp-never": (
@@ -250,7 +257,7 @@ CASES = {
         reading(HostSample(pressure={"system.slice.cpu.some": 2.0})),
     ),
     "journal-disk-full": (
-        reading(HostSample(storage=(Storage("/var/lib/pinner", 10_000_000, 1000),))),
-        reading(HostSample(storage=(Storage("/var/lib/pinner", 10_000_000, 5_000_000),))),
+        reading(Seen(details=HostDetails(storage=(Storage("/var/lib/pinner", 10_000_000, 1000),)))),
+        reading(Seen(details=HostDetails(storage=(Storage("/var/lib/pinner", 10_000_000, 5_000_000),)))),
     ),
 }

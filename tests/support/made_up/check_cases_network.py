@@ -2,32 +2,22 @@
 
 from dataclasses import replace
 
-from support.hosts import cpus
-from support.made_up.readings import counted, nic, placed, reading
+from support.made_up.readings import Seen, counted, nic, placed, reading
 
-from pinner.model.cpuset import CpuSet
-from pinner.model.reading import (
-    Bridge,
-    Channels,
-    Coalescing,
-    HostSample,
-    Rings,
-    RxQueue,
-    SoftnetCpu,
-    UdpSocket,
-)
+from pinner.model.reading import Bridge, HostDetails, HostSample, SoftnetCpu, UdpSocket
 
 TAP = nic("tap1", "")
 CARD = nic()
-SMALL = nic(rings=Rings(512, 4096, 512, 4096))
-LARGE = nic(rings=Rings(4096, 4096, 4096, 4096))
-QUIET = Coalescing(0, 0, is_adaptive=False)
-RMEM = "proc/sys/net/core/rmem_max"
+SMALL = nic(ring=(512, 4096))
+LARGE = nic(ring=(4096, 4096))
+QUIET = (0, 0, False)
+RMEM = "net.core.rmem_max"
+RFS = "proc/sys/net/core/rps_sock_flow_entries"
 
 
 def nics(before, now=None, **more):
     """A reading of one interface, and later of the same."""
-    return reading(HostSample(nics=(before,)), HostSample(nics=(now or before,)), **more)
+    return reading(Seen(nics=(before,)), Seen(nics=(now or before,)), **more)
 
 
 def softnet(**counts):
@@ -46,7 +36,11 @@ def socket(drops):
 
 
 def rmem(size):
-    return reading(HostSample(nics=(CARD,), settings={RMEM: size}), guests=[placed()])
+    return reading(Seen(nics=(CARD,), sysctls={RMEM: size}), guests=[placed()])
+
+
+def rfs(entries):
+    return reading(Seen(nics=(nic(rx_flows=(4096,)),), details=HostDetails(settings={RFS: entries})))
 
 
 CASES = {
@@ -63,8 +57,8 @@ CASES = {
         reading(guests=[placed()]),
     ),
     "tap-single-queue": (
-        nics(nic("tap1", "", xps=(CpuSet(),)), guests=[placed()]),
-        nics(nic("tap1", "", xps=(CpuSet(),) * 4), guests=[placed()]),
+        nics(nic("tap1", "", tx_queues=1), guests=[placed()]),
+        nics(nic("tap1", "", tx_queues=4), guests=[placed()]),
     ),
     "nic-small-ring": (
         nics(SMALL, counted(SMALL, rx_missed_errors=9)),
@@ -75,8 +69,8 @@ CASES = {
         nics(SMALL, counted(SMALL, rx_packets=9)),
     ),
     "nic-single-queue": (
-        nics(nic(channels=Channels(1, 8, 0, 0, 0, 0))),
-        nics(nic(channels=Channels(8, 8, 0, 0, 0, 0))),
+        nics(nic(queues=(1, 8))),
+        nics(nic(queues=(8, 8))),
     ),
     "nic-no-coalescing": (
         nics(nic(coalescing=QUIET), counted(nic(coalescing=QUIET), rx_packets=200_000)),
@@ -88,27 +82,14 @@ CASES = {
         nics(nic("br0", "", bridge=Bridge(True, True, ("ens1", "tap1")))),
     ),
     "rps-on-guest-cpus": (
-        nics(nic(rx_queues=(RxQueue(cpus("4-7"), 0),)), guests=[placed()]),
-        nics(nic(rx_queues=(RxQueue(cpus("8-9"), 0),)), guests=[placed()]),
+        nics(nic(rps=("4-7",)), guests=[placed()]),
+        nics(nic(rps=("8-9",)), guests=[placed()]),
     ),
-    "rfs-half-set": (
-        reading(
-            HostSample(
-                nics=(nic(rx_queues=(RxQueue(CpuSet(), 4096),)),),
-                settings={"proc/sys/net/core/rps_sock_flow_entries": "0"},
-            )
-        ),
-        reading(
-            HostSample(
-                nics=(nic(rx_queues=(RxQueue(CpuSet(), 4096),)),),
-                settings={"proc/sys/net/core/rps_sock_flow_entries": "32768"},
-            )
-        ),
-    ),
+    "rfs-half-set": (rfs("0"), rfs("32768")),
     "softnet-drops": (softnet(dropped=3), softnet(processed=5000)),
     "softnet-squeezed": (softnet(squeezed=20), softnet(squeezed=1)),
     "udp-buffer-errors": (counters(UdpRcvbufErrors=5), counters(UdpRcvbufErrors=0)),
     "udp-socket-drops": (socket(4), socket(0)),
-    "udp-small-buffers": (rmem("212992"), rmem("26214400")),
+    "udp-small-buffers": (rmem(212_992), rmem(26_214_400)),
     "tcp-listen-drops": (counters(TcpExtListenDrops=2), counters(TcpExtListenDrops=0)),
 }

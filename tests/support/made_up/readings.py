@@ -1,21 +1,35 @@
 """Made-up readings of hosts: two samples of counters, a second apart unless a test says otherwise."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from support.hosts import cpus, guest, plain, snapshot
 
-from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest, Tap
+from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import Device, Topology
 from pinner.model.outcome.check import CheckFinding
-from pinner.model.reading import Channels, HostReading, HostSample, Irq, Nic, Rings, RxQueue, ThreadTimes
+from pinner.model.reading import HostDetails, HostReading, HostSample, IrqCounts, Nic, NicCounters, ThreadTimes
+from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.queues import CardQueues
+from pinner.model.settings.refusal import RefusedSetting
+from pinner.model.settings.rings import NO_ROOM, RxRing
+from pinner.model.settings.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
 from pinner.service.hosts.findings import HostChecker
 
 CARD = "0000:3b:00.0"
 DISK = "0000:5e:00.0"
 SECONDS = 2.0
+SYSCTLS = {
+    "kernel.numa_balancing": 0,
+    "kernel.sched_rt_runtime_us": -1,
+    "net.core.netdev_budget": 300,
+    "net.core.netdev_max_backlog": 1000,
+    "net.core.rmem_max": 212_992,
+    "net.core.somaxconn": 128,
+    "vm.swappiness": 60,
+}
 
 
 def tap(name: str = "tap1") -> Tap:
@@ -34,42 +48,124 @@ def placed(vcpus: str = "4-7", emulator: str = "2-3", **more: object) -> Guest:
     return guest(1, len(cpus(vcpus)), cpus(emulator), pins=[vcpus] * len(cpus(vcpus)), **facts)
 
 
-def nic(name: str = "ens1", device: str = CARD, **more: object) -> Nic:
+@dataclass(frozen=True)
+class Card:
+    """A network interface at one moment, with all that the snapshot, the details and the sample have of it."""
+
+    nic: Nic
+    statistics: Mapping[str, int]
+    driver: Mapping[str, int]
+    ring: tuple[int, int] | None
+    """Its size and its maximum."""
+    queues: tuple[int, int] | None
+    coalescing: tuple[int, int, bool] | None
+    rps: tuple[str, ...]
+    """The CPUs of each receive queue."""
+    refused: str
+    """Why its driver does not tell its rings."""
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """An interrupt at one moment."""
+
+    irq: DeviceIrq
+    counts: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A host at one moment: the counters of ``sample``, and the settings that a snapshot and the details have."""
+
+    irqs: tuple[Interrupt, ...] = ()
+    nics: tuple[Card, ...] = ()
+    sysctls: Mapping[str, int] | None = None
+    sample: HostSample = field(default_factory=HostSample)
+    details: HostDetails = field(default_factory=HostDetails)
+
+    @property
+    def counters(self) -> HostSample:
+        return replace(
+            self.sample,
+            irqs=tuple(IrqCounts(each.irq.number, each.irq.name, each.counts) for each in self.irqs),
+            nics=tuple(NicCounters(card.nic.name, card.nic.index, card.statistics, card.driver) for card in self.nics),
+        )
+
+    def settings(self, before: "Seen") -> dict[str, object]:
+        """The settings of a snapshot."""
+        cards, packets = self.nics, {card.nic.key: card.statistics.get("rx_packets", 0) for card in before.nics}
+        return {
+            "irqs": DeviceIrqs(tuple(each.irq for each in self.irqs)),
+            "rings": tuple(
+                RxRing(card.nic.name, card.nic.index, *card.ring, has_dropped=any(map(card.statistics.get, NO_ROOM)))
+                for card in cards
+                if card.ring
+            ),
+            "queues": tuple(
+                CardQueues(card.nic.name, card.nic.index, *card.queues, card.nic.is_up) for card in cards if card.queues
+            ),
+            "coalescing": tuple(
+                RxCoalescing(
+                    card.nic.name,
+                    card.nic.index,
+                    *card.coalescing,
+                    rate=(card.statistics.get("rx_packets", 0) - packets.get(card.nic.key, 0)) / SECONDS,
+                )
+                for card in cards
+                if card.coalescing
+            ),
+            "rps": tuple(
+                RpsQueue(card.nic.name, card.nic.index, number, cpus(mask))
+                for card in cards
+                for number, mask in enumerate(card.rps)
+            ),
+            "sysctls": {**SYSCTLS, **(self.sysctls or {})},
+            "refused": tuple(RefusedSetting(card.nic.name, "rings", card.refused) for card in cards if card.refused),
+        }
+
+
+def nic(name: str = "ens1", device: str = CARD, **more: object) -> Card:
     facts: dict[str, object] = {
-        "node": 1 if device else None,
-        "is_up": True,
-        "mtu": 1500,
-        "queue_length": 1000,
-        "master": "",
-        "rx_queues": (RxQueue(CpuSet(), 0),) * 4,
-        "xps": (CpuSet(),) * 4,
         "statistics": {"rx_packets": 0, "tx_packets": 0, "tx_dropped": 0, "rx_missed_errors": 0},
-        "rings": Rings(4096, 4096, 4096, 4096) if device else None,
-        "channels": Channels(8, 8, 0, 0, 0, 0) if device else None,
+        "driver": {},
+        "ring": (4096, 4096) if device else None,
+        "queues": (8, 8) if device else None,
+        "coalescing": None,
+        "rps": ("",) * 4,
+        "refused": "",
     }
-    return Nic(name, device, **{**facts, **more})
+    known: dict[str, object] = {"index": 0, "is_up": True, "queue_length": 1000, "rx_flows": (0,) * 4, "tx_queues": 4}
+    known |= {key: more.pop(key) for key in (*known, "offloads", "bridge") if key in more}
+    return Card(Nic(name=name, device=device, **known), **{**facts, **more})
 
 
-def counted(of: Nic, **counts: int) -> Nic:
+def counted(of: Card, **counts: int) -> Card:
     """The interface later, when its counters have these values."""
     return replace(of, statistics={**of.statistics, **counts})
 
 
-def irq(number: int, on: str, counts: Mapping[int, int], device: str = CARD, **more: object) -> Irq:
-    return Irq(number, f"ens1-TxRx-{number}", device, cpus(on), cpus(on), counts, **more)
+def irq(number: int, on: str, counts: Mapping[int, int], device: str = CARD, **more: object) -> Interrupt:
+    facts = {"name": f"ens1-TxRx-{number}", "cpus": cpus(on), "effective": cpus(on)} | more
+    return Interrupt(DeviceIrq(number, device=device, **facts), counts)
 
 
 def reading(
-    before: HostSample | None = None,
-    now: HostSample | None = None,
+    before: Seen | HostSample | None = None,
+    now: Seen | HostSample | None = None,
     guests: Iterable[Guest] = (),
     top: Topology | None = None,
     **more: object,
 ) -> HostReading:
     """A reading with two samples, of which the first is like the second unless it is given."""
-    now = now or before or HostSample()
-    taken: Snapshot = snapshot(top or host(), guests, **more)
-    return HostReading(taken, (before or now, now), SECONDS)
+    now = _seen(now or before or Seen())
+    before = _seen(before or now)
+    taken: Snapshot = snapshot(top or host(), guests, **{**now.settings(before), **more})
+    details = replace(now.details, nics=tuple(card.nic for card in now.nics))
+    return HostReading(taken, (before.counters, now.counters), SECONDS, details)
+
+
+def _seen(of: Seen | HostSample) -> Seen:
+    return Seen(sample=of) if isinstance(of, HostSample) else of
 
 
 def delayed(of: Guest, percent: float) -> tuple[HostSample, HostSample]:

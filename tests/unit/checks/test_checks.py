@@ -10,7 +10,7 @@ from check_table import DOCUMENT, expected
 from support.made_up.check_cases_cpus import CASES as CPUS
 from support.made_up.check_cases_hosts import CASES as HOSTS
 from support.made_up.check_cases_network import CASES as NETWORK
-from support.made_up.readings import codes, counted, findings, nic, placed, reading
+from support.made_up.readings import Seen, codes, counted, findings, nic, placed, reading
 from support.nova.nova_listener import until
 
 from pinner import codec
@@ -29,12 +29,12 @@ UNKNOWN = {
         CASES["irq-on-guest-cpus"][0],
     ),
     "nic-not-read": (
-        reading(HostSample(nics=(nic(rings=None, refused={"rings": "Operation not permitted"}),))),
-        reading(HostSample(nics=(nic(rings=None),))),
+        reading(Seen(nics=(nic(ring=None, refused="Operation not permitted"),))),
+        reading(Seen(nics=(nic(ring=None),))),
     ),
     "nic-vanished": (
-        reading(HostSample(nics=(nic("tap1", ""),)), HostSample()),
-        reading(HostSample(nics=(nic("tap1", ""),)), HostSample(nics=(nic("tap1", ""),))),
+        reading(Seen(nics=(nic("tap1", ""),)), HostSample()),
+        reading(Seen(nics=(nic("tap1", ""),)), Seen(nics=(nic("tap1", ""),))),
     ),
 }
 """Hosts with and without the reason of each check that only says what is not known."""
@@ -86,20 +86,20 @@ def test_needs_no_sample(code):
 
 def test_a_counter_that_went_back_is_not_known():
     before, now = counted(nic("tap1", ""), tx_dropped=90), counted(nic("tap1", ""), tx_dropped=3)
-    faulty = reading(HostSample(nics=(before,)), HostSample(nics=(now,)), [placed()])
+    faulty = reading(Seen(nics=(before,)), Seen(nics=(now,)), [placed()])
     (found,) = (each for each in findings(faulty) if each.code == "tap-drops")
     assert found.severity == "unknown"
     assert "went back from 90 to 3" in found.message
 
 
 def test_an_interface_that_vanished_is_not_known():
-    faulty = reading(HostSample(nics=(nic("tap1", ""),)), HostSample(softnet=()), [placed()])
+    faulty = reading(Seen(nics=(nic("tap1", ""),)), HostSample(softnet=()), [placed()])
     (found,) = (each for each in findings(faulty) if each.code == "nic-vanished")
     assert (found.severity, found.subject.name) == ("unknown", "tap1")
 
 
 def test_a_driver_that_refuses_is_not_known():
-    faulty = reading(HostSample(nics=(nic(rings=None, refused={"rings": "Operation not permitted"}),)))
+    faulty = reading(Seen(nics=(nic(ring=None, refused="Operation not permitted"),)))
     (found,) = (each for each in findings(faulty) if each.code == "nic-not-read")
     assert "Operation not permitted" in found.message
 

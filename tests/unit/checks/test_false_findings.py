@@ -8,13 +8,13 @@ from support.made_up.check_cases_cpus import beside
 from support.made_up.check_cases_hosts import CASES as HOSTS
 from support.made_up.check_cases_hosts import booted, kernel_thread, pair, realtime, weighed
 from support.made_up.check_cases_network import CASES as NETWORK
-from support.made_up.readings import DISK, codes, counted, findings, host, irq, nic, placed, reading
+from support.made_up.readings import DISK, Seen, codes, counted, findings, host, irq, nic, placed, reading
 
-from pinner.host.reading.sampler import read_sample
+from pinner.host.reading.sampler import take_reading
 from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.machine.interrupts import Balancer
 from pinner.model.machine.topology import HugePages
-from pinner.model.reading import HostReading, HostSample, Rings, Storage, ThreadTimes
+from pinner.model.reading import HostDetails, HostReading, HostSample, Storage, ThreadTimes
 
 
 @pytest.mark.parametrize(("first", "second", "code"), [("1", "9", "smt-shared-core"), ("3", "3", "vcpus-overlap")])
@@ -59,7 +59,8 @@ def test_huge_pages_of_guests_are_no_lack_of_memory():
 
 
 def test_transparent_huge_pages_may_be_off_where_every_guest_has_huge_pages():
-    setting = HostSample(settings={"sys/kernel/mm/transparent_hugepage/enabled": "always madvise [never]"})
+    never = {"sys/kernel/mm/transparent_hugepage/enabled": "always madvise [never]"}
+    setting = Seen(details=HostDetails(settings=never))
     own = replace(placed(), numa=GuestNuma(huge_kib={0: GIB}))
     assert findings(reading(setting, guests=[own])) == ()
     assert "thp-never" in codes(reading(setting, guests=[own, placed()]))
@@ -80,33 +81,35 @@ def test_a_host_without_guests_may_swap():
 
 def test_irqbalance_leaves_isolated_cpus_alone_by_default():
     """irqbalance(1): without IRQBALANCE_BANNED_CPULIST it bans the CPUs of isolcpus and nohz_full."""
-    sample = HostSample(balancers=(Balancer(700, "--foreground", cpus("")),))
+    running = (Balancer(700, "--foreground", cpus("")),)
     booted_alone = booted("isolcpus=4-5 nohz_full=6-7 rcu_nocbs=4-7", isolated="4-5", nohz_full="6-7")
-    assert "irqbalance-unbanned" not in codes(reading(sample, guests=[placed("4-7", "0-15")], top=booted_alone))
-    partition = reading(sample, top=booted("ro", isolated="4-5"))
+    assert "irqbalance-unbanned" not in codes(
+        reading(guests=[placed("4-7", "0-15")], top=booted_alone, irqbalance=running)
+    )
+    partition = reading(top=booted("ro", isolated="4-5"), irqbalance=running)
     assert "irqbalance-unbanned" in codes(partition)
 
 
 def test_an_nvme_queue_is_managed_where_the_kernel_does_not_tell():
     """The drivers of NVMe disks leave the interrupts of their queues to the kernel: smp_affinity refuses a mask."""
-    queue, admin = (replace(irq(90, "5", {5: 30}, DISK), name=f"nvme0q{number}", managed=None) for number in (3, 0))
-    assert "irq-managed" in codes(reading(HostSample(irqs=(queue,)), guests=[placed()]))
-    assert "irq-on-guest-cpus" not in codes(reading(HostSample(irqs=(queue,)), guests=[placed()]))
-    assert "irq-on-guest-cpus" in codes(reading(HostSample(irqs=(admin,)), guests=[placed()]))
+    queue, admin = (irq(90, "5", {5: 30}, DISK, name=f"nvme0q{number}") for number in (3, 0))
+    assert "irq-managed" in codes(reading(Seen(irqs=(queue,)), guests=[placed()]))
+    assert "irq-on-guest-cpus" not in codes(reading(Seen(irqs=(queue,)), guests=[placed()]))
+    assert "irq-on-guest-cpus" in codes(reading(Seen(irqs=(admin,)), guests=[placed()]))
 
 
 def test_the_remedy_of_managed_interrupts_keeps_the_isolation():
     queue, top = irq(40, "5", {5: 10}, managed=True), booted("isolcpus=4-7", isolated="4-7")
-    (found,) = (each for each in findings(reading(HostSample(irqs=(queue,)), top=top)) if each.code == "irq-managed")
+    (found,) = (each for each in findings(reading(Seen(irqs=(queue,)), top=top)) if each.code == "irq-managed")
     assert [remedy.line for remedy in found.remedies] == ["isolcpus=managed_irq,domain,4-7"]
 
 
-@pytest.mark.parametrize(("runtime", "period"), [("1000000", "1000000"), ("1000000", None), ("-1", "1000000")])
+@pytest.mark.parametrize(("runtime", "period"), [(1_000_000, "1000000"), (1_000_000, None), (-1, "1000000")])
 def test_a_limit_of_the_whole_period_throttles_nothing(runtime, period):
     limited = realtime(runtime)
     if period:
-        settings = {**limited.now.settings, "proc/sys/kernel/sched_rt_period_us": period}
-        limited = replace(limited, samples=(replace(limited.now, settings=settings),))
+        settings = {"proc/sys/kernel/sched_rt_period_us": period}
+        limited = replace(limited, details=HostDetails(settings=settings))
     assert "rt-throttling" not in codes(limited)
 
 
@@ -122,26 +125,30 @@ def test_a_node_without_memory_has_that_of_the_nearest_node(memory_kib, found):
 
 
 def test_an_interface_that_gets_the_name_of_another_has_not_its_counters():
-    card, other = nic("ens1", index=2, rings=Rings(512, 4096, 512, 4096)), nic("ens2", index=3, rings=None)
+    card, other = nic("ens1", index=2, ring=(512, 4096)), nic("ens2", index=3, ring=None)
     other = counted(other, rx_missed_errors=5000)
-    renamed = replace(card, name="ens2"), replace(other, name="ens1", rings=card.rings)
-    swapped = reading(HostSample(nics=(card, other)), HostSample(nics=renamed))
+    renamed = named(card, "ens2"), replace(named(other, "ens1"), ring=card.ring)
+    swapped = reading(Seen(nics=(card, other)), Seen(nics=renamed))
     assert not {"nic-small-ring", "nic-no-room", "nic-vanished"} & {each.code for each in findings(swapped)}
     losing = replace(renamed[0], statistics={**card.statistics, "rx_missed_errors": 7})
-    (found,) = findings(reading(HostSample(nics=(card, other)), HostSample(nics=(losing, renamed[1]))))
+    (found,) = findings(reading(Seen(nics=(card, other)), Seen(nics=(losing, renamed[1]))))
     assert (found.code, found.subject.name, found.evidence[2].value) == ("nic-small-ring", "ens2", 7)
+
+
+def named(card, name):
+    return replace(card, nic=replace(card.nic, name=name))
 
 
 def test_a_tap_that_is_made_anew_under_its_name_has_vanished():
     first, second = nic("tap1", "", index=5), counted(nic("tap1", "", index=9), tx_dropped=900)
-    anew = reading(HostSample(nics=(first,)), HostSample(nics=(second,)), [placed()])
+    anew = reading(Seen(nics=(first,)), Seen(nics=(second,)), [placed()])
     assert "tap-drops" not in {each.code for each in findings(anew)}
     assert "nic-vanished" in {each.code for each in findings(anew)}
 
 
 def test_an_interrupt_that_gets_the_number_of_another_has_not_its_rate():
-    before, now = irq(24, "4", {4: 10}), irq(24, "4", {4: 1_000_000}, device=DISK)
-    of = reading(HostSample(irqs=(before,)), HostSample(irqs=(now,)), [placed()])
+    before, now = irq(24, "4", {4: 10}), irq(24, "4", {4: 1_000_000}, DISK, name="nvme0q0")
+    of = reading(Seen(irqs=(before,)), Seen(irqs=(now,)), [placed()])
     (found,) = (each for each in findings(of) if each.code == "irq-on-guest-cpus")
     assert (found.severity, found.evidence[2].value) == ("warning", 0.0)
 
@@ -149,8 +156,8 @@ def test_an_interrupt_that_gets_the_number_of_another_has_not_its_rate():
 @pytest.mark.parametrize(("next_on", "last_on", "found"), [("4", "0", True), ("0", "4", False)])
 def test_an_interrupt_that_follows_its_affinity_when_it_next_fires_is_judged_by_the_next_one(next_on, last_on, found):
     """As on x86 without interrupt remapping."""
-    late = replace(irq(24, next_on, {0: 10}), effective=cpus(last_on))
-    assert ("irq-on-guest-cpus" in codes(reading(HostSample(irqs=(late,)), guests=[placed()]))) == found
+    late = irq(24, next_on, {0: 10}, effective=cpus(last_on))
+    assert ("irq-on-guest-cpus" in codes(reading(Seen(irqs=(late,)), guests=[placed()]))) == found
 
 
 @pytest.mark.parametrize(("uid", "found"), [(0, True), (1000, False)])
@@ -163,7 +170,7 @@ def test_a_name_that_a_user_gives_to_a_process_is_no_fault_of_the_host(tmp_path,
     for each in named:
         (tmp_path / f"proc/{each.pid}").mkdir(parents=True)
         (tmp_path / f"proc/{each.pid}/status").write_text(f"Uid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
-    of = HostReading(taken, (read_sample(tmp_path, taken),))
+    of = take_reading(tmp_path, taken, 0.0)
     assert ({"placer-running", "another-pinner"} <= codes(of)) == found
     lines = [remedy.line for each in findings(of) for remedy in each.remedies]
     assert ("systemctl disable --now 'x; reboot #.service'" in lines) == found
@@ -193,7 +200,7 @@ def test_only_a_server_is_another_pinner(command, found):
 def test_a_file_system_has_room_by_its_size_and_its_gigabytes(total, free, found):
     """One that does not tell its size, as some network file systems, is not known to be full."""
     storage = Storage("/var/lib/pinner", total, free)
-    assert ("journal-disk-full" in codes(reading(HostSample(storage=(storage,))))) == found
+    assert ("journal-disk-full" in codes(reading(Seen(details=HostDetails(storage=(storage,)))))) == found
 
 
 def test_the_kernel_takes_the_weight_of_the_remedy():
@@ -255,47 +262,48 @@ def test_the_remedy_of_isolated_shared_cpus_is_no_empty_set(shared, dedicated, i
     assert [remedy.line for remedy in only.remedies] == [line]
 
 
-def with_setting(code, path, value):
+def with_sysctl(code, key, value):
     """The faulty host of the check, with another value of a sysctl; the finding's first line, and whether a plan cures
     it."""
     faulty = NETWORK.get(code) or HOSTS[code]
-    samples = [replace(each, settings={**each.settings, f"proc/sys/{path}": value}) for each in faulty[0].samples]
-    found = [each for each in findings(replace(faulty[0], samples=tuple(samples))) if each.code == code]
+    taken = faulty[0].snapshot
+    changed = replace(taken, sysctls={**taken.sysctls, key: value})
+    found = [each for each in findings(replace(faulty[0], snapshot=changed)) if each.code == code]
     return next((remedy.line for remedy in found[0].remedies), ""), found[0].is_fixable
 
 
 @pytest.mark.parametrize(
-    ("code", "path", "value", "line", "is_fixable"),
+    ("code", "key", "value", "line", "is_fixable"),
     [
-        ("softnet-drops", "net/core/netdev_max_backlog", "1000", "sysctl -w net.core.netdev_max_backlog=4000", True),
-        ("softnet-drops", "net/core/netdev_max_backlog", "3999", "sysctl -w net.core.netdev_max_backlog=4000", True),
-        ("softnet-drops", "net/core/netdev_max_backlog", "4000", "sysctl -w net.core.netdev_max_backlog=16000", False),
-        ("softnet-squeezed", "net/core/netdev_budget", "300", "sysctl -w net.core.netdev_budget=600", True),
-        ("softnet-squeezed", "net/core/netdev_budget", "600", "sysctl -w net.core.netdev_budget=1200", False),
-        ("tcp-listen-drops", "net/core/somaxconn", "128", "sysctl -w net.core.somaxconn=4096", True),
-        ("tcp-listen-drops", "net/core/somaxconn", "4096", "sysctl -w net.core.somaxconn=8192", False),
-        ("udp-buffer-errors", "net/core/rmem_max", "212992", "sysctl -w net.core.rmem_max=26214400", True),
-        ("udp-buffer-errors", "net/core/rmem_max", "99999999", "", False),
-        ("udp-socket-drops", "net/core/rmem_max", "212992", "sysctl -w net.core.rmem_max=26214400", True),
-        ("udp-socket-drops", "net/core/rmem_max", "99999999", "", False),
-        ("host-swapping", "vm/swappiness", "60", "sysctl -w vm.swappiness=1", True),
-        ("host-swapping", "vm/swappiness", "0", "", False),
+        ("softnet-drops", "net.core.netdev_max_backlog", 1000, "sysctl -w net.core.netdev_max_backlog=4000", True),
+        ("softnet-drops", "net.core.netdev_max_backlog", 3999, "sysctl -w net.core.netdev_max_backlog=4000", True),
+        ("softnet-drops", "net.core.netdev_max_backlog", 4000, "sysctl -w net.core.netdev_max_backlog=16000", False),
+        ("softnet-squeezed", "net.core.netdev_budget", 300, "sysctl -w net.core.netdev_budget=600", True),
+        ("softnet-squeezed", "net.core.netdev_budget", 600, "sysctl -w net.core.netdev_budget=1200", False),
+        ("tcp-listen-drops", "net.core.somaxconn", 128, "sysctl -w net.core.somaxconn=4096", True),
+        ("tcp-listen-drops", "net.core.somaxconn", 4096, "sysctl -w net.core.somaxconn=8192", False),
+        ("udp-buffer-errors", "net.core.rmem_max", 212992, "sysctl -w net.core.rmem_max=26214400", True),
+        ("udp-buffer-errors", "net.core.rmem_max", 99999999, "", False),
+        ("udp-socket-drops", "net.core.rmem_max", 212992, "sysctl -w net.core.rmem_max=26214400", True),
+        ("udp-socket-drops", "net.core.rmem_max", 99999999, "", False),
+        ("host-swapping", "vm.swappiness", 60, "sysctl -w vm.swappiness=1", True),
+        ("host-swapping", "vm.swappiness", 0, "", False),
     ],
 )
-def test_the_remedy_makes_no_sysctl_worse(code, path, value, line, is_fixable):
-    assert with_setting(code, path, value) == (line, is_fixable)
+def test_the_remedy_makes_no_sysctl_worse(code, key, value, line, is_fixable):
+    assert with_sysctl(code, key, value) == (line, is_fixable)
 
 
 def cpu_change(*, first: str, then: str) -> HostReading:
     """Two interrupts in two samples, each with the CPUs that are online then; the vCPUs have CPUs 4-7."""
     counts = [{4: 1_000_000, 0: 10}, {5: 7, 0: 10}]
     samples = [
-        HostSample(
+        Seen(
             irqs=tuple(
                 irq(24 + n, "0", {cpu: taken for cpu, taken in each.items() if cpu in cpus(online)})
                 for n, each in enumerate(counts)
             ),
-            spare_ms=dict.fromkeys(cpus(online), 5),
+            sample=HostSample(spare_ms=dict.fromkeys(cpus(online), 5)),
         )
         for online in (first, then)
     ]
@@ -318,12 +326,10 @@ def test_an_interrupt_that_is_reset_while_a_cpu_goes_offline_is_known_to_be_rese
 
 def test_a_cpu_that_comes_online_did_not_take_all_its_interrupts_in_the_sample():
     of = cpu_change(first="0-3,5-15", then="0-15")
-    wrong = tuple(replace(each, cpus=cpus("4"), effective=cpus("4")) for each in of.now.irqs)
-    (found,) = (
-        each
-        for each in findings(replace(of, samples=(of.samples[0], replace(of.now, irqs=wrong))))
-        if each.code == "irq-on-guest-cpus"
-    )
+    irqs = of.snapshot.irqs
+    wrong = replace(irqs, irqs=tuple(replace(each, cpus=cpus("4"), effective=cpus("4")) for each in irqs.irqs))
+    seen = findings(replace(of, snapshot=replace(of.snapshot, irqs=wrong)))
+    (found,) = (each for each in seen if each.code == "irq-on-guest-cpus")
     assert found.severity == "warning"
     assert {each.name: each.value for each in found.evidence}["interrupt rate"] == 0
 
@@ -332,13 +338,13 @@ def test_a_cpu_that_comes_online_did_not_take_all_its_interrupts_in_the_sample()
 def test_no_interrupt_goes_to_a_cpu_that_is_offline(managed):
     """Nor to another node: the kernel gave it a CPU that it does not report yet."""
     queue = irq(24, "5", {5: 10}, managed=managed)
-    offline = reading(HostSample(irqs=(queue,)), guests=[placed("4-7")], top=host(offline="5"))
+    offline = reading(Seen(irqs=(queue,)), guests=[placed("4-7")], top=host(offline="5"))
     assert not {"irq-on-guest-cpus", "irq-managed", "irq-off-node"} & codes(offline)
 
 
 @pytest.mark.parametrize("number", [-1, 9000, 10**10, 2**64])
 def test_a_number_in_a_capture_that_no_cpu_has_fails_no_check_of_interrupts(number):
-    sample = HostSample(irqs=(irq(24, "5", {5: 10}),), spare_ms={5: 1})
-    edited = replace(sample, spare_ms={5: 1, number: 1})
+    sample = Seen(irqs=(irq(24, "5", {5: 10}),), sample=HostSample(spare_ms={5: 1}))
+    edited = replace(sample, sample=HostSample(spare_ms={5: 1, number: 1}))
     for of in (reading(sample, edited, [placed()]), reading(edited, sample, [placed()])):
         assert not [each for each in findings(of) if "the check failed" in each.message]

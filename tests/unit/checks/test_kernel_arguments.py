@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 from support.hosts import cpus
 from support.made_up.check_cases_hosts import booted
-from support.made_up.readings import findings, irq, placed, reading
-
-from pinner.model.reading import HostSample
+from support.made_up.readings import Seen, findings, irq, placed, reading
 
 
 def lines(made, code):
@@ -51,7 +49,7 @@ def test_the_remedies_of_arguments_that_miss_each_other_do_not_swap_the_cpus():
 )
 def test_the_argument_for_managed_interrupts_helps_and_isolates_no_more_cpus(boot, isolated, on, expected):
     """The kernel has one list of CPUs for all flags of isolcpus."""
-    sample = HostSample(irqs=(irq(40, on, {int(on): 10}, managed=True),))
+    sample = Seen(irqs=(irq(40, on, {int(on): 10}, managed=True),))
     assert lines(reading(sample, guests=[placed()], top=booted(boot, isolated=isolated)), "irq-managed") == expected
 
 

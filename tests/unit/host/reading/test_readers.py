@@ -7,38 +7,30 @@ from pathlib import Path
 
 import pytest
 from support.hosts import cpus, process, snapshot
-from support.made_up.readings import counted, host, nic, placed
+from support.made_up.readings import host
 
 from pinner import codec
-from pinner.host.reading import captured
 from pinner.host.reading.cpus import read_idle, read_pressure, read_spare, read_swapped, read_times
-from pinner.host.reading.irqs import parse_interrupts, read_irqs
+from pinner.host.reading.irqs import parse_interrupts, read_irq_counts
 from pinner.host.reading.network import read_counters, read_sockets, read_softnet
-from pinner.host.reading.nics import read_nics
-from pinner.host.reading.sampler import read_sample, take_reading
+from pinner.host.reading.nics import read_nic_counters, read_nics
+from pinner.host.reading.sampler import take_reading, with_packet_rates
 from pinner.host.reading.settings import read_settings, read_storage, read_weights
 from pinner.host.settings import irqbalance
 from pinner.host.settings.irqbalance import read_balancers
 from pinner.host.settings.rps import read_rps
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import Invalid
-from pinner.model.machine.interrupts import Balancer, DeviceIrq
+from pinner.model.machine.topology import Device
 from pinner.model.reading import (
     Bridge,
-    Channels,
-    Coalescing,
+    HostReading,
     HostSample,
-    Irq,
-    Rings,
-    RxQueue,
-    SavedSamples,
+    NicCounters,
     SoftnetCpu,
     ThreadTimes,
     UdpSocket,
 )
 from pinner.model.settings.coalescing import RxCoalescing
-from pinner.model.settings.queues import CardQueues
-from pinner.model.settings.rings import RxRing
 from pinner.model.settings.rps import RpsQueue
 
 INTERRUPTS = """\
@@ -76,37 +68,24 @@ def test_a_malformed_table_of_interrupts_has_no_rows(text):
     assert parse_interrupts(text) == {}
 
 
-def test_an_interrupt_has_its_device_its_cpus_and_whether_it_is_managed(tmp_path):
-    root = write_all(
-        tmp_path,
-        {
-            "proc/interrupts": INTERRUPTS,
-            "proc/irq/33/smp_affinity_list": "0-5\n",
-            "proc/irq/33/effective_affinity_list": "2\n",
-            "proc/irq/34/smp_affinity_list": "5\n",
-            "sys/kernel/irq/33/actions": "ens1-TxRx-0\n",
-            "sys/kernel/debug/irq/irqs/33": "handler: x\ndstate: 0x1\n  IRQD_AFFINITY_MANAGED\n",
-            "sys/bus/pci/devices/0000:3b:00.0/msi_irqs/33": "msix\n",
-            "sys/bus/pci/devices/0000:3b:00.0/msi_irqs/34": "msix\n",
-        },
-    )
-    first, second = read_irqs(root)
-    assert (first.number, first.name, first.device) == (33, "ens1-TxRx-0", "0000:3b:00.0")
-    assert (first.cpus, first.effective, first.target, first.managed) == (cpus("0-5"), cpus("2"), cpus("2"), True)
-    assert (second.name, second.target, second.managed) == ("ens1-TxRx-1, other", cpus("5"), None)
+def test_the_counts_of_an_interrupt_have_the_names_that_its_drivers_gave(tmp_path):
+    root = write_all(tmp_path, {"proc/interrupts": INTERRUPTS, "sys/kernel/irq/33/actions": "first, second\n"})
+    assert [(each.number, each.name, each.total) for each in read_irq_counts(root)] == [
+        (0, "timer", 44),
+        (33, "first, second", 123463),
+        (34, "ens1-TxRx-1, other", 0),
+    ]
 
 
-def test_an_interface_has_its_queues_masks_and_counters(tmp_path):
+def test_an_interface_has_its_queues_and_counters(tmp_path):
     net = "sys/class/net/br0"
     root = write_all(
         tmp_path,
         {
             f"{net}/operstate": "up\n",
-            f"{net}/mtu": "9000\n",
             f"{net}/tx_queue_len": "500\n",
-            f"{net}/queues/rx-0/rps_cpus": "00000001,0000000f\n",
             f"{net}/queues/rx-0/rps_flow_cnt": "2048\n",
-            f"{net}/queues/rx-1/rps_cpus": "0\n",
+            f"{net}/queues/rx-1/rps_flow_cnt": "0\n",
             f"{net}/queues/tx-0/xps_cpus": "3\n",
             f"{net}/statistics/rx_packets": "77\n",
             f"{net}/statistics/odd": "many\n",
@@ -116,31 +95,26 @@ def test_an_interface_has_its_queues_masks_and_counters(tmp_path):
             "sys/class/net/lo/type": "772\n",
         },
     )
-    (found,) = read_nics(root)
-    assert (found.name, found.device, found.is_up, found.mtu, found.queue_length) == ("br0", "", True, 9000, 500)
-    assert found.rx_queues == (RxQueue(cpus("0-3,32"), 2048), RxQueue(CpuSet(), 0))
-    assert found.xps == (cpus("0-1"),)
-    assert found.statistics == {"rx_packets": 77}
-    assert found.bridge == Bridge(True, False, ("tap0",))
+    (nic,) = read_nics(root, (Device("net", "br0", None, ""),))
+    assert (nic.name, nic.device, nic.is_up, nic.queue_length) == ("br0", "", True, 500)
+    assert (nic.rx_flows, nic.tx_queues) == ((2048, 0), 1)
+    assert nic.bridge == Bridge(True, False, ("tap0",))
+    (counters,) = read_nic_counters(root)
+    assert (counters.key, counters.statistics) == (nic.key, {"rx_packets": 77})
 
 
 @pytest.mark.parametrize("name", [b"e\xffth0", b"\x1b[31meth0"])
-def test_an_interface_or_slice_whose_name_cannot_be_written_hides_no_other(tmp_path, name):
+def test_an_interface_whose_name_cannot_be_written_hides_no_other(tmp_path, name):
     net = "sys/class/net/br0"
     files = {"ifindex": "3\n", "queues/rx-0/rps_cpus": "f\n", "bridge/multicast_snooping": "1\n"}
     root = write_all(tmp_path, {f"{net}/{file}": text for file, text in files.items()})
     odd = os.fsdecode(name)
     shutil.copytree(tmp_path / net, tmp_path / "sys/class/net" / odd)
     (tmp_path / net / "brif" / odd).mkdir(parents=True)
-    (tmp_path / f"{odd}.slice").mkdir()
-    (tmp_path / f"{odd}.slice/cpu.weight").write_text("100\n")
-    (found,) = read_nics(root)
+    (found,) = read_nics(root, ())
     assert found.index == 3
     assert codec.load(type(found), codec.dump(found)) == found
     assert read_rps(root) == (RpsQueue("br0", 3, 0, cpus("0-3")),)
-    weights = HostSample(weights=read_weights(tmp_path, []))
-    assert codec.load(HostSample, codec.dump(weights)) == weights
-    assert list(weights.weights.values()) == [100]
 
 
 def test_softnet_rows_have_the_number_of_their_cpu(tmp_path):
@@ -254,58 +228,24 @@ def test_a_part_that_fails_hides_no_other(tmp_path, monkeypatch):
         raise ValueError("a table of a kernel to come")
 
     monkeypatch.setattr("pinner.host.reading.network.read_softnet", fail)
+    monkeypatch.setattr("pinner.host.reading.settings.read_settings", fail)
     root = write(tmp_path, proc__net__snmp="Udp: RcvbufErrors\nUdp: 6\n")
-    sample = read_sample(root, snapshot(host()))
-    assert sample.unread == {"softnet_stat": "a table of a kernel to come"}
-    assert sample.counters == {"UdpRcvbufErrors": 6}
+    reading = take_reading(root, snapshot(host()), 0.0, folders=(root,))
+    assert reading.now.unread == {"softnet_stat": "a table of a kernel to come"}
+    assert reading.now.counters == {"UdpRcvbufErrors": 6}
+    assert reading.details.unread == {"settings": "a table of a kernel to come"}
+    assert reading.details.storage
 
 
-def test_a_captured_machine_keeps_both_samples(tmp_path):
-    before, now = HostSample(nics=(nic(),)), HostSample(nics=(counted(nic(), rx_packets=9),))
-    write_all(tmp_path, {str(name): data.decode() for name, data in captured.as_file(saved(before, now)).items()})
-    reading = captured.captured_reading(tmp_path, snapshot(host(), [placed()]))
-    assert (reading.samples, reading.seconds) == ((before, now), 2.0)
-
-
-def test_a_machine_captured_without_samples_has_one(tmp_path):
-    reading = captured.captured_reading(tmp_path, snapshot(host()))
-    assert (len(reading.samples), reading.seconds, reading.before) == (1, 0.0, None)
-
-
-def test_samples_that_were_damaged_are_refused(tmp_path):
-    write(tmp_path, **{"counters.json": '{"samples": 7}'})
-    with pytest.raises(Invalid, match=r"counters\.json"):
-        captured.captured_reading(tmp_path, snapshot(host()))
-
-
-def test_samples_that_are_a_pipe_are_refused(tmp_path):
-    os.mkfifo(tmp_path / captured.FILE)
-    with pytest.raises(Invalid, match=r"counters\.json"):
-        captured.samples(tmp_path)
-
-
-@pytest.mark.parametrize("seconds", ["0", "-1", "1e400"])
-def test_two_samples_are_some_time_apart(tmp_path, seconds):
-    ((name, data),) = captured.as_file(saved(HostSample(), HostSample())).items()
-    write_all(tmp_path, {str(name): data.decode().replace('"seconds":2.0', f'"seconds":{seconds}')})
-    with pytest.raises(Invalid, match=r"counters\.json.*a number of seconds above 0"):
-        captured.captured_reading(tmp_path, snapshot(host()))
-
-
-def test_scrubbed_samples_name_no_tap_and_no_address():
-    sample = HostSample(
-        nics=(nic(), nic("tap-secret", "")),
-        sockets=(UdpSocket("10.1.2.3:53", 1, 0, 5, 0),),
-        weights={"machine.slice/secret": 5},
-    )
-    text = captured.as_file(captured.scrubbed(saved(sample)))[captured.FILE]
-    assert b"ens1" in text
-    assert b"secret" not in text
-    assert b"10.1.2.3" not in text
-
-
-def saved(*samples: HostSample) -> SavedSamples:
-    return SavedSamples(samples, 2.0)
+def test_the_packets_of_a_card_are_those_of_the_two_samples():
+    card = RxCoalescing("ens1", 2, 0, 1, is_adaptive=False, rate=7.0)
+    other = replace(card, interface="ens2", index=3)
+    taken = replace(snapshot(host()), coalescing=(card, other))
+    samples = tuple(HostSample(nics=(NicCounters("ens1", 2, {"rx_packets": at}),)) for at in (1000, 181_000))
+    for first, last, rates in ((0, 1, (90_000.0, 0.0)), (1, 0, (0.0, 0.0)), (1, 1, (0.0, 0.0))):
+        found = with_packet_rates(HostReading(taken, (samples[first], samples[last]), 2.0))
+        assert tuple(each.rate for each in found.coalescing) == rates
+    assert with_packet_rates(HostReading(taken, samples[:1])) == taken
 
 
 def test_this_machine_can_be_sampled_twice():
@@ -314,67 +254,3 @@ def test_this_machine_can_be_sampled_twice():
     assert slept == [0.2]
     assert reading.before is not None
     assert reading.seconds > 0
-
-
-def test_a_capture_has_the_interrupts_of_its_last_sample(tmp_path):
-    assert captured.captured_irqs(tmp_path) is None
-    irq = Irq(24, "ens1-rx-0", "0000:3b:00.0", cpus("0-7"), cpus("3"), {3: 5}, managed=True)
-    timer = Irq(0, "timer", "", cpus("0-7"), cpus(""), {})
-    sample = HostSample(irqs=(timer, irq), balancers=(Balancer(812, "", cpus("4-7")),))
-    saved = SavedSamples((HostSample(), sample), 2.0)
-    (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
-    found = captured.captured_irqs(tmp_path)
-    assert found.irqs == (DeviceIrq(24, "ens1-rx-0", "0000:3b:00.0", cpus("0-7"), cpus("3"), managed=True),)
-    assert [balancer.pid for balancer in found.balancers] == [812]
-
-
-def test_a_capture_has_the_receive_queues_of_its_last_sample(tmp_path):
-    assert captured.captured_rps(tmp_path) is None
-    ens1 = replace(nic("ens1"), rx_queues=(RxQueue(cpus("4-7"), 0), RxQueue(cpus(""), 0)))
-    saved = SavedSamples((HostSample(nics=(ens1,)),), 0.0)
-    (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
-    found = captured.captured_rps(tmp_path)
-    assert [(each.interface, each.queue, str(each.cpus)) for each in found] == [("ens1", 0, "4-7"), ("ens1", 1, "")]
-
-
-def test_a_capture_has_the_sysctls_of_its_last_sample(tmp_path):
-    assert captured.captured_sysctls(tmp_path) is None
-    settings = {"proc/sys/vm/swappiness": "60", "proc/sys/kernel/sched_rt_runtime_us": "-1", "proc/swaps": "7"}
-    saved = SavedSamples((HostSample(settings=settings),), 0.0)
-    (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
-    assert captured.captured_sysctls(tmp_path) == {"vm.swappiness": 60, "kernel.sched_rt_runtime_us": -1}
-
-
-def test_a_capture_has_the_receive_rings_of_its_last_sample(tmp_path):
-    assert captured.captured_rings(tmp_path) is None
-    ens1 = replace(nic("ens1"), rings=Rings(512, 4096, 512, 512), statistics={"rx_missed_errors": 3})
-    saved = SavedSamples(
-        (HostSample(nics=(ens1, nic("ens2"), replace(nic("ens3"), rings=None), nic("tap1", ""))),), 0.0
-    )
-    (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
-    assert captured.captured_rings(tmp_path) == (
-        RxRing("ens1", 0, 512, 4096, has_dropped=True),
-        RxRing("ens2", 0, 4096, 4096, has_dropped=False),
-    )
-
-
-def test_a_capture_has_the_queues_of_its_cards_and_its_irqbalance(tmp_path):
-    assert captured.captured_queues(tmp_path) is captured.captured_irqbalance(tmp_path) is None
-    balancer = Balancer(812, "", CpuSet(), 7, banned_now=cpus("4-7"))
-    cards = (replace(nic("ens1"), channels=Channels(1, 8, 0, 0, 0, 0)), nic("tap1", ""))
-    saved = SavedSamples((HostSample(nics=cards, balancers=(balancer,)),), 2.0)
-    (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
-    assert captured.captured_queues(tmp_path) == (CardQueues("ens1", 0, 1, 8),)
-    assert captured.captured_irqbalance(tmp_path) == (balancer,)
-
-
-def test_a_capture_has_the_coalescing_of_its_cards(tmp_path):
-    assert captured.captured_coalescing(tmp_path) is None
-    ens1 = replace(nic("ens1"), coalescing=Coalescing(0, 1, is_adaptive=True), statistics={"rx_packets": 1000})
-    later = replace(ens1, statistics={"rx_packets": 181_000})
-    others = (replace(nic("ens2"), coalescing=None), nic("tap1", ""))
-    samples = (HostSample(nics=(ens1,)), HostSample(nics=(later, *others)))
-    for first, rate in ((0, 90_000.0), (1, 0.0)):
-        saved = SavedSamples(samples[first:], 2.0)
-        (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
-        assert captured.captured_coalescing(tmp_path) == (RxCoalescing("ens1", 0, 0, 1, is_adaptive=True, rate=rate),)

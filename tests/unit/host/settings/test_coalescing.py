@@ -69,15 +69,15 @@ def test_the_cards_are_read_with_their_packets_a_second(driver, tmp_path):
     before = coalescing.received(cards.LIVE)
     assert before == {2: 1000, 3: 1000}
     (tmp_path / "ens1/statistics/rx_packets").write_text("161000\n")
-    assert coalescing.read_coalescing(cards.LIVE, before, 2.0) == (
+    assert coalescing.read_coalescing(cards.LIVE, before, 2.0, []) == (
         RxCoalescing("ens1", 2, 0, 7, is_adaptive=False, rate=80_000.0),
     )
     driver.values[9] = 1
-    (seen,) = coalescing.read_coalescing(cards.LIVE, {}, 2.0)
+    (seen,) = coalescing.read_coalescing(cards.LIVE, {}, 2.0, [])
     assert (seen.is_adaptive, seen.rate) == (True, 0.0)
     (tmp_path / "ens1/statistics/rx_packets").write_text("1\n")
-    assert coalescing.read_coalescing(cards.LIVE, before, 2.0)[0].rate == 0.0
-    assert coalescing.read_coalescing(tmp_path, {}, 0.0) is None
+    assert coalescing.read_coalescing(cards.LIVE, before, 2.0, [])[0].rate == 0.0
+    assert coalescing.read_coalescing(tmp_path, {}, 0.0, []) is None
     assert coalescing.received(tmp_path) == {}
 
 

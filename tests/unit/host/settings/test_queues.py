@@ -69,8 +69,8 @@ def target(name="ens1", index=2):
 def test_the_queues_of_cards_are_read(driver, tmp_path, state, is_up):
     if state:
         (tmp_path / "ens1/operstate").write_text(f"{state}\n")
-    assert queues.read_queues(cards.LIVE) == (CardQueues("ens1", 2, 1, 8, is_up),)
-    assert queues.read_queues(tmp_path) is None
+    assert queues.read_queues(cards.LIVE, []) == (CardQueues("ens1", 2, 1, 8, is_up),)
+    assert queues.read_queues(tmp_path, []) is None
 
 
 def test_a_card_gets_its_queues_and_its_old_ones_back_and_no_other_number_changes(driver):

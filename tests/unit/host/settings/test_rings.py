@@ -14,6 +14,7 @@ from pinner.host.settings import cards, rings, states
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid
 from pinner.model.kinds import Number
+from pinner.model.settings.refusal import RefusedSetting
 from pinner.model.settings.rings import RxRing
 
 SIZE = 36
@@ -72,10 +73,10 @@ def target(name="ens1", index=2):
 
 
 def test_the_rings_of_cards_are_read(driver, tmp_path):
-    assert rings.read_rings(cards.LIVE) == (RxRing("ens1", 2, 512, 4096, has_dropped=False),)
+    assert rings.read_rings(cards.LIVE, []) == (RxRing("ens1", 2, 512, 4096, has_dropped=False),)
     (driver.folder / "ens1/statistics/rx_missed_errors").write_text("7\n")
-    assert rings.read_rings(cards.LIVE)[0].has_dropped
-    assert rings.read_rings(tmp_path) is None
+    assert rings.read_rings(cards.LIVE, [])[0].has_dropped
+    assert rings.read_rings(tmp_path, []) is None
 
 
 def test_a_ring_gets_its_size_and_its_old_one_back_and_no_other_ring_changes(driver):
@@ -119,7 +120,15 @@ def test_a_card_whose_driver_does_not_answer_now_is_not_gone(driver, code):
 
 def test_a_driver_without_memory_hides_no_other_card(driver):
     driver.silence = errno.ENOMEM
-    assert rings.read_rings(cards.LIVE) == ()
+    assert rings.read_rings(cards.LIVE, refused := []) == ()
+    assert refused == [RefusedSetting("ens1", "rings", "Cannot allocate memory")]
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.ENODEV])
+def test_a_driver_without_rings_and_a_card_that_has_ended_refuse_nothing(driver, code):
+    driver.silence = code
+    assert rings.read_rings(cards.LIVE, refused := []) == ()
+    assert refused == []
 
 
 def test_a_process_without_descriptors_knows_nothing_about_a_card(driver, monkeypatch):
@@ -127,7 +136,7 @@ def test_a_process_without_descriptors_knows_nothing_about_a_card(driver, monkey
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(socket, "socket", refuse)
-    for act in (lambda: rings.read_rings(cards.LIVE), lambda: rings.size_of(target())):
+    for act in (lambda: rings.read_rings(cards.LIVE, []), lambda: rings.size_of(target())):
         with pytest.raises(Busy, match="no file can be opened"):
             act()
 

@@ -8,7 +8,7 @@ from support.hosts import cpus
 from support.made_up.check_cases_cpus import CASES as CPUS
 from support.made_up.check_cases_hosts import CASES as HOSTS
 from support.made_up.check_cases_network import CASES as NETWORK
-from support.made_up.readings import CARD, findings, nic, placed
+from support.made_up.readings import CARD, Seen, counted, findings, nic, placed, reading
 from support.made_up.readings import host as topology
 
 from pinner import codec
@@ -19,7 +19,7 @@ from pinner.model.kinds import Governor, Number
 from pinner.model.machine.frequency import FrequencyDomain
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.plan.request import Request
-from pinner.model.reading import Coalescing, HostReading, HostSample, Irq, RxQueue
+from pinner.model.reading import HostReading, HostSample, IrqCounts
 from pinner.model.settings.coalescing import RxCoalescing
 from pinner.model.settings.cpu_weight import SLICE
 from pinner.model.settings.fixes import FIXES
@@ -83,11 +83,8 @@ def after(taken, made):
 
 def read(taken):
     """What checks see of the host."""
-    irqs = tuple(
-        Irq(irq.number, irq.name, irq.device, irq.cpus, irq.cpus, {irq.cpus.lowest: 5}) for irq in taken.irqs.irqs
-    )
-    card = nic(rx_queues=(RxQueue(taken.rps[0].cpus, 0),))
-    return HostReading(taken, (HostSample(irqs=irqs, nics=(card,), balancers=taken.irqbalance),))
+    counts = tuple(IrqCounts(irq.number, irq.name, {irq.cpus.lowest: 5}) for irq in taken.irqs.irqs)
+    return HostReading(taken, (HostSample(irqs=counts),))
 
 
 def codes(taken):
@@ -224,9 +221,8 @@ def test_the_agent_uses_its_own_word_for_the_cpus_of_guests():
 
 def test_no_plan_cures_a_card_that_interrupts_for_each_packet_at_any_time():
     for frames, is_fixable in ((0, True), (1, False)):
-        card = nic(coalescing=Coalescing(0, frames, is_adaptive=False))
-        later = replace(card, statistics={**card.statistics, "rx_packets": 10_000_000})
-        seen = HostReading(host(), (HostSample(nics=(card,)), HostSample(nics=(later,))), 2.0)
+        card = nic(coalescing=(0, frames, False))
+        seen = reading(Seen(nics=(card,)), Seen(nics=(counted(card, rx_packets=10_000_000),)))
         (found,) = [each for each in findings(seen) if each.code == "nic-no-coalescing"]
         assert found.is_fixable is is_fixable
 

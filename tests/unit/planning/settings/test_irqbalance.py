@@ -12,7 +12,6 @@ from pinner.model.errors import Invalid, Refused
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.reading import HostSample
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
 from pinner.planning.changes.plan_identity import identified
@@ -128,10 +127,10 @@ def test_what_it_says_counts_more_than_its_environment():
         assert any("irqbalance (812)" in each for each in made.warnings) is is_open
         made = plan(host(balancer), replace(WITH, remedies=("irqs", "irqbalance")))
         assert not any("irqbalance (812)" in each for each in made.warnings)
-        seen = reading(HostSample(balancers=(balancer,)), guests=[placed("4-7", "4-7")])
+        seen = reading(irqbalance=(balancer,), guests=[placed("4-7", "4-7")])
         found = [each for each in HostChecker().check(seen).findings if each.code == "irqbalance-unbanned"]
         assert [each.is_fixable for each in found] == [True] * is_open
-    silent = reading(HostSample(balancers=(replace(RUNNING, banned_now=None),)), guests=[placed("4-7", "4-7")])
+    silent = reading(irqbalance=(replace(RUNNING, banned_now=None),), guests=[placed("4-7", "4-7")])
     (found,) = [each for each in HostChecker().check(silent).findings if each.code == "irqbalance-unbanned"]
     assert not found.is_fixable
 
