@@ -21,55 +21,63 @@ AHEAD = timedelta(days=14)
 end, so a clock that is wrong by less deletes no valid one."""
 
 
+_ALMOST_A_DAY = timedelta(hours=23)
+"""The thread waits by another clock than that of the calendar."""
+
+
 class Calendar:
-    """Tells a clock that is ahead from a host that was off, by a file with the time of the last daily work.
+    """Tells a clock that is wrong from a host that was off, by a file with two times: the last time that was believed,
+    and the time by the clock since when it is waited for a day until more is believed.
 
     What is deleted by its age is gone for good, so a clock that is far ahead counts only after some days, in which
-    somebody can set it. Restarts do not shorten that.
+    somebody can set it. Restarts do not change that. A clock that is far behind deletes too little at worst, but is
+    believed only after a day: it must not make the right one look ahead when it is set.
     """
 
     def __init__(self, file: Path, now: Callable[[], datetime]) -> None:
         self._file = file
         self._now = now
-        self._was_ahead = False
-        self._begin()
+        self._times()  # before the first daily work: a clock can be wrong at the second start
 
     def today(self) -> datetime | None:
         """The present time, by which old rows may be deleted; None, with a warning, where the clock may be wrong."""
-        now, last = self._now(), self._last()
-        if last is None:
-            LOG.warning("nothing is deleted today: %s, the time of the last daily work, cannot be read", self._file)
-            self._write(now)
+        now = self._now()
+        if (times := self._times()) is None:
+            LOG.warning("nothing is deleted today: %s, the time of the last daily work, could not be read", self._file)
             return None
-        if self._was_ahead and now - last > AHEAD:  # a day ago, too
-            last += AHEAD
-        self._was_ahead = now - last > AHEAD
-        if not self._was_ahead:
-            return now if self._write(now) else None
-        self._write(last)
+        believed, since = times
+        if abs(now - believed) <= AHEAD:
+            return now if self._write(now, now) else None
+        waited = now - since
+        if _ALMOST_A_DAY <= waited <= AHEAD:
+            believed, since = min(believed + AHEAD, now), now
+        elif not timedelta() <= waited <= AHEAD:
+            since = now
+        if not self._write(believed, since):
+            return None
+        if now - believed <= AHEAD:
+            return now
         LOG.warning(
             "nothing is deleted today: the clock says %s, which is far ahead of %s, the time of the last daily work. "
             "Set the clock; if it is right, wait for %d days, or delete old rows by pinner-manage db purge",
-            *(f"{at:%Y-%m-%d %H:%M}" for at in (now, last)),
-            -((last + AHEAD - now) // (AHEAD - timedelta(seconds=DAY_SECONDS))),
+            *(f"{at:%Y-%m-%d %H:%M}" for at in (now, believed)),
+            -((believed + AHEAD - now) // (AHEAD - timedelta(seconds=DAY_SECONDS))),
         )
         return None
 
-    def _begin(self) -> None:
-        """Write the present time, unless the file has a time already: a clock can be wrong at the second start."""
-        if self._last() is None:
-            self._write(self._now())
-
-    def _last(self) -> datetime | None:
-        """The time in the file; None: it has none."""
+    def _times(self) -> tuple[datetime, datetime] | None:
+        """The times in the file; None: it had none, and both are the present one now."""
         try:
-            return datetime.fromisoformat(self._file.read_text(encoding="ascii")).astimezone(UTC)
-        except (OSError, ValueError):
+            believed, since = map(datetime.fromisoformat, self._file.read_text(encoding="ascii").split())
+            return believed.astimezone(UTC), since.astimezone(UTC)
+        except (OSError, ValueError, OverflowError):
+            now = self._now()
+            self._write(now, now)
             return None
 
-    def _write(self, at: datetime) -> bool:
+    def _write(self, believed: datetime, since: datetime) -> bool:
         try:
-            whole_file.replace(self._file, at.isoformat().encode())
+            whole_file.replace(self._file, f"{believed.isoformat()}\n{since.isoformat()}\n".encode())
         except OSError as error:
             LOG.warning("nothing is deleted: the time of the daily work cannot be written: %s", error)
             return False

@@ -103,22 +103,48 @@ def test_a_host_that_was_off_deletes_what_is_old_some_days_later(serve, store, c
     serve(100 * DAY)
     assert kept(store) == (1, 1)
     days = int(caplog.text.partition("wait for ")[2].split()[0])
-    serve(101 * DAY, days)
+    serve(101 * DAY, days - 1)
     assert kept(store) == (1, 1)
-    serve(101 * DAY + days * DAY, days + 1)
+    serve((100 + days) * DAY)
     assert kept(store) == (0, 1)
 
 
 def test_a_clock_that_was_ahead_and_is_set_counts_at_once(serve, store) -> None:
     serve(3650 * DAY)
     fill(store)
-    serve(91 * DAY)
+    serve(91 * DAY, 2)
     assert kept(store) == (0, 1)
     serve(3650 * DAY)
     assert kept(store) == (0, 1)
 
 
-@pytest.mark.parametrize("content", ["", "yesterday", "\u0663", None])
+def test_a_server_that_restarts_each_day_deletes_what_is_old_after_its_host_was_off(serve, store) -> None:
+    serve(0 * DAY)
+    fill(store)
+    for day in range(100, 112):
+        serve(day * DAY)
+    assert kept(store) == (0, 1)
+
+
+def test_restarts_within_a_day_do_not_make_a_clock_that_is_ahead_count(serve, store) -> None:
+    serve(0 * DAY)
+    fill(store)
+    for hour in range(0, 24 * 8, 7):
+        serve(104 * DAY + hour * DAY / 24)
+    assert kept(store) == (1, 1)
+
+
+def test_a_clock_that_begins_years_ago_until_it_is_set_does_not_delay_what_follows(serve, store) -> None:
+    """So does the clock of a host with an empty battery at each boot."""
+    serve(0 * DAY)
+    fill(store)
+    serve(1 * DAY, 87)
+    serve(-9000 * DAY)
+    serve(89 * DAY, 3)
+    assert kept(store) == (0, 1)
+
+
+@pytest.mark.parametrize("content", ["", "yesterday", "\u0663", "2026-01-01", "0001-01-01 0001-01-01", None])
 def test_a_time_that_cannot_be_read_deletes_nothing_until_the_next_day(tmp_path, clock, content: str | None) -> None:
     file = tmp_path / "last"
     calendar = Calendar(file, clock)
