@@ -10,7 +10,8 @@ from pinner.model.run.agent_audit import Anchor, SignedHead
 
 MAX_HEADS = 16
 """The most heads of an anchor; they fit into the largest request body."""
-_Number = Annotated[int, Field(ge=0, lt=2**63), Whole]
+_Number = Annotated[int, Field(ge=0, lt=2**53), Whole]
+"""A signature expresses no larger one (RFC 8785)."""
 _Hash = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 _HostName = Annotated[str, Field(max_length=255)]
 _Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/=]{0,88}$")]
