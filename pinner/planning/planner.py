@@ -1,50 +1,25 @@
-"""Makes a plan from a snapshot and a request. Pure: the same snapshot and request always give the same plan."""
+"""Makes a plan from a snapshot and a request. Pure: the same snapshot and request always give the same plan.
 
-from collections.abc import Iterator, Mapping
+``build`` has the whole flow; planning/stages.py has its stages.
+"""
+
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import fields, replace
-from functools import partial
+from dataclasses import replace
 
-from pinner.model.change import PlannedChange
-from pinner.model.errors import Invalid, NoFit
-from pinner.model.guest.nova import NovaSets, configured
-from pinner.model.plan.objective import Objective
+from pinner.model.errors import NoFit
 from pinner.model.plan.placement import Placement
-from pinner.model.plan.plan import Basis, Plan, Rebalance, Roles
+from pinner.model.plan.plan import Basis, Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available import flavors, realtime, restrictions
-from pinner.planning.available.exclusions import require_known_guests, unknown_guests
-from pinner.planning.available.growth import is_full
+from pinner.planning.available.exclusions import require_known_guests
 from pinner.planning.available.reservations import contested
-from pinner.planning.changes import ordering, worsening
-from pinner.planning.changes.diff import changes
-from pinner.planning.changes.memory import guests_memory
 from pinner.planning.changes.plan_identity import id_from_placement, id_of
-from pinner.planning.moves.moves import Improver
-from pinner.planning.objective.measure import Measure
-from pinner.planning.objective.of_plan import MeasuredAnswer, asked_terms, between, of_plan
-from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
-from pinner.planning.request.processes import moves_processes, moving, require_threshold
+from pinner.planning.request.processes import require_threshold
 from pinner.planning.settings.fixes import curing, with_remedies
-from pinner.planning.strategies import per_flavor, rules
-from pinner.planning.strategies.strategy import Answer, Strategy, installed, require_known
-
-EVERYWHERE = (
-    "strategy",
-    "excluded_guests",
-    "excluded_processes",
-    "nova_emulators",
-    "minimum_cores",
-    "rebalance",
-    "with_processes",
-    "weights",
-    "moves",
-    "remedies",
-    "fix",
-)
-"""The fields of a request that every plan reads, whatever the strategy."""
+from pinner.planning.stages import Stages, nova_unknown
+from pinner.planning.strategies.strategy import Strategy, installed, require_known
 
 
 def plan(
@@ -104,161 +79,36 @@ def require_possible(snapshot: Snapshot, request: Request) -> None:
 def build(
     strategies: Mapping[str, Strategy], context: Context, snapshot_id: str, name: str, *, repacks: bool = False
 ) -> Plan:
-    """The plan with the id ``name``, made from the answer of the request's strategy. Raises like ``plan``.
+    """The plan with the id ``name``: every stage of planning, in order. Raises like ``plan``.
 
     ``strategies`` has the request's strategy, and those that flavors may request. ``repacks``: guests also move without
     a new guest.
     """
     snapshot, request = context.snapshot, context.request
     if request.fix:
-        return curing(context, snapshot_id, name, _nova_unknown(snapshot))
-    measure, asked = Measure.of(snapshot, request.busy_threshold), asked_terms(strategies[request.strategy])
-    found, staying, rebalance = _answer(strategies, context, measure)
-    improver = Improver(context, partial(per_flavor.place, strategies=strategies), measure, asked)
-    found, moves = improver.repacked(found) if repacks else improver.improved(found)
-    answer = found.answer
-    if moves:
-        rules.check(request.strategy, answer, context)
-    needed, memory = changes(context, answer.wanted), guests_memory(snapshot, answer.wanted)
-    objective = of_plan(measure, context, asked, found, staying, needed, memory)
-    made = Plan(
+        return curing(context, snapshot_id, name, nova_unknown(snapshot))
+    stages = Stages.of(context, strategies)
+    choice = stages.choose(stages.place())
+    measured, moves = stages.improve(choice.chosen, repacks=repacks)
+    answer = measured.answer
+    diff = stages.diff(measured, choice.staying)
+    plan = Plan(
         id=name,
         host=snapshot.host,
         request=request,
         basis=Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint, snapshot.boot),
         roles=answer.roles,
         wanted=answer.wanted,
-        changes=needed,
+        changes=diff.changes,
         unplaced=answer.unplaced,
         skipped=context.skipped,
-        warnings=(*_warnings(context, strategies, answer.roles), *_plan_warnings(context, found, objective, needed)),
-        objective=objective,
+        warnings=stages.warn(measured, diff),
+        objective=diff.objective,
         isolation=answer.isolation,
-        blocked=context.allocatable.blocked or answer.blocked or _nova_unknown(snapshot),
-        memory=memory,
-        rebalance=rebalance,
+        blocked=stages.block(answer),
+        memory=diff.memory,
+        rebalance=choice.rebalance,
         moves=moves,
         optimality=answer.optimality,
     )
-    return with_remedies(replace(made, contested=contested(made, snapshot)), context)
-
-
-def _answer(
-    strategies: Mapping[str, Strategy], context: Context, measure: Measure
-) -> tuple[MeasuredAnswer, Answer, Rebalance | None]:
-    """The strategy's answer, and the answer that leaves well placed guests where they are: the same one, except for a
-    rebalance. A rebalance takes the latter, unless placing all guests anew lowers the objective.
-
-    No guest loses its place to an unplaced guest: otherwise repeated rebalances would swap the two for ever.
-    """
-    answer = _checked(strategies, context)
-    anew = MeasuredAnswer.of(answer, measure, context)
-    if not context.request.rebalance:
-        return anew, answer, None
-    stay = _checked(strategies, replace(context, request=replace(context.request, rebalance=False)))
-    as_now = MeasuredAnswer.of(stay, measure, context)
-    now = {want.target: want.cpus for want in stay.wanted}
-    moved = [want.target for want in answer.wanted if now.get(want.target) != want.cpus]
-    objective = between(context, asked_terms(strategies[context.request.strategy]), as_now, anew)
-    unplaced, unplaced_if_staying = ({left.target for left in each.unplaced} for each in (answer, stay))
-    taken = unplaced <= unplaced_if_staying and objective.gain > 0
-    threads = sum(len(context.threads.get(target, ())) for target in moved)
-    guests = len({target.owner for target in moved if target.kind == "vcpu"})
-    terms = tuple(term for term in objective.decisive() if term.before != term.after)
-    return (anew if taken else as_now), stay, Rebalance(guests, threads, objective.gain, taken, terms)
-
-
-def _checked(strategies: Mapping[str, Strategy], context: Context) -> Answer:
-    answer = per_flavor.place(context, strategies)
-    rules.check(context.request.strategy, answer, context)
-    return answer
-
-
-def _nova_unknown(snapshot: Snapshot) -> str:
-    """Why pinner cannot determine which CPUs Nova owns; empty if it can."""
-    try:
-        novas = [guest.name for guest in snapshot.guests if guest.nova is not None]
-        configured(NovaSets(snapshot.dedicated, snapshot.shared), snapshot.nova, novas)
-    except Invalid as error:
-        return (
-            f"pinner cannot determine which CPUs Nova owns: {error}; correct that, or set cpu_dedicated_set and "
-            "cpu_shared_set in [nova] of pinner.conf"
-        )
-    return ""
-
-
-def _warnings(context: Context, strategies: Mapping[str, Strategy], roles: Roles) -> Iterator[str]:
-    """Warnings about the host or the request that do not depend on the strategy."""
-    snapshot, request = context.snapshot, context.request
-    strategy = strategies[request.strategy]
-    yield from snapshot.warnings
-    if not snapshot.sample_seconds:
-        yield "CPU use was not measured (sample_seconds is 0): no process counts as busy"
-    if (
-        missing := context.allocatable.online
-        - context.allocatable.isolated
-        - context.allocatable.partitioned
-        - snapshot.baseline
-    ):
-        yield (
-            f"process 1 may not run on CPUs {missing}: systemd's CPUAffinity= or a cpuset restricts every process that "
-            "it starts, and may remove CPUs from threads that this plan places"
-        )
-    for restriction in context.restricted_since():
-        yield (
-            f"the owner of {restriction.owner} restricted it to CPUs {restriction.cpus}, which the recorded placement "
-            "uses; plan a rebalance to free these CPUs for it"
-        )
-    yield from restrictions.warnings(context.allocatable)
-    for guest in snapshot.guests:
-        yield from flavors.warnings(guest, strategies)
-    for name in unknown_guests(snapshot, request.excluded_guests):
-        yield f"excluded_guests names {name!r}: libvirt knows no such guest now"
-    if request.with_processes and not request.guests:
-        yield "with_processes has no effect: a request for all guests moves the host's busy processes anyway"
-    if not moves_processes(request) and (busy := _busy_outside(context, roles)):
-        yield (
-            f"the request names guests: busy processes outside the housekeeping CPUs ({busy}) stay where they are; "
-            "with_processes (--with-processes) moves them too"
-        )
-    for field in fields(Request):
-        unread = field.name not in (*EVERYWHERE, *strategy.parameters)
-        if unread and getattr(request, field.name) != field.default:
-            value = getattr(request, field.name)
-            yield f"{field.name} {value!r} has no effect: the strategy {strategy.name} does not use it"
-
-
-def _plan_warnings(
-    context: Context, found: MeasuredAnswer, objective: Objective, needed: tuple[PlannedChange, ...]
-) -> Iterator[str]:
-    """The warnings of the answer, and those about its CPUs, its objective and its changes."""
-    snapshot, answer = context.snapshot, found.answer
-    yield from answer.warnings
-    yield from _load_warnings(context, answer.roles)
-    yield from realtime.warnings(snapshot, context.request, answer.roles, found.masks)
-    yield from core_classes.warnings(snapshot.topology, answer.wanted)
-    yield from filter(None, [worsening.warning(objective, answer.roles), ordering.warning(needed)])
-
-
-def _busy_outside(context: Context, roles: Roles) -> int:
-    """The number of processes that only a plan with processes moves."""
-    every = moving(context.snapshot, replace(context.request, with_processes=True))
-    ours = {move.target for move in context.moving}
-    others = (move for move in every if move.target not in ours)
-    return sum(1 for move in others if any(not thread.affinity <= roles.housekeeping for thread in move.threads))
-
-
-def _load_warnings(context: Context, roles: Roles) -> Iterator[str]:
-    """Warnings about sets that are too small for the measured load of their role."""
-    demand, recorded = context.allocatable.demand, context.roles is not None
-    sets = (
-        ("busy host processes", demand.housekeeping, "housekeeping", roles.housekeeping),
-        ("QEMU's own threads", demand.emulator, "emulator", roles.emulator),
-    )
-    for threads, load, role, cpus in sets:
-        if is_full(load, cpus):
-            hint = "; plan a rebalance to let the set grow" if recorded else ""
-            yield (
-                f"overload: {threads} use {load * 100:.0f} % of one CPU, and the {role} set {cpus} has "
-                f"{len(cpus)} CPUs{hint}"
-            )
+    return with_remedies(replace(plan, contested=contested(plan, snapshot)), context)

@@ -1,0 +1,129 @@
+"""The stages of planning, in the order in which ``planner.build`` runs them. Pure.
+
+Each returns its result, or raises the error that says why there is no plan.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pinner.model.change import PlannedChange
+from pinner.model.errors import Invalid
+from pinner.model.guest.nova import NovaSets, configured
+from pinner.model.plan.objective import Objective
+from pinner.model.plan.plan import GuestMemory, Move, Rebalance
+from pinner.model.snapshot import Snapshot
+from pinner.planning.changes.diff import changes
+from pinner.planning.changes.memory import guests_memory
+from pinner.planning.moves.moves import Improver
+from pinner.planning.objective.measure import Measure
+from pinner.planning.objective.of_plan import MeasuredAnswer, asked_terms, between, of_plan
+from pinner.planning.request.context import Context
+from pinner.planning.strategies import per_flavor, rules
+from pinner.planning.strategies.strategy import Answer, Strategy
+from pinner.planning.warnings import host_warnings, plan_warnings
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The answer that the plan follows."""
+
+    chosen: MeasuredAnswer
+    staying: Answer
+    """The answer that leaves well placed guests where they are: the chosen one, except for a rebalance."""
+    rebalance: Rebalance | None
+    """What a rebalance gains; None where the request asks for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What an apply changes, and what that gains."""
+
+    changes: tuple[PlannedChange, ...]
+    memory: tuple[GuestMemory, ...]
+    objective: Objective
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stages for one request on one host."""
+
+    context: Context
+    strategies: Mapping[str, Strategy]
+    """The request's strategy, and those that flavors may request, by name."""
+    measure: Measure
+
+    @classmethod
+    def of(cls, context: Context, strategies: Mapping[str, Strategy]) -> "Stages":
+        """The stages, with what the objective measures on the host."""
+        return cls(context, strategies, Measure.of(context.snapshot, context.request.busy_threshold))
+
+    @property
+    def _asked(self) -> frozenset[str]:
+        return asked_terms(self.strategies[self.context.request.strategy])
+
+    def place(self) -> MeasuredAnswer:
+        """The strategy's answer. Raises NoFit, and Invalid for an answer that breaks a rule."""
+        return self._placed(self.context)
+
+    def choose(self, anew: MeasuredAnswer) -> Choice:
+        """The strategy's answer. A rebalance takes it only where that lowers the objective; else guests stay.
+
+        No guest loses its place to an unplaced guest: otherwise repeated rebalances would swap the two for ever.
+        """
+        context = self.context
+        if not context.request.rebalance:
+            return Choice(anew, anew.answer, None)
+        as_now = self._placed(replace(context, request=replace(context.request, rebalance=False)))
+        answer, stay = anew.answer, as_now.answer
+        cpus_now = {want.target: want.cpus for want in stay.wanted}
+        moved = [want.target for want in answer.wanted if cpus_now.get(want.target) != want.cpus]
+        objective = between(context, self._asked, as_now, anew)
+        unplaced, unplaced_if_staying = ({one.target for one in side.unplaced} for side in (answer, stay))
+        taken = unplaced <= unplaced_if_staying and objective.gain > 0
+        threads = sum(len(context.threads.get(target, ())) for target in moved)
+        guests = len({target.owner for target in moved if target.kind == "vcpu"})
+        terms = tuple(term for term in objective.decisive() if term.before != term.after)
+        return Choice(anew if taken else as_now, stay, Rebalance(guests, threads, objective.gain, taken, terms))
+
+    def improve(self, measured: MeasuredAnswer, *, repacks: bool) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
+        """The answer after moves of guests that have a place: for new guests, or for a lower objective (a re-pack)."""
+        context = self.context
+        improver = Improver(context, partial(per_flavor.place, strategies=self.strategies), self.measure, self._asked)
+        better, moves = improver.repacked(measured) if repacks else improver.improved(measured)
+        if moves:
+            rules.check(context.request.strategy, better.answer, context)
+        return better, moves
+
+    def diff(self, measured: MeasuredAnswer, staying: Answer) -> Diff:
+        """The changes that the host still needs, with the objective before and after them."""
+        context, wanted = self.context, measured.answer.wanted
+        needed, memory = changes(context, wanted), guests_memory(context.snapshot, wanted)
+        return Diff(needed, memory, of_plan(self.measure, context, self._asked, measured, staying, needed, memory))
+
+    def warn(self, measured: MeasuredAnswer, diff: Diff) -> tuple[str, ...]:
+        """What an operator should know before an apply."""
+        about_host = host_warnings(self.context, self.strategies, measured.answer.roles)
+        return (*about_host, *plan_warnings(self.context, measured, diff.objective, diff.changes))
+
+    def block(self, answer: Answer) -> str:
+        """Why the plan cannot be applied as the host is now; empty where it can."""
+        return self.context.allocatable.blocked or answer.blocked or nova_unknown(self.context.snapshot)
+
+    def _placed(self, context: Context) -> MeasuredAnswer:
+        answer = per_flavor.place(context, self.strategies)
+        rules.check(context.request.strategy, answer, context)
+        return MeasuredAnswer.of(answer, self.measure, self.context)
+
+
+def nova_unknown(snapshot: Snapshot) -> str:
+    """Why pinner cannot determine which CPUs Nova owns; empty if it can."""
+    try:
+        novas = [guest.name for guest in snapshot.guests if guest.nova is not None]
+        configured(NovaSets(snapshot.dedicated, snapshot.shared), snapshot.nova, novas)
+    except Invalid as error:
+        return (
+            f"pinner cannot determine which CPUs Nova owns: {error}; correct that, or set cpu_dedicated_set and "
+            "cpu_shared_set in [nova] of pinner.conf"
+        )
+    return ""

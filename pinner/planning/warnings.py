@@ -1,0 +1,110 @@
+"""The warnings of a plan: what an operator should know before an apply. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+
+from pinner.model.change import PlannedChange
+from pinner.model.plan.objective import Objective
+from pinner.model.plan.plan import Roles
+from pinner.model.plan.request import Request
+from pinner.planning.available import flavors, realtime, restrictions
+from pinner.planning.available.exclusions import unknown_guests
+from pinner.planning.available.growth import is_full
+from pinner.planning.changes import ordering, worsening
+from pinner.planning.objective.of_plan import MeasuredAnswer
+from pinner.planning.request import core_classes
+from pinner.planning.request.context import Context
+from pinner.planning.request.processes import moves_processes, moving
+from pinner.planning.strategies.strategy import Strategy
+
+_ALWAYS_READ = (
+    "strategy",
+    "excluded_guests",
+    "excluded_processes",
+    "nova_emulators",
+    "minimum_cores",
+    "rebalance",
+    "with_processes",
+    "weights",
+    "moves",
+    "remedies",
+    "fix",
+)
+"""The fields of a request that every plan reads, whatever the strategy."""
+
+
+def host_warnings(context: Context, strategies: Mapping[str, Strategy], roles: Roles) -> Iterator[str]:
+    """Warnings about the host or the request that do not depend on the strategy."""
+    snapshot, request = context.snapshot, context.request
+    strategy = strategies[request.strategy]
+    yield from snapshot.warnings
+    if not snapshot.sample_seconds:
+        yield "CPU use was not measured (sample_seconds is 0): no process counts as busy"
+    if (
+        missing := context.allocatable.online
+        - context.allocatable.isolated
+        - context.allocatable.partitioned
+        - snapshot.baseline
+    ):
+        yield (
+            f"process 1 may not run on CPUs {missing}: systemd's CPUAffinity= or a cpuset restricts every process that "
+            "it starts, and may remove CPUs from threads that this plan places"
+        )
+    for restriction in context.restricted_since():
+        yield (
+            f"the owner of {restriction.owner} restricted it to CPUs {restriction.cpus}, which the recorded placement "
+            "uses; plan a rebalance to free these CPUs for it"
+        )
+    yield from restrictions.warnings(context.allocatable)
+    for guest in snapshot.guests:
+        yield from flavors.warnings(guest, strategies)
+    for name in unknown_guests(snapshot, request.excluded_guests):
+        yield f"excluded_guests names {name!r}: libvirt knows no such guest now"
+    if request.with_processes and not request.guests:
+        yield "with_processes has no effect: a request for all guests moves the host's busy processes anyway"
+    if not moves_processes(request) and (busy := _busy_outside(context, roles)):
+        yield (
+            f"the request names guests: busy processes outside the housekeeping CPUs ({busy}) stay where they are; "
+            "with_processes (--with-processes) moves them too"
+        )
+    for field in fields(Request):
+        unread = field.name not in (*_ALWAYS_READ, *strategy.parameters)
+        if unread and getattr(request, field.name) != field.default:
+            value = getattr(request, field.name)
+            yield f"{field.name} {value!r} has no effect: the strategy {strategy.name} does not use it"
+
+
+def plan_warnings(
+    context: Context, measured: MeasuredAnswer, objective: Objective, needed: tuple[PlannedChange, ...]
+) -> Iterator[str]:
+    """The warnings of the answer, and those about its CPUs, its objective and its changes."""
+    snapshot, answer = context.snapshot, measured.answer
+    yield from answer.warnings
+    yield from _load_warnings(context, answer.roles)
+    yield from realtime.warnings(snapshot, context.request, answer.roles, measured.masks)
+    yield from core_classes.warnings(snapshot.topology, answer.wanted)
+    yield from filter(None, [worsening.warning(objective, answer.roles), ordering.warning(needed)])
+
+
+def _busy_outside(context: Context, roles: Roles) -> int:
+    """The number of processes that only a plan with processes moves."""
+    every = moving(context.snapshot, replace(context.request, with_processes=True))
+    ours = {move.target for move in context.moving}
+    others = (move for move in every if move.target not in ours)
+    return sum(1 for move in others if any(not thread.affinity <= roles.housekeeping for thread in move.threads))
+
+
+def _load_warnings(context: Context, roles: Roles) -> Iterator[str]:
+    """Warnings about sets that are too small for the measured load of their role."""
+    demand, recorded = context.allocatable.demand, context.roles is not None
+    sets = (
+        ("busy host processes", demand.housekeeping, "housekeeping", roles.housekeeping),
+        ("QEMU's own threads", demand.emulator, "emulator", roles.emulator),
+    )
+    for threads, load, role, cpus in sets:
+        if is_full(load, cpus):
+            hint = "; plan a rebalance to let the set grow" if recorded else ""
+            yield (
+                f"overload: {threads} use {load * 100:.0f} % of one CPU, and the {role} set {cpus} has "
+                f"{len(cpus)} CPUs{hint}"
+            )
