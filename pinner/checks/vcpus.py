@@ -7,7 +7,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, Vcpu
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, HostSample
-from pinner.model.settings.cpu_weight import RAISED, SLICE, WEIGHT, why_not
+from pinner.model.settings.cpu_weights import RAISED, SLICE, WEIGHT, why_not
 from pinner.model.text import counted
 from pinner.model.used_cpus import vcpu_threads
 
@@ -71,7 +71,8 @@ def _beside_vcpus(reading: HostReading) -> Iterator[Found]:
     if not cpus or (used := _used_by_host(reading, before, cpus)) < HOST_PERCENT * len(cpus):
         return
     weight = (reading.snapshot.cpu_weights or {}).get(SLICE)
-    why = why_not(weight, union(vcpu.affinity for vcpu in vcpus), isolated, reading.snapshot)
+    balanced = reading.snapshot.topology.online - isolated
+    why = why_not(weight, union(vcpu.affinity for vcpu in vcpus), balanced, reading.snapshot.slices)
     yield Found(
         host_subject(reading),
         f"processes of the host take {used:.3g} % of a CPU on CPUs {cpus}, where {counted(len(slow), 'vCPU')} wait",

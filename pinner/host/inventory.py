@@ -17,15 +17,9 @@ from pinner.host.processes import ovs
 from pinner.host.processes.immovable import classify
 from pinner.host.processes.reservations import NO_OWNERS, AffinityOwners, with_reservations
 from pinner.host.processes.sampling import Scanner
-from pinner.host.settings.coalescing import read_coalescing, received
-from pinner.host.settings.cpu_weights import read_cpu_weights
-from pinner.host.settings.governors import read_governors
-from pinner.host.settings.interrupts import read_device_irqs
-from pinner.host.settings.irqbalance import read_irqbalance
-from pinner.host.settings.queues import read_queues
-from pinner.host.settings.rings import read_rings
-from pinner.host.settings.rps import read_rps
-from pinner.host.settings.sysctls import read_sysctls
+from pinner.host.settings import states
+from pinner.host.settings.coalescing import received
+from pinner.host.settings.row import Facts
 from pinner.host.virt import capabilities
 from pinner.host.virt.guests import without_recorded_pins
 from pinner.model.cpuset import CpuSet
@@ -101,7 +95,8 @@ def take_snapshot(
     reserving = with_reservations(root, classified, owners, _uptime(root))
     with suppress(Invalid):
         sets = configured(sets, nova)
-    settings, refused = SETTINGS if only is None else only, list[RefusedSetting]()
+    refused: list[RefusedSetting] = []
+    facts = Facts(root, processes, guests, packets, lambda: clock() - began, guest_rps, refused)
     return Snapshot(
         host=host,
         taken_at=now(),
@@ -120,16 +115,7 @@ def take_snapshot(
         inactive=libvirt.inactive() if libvirt else (),
         ovs=ovs.dpdk(reserving, ovs_masks()),
         weights=dict(weights),
-        irqs=read_device_irqs(root, processes) if "irq" in settings else None,
-        rps=read_rps(root) if "rps" in settings else None,
-        sysctls=read_sysctls(root) if "sysctl" in settings else None,
-        rings=read_rings(root, refused) if "ring" in settings else None,
-        governors=read_governors(root) if "governor" in settings else None,
-        coalescing=read_coalescing(root, packets, clock() - began, refused) if "coalescing" in settings else None,
-        irqbalance=read_irqbalance(root, processes) if "irqbalance" in settings else None,
-        queues=read_queues(root, refused) if "queues" in settings else None,
-        guest_rps=guest_rps(guests) if guest_rps and "guest_rps" in settings else None,
-        cpu_weights=read_cpu_weights(root) if "weight" in settings else None,
+        **states.read(facts, SETTINGS if only is None else only),
         refused=tuple(refused),
     )
 

@@ -1,6 +1,6 @@
 """The kinds of targets, one row each, and the types of their states.
 
-The rest of a row, with the functions of the kind, is in ``planning/settings`` and ``host/settings``.
+A kind with a state has the rest of its row in ``planning/settings`` and ``host/settings``, in a module of one name.
 """
 
 from collections.abc import Callable, Mapping
@@ -149,13 +149,27 @@ class Kind:
 
     @property
     def module(self) -> str:
-        """The name of the kind's modules; for a setting also the name of its field in a snapshot."""
+        """The name of its modules in planning/settings and host/settings; for a setting also its field of Snapshot."""
         return (self.remedy or f"{self.label}s").replace("-", "_")
 
 
 _ROWS = (
-    Kind("process", "process {name} ({owner})", parts="process {owner}", order=0, ends_with_process=True),
-    Kind("irq", "irq {part} {name}", parts="irq {parts}", order=0, state=CpuSet, remedy="irqs", has_part=True),
+    Kind("weight", "weight {name}", order=0, state=Number, remedy="cpu-weights", leaves_file=True),
+    Kind(
+        "guest_rps",
+        "guest {name} rps rx-{part}",
+        parts="rps rx-{parts}",
+        group="inside",
+        order=0,
+        state=GuestCpus,
+        remedy="guest-rps",
+        has_part=True,
+    ),
+    Kind("queues", "queues {name}", order=0, state=Number, remedy="queues"),
+    Kind("coalescing", "coalescing {name}", order=0, state=Number, remedy="coalescing"),
+    Kind("governor", "governor of CPUs {name}", order=0, state=Governor, remedy="governors", has_part=True),
+    Kind("ring", "ring {name}", order=0, state=Number, remedy="rings"),
+    Kind("sysctl", "sysctl {name}", order=0, state=Number, remedy="sysctls"),
     Kind(
         "rps",
         "rps {name} rx-{part}",
@@ -167,10 +181,7 @@ _ROWS = (
         follows_former=True,
         may_be_off=True,
     ),
-    Kind("sysctl", "sysctl {name}", order=0, state=Number, remedy="sysctls"),
-    Kind("ring", "ring {name}", order=0, state=Number, remedy="rings"),
-    Kind("governor", "governor of CPUs {name}", order=0, state=Governor, remedy="governors", has_part=True),
-    Kind("coalescing", "coalescing {name}", order=0, state=Number, remedy="coalescing"),
+    Kind("irq", "irq {part} {name}", parts="irq {parts}", order=0, state=CpuSet, remedy="irqs", has_part=True),
     Kind(
         "irqbalance",
         "irqbalance ({owner})",
@@ -182,18 +193,7 @@ _ROWS = (
         follows_former=True,
         is_late=True,
     ),
-    Kind("queues", "queues {name}", order=0, state=Number, remedy="queues"),
-    Kind(
-        "guest_rps",
-        "guest {name} rps rx-{part}",
-        parts="rps rx-{parts}",
-        group="inside",
-        order=0,
-        state=GuestCpus,
-        remedy="guest-rps",
-        has_part=True,
-    ),
-    Kind("weight", "weight {name}", order=0, state=Number, remedy="cpu-weights", leaves_file=True),
+    Kind("process", "process {name} ({owner})", parts="process {owner}", order=0, ends_with_process=True),
     Kind("emulator", "guest {name} emulator", group="guest", order=1, is_pinned=True, is_defined=True),
     Kind("vhost", "guest {name} vhost {part}", parts="vhost thread {parts}", group="guest", order=1),
     Kind(
@@ -220,9 +220,10 @@ _ROWS = (
     Kind("metadata", "guest {name} metadata", group="guest", is_defined=True),
     Kind("guest", "guest {name}", group="guest"),
 )
-"""In the order of a plan's changes: first the host's processes leave the CPUs, and interrupts, then QEMU's own threads
-move; vCPUs move last of the threads, to CPUs that are quiet by then. A guest leaves its CPUs before another guest gets
-them. Partitions come after all threads, each after its parent."""
+"""In the order of a plan's changes: first interrupts leave the CPUs, then irqbalance gets other CPUs, which moves
+interrupts at once; then the host's processes leave, then QEMU's own threads move; vCPUs move last of the threads, to
+CPUs that are quiet by then. A guest leaves its CPUs before another guest gets them. Partitions come after all threads,
+each after its parent. But the changes inside guests are the last ones."""
 
 KINDS: Mapping[TargetKind, Kind] = {row.label: row for row in _ROWS}
 """Every kind by its label."""
@@ -239,8 +240,7 @@ _require_complete()
 
 
 def _where(fits: Callable[[Kind], object]) -> tuple[TargetKind, ...]:
-    """The kinds whose rows fit, in the order of TargetKind."""
-    return tuple(label for label in get_args(TargetKind) if fits(KINDS[label]))
+    return tuple(row.label for row in _ROWS if fits(row))
 
 
 PINNED = _where(lambda row: row.is_pinned)

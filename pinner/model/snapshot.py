@@ -121,6 +121,11 @@ class Snapshot:
         return NovaOwns(NovaSets(self.dedicated, self.shared), tuple(guests))
 
     @property
+    def slices(self) -> dict[str, str]:
+        """The path of each guest's outermost unit, by the guest's name."""
+        return {guest.name: guest.cgroups[0].path for guest in self.guests if guest.cgroups}
+
+    @property
     def power_managed(self) -> CpuSet:
         """The dedicated CPUs whose governor or power Nova manages. It never does so for CPU 0."""
         manages = self.nova is not None and self.nova.power_management

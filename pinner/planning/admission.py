@@ -34,7 +34,7 @@ from pinner.planning.policy import release
 from pinner.planning.request.context import Context
 from pinner.planning.request.process_matching import instance
 from pinner.planning.request.processes import allocatable_cpus, moving
-from pinner.planning.settings import fixes, remedies
+from pinner.planning.settings import fixes, table
 from pinner.planning.strategies import rules
 from pinner.planning.strategies.strategy import Answer
 
@@ -151,20 +151,8 @@ def _require_homes(plan: Plan, snapshot: Snapshot) -> None:
 
 
 def _require_state(change: StateChange, plan: Plan, context: Context) -> None:
-    if remedies.is_remedy(change):
-        if why := remedies.objection(change, plan, context):
-            raise refused(change, why)
-        return
-    if plan.request.fix:
-        raise refused(change, "the plan's request asks for the cure of findings, and no change of this kind cures one")
-    if plan.request.isolation != "live":
-        raise refused(change, "the plan's request does not ask for live isolation")
-    cpus, allocatable = cpus_of(change.after), context.allocatable
-    if change.target.kind == "partition" and not allocatable.online - allocatable.isolated - cpus:
-        raise refused(change, "no CPU would be left for the host")
-    known = allocatable.online | context.snapshot.topology.kernel.unbound
-    if change.target.kind == "workqueue" and not cpus <= known:
-        raise refused(change, f"CPUs {cpus - known} are not online")
+    if why := table.objection(change, plan, context):
+        raise refused(change, why)
 
 
 def _require_own_threads(change: AffinityChange, threads: tuple[Thread, ...], process: Process | None) -> None:

@@ -6,8 +6,8 @@ from typing import assert_never
 
 from pinner.model.change import AffinityChange, StateChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import State
 from pinner.model.plan.plan import Plan
-from pinner.planning.available import partitions
 from pinner.render import before_and_after
 
 _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}
@@ -40,7 +40,7 @@ def _forward(plan: Plan) -> Iterator[str]:
             case AffinityChange():
                 commands = _commands(plan, change.target, change.before, change.after)
             case StateChange():
-                commands = partitions.commands(change.target, change.after)
+                commands = _state_commands(change.target, change.after)
             case _:
                 assert_never(change)
         yield from map(_line, commands)
@@ -53,7 +53,7 @@ def _backward(plan: Plan) -> Iterator[str]:
             case AffinityChange():
                 commands = _restoring(plan, change)
             case StateChange():
-                commands = partitions.commands(change.target, change.before)
+                commands = _state_commands(change.target, change.before)
             case _:
                 assert_never(change)
         yield from map(_comment, commands)
@@ -67,6 +67,13 @@ def _restoring(plan: Plan, change: AffinityChange) -> Iterator[str]:
     else:
         # Threads with different masks: virsh has one pin for all of them, so each thread gets a command of its own.
         yield from (_taskset(thread.tid, thread.cpus) for thread in change.before)
+
+
+def _state_commands(target: Target, state: State) -> Iterator[str]:
+    # Imported here, because few plans change a state.
+    from pinner.planning.settings import table
+
+    return table.commands(target, state)
 
 
 def _commands(plan: Plan, target: Target, threads: Iterable[ThreadMask], cpus: CpuSet) -> Iterator[str]:

@@ -8,7 +8,7 @@ from private_libvirt import guest_xml
 from support.system.lab import boot_disk
 from support.system.wheel import wheel
 
-from pinner.model.settings.cpu_weight import SLICE
+from pinner.model.settings.cpu_weights import SLICE
 
 VENV = "/srv/pinner"
 """Outside of any checkout, in a folder that every user may read."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinner.host.kernel import files
-from pinner.host.settings.interrupts import MAX_IRQS, name_of
+from pinner.host.settings.irqs import MAX_IRQS, name_of
 from pinner.model.reading import IrqCounts
 
 _CPU = re.compile(r"CPU(\d{1,5})")

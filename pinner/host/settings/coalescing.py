@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pinner.host.settings import cards
+from pinner.host.settings.row import Row
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import Number
@@ -71,3 +72,10 @@ def set_usecs(target: Target, usecs: Number) -> None:
 
 def _get(name: str) -> tuple[int, ...]:
     return cards.ask(name, _GET, (0,) * _FIELDS)
+
+
+ROW: Row[Number] = Row(
+    lambda _access, target: usecs_of(target),
+    lambda _access, target, state: set_usecs(target, state),
+    lambda facts: read_coalescing(facts.root, facts.packets, facts.elapsed(), facts.refused),
+)

@@ -18,10 +18,11 @@ from pathlib import Path
 from pinner.host.kernel import beneath, files
 from pinner.host.kernel.cgroups import set_property
 from pinner.host.kernel.kernel import mount_of
+from pinner.host.settings.row import Row
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Invalid
 from pinner.model.kinds import Number
-from pinner.model.settings.cpu_weight import DEFAULT, SLICE, WEIGHT
+from pinner.model.settings.cpu_weights import DEFAULT, SLICE, WEIGHT
 
 CONTROL = "run/systemd/system.control"
 """The folder where systemd stores what ``systemctl set-property --runtime`` sets."""
@@ -131,3 +132,10 @@ def _remove_drop_in(root: Path) -> None:
 def _require_known(target: Target) -> None:
     if target.key != WEIGHT.key:
         raise Invalid("CPU weight", str(target)[:80], f"that of {SLICE}")
+
+
+ROW: Row[Number] = Row(
+    lambda access, target: weight_of(access.root, target),
+    lambda access, target, state: set_weight(access.root, target, state),
+    lambda facts: read_cpu_weights(facts.root),
+)

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pinner.host.kernel import beneath, files
+from pinner.host.settings.row import Row
 from pinner.model.change import Target
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
@@ -106,3 +107,10 @@ _HINTS = {
     errno.EROFS: f"; the unit of the agent lacks ReadWritePaths=/{_FOLDER}: renew it with pinner-manage setup-host",
     errno.EINVAL: "; does the kernel have this governor?",
 }
+
+
+ROW: Row[Governor] = Row(
+    lambda access, target: governor_of(access.root, target),
+    lambda access, target, state: set_governor(access.root, target, state),
+    lambda facts: read_governors(facts.root),
+)

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
 
 from pinner.host.kernel import files
+from pinner.host.settings.row import Access, Agents, Row
 from pinner.host.virt.guest_agent import CLOSE, Allowance, GuestAgent
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
@@ -37,13 +37,6 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _MASK = re.compile(r"[0-9a-f,]{1,2400}")
 _EXPECTED = "the UUID and the boot of a guest, the name and index of an interface, and the number of a queue"
-
-
-class Agents(Protocol):
-    """The part of Libvirt that this module needs."""
-
-    def ask_guest_agent(self, guest: str, command: str) -> str:
-        """The answer of the guest's agent to a command, both as JSON. Raises Gone, Busy, ApplyFailed."""
 
 
 class LimitedAgents:
@@ -229,3 +222,16 @@ def _matching(rule: re.Pattern[str], text: str, path: str, what: str) -> str:
 
 def _strange(what: str, path: str, text: str) -> ApplyFailed:
     return ApplyFailed(what, f"the guest's agent says that {path} has {text[:80]!r}")
+
+
+def _reached(access: Access, target: Target) -> Agents:
+    if access.agents is None:
+        raise ApplyFailed(str(target), "the agents of guests cannot be reached without libvirt")
+    return access.agents
+
+
+ROW: Row[GuestCpus] = Row(
+    lambda access, target: vcpus_of(_reached(access, target), target),
+    lambda access, target, state: set_vcpus(_reached(access, target), target, state),
+    lambda facts: facts.ask_guests(facts.guests) if facts.ask_guests else None,
+)

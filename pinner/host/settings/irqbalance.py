@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinner.host.kernel import files, procfs
+from pinner.host.settings.row import Row
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
@@ -198,3 +199,10 @@ def _environment(root: Path, pid: int) -> CpuSet | None:
     except (OSError, Invalid):
         return None
     return CpuSet()
+
+
+ROW: Row[CpuSet] = Row(
+    lambda _access, target: banned_cpus(target),
+    lambda _access, target, state: set_banned(target, state),
+    lambda facts: read_irqbalance(facts.root, facts.processes),
+)

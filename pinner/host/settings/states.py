@@ -1,98 +1,48 @@
-"""The states of targets without threads: read and set below a root, by the kind of the target."""
+"""Reads and sets states by the kind of the target. Each kind has a module, which model/kinds.py names."""
 
+from collections.abc import Collection, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import assert_never
+from typing import Any
 
-from pinner.host.kernel import cgroups
-from pinner.host.settings import (
-    coalescing,
-    cpu_weights,
-    governors,
-    guest_rps,
-    interrupts,
-    irqbalance,
-    queues,
-    rings,
-    rps,
-    sysctls,
-)
+from pinner.host.settings.row import Access, Agents, Facts, Row
 from pinner.model.change import Target
-from pinner.model.cpuset import CpuSet
-from pinner.model.errors import ApplyFailed
-from pinner.model.kinds import Governor, GuestCpus, Number, PartitionState, State
+from pinner.model.errors import Invalid
+from pinner.model.kinds import KINDS, WITH_STATE, State, TargetKind
 
 
-def state_of(root: Path, target: Target, agents: guest_rps.Agents | None = None) -> State:
-    """The present state of the target; ``agents`` are those of the guests. Raises Gone."""
-    match target.kind:
-        case "workqueue":
-            return cgroups.unbound(root)
-        case "irq":
-            return interrupts.affinity(root, target)
-        case "rps":
-            return rps.cpus_of(root, target)
-        case "sysctl":
-            return sysctls.value_of(root, target)
-        case "ring" | "coalescing" | "queues":
-            return _number_of(target)
-        case "governor":
-            return governors.governor_of(root, target)
-        case "irqbalance":
-            return irqbalance.banned_cpus(target)
-        case "guest_rps":
-            return guest_rps.vcpus_of(_needed(agents, target), target)
-        case "weight":
-            return cpu_weights.weight_of(root, target)
-    return cgroups.partition(root, target.owner)
+def _row(kind: TargetKind) -> Row[Any]:
+    """The row in the kind's module. Raises ImportError without a module, TypeError without a row."""
+    row = getattr(import_module(f"{__package__}.{KINDS[kind].module}"), "ROW", None)
+    if not isinstance(row, Row) or (row.read is None) != (KINDS[kind].remedy is None):
+        raise TypeError(f"host/settings/{KINDS[kind].module}.py needs a ROW, with read for a setting")
+    return row
 
 
-def set_state(root: Path, target: Target, state: State, agents: guest_rps.Agents | None = None) -> None:
-    """Give the target this state and read it back. Raises Gone, NotPermitted, ApplyFailed."""
-    match state:
-        case CpuSet() if target.kind == "irq":
-            interrupts.set_affinity(root, target, state)
-        case CpuSet() if target.kind == "rps":
-            rps.set_cpus(root, target, state)
-        case CpuSet() if target.kind == "irqbalance":
-            irqbalance.set_banned(target, state)
-        case CpuSet():
-            cgroups.set_unbound(root, state)
-        case PartitionState():
-            cgroups.set_partition(root, target.owner, state, cgroups.allow)
-        case Number():
-            _set_number(root, target, state)
-        case GuestCpus():
-            guest_rps.set_vcpus(_needed(agents, target), target, state)
-        case Governor():
-            governors.set_governor(root, target, state)
-        case _:
-            assert_never(state)
+ROWS: Mapping[TargetKind, Row[Any]] = {kind: _row(kind) for kind in WITH_STATE}
+"""The kinds that have a state."""
 
 
-def _number_of(target: Target) -> Number:
-    match target.kind:
-        case "ring":
-            return rings.size_of(target)
-        case "coalescing":
-            return coalescing.usecs_of(target)
-    return queues.count_of(target)
+def state_of(root: Path, target: Target, agents: Agents | None = None) -> State:
+    """The present state of the target; ``agents`` are those of the guests. Raises like Row."""
+    state: State = _row_of(target).state(Access(root, agents), target)
+    return state
 
 
-def _needed(agents: guest_rps.Agents | None, target: Target) -> guest_rps.Agents:
-    if agents is None:
-        raise ApplyFailed(str(target), "the agents of guests cannot be reached without libvirt")
-    return agents
+def set_state(root: Path, target: Target, state: State, agents: Agents | None = None) -> None:
+    """Give the target this state and read it back. Raises like Row, and Invalid for the state of another kind."""
+    row, expected = _row_of(target), KINDS[target.kind].state
+    if expected is None or not isinstance(state, expected):
+        raise Invalid("state", f"{state!r} of {target}"[:80], f"a state of the kind {target.kind}")
+    row.set_state(Access(root, agents), target, state)
 
 
-def _set_number(root: Path, target: Target, number: Number) -> None:
-    match target.kind:
-        case "ring":
-            rings.set_size(target, number)
-        case "coalescing":
-            coalescing.set_usecs(target, number)
-        case "queues":
-            queues.set_count(target, number)
-        case "weight":
-            cpu_weights.set_weight(root, target, number)
-        case _:
-            sysctls.set_value(root, target, number)
+def read(facts: Facts, only: Collection[TargetKind]) -> dict[str, Any]:
+    """The settings of these kinds by the fields of a snapshot."""
+    return {KINDS[kind].module: row.read(facts) for kind, row in ROWS.items() if row.read and kind in only}
+
+
+def _row_of(target: Target) -> Row[Any]:
+    if target.kind not in ROWS:
+        raise Invalid("target", str(target)[:80], "a target that has a state")
+    return ROWS[target.kind]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pinner.host.kernel import beneath, files
+from pinner.host.settings.row import Row
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
 from pinner.model.kinds import Number
@@ -86,3 +87,10 @@ _HINTS = {
     "[Service] of `systemctl edit pinner-agent`",
     errno.EACCES: "; the file may be written by root only, or by nobody",
 }
+
+
+ROW: Row[Number] = Row(
+    lambda access, target: value_of(access.root, target),
+    lambda access, target, state: set_value(access.root, target, state),
+    lambda facts: read_sysctls(facts.root),
+)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Governor
+from pinner.model.kinds import Governor, State
 
 SLOW_GOVERNORS = ("powersave", "conservative", "ondemand")
 """The governors that lower the frequency until they have seen the load."""
@@ -27,6 +27,11 @@ class FrequencyDomain:
     def target(self) -> Target:
         """The domain as the target of a change: its number, with its CPUs."""
         return Target("governor", str(self.cpus), self.number, str(self.cpus))
+
+    @property
+    def states(self) -> dict[Target, State]:
+        """The governor by its target."""
+        return {self.target: self.governor}
 
 
 def is_slow(governor: object) -> bool:

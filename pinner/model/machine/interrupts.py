@@ -6,6 +6,7 @@ from typing import Literal
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import State
 
 _MANAGED = re.compile(r"nvme\d+q[1-9]\d*|virtio\d+-req\.\d+", re.ASCII)
 """The names of the queues of NVMe and virtio disks. The kernel alone places their interrupts. Queue 0 of an NVMe disk
@@ -144,6 +145,11 @@ class Balancer:
         """irqbalance as the target of a change: its process, which knows the banned CPUs."""
         return Target("irqbalance", str(self.pid), self.started, "irqbalance")
 
+    @property
+    def states(self) -> dict[Target, State]:
+        """The banned CPUs by their target, where irqbalance tells them."""
+        return {} if self.banned_now is None else {self.target: self.banned_now}
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceIrqs:
@@ -153,3 +159,8 @@ class DeviceIrqs:
     """The interrupts by number."""
     balancers: tuple[Balancer, ...] = ()
     """The services that move interrupts."""
+
+    @property
+    def states(self) -> dict[Target, State]:
+        """The CPUs of each interrupt by its target."""
+        return {irq.target: irq.cpus for irq in self.irqs}

@@ -23,16 +23,6 @@ MAX_MOVES = 100
 """The most guests that one plan may move for new guests."""
 Smt = Literal["prefer", "isolate", "require"]
 Isolating = Literal["boot", "live"]
-IRQS: Remedy = "irqs"
-RPS: Remedy = "rps"
-SYSCTLS: Remedy = "sysctls"
-RINGS: Remedy = "rings"
-GOVERNORS: Remedy = "governors"
-COALESCING: Remedy = "coalescing"
-IRQBALANCE: Remedy = "irqbalance"
-QUEUES: Remedy = "queues"
-GUEST_RPS: Remedy = "guest-rps"
-CPU_WEIGHTS: Remedy = "cpu-weights"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pinner.model.change import Target
+from pinner.model.kinds import Number, State
 
 MANY_INTERRUPTS = 50_000
 """Packets a second: above it, a card that gathers no interrupts costs the host much time."""
@@ -31,3 +32,8 @@ class RxCoalescing:
     def target(self) -> Target:
         """The card as the target of a change."""
         return Target("coalescing", f"{self.interface} {self.index}", None, self.interface)
+
+    @property
+    def states(self) -> dict[Target, State]:
+        """The microseconds by their target."""
+        return {self.target: Number(self.usecs)}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import GuestCpus, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +50,8 @@ class GuestRps:
     def as_target(self) -> Target:
         """The guest as a whole, for a plan that leaves it out."""
         return Target("guest", self.guest, None, self.name)
+
+    @property
+    def states(self) -> dict[Target, State]:
+        """The vCPUs of each queue by its target."""
+        return {self.target(queue): GuestCpus(queue.vcpus) for queue in self.queues}

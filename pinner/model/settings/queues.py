@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import Number, State
 from pinner.model.machine.topology import Topology
 
 
@@ -26,6 +27,11 @@ class CardQueues:
     def target(self) -> Target:
         """The queues as the target of a change."""
         return Target("queues", f"{self.interface} {self.index}", None, self.interface)
+
+    @property
+    def states(self) -> dict[Target, State]:
+        """The number by its target."""
+        return {self.target: Number(self.count)}
 
 
 def fitting_queues(interface: str, most: int, topology: Topology) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pinner.model.change import Target
+from pinner.model.kinds import Number, State
 
 NO_ROOM = ("rx_missed_errors", "rx_fifo_errors", "rx_over_errors")
 """The kernel's counters of packets for which a card had no room (Documentation/networking/statistics.rst)."""
@@ -27,3 +28,8 @@ class RxRing:
     def target(self) -> Target:
         """The ring as the target of a change."""
         return Target("ring", f"{self.interface} {self.index}", None, self.interface)
+
+    @property
+    def states(self) -> dict[Target, State]:
+        """The size by its target."""
+        return {self.target: Number(self.size)}

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +24,8 @@ class RpsQueue:
     def target(self) -> Target:
         """The queue as the target of a change."""
         return Target("rps", f"{self.interface} {self.index}", self.queue, self.interface)
+
+    @property
+    def states(self) -> dict[Target, State]:
+        """The CPUs by their target."""
+        return {self.target: self.cpus}

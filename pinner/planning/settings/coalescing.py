@@ -4,13 +4,16 @@ A card with few packets keeps its values: they give it the shortest delay. Once 
 keeps that at any rate.
 """
 
-from pinner.model.change import StateChange
+from collections.abc import Iterator
+from shlex import quote
+
+from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Number
+from pinner.model.kinds import Number, State
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.settings.coalescing import GATHERING_US, MANY_INTERRUPTS, RxCoalescing
 from pinner.planning.request.context import Context
-from pinner.planning.settings.additions import Additions
+from pinner.planning.settings.row import Additions, Row
 
 
 def additions(_plan: Plan, context: Context) -> Additions:
@@ -53,3 +56,16 @@ def _wanted(card: RxCoalescing) -> Wanted:
         return Wanted(card.target, CpuSet(), "in place", Number(card.usecs))
     why = "the card receives many packets, and interrupts the host for each of them"
     return Wanted(card.target, CpuSet(), why, Number(GATHERING_US))
+
+
+def _commands(target: Target, state: State) -> Iterator[str]:
+    yield f"ethtool -C {quote(target.name)} rx-usecs {state}"
+
+
+ROW = Row(
+    objection,
+    _commands,
+    additions,
+    "coalescing",
+    "a host whose coalescing of cards is known; this snapshot does not have it, so take a new one",
+)

@@ -4,13 +4,16 @@ On CPUs that vCPUs share with processes of the host, the kernel first divides th
 being one of them. A weight that somebody has set stays.
 """
 
-from pinner.model.change import AffinityChange, StateChange
+from collections.abc import Iterator
+from shlex import quote
+
+from pinner.model.change import AffinityChange, StateChange, Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.kinds import Number, PartitionState
+from pinner.model.kinds import Number, PartitionState, State
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
-from pinner.model.settings.cpu_weight import RAISED, SLICE, WEIGHT, why_not
+from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE, WEIGHT, why_not
 from pinner.planning.request.context import Context, vcpu_masks
-from pinner.planning.settings.additions import Additions
+from pinner.planning.settings.row import Additions, Row
 
 
 def additions(plan: Plan, context: Context) -> Additions:
@@ -39,10 +42,28 @@ def _why_not(weight: int | None, plan: Plan, context: Context) -> str:
     states = (change.after for change in plan.changes if isinstance(change, StateChange))
     isolated = union(s.cpus for s in states if isinstance(s, PartitionState) and s.kind == "isolated")
     snapshot = context.snapshot
-    return why_not(weight, union(_masks(plan, context)), snapshot.topology.isolated | isolated, snapshot)
+    balanced = snapshot.topology.online - snapshot.topology.isolated - isolated
+    return why_not(weight, union(_masks(plan, context)), balanced, snapshot.slices)
 
 
 def _masks(plan: Plan, context: Context) -> tuple[CpuSet, ...]:
     """The CPUs of each vCPU of the host once the plan is made."""
     moved = (Wanted(each.target, each.after, "") for each in plan.changes if isinstance(each, AffinityChange))
     return tuple(vcpu_masks(context.snapshot, moved).values())
+
+
+def _commands(target: Target, state: State) -> Iterator[str]:
+    if state != DEFAULT:
+        yield f"systemctl set-property --runtime {quote(target.name)} CPUWeight={state}"
+    else:
+        yield f"systemctl set-property --runtime {quote(target.name)} CPUWeight="
+        yield f"rm -f /run/systemd/system.control/{quote(target.name)}.d/50-CPUWeight.conf"
+
+
+ROW = Row(
+    objection,
+    _commands,
+    additions,
+    "CPU weights",
+    "a host whose CPU weights are known; this snapshot has none, so take a new one",
+)

@@ -14,9 +14,9 @@ def with_remedies(plan: Plan, context: Context) -> Plan:
     if not plan.request.remedies and not plan.request.fix:
         return plan
     # Imported here, because few requests ask for one of them.
-    from pinner.planning.settings import remedies
+    from pinner.planning.settings import table
 
-    return remedies.with_remedies(plan, context)
+    return table.with_remedies(plan, context)
 
 
 def curing(context: Context, snapshot_id: str, name: str, blocked: str) -> Plan:

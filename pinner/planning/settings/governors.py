@@ -3,14 +3,18 @@
 A governor that does not lower the frequency stays, and so does the governor of a CPU whose power Nova manages.
 """
 
-from pinner.model.change import StateChange
+from collections.abc import Iterator
+from shlex import quote
+
+from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.kinds import State
 from pinner.model.machine.frequency import FAST, FrequencyDomain, is_slow
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.used_cpus import vcpu_cpus
 from pinner.planning.available.staying import staying
 from pinner.planning.request.context import Context
-from pinner.planning.settings.additions import Additions
+from pinner.planning.settings.row import Additions, Row
 
 _OF_TUNABLES = ("conservative", "ondemand")
 """The governors whose tunables the kernel forgets with the governor."""
@@ -61,3 +65,16 @@ def _wanted(domain: FrequencyDomain) -> Wanted:
     if not is_slow(domain.governor):
         return Wanted(domain.target, CpuSet(), "in place", domain.governor)
     return Wanted(domain.target, CpuSet(), "a vCPU that wakes finds its CPU at full frequency", FAST)
+
+
+def _commands(target: Target, state: State) -> Iterator[str]:
+    yield f"echo {quote(str(state))} > /sys/devices/system/cpu/cpufreq/policy{target.part}/scaling_governor"
+
+
+ROW = Row(
+    objection,
+    _commands,
+    additions,
+    "governors",
+    "a host whose frequency governors are known; this snapshot has none, so take a new one",
+)

@@ -4,14 +4,17 @@ A virtio card with fewer queues than the guest has vCPUs lets few vCPUs process 
 spreads this work over all vCPUs that are online. A queue with RPS keeps its vCPUs: the guest's owner has chosen them.
 """
 
-from pinner.model.change import StateChange
+from collections.abc import Iterator
+from shlex import quote
+
+from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import GuestCpus
+from pinner.model.kinds import GuestCpus, State
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.settings.guest_rps import GuestQueue, GuestRps
 from pinner.planning.available.exclusions import is_excluded_guest
 from pinner.planning.request.context import Context
-from pinner.planning.settings.additions import Additions
+from pinner.planning.settings.row import Additions, Row
 
 
 def additions(plan: Plan, context: Context) -> Additions:
@@ -64,3 +67,20 @@ def _wanted(found: GuestRps, queue: GuestQueue) -> Wanted:
         return Wanted(found.target(queue), CpuSet(), _STAYS, GuestCpus(queue.vcpus))
     why = f"the card has fewer queues than the guest has vCPUs ({len(found.online)}): all of them take its packets"
     return Wanted(found.target(queue), CpuSet(), why, GuestCpus(found.online))
+
+
+def _commands(target: Target, state: State) -> Iterator[str]:
+    mask = state.vcpus.mask() if isinstance(state, GuestCpus) else ""
+    interface = target.owner.split(" ")[2]
+    path = f"/sys/class/net/{quote(interface)}/queues/rx-{target.part}/rps_cpus"
+    yield f"# inside the guest: echo {mask} > {path}"
+
+
+ROW = Row(
+    objection,
+    _commands,
+    additions,
+    "RPS inside guests",
+    "a host that asks the agents of its guests; set [libvirt] guest_agents = true in its pinner.conf, restart "
+    "pinner there, and take a new snapshot",
+)

@@ -6,14 +6,14 @@ a policy sets them again.
 
 from collections.abc import Iterator
 
-from pinner.model.change import StateChange
+from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import cpus_of
+from pinner.model.kinds import State, cpus_of
 from pinner.model.machine.interrupts import Balancer
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.planning.request.context import Context
-from pinner.planning.settings.additions import Additions
 from pinner.planning.settings.irqs import guest_cpus
+from pinner.planning.settings.row import Additions, Row
 
 
 def additions(plan: Plan, context: Context) -> Additions:
@@ -55,3 +55,17 @@ def _wanted(found: tuple[Balancer, ...], whys: dict[Balancer, str], guests: CpuS
         banned = balancer.banned_now | guests
         why = f"it sends no interrupts to the CPUs of guests ({banned - balancer.banned_now})"
         yield Wanted(balancer.target, banned, "in place" if banned == balancer.banned_now else why, banned)
+
+
+def _commands(target: Target, state: State) -> Iterator[str]:
+    path = f"/run/irqbalance/irqbalance{target.owner}.sock"
+    yield f"printf 'settings cpus {state or 'NULL'}' | socat - UNIX-CONNECT:{path}"
+
+
+ROW = Row(
+    objection,
+    _commands,
+    additions,
+    "the banned CPUs of irqbalance",
+    "a host whose irqbalance is known; this snapshot does not have it, so take a new one",
+)

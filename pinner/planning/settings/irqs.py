@@ -10,15 +10,14 @@ from dataclasses import dataclass
 
 from pinner.model.change import StateChange, Target, TargetKey
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import cpus_of
+from pinner.model.kinds import State, cpus_of
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs, is_managed, is_passed_through
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import LeftOut, Plan, Roles, Wanted
-from pinner.model.plan.request import IRQBALANCE
 from pinner.planning.available.memory_balance import distance
 from pinner.planning.available.staying import staying
 from pinner.planning.request.context import Context
-from pinner.planning.settings.additions import Additions
+from pinner.planning.settings.row import Additions, Row
 
 
 def additions(plan: Plan, context: Context) -> Additions:
@@ -169,7 +168,7 @@ def _left_out(found: DeviceIrqs, places: _Places) -> Iterator[LeftOut]:
 
 def _warnings(found: DeviceIrqs, places: _Places, context: Context) -> Iterator[str]:
     """Warnings about irqbalance, where it may move interrupts back to the CPUs of guests after the plan."""
-    topology, asked = context.snapshot.topology, context.request.asks_for(IRQBALANCE)
+    topology, asked = context.snapshot.topology, context.request.asks_for("irqbalance")
     for balancer in context.snapshot.irqbalance or found.balancers:
         banned = balancer.bans(topology.isolated | topology.nohz_full)
         if asked and balancer.banned_now is not None:
@@ -184,3 +183,16 @@ def _warnings(found: DeviceIrqs, places: _Places, context: Context) -> Iterator[
                 f"IRQBALANCE_BANNED_CPULIST={places.guests | banned} in /etc/default/irqbalance and restart it, or "
                 "plan --with irqbalance, too"
             )
+
+
+def _commands(target: Target, state: State) -> Iterator[str]:
+    yield f"echo {state} > /proc/irq/{target.part}/smp_affinity_list"
+
+
+ROW = Row(
+    objection,
+    _commands,
+    additions,
+    "interrupts",
+    "a host whose interrupts are known; this snapshot has none, so take a new one",
+)

@@ -4,13 +4,16 @@ With one queue, one CPU handles all packets of a card. A card that uses several 
 their number. Once a plan has changed a card, a policy keeps that.
 """
 
-from pinner.model.change import StateChange
+from collections.abc import Iterator
+from shlex import quote
+
+from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Number
+from pinner.model.kinds import Number, State
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.queues import CardQueues, fitting_queues
 from pinner.planning.request.context import Context
-from pinner.planning.settings.additions import Additions
+from pinner.planning.settings.row import Additions, Row
 
 
 def additions(_plan: Plan, context: Context) -> Additions:
@@ -54,3 +57,16 @@ def _wanted(card: CardQueues, context: Context) -> Wanted:
         return Wanted(card.target, CpuSet(), "in place", Number(card.count))
     why = f"the card uses one of {card.most} queues, so one CPU handles all its packets"
     return Wanted(card.target, CpuSet(), why, Number(_fitting(card, context)))
+
+
+def _commands(target: Target, state: State) -> Iterator[str]:
+    yield f"ethtool -L {quote(target.name)} combined {state}"
+
+
+ROW = Row(
+    objection,
+    _commands,
+    additions,
+    "queues of cards",
+    "a host whose queues of cards are known; this snapshot does not have them, so take a new one",
+)

@@ -4,13 +4,16 @@ A card that has dropped nothing keeps its ring: most drivers restart the card fo
 more of the cache.
 """
 
-from pinner.model.change import StateChange
+from collections.abc import Iterator
+from shlex import quote
+
+from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Number
+from pinner.model.kinds import Number, State
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.rings import RxRing
 from pinner.planning.request.context import Context
-from pinner.planning.settings.additions import Additions
+from pinner.planning.settings.row import Additions, Row
 
 
 def additions(_plan: Plan, context: Context) -> Additions:
@@ -42,3 +45,16 @@ def _wanted(ring: RxRing) -> Wanted:
     why = f"the card has dropped packets, and its ring holds {ring.size} of at most {ring.most}"
     size = max(ring.size, ring.most)
     return Wanted(ring.target, CpuSet(), why if ring.size < size else "in place", Number(size))
+
+
+def _commands(target: Target, state: State) -> Iterator[str]:
+    yield f"ethtool -G {quote(target.name)} rx {state}"
+
+
+ROW = Row(
+    objection,
+    _commands,
+    additions,
+    "rings",
+    "a host whose rings are known; this snapshot has none, so take a new one",
+)

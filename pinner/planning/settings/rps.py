@@ -5,15 +5,16 @@ the queue's CPUs. Where none is left, RPS is off for the queue: the CPU of its i
 """
 
 from collections.abc import Iterator
+from shlex import quote
 
-from pinner.model.change import StateChange
+from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import cpus_of
+from pinner.model.kinds import State, cpus_of
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.rps import RpsQueue
 from pinner.planning.request.context import Context
-from pinner.planning.settings.additions import Additions
 from pinner.planning.settings.irqs import guest_cpus, role_cpus
+from pinner.planning.settings.row import Additions, Row
 
 
 def additions(plan: Plan, context: Context) -> Additions:
@@ -37,3 +38,17 @@ def _wanted(queues: tuple[RpsQueue, ...], guests: CpuSet) -> Iterator[Wanted]:
         left = queue.cpus - guests
         why = f"takes the CPUs of guests ({queue.cpus & guests}) out of RPS" if left != queue.cpus else "in place"
         yield Wanted(queue.target, left, why, left)
+
+
+def _commands(target: Target, state: State) -> Iterator[str]:
+    mask = cpus_of(state).mask()
+    yield f"echo {mask} > /sys/class/net/{quote(target.name)}/queues/rx-{target.part}/rps_cpus"
+
+
+ROW = Row(
+    objection,
+    _commands,
+    additions,
+    "RPS",
+    "a host whose RPS is known; this snapshot does not have it, so take a new one",
+)

@@ -4,17 +4,17 @@ A sysctl that has its value already, or a better one, stays. A value that only s
 """
 
 from collections.abc import Iterator, Mapping
+from shlex import quote
 
-from pinner.model.change import StateChange
+from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Number
+from pinner.model.kinds import Number, State
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
-from pinner.model.plan.request import SYSCTLS as ASKED
 from pinner.model.plan.request import Request
 from pinner.model.settings.sysctls import SYSCTLS, Need, SysctlRule
 from pinner.model.snapshot import Snapshot
 from pinner.planning.request.context import Context
-from pinner.planning.settings.additions import Additions
+from pinner.planning.settings.row import Additions, Row
 
 
 def additions(plan: Plan, context: Context) -> Additions:
@@ -42,7 +42,7 @@ def objection(change: StateChange, plan: Plan, context: Context) -> str:
 
 
 def _is_asked(rule: SysctlRule, request: Request) -> bool:
-    return ASKED in request.remedies or not set(rule.codes).isdisjoint(request.fix)
+    return "sysctls" in request.remedies or not set(rule.codes).isdisjoint(request.fix)
 
 
 def is_needed(need: Need, snapshot: Snapshot) -> bool:
@@ -61,3 +61,16 @@ def _wanted(rules: list[SysctlRule], found: Mapping[str, int]) -> Iterator[Wante
         if (value := found.get(rule.key)) is not None:
             why = "in place" if rule.is_good(value) else rule.why
             yield Wanted(rule.target, CpuSet(), why, rule.wanted(value))
+
+
+def _commands(target: Target, state: State) -> Iterator[str]:
+    yield f"sysctl -w {quote(target.owner)}={state}"
+
+
+ROW = Row(
+    objection,
+    _commands,
+    additions,
+    "sysctls",
+    "a host whose sysctls are known; this snapshot has none, so take a new one",
+)

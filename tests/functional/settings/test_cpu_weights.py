@@ -6,7 +6,7 @@ import pytest
 
 from pinner.host.settings import cpu_weights, states
 from pinner.model.errors import ApplyFailed
-from pinner.model.settings.cpu_weight import DEFAULT, RAISED, WEIGHT
+from pinner.model.settings.cpu_weights import DEFAULT, RAISED, WEIGHT
 
 ROOT = Path("/")
 

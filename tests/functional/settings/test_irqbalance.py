@@ -13,7 +13,7 @@ from pinner.host.settings import irqbalance, states
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.machine.interrupts import Balancer
-from pinner.planning.available.partitions import commands
+from pinner.planning.settings.table import commands
 
 ONE = CpuSet.parse("1")
 # irqbalance cannot write the affinities of this machine's interrupts.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host.settings import interrupts
+from pinner.host.settings import irqs
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.machine.interrupts import DeviceIrq
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.needs("root", "two_cpus")
 
 
 def found(*, managed: bool) -> DeviceIrq:
-    read = interrupts.read_device_irqs(ROOT, ())
-    irqs = read.irqs if read else ()
-    fitting = [irq for irq in irqs if (irq.managed if managed else not immovable_reason(irq))]
+    read = irqs.read_device_irqs(ROOT, ())
+    known = read.irqs if read else ()
+    fitting = [irq for irq in known if (irq.managed if managed else not immovable_reason(irq))]
     if not fitting:
         pytest.skip("needs a PCI device with such an interrupt")
     return fitting[0]
@@ -34,11 +34,11 @@ def test_an_interrupt_is_moved_and_restored():
     before = in_the_kernel(irq)
     other = CpuSet.of([max(ONLINE)]) if str(irq.cpus) != str(max(ONLINE)) else CpuSet.of([min(ONLINE)])
     try:
-        interrupts.set_affinity(ROOT, irq.target, other)
+        irqs.set_affinity(ROOT, irq.target, other)
         assert in_the_kernel(irq) == str(other)
-        assert interrupts.affinity(ROOT, irq.target) == other
+        assert irqs.affinity(ROOT, irq.target) == other
     finally:
-        interrupts.set_affinity(ROOT, irq.target, irq.cpus)
+        irqs.set_affinity(ROOT, irq.target, irq.cpus)
     assert in_the_kernel(irq) == before
 
 
@@ -47,11 +47,11 @@ def test_the_number_with_another_name_is_gone():
     before = in_the_kernel(irq)
     other = DeviceIrq(irq.number, "another", irq.device, irq.cpus)
     with pytest.raises(Gone):
-        interrupts.set_affinity(ROOT, other.target, CpuSet.of([min(ONLINE)]))
+        irqs.set_affinity(ROOT, other.target, CpuSet.of([min(ONLINE)]))
     assert in_the_kernel(irq) == before
 
 
 def test_the_kernel_refuses_a_managed_interrupt_in_its_own_words():
     irq = found(managed=True)
     with pytest.raises(ApplyFailed, match="the kernel refuses CPUs"):
-        interrupts.set_affinity(ROOT, irq.target, CpuSet.of([min(ONLINE)]))
+        irqs.set_affinity(ROOT, irq.target, CpuSet.of([min(ONLINE)]))

@@ -4,7 +4,7 @@ import pytest
 from support.system.lab import apply, guests, masks, plan, rollback, server, wrong
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.settings.cpu_weight import SLICE
+from pinner.model.settings.cpu_weights import SLICE
 
 LEGACY = "systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1"
 CPU = 6

@@ -8,7 +8,7 @@ from support.system.lab import CALLER, apply, ended, guests, name, plan, rollbac
 
 from pinner.model.kinds import Number
 from pinner.model.run.journal import ApplyOptions
-from pinner.model.settings.cpu_weight import DEFAULT, RAISED, SLICE, WEIGHT
+from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE, WEIGHT
 
 KERNEL = f"/sys/fs/cgroup/{SLICE}/cpu.weight"
 FOLDER = f"/run/systemd/system.control/{SLICE}.d"

@@ -6,7 +6,7 @@ from support.hosts import cpus
 from support.made_up.readings import Seen, delayed, irq, placed, reading
 
 from pinner.model.machine.interrupts import Balancer
-from pinner.model.settings.cpu_weight import SLICE
+from pinner.model.settings.cpu_weights import SLICE
 
 GUEST = placed()
 

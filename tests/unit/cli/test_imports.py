@@ -55,7 +55,7 @@ OWN = (
     "planning.packing.optimal",
     "planning.packing.solver",
     "planning.settings.queues",
-    "planning.settings.remedies",
+    "planning.settings.table",
     "planning.settings.rings",
     "planning.settings.rps",
     "planning.settings.sysctls",

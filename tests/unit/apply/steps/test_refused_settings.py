@@ -12,7 +12,7 @@ from pinner.model.kinds import Governor, GuestCpus, Number
 from pinner.model.machine.frequency import FAST, FrequencyDomain
 from pinner.model.machine.interrupts import DeviceIrq
 from pinner.model.settings.coalescing import RxCoalescing
-from pinner.model.settings.cpu_weight import DEFAULT, RAISED, WEIGHT
+from pinner.model.settings.cpu_weights import DEFAULT, RAISED, WEIGHT
 from pinner.model.settings.guest_rps import GuestQueue, GuestRps
 from pinner.model.settings.queues import CardQueues
 from pinner.model.settings.rings import RxRing

@@ -12,7 +12,7 @@ from pinner.host.reading import captured
 from pinner.model.errors import Invalid
 from pinner.model.machine.interrupts import Balancer
 from pinner.model.reading import HostDetails, HostSample, SavedReading, Storage, UdpSocket
-from pinner.model.settings.cpu_weight import SLICE
+from pinner.model.settings.cpu_weights import SLICE
 
 BALANCER = Balancer(812, "--secret", cpus(""), 7, banned_now=cpus("4-7"))
 CARDS = (nic("ens1", index=2, coalescing=(0, 1, True)), nic("tap-secret", "", index=3))

@@ -14,7 +14,7 @@ from pinner.model.errors import Invalid, Refused
 from pinner.model.guest.guest import Cgroup
 from pinner.model.kinds import Number
 from pinner.model.plan.request import Request
-from pinner.model.settings.cpu_weight import DEFAULT, RAISED, SLICE, WEIGHT, weight_target
+from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE, WEIGHT, weight_target
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
 from pinner.planning.changes.plan_identity import identified

@@ -21,7 +21,7 @@ from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.plan.request import Request
 from pinner.model.reading import HostReading, HostSample, IrqCounts
 from pinner.model.settings.coalescing import RxCoalescing
-from pinner.model.settings.cpu_weight import SLICE
+from pinner.model.settings.cpu_weights import SLICE
 from pinner.model.settings.fixes import FIXES
 from pinner.model.settings.queues import CardQueues
 from pinner.model.settings.rings import RxRing

@@ -10,7 +10,7 @@ from support.hosts import cpus, guest, plain, snapshot
 from pinner.model.plan.request import Request
 from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import Caller
-from pinner.model.settings.cpu_weight import SLICE
+from pinner.model.settings.cpu_weights import SLICE
 from pinner.service.compose import compose
 
 ANN = Caller("ann", "10.0.0.1", "req-1")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pinner.host.kernel import beneath, files
 from pinner.host.settings.irqbalance import read_balancers
+from pinner.host.settings.row import Row
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
@@ -145,3 +146,10 @@ _HINTS = {
     errno.ENOSPC: "; these CPUs have no free interrupt vector",
     errno.EROFS: "; the unit of the agent lacks ReadWritePaths=/proc/irq: renew it with pinner-manage setup-host",
 }
+
+
+ROW: Row[CpuSet] = Row(
+    lambda access, target: affinity(access.root, target),
+    lambda access, target, state: set_affinity(access.root, target, state),
+    lambda facts: read_device_irqs(facts.root, facts.processes),
+)

@@ -8,7 +8,7 @@ from support.hosts import process
 from support.values import cpus
 
 from pinner.host.kernel import files
-from pinner.host.settings import interrupts
+from pinner.host.settings import irqs
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, NotPermitted
 from pinner.model.machine.interrupts import DeviceIrq
@@ -47,7 +47,7 @@ def test_the_interrupts_of_devices_are_read_with_their_names(root):
     add(root, 9, DISK, "ahci[0000:01:00.0]", "1", msi=False)
     add(root, 30, DISK, "", "0-7")
     (root / "proc/irq/31").mkdir()
-    read = interrupts.read_device_irqs(root, ())
+    read = irqs.read_device_irqs(root, ())
     assert read is not None
     assert read.irqs == (
         DeviceIrq(9, "ahci[0000:01:00.0]", DISK, cpus("1"), cpus("3")),
@@ -58,13 +58,13 @@ def test_the_interrupts_of_devices_are_read_with_their_names(root):
 
 
 def test_a_machine_whose_kernel_does_not_tell_has_no_interrupts(tmp_path):
-    assert interrupts.read_device_irqs(tmp_path, ()) is None
+    assert irqs.read_device_irqs(tmp_path, ()) is None
 
 
 def test_irqbalance_is_read_with_the_interrupts(root):
     (root / "proc/812").mkdir(parents=True)
     (root / "proc/812/environ").write_bytes(b"IRQBALANCE_BANNED_CPULIST=4-7\0")
-    read = interrupts.read_device_irqs(root, (process(812, 0.0, "0-7", name="irqbalance"),))
+    read = irqs.read_device_irqs(root, (process(812, 0.0, "0-7", name="irqbalance"),))
     assert [(each.pid, str(each.banned)) for each in read.balancers] == [(812, "4-7")]
 
 
@@ -73,18 +73,18 @@ def test_the_kernel_tells_of_managed_interrupts(root):
     debug.mkdir(parents=True)
     (debug / "24").write_text("dstate: 0x1\n IRQD_AFFINITY_MANAGED\n")
     (root / "proc/irq/25/smp_affinity_list").chmod(0o444)
-    read = interrupts.read_device_irqs(root, ())
+    read = irqs.read_device_irqs(root, ())
     assert [irq.managed for irq in read.irqs] == [True, True]
     (debug / "24").write_text("dstate: 0x1\n")
-    assert interrupts.is_managed(root, 24) is False
+    assert irqs.is_managed(root, 24) is False
     (debug / "24").unlink()
-    assert interrupts.is_managed(root, 24) is None
+    assert irqs.is_managed(root, 24) is None
 
 
 def test_an_interrupt_gets_its_cpus_and_its_old_ones_back(root):
-    interrupts.set_affinity(root, target(), cpus("1"))
-    assert (str(interrupts.affinity(root, target())), now(root)) == ("1", "1")
-    interrupts.set_affinity(root, target(), cpus("0-7"))
+    irqs.set_affinity(root, target(), cpus("1"))
+    assert (str(irqs.affinity(root, target())), now(root)) == ("1", "1")
+    irqs.set_affinity(root, target(), cpus("0-7"))
     assert now(root) == "0-7"
     assert now(root, 25) == "3"
 
@@ -93,7 +93,7 @@ def test_an_interrupt_gets_its_cpus_and_its_old_ones_back(root):
     "other", [target(name="other"), target(device=DISK), target(number=25), target(number=99)], ids=str
 )
 def test_another_device_under_the_number_is_gone(root, other):
-    for act in (interrupts.affinity, lambda *args: interrupts.set_affinity(*args, cpus("1"))):
+    for act in (irqs.affinity, lambda *args: irqs.set_affinity(*args, cpus("1"))):
         with pytest.raises(Gone, match=r"irq \d+ "):
             act(root, other)
     assert (now(root), now(root, 25)) == ("0-7", "3")
@@ -102,7 +102,7 @@ def test_another_device_under_the_number_is_gone(root, other):
 @pytest.mark.parametrize("owner", ["../../../etc x", "virtio0", "", "0000:00:03.0/../x virtio0-input.0"])
 def test_an_owner_that_is_no_device_is_refused_before_a_file_is_opened(root, owner):
     with pytest.raises(Invalid, match="the PCI address of its device"):
-        interrupts.set_affinity(root, Target("irq", owner, 24, "x"), cpus("1"))
+        irqs.set_affinity(root, Target("irq", owner, 24, "x"), cpus("1"))
 
 
 def test_a_link_in_the_place_of_the_file_is_not_followed(root, tmp_path):
@@ -112,7 +112,7 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(root, tmp_path):
     path.unlink()
     path.symlink_to(victim)
     with pytest.raises(ApplyFailed, match="Too many levels of symbolic links"):
-        interrupts.set_affinity(root, target(), cpus("1"))
+        irqs.set_affinity(root, target(), cpus("1"))
     assert victim.read_text() == "secret"
 
 
@@ -133,7 +133,7 @@ def test_the_kernels_words_say_why_it_refuses(root, monkeypatch, code, hint):
 
     monkeypatch.setattr(os, "write", refuse)
     with pytest.raises(ApplyFailed, match=f"the kernel refuses CPUs 1: {os.strerror(code)}{hint}"):
-        interrupts.set_affinity(root, target(), cpus("1"))
+        irqs.set_affinity(root, target(), cpus("1"))
 
 
 def test_an_interrupt_that_is_freed_during_the_write_is_gone(root, monkeypatch):
@@ -143,7 +143,7 @@ def test_an_interrupt_that_is_freed_during_the_write_is_gone(root, monkeypatch):
 
     monkeypatch.setattr(os, "write", free)
     with pytest.raises(Gone, match="virtio0-input"):
-        interrupts.set_affinity(root, target(), cpus("1"))
+        irqs.set_affinity(root, target(), cpus("1"))
 
 
 def test_a_number_with_another_device_is_not_written_after_the_file_was_opened(root, monkeypatch):
@@ -157,14 +157,14 @@ def test_a_number_with_another_device_is_not_written_after_the_file_was_opened(r
     monkeypatch.setattr(files, "open_file", reuse)
     monkeypatch.setattr(os, "write", lambda *_: pytest.fail("written"))
     with pytest.raises(Gone, match="virtio0-input"):
-        interrupts.set_affinity(root, target(), cpus("1"))
+        irqs.set_affinity(root, target(), cpus("1"))
 
 
 def test_an_affinity_that_the_kernel_changes_is_a_failure_that_tells_both(root, monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, _: write(file, b"0-1"))
     with pytest.raises(ApplyFailed, match=r"asked for CPUs 1, the kernel says 0-1 \(in effect: 3\)"):
-        interrupts.set_affinity(root, target(), cpus("1"))
+        irqs.set_affinity(root, target(), cpus("1"))
 
 
 def test_a_host_without_descriptors_does_not_look_as_if_the_interrupt_had_ended(root, monkeypatch):
@@ -173,7 +173,7 @@ def test_a_host_without_descriptors_does_not_look_as_if_the_interrupt_had_ended(
 
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(Busy):
-        interrupts.affinity(root, target())
+        irqs.affinity(root, target())
 
 
 @pytest.mark.parametrize(
@@ -191,4 +191,4 @@ def test_a_file_that_may_not_be_opened_says_why(root, monkeypatch, mode, kind, w
 
     monkeypatch.setattr(files, "open_file", refuse)
     with pytest.raises(kind, match=words):
-        interrupts.set_affinity(root, target(), cpus("1"))
+        irqs.set_affinity(root, target(), cpus("1"))

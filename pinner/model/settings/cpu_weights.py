@@ -1,9 +1,10 @@
 """The CPU weight of machine.slice, the slice in which systemd puts all guests of libvirt."""
 
+from collections.abc import Mapping
+
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import Number
-from pinner.model.snapshot import Snapshot
 
 SLICE = "machine.slice"
 DEFAULT = Number(100)
@@ -22,17 +23,16 @@ WEIGHT = weight_target(SLICE)
 """The only weight that a plan changes."""
 
 
-def why_not(weight: int | None, vcpus: CpuSet, isolated: CpuSet, snapshot: Snapshot) -> str:
-    """Why no plan raises the weight of the guests; empty where one may. ``vcpus`` are the CPUs that vCPUs may use, and
-    ``isolated`` those that the kernel does not balance."""
+def why_not(weight: int | None, vcpus: CpuSet, balanced: CpuSet, slices: Mapping[str, str]) -> str:
+    """Why no plan raises the weight of the guests; empty where one may. ``vcpus`` are the CPUs that vCPUs may use,
+    ``balanced`` those between which the kernel moves threads, and ``slices`` the outermost unit of each guest."""
     if weight is None:
         return f"systemd has no {SLICE} with a CPU weight on this host"
     if weight != DEFAULT.value:
         return f"its weight is {weight}, which somebody has set"
-    for guest in snapshot.guests:
-        if guest.cgroups and (other := guest.cgroups[0].path) != SLICE:
-            return f"guest {guest.name} is in {other}, not in {SLICE}, and would wait longer"
-    balanced = snapshot.topology.online - isolated
+    for guest, other in slices.items():
+        if other != SLICE:
+            return f"guest {guest} is in {other}, not in {SLICE}, and would wait longer"
     if not vcpus & balanced:
         return "vCPUs share no CPU with processes of the host"
     if not balanced - vcpus:

@@ -1,0 +1,65 @@
+"""Every kind with a state in plans: its additions, the objections of an agent, its commands. Pure.
+
+Each kind has a module here, which model/kinds.py names.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from importlib import import_module
+
+from pinner.model.change import StateChange, Target
+from pinner.model.errors import Invalid
+from pinner.model.kinds import INSIDE, KINDS, WITH_STATE, State, TargetKind
+from pinner.model.plan.plan import Plan
+from pinner.planning.changes.diff import changes
+from pinner.planning.request.context import Context
+from pinner.planning.settings.row import Row
+
+
+def _row(kind: TargetKind) -> Row:
+    """The row in the kind's module. Raises ImportError without a module, TypeError without a row."""
+    row = getattr(import_module(f"{__package__}.{KINDS[kind].module}"), "ROW", None)
+    if not isinstance(row, Row) or (row.additions is None) != (KINDS[kind].remedy is None):
+        raise TypeError(f"planning/settings/{KINDS[kind].module}.py needs a ROW, with additions for a setting")
+    return row
+
+
+ROWS: Mapping[TargetKind, Row] = {kind: _row(kind) for kind in WITH_STATE}
+"""In the order of a plan's changes."""
+
+
+def with_remedies(plan: Plan, context: Context) -> Plan:
+    """The plan, with the settings for which its request asks. Raises Invalid where the snapshot lacks them.
+
+    Their changes come first: interrupts leave the CPUs before guests get them. Those inside guests come last, because
+    nothing should wait for the answers of a guest.
+    """
+    for label, row in reversed(tuple(ROWS.items())):
+        kind = KINDS[label]
+        if row.additions is None or kind.remedy is None or not plan.request.asks_for(kind.remedy):
+            continue
+        if getattr(context.snapshot, kind.module) is None:
+            raise Invalid("with", kind.remedy, row.expected)
+        added = row.additions(plan, context)
+        made = changes(context, added.wanted)
+        plan = replace(
+            plan,
+            changes=(*plan.changes, *made) if label in INSIDE else (*made, *plan.changes),
+            wanted=(*plan.wanted, *added.wanted),
+            skipped=(*plan.skipped, *added.skipped),
+            warnings=(*plan.warnings, *added.warnings),
+        )
+    return plan
+
+
+def objection(change: StateChange, plan: Plan, context: Context) -> str:
+    """Why an agent does not make this change; empty where it does."""
+    remedy, row = KINDS[change.target.kind].remedy, ROWS[change.target.kind]
+    if remedy is not None and not plan.request.asks_for(remedy):
+        return f"the plan's request does not ask for {row.noun}"
+    return row.objection(change, plan, context)
+
+
+def commands(target: Target, state: State) -> Iterator[str]:
+    """The shell commands that give the target this state."""
+    return ROWS[target.kind].commands(target, state)
