@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 import pytest
-from support.machines import ARCHIVES, NAMES, OWN, root_of
+from support.machines import ARCHIVES, CASES, OWN, root_of
 from support.system.lstopo import Lstopo, cpus
 
 from pinner.host.captured.capture import capture
@@ -33,7 +33,7 @@ def by(topology: Topology, *fields: str) -> set[CpuSet]:
     return {CpuSet.of(group) for group in groups.values()}
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=CASES)
 def machine(request):
     name = request.param
     root = root_of(name)

@@ -102,7 +102,9 @@ def look(scanner, pid, seconds=0.0, sleep=time.sleep):
     return next((process for process in found if process.pid == pid), None)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow("scans of other trees of busy threads")) for n in range(1, 4))]
+)
 def test_a_scan_that_knows_sleepers_finds_the_same_as_a_full_one(seed, scanner):
     chance = random.Random(seed)
     kinds = ["".join(chance.choices("bs", (1, 9), k=chance.randint(1, 12))) for _ in range(8)] + ["b", "sb", "ssss"]
