@@ -7,6 +7,7 @@ beside them.
 """
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -73,7 +74,10 @@ def run(part: Part, output: IO[bytes] | None) -> End:
     """Run a part, whose output is the program's own if no other one is given."""
     began = time.monotonic()
     command = [sys.executable, "-m", "pytest", *part.arguments]
-    done = subprocess.run(command, check=False, stdout=output, stderr=subprocess.STDOUT if output else None)
+    # Images of containers set it often. Then each worker rewrites all tests, and each start of pinner compiles it.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    errors = subprocess.STDOUT if output else None
+    done = subprocess.run(command, check=False, stdout=output, stderr=errors, env=environment)
     return End(part, done.returncode in (0, _NO_TESTS), time.monotonic() - began)
 
 
