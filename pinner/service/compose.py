@@ -26,7 +26,8 @@ from pinner.service.reconcile.repacks import RepackProposer
 from pinner.service.runs.audit_heads import AuditHeads
 from pinner.service.runs.runs import RunManager
 from pinner.service.upkeep.monitor import Monitor
-from pinner.store.repositories import Retention, Store
+from pinner.store.repositories import Store
+from pinner.store.retention import Retention
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Facts about guests that are known from events alone: one row for each guest and host."""
+"""Facts about guests that only events report: one row for each guest and host."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -22,8 +22,6 @@ BATCH = 500
 
 
 class GuestHints:
-    """The guest hints of one database, for the guests of all hosts."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
@@ -47,8 +45,8 @@ class GuestHints:
         after: Callable[[GuestHint | None], tuple[GuestHint | None, str]],
         record: Callable[[str], AuditEvent],
     ) -> str:
-        """Replace the hint on a guest of a host by the one that ``after`` makes of it (None: there is none), and append
-        the audit event that ``record`` makes of the text beside it, in the same transaction; returns that text."""
+        """Replace the hint on a guest by what ``after`` makes of it (None: there is none), and append the audit event
+        that ``record`` makes of the text beside it; returns that text."""
         table = tables.guest_hints
         this = and_(table.c.guest == guest, table.c.host == host)
 
@@ -75,7 +73,7 @@ class GuestHints:
             return tuple(connection.execute(query.order_by(table.guest)).scalars())
 
     def forget(self, host: str, guests: Sequence[str], before: datetime) -> int:
-        """Delete the hints on guests of a host whose latest event was handled before a moment; returns their number."""
+        """Delete the hints on these guests whose latest event was handled before a moment; returns their number."""
         table = tables.guest_hints
         old = and_(table.c.host == host, as_type(table.c.at, String) < tables.utc_text(before))
         parts = (guests[start : start + BATCH] for start in range(0, len(guests), BATCH))

@@ -1,10 +1,10 @@
 """The history of measures on the agent's disk: one file of fixed size a subject (RRDtool, rrdtool.org).
 
-A file replaces its oldest values by the newest ones. It grows only once, by the series of pings. So a full disk
-prevents new files and these series, and nothing else.
+The newest values replace the oldest. A file grows only once, by the series of pings, so a full disk prevents new files
+and these series, and nothing else.
 
-Of the guests that ended, only the newest ENDED_FILES files are kept: hosts of test systems start hundreds of guests a
-day. A guest that starts again goes on with its file if it is there.
+Of guests that ended, only the newest ENDED_FILES files are kept: test systems start hundreds of guests a day. A guest
+that starts again goes on with its file.
 """
 
 import errno
@@ -37,8 +37,8 @@ _KEPT_SECONDS = max(step * rows for step, rows in ROWS.items())
 _OPTIONAL = (PING, PING_LOSS)
 """The series that a file has from their first value on: most guests are not pinged."""
 ENDED_FILES = 100
-"""So many files of guests that ended are kept, 36 MiB: a month of a host where three guests a day end. What a run needs
-of a guest is read within minutes after the run."""
+"""Files of ended guests, 36 MiB: a month of a host where three guests a day end. A run's outcome reads them within
+minutes after the run."""
 _SMALL_STEP_SECONDS = 60
 """If the clock was set back by less, nothing is kept until it has caught up: the values of a month are worth more."""
 _EARLIEST = datetime(1980, 1, 1, tzinfo=UTC)
@@ -55,7 +55,7 @@ class HistoryFiles:
         self._folder = folder
         self._failures = Repeated(LOG)
         self._checked: set[str] = set()
-        """The subjects whose files are known to be of this version."""
+        """The subjects whose files are of this version."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write(self, measured: Iterable[Measured], at: datetime) -> None:
@@ -71,8 +71,8 @@ class HistoryFiles:
     def read(
         self, subject: str, begin: datetime, end: datetime, step: int, name: str = "", series: Collection[str] = ()
     ) -> History:
-        """The values of a subject between two times, in steps of ``step`` seconds (of ROWS); those of ``series`` alone,
-        if any are given.
+        """The values of a subject between two times, in steps of ``step`` seconds (of ROWS); only those of ``series``
+        if given.
 
         Raises NotFound for a subject without a history, Invalid, and StoreUnavailable for a damaged file.
         """
@@ -95,18 +95,18 @@ class HistoryFiles:
         return History(subject, name, datetime.fromtimestamp(start + found_step, UTC), found_step, values)
 
     def subjects(self, since: datetime = _EARLIEST) -> tuple[str, ...]:
-        """The subjects that have a value of this time or later, HOST first. Guests that ended keep their files for a
-        month: to read all of them costs more than to read those of the guests that run."""
+        """The subjects with a value of this time or later, HOST first. Ended guests keep their files: to read all costs
+        more than to read the running ones."""
         first = since.timestamp()
         names = sorted(file.stem for file in self._folder.glob("*.rrd") if _modified(file) >= first)
         return tuple(sorted(names, key=lambda name: name != "host"))
 
     def purge(self, at: datetime, running: Set[str]) -> None:
-        """Delete the files whose newest value is older than the history, and of those that are not of the subjects
-        ``running`` all but the newest ENDED_FILES.
+        """Delete the files whose newest value is older than the history, and, of those outside ``running``, all but the
+        newest ENDED_FILES.
 
-        Files that were put aside count, too, and parts of files that a killed process left. Without a guest in
-        ``running`` only the age counts: libvirt may not have answered for long.
+        Files put aside, and parts that a killed process left, count too. Without a guest in ``running`` only the age
+        counts: libvirt may not have answered for long.
         """
         self._checked.clear()
         now, own = at.timestamp(), {HOST, *running}
@@ -214,7 +214,7 @@ def _put_aside(file: Path, why: str) -> None:
 
 
 def _modified(file: Path) -> float:
-    """The time of the last change; 0 where the file was deleted just now."""
+    """The time of the last change; 0 for a file that was deleted just now."""
     try:
         return file.stat().st_mtime
     except OSError:

@@ -14,7 +14,6 @@ ABANDONED = timedelta(minutes=15)
 """The age at which a request without an answer counts as abandoned: its server died. Samples take at most 5 minutes."""
 
 KEPT = timedelta(days=1)
-"""How long an answer is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +21,9 @@ class StoredAnswer:
     """The request that first used a key, and its answer."""
 
     fingerprint: str
-    """The hash of the request: a key that comes with another request is refused."""
+    """The hash of the request: a key with another request is refused."""
     status: int
-    """The HTTP status; 0 while the request has no answer."""
+    """The HTTP status; 0 without an answer."""
     location: str
     body: bytes
 
@@ -38,20 +37,17 @@ class Reservation:
     key: str
     fingerprint: str
     at: datetime
-    """When the request began. After ABANDONED another request may have the key: then this one no longer changes it."""
+    """When the request began. After ABANDONED another request may get the key."""
 
 
 class IdempotencyKeys:
-    """The keys of one database, each within the scope of its actor."""
+    """The keys, each within the scope of its actor."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def begin(self, request: Reservation) -> StoredAnswer | None:
-        """Reserve the key for a request; None where the request is the first one with this key.
-
-        Raises StoreUnavailable.
-        """
+        """Reserve the key for a request; None where it is the first one with this key. Raises StoreUnavailable."""
         table = tables.idempotency_keys
         actor, key, fingerprint, now = request.actor, request.key, request.fingerprint, request.at
         row = {
@@ -91,19 +87,18 @@ class IdempotencyKeys:
             raise
 
     def end(self, request: Reservation, answer: StoredAnswer) -> None:
-        """Store the answer of a successful request."""
         values = {"status": answer.status, "location": answer.location, "body": answer.body}
         answered = update(tables.idempotency_keys).where(_reserved(request)).values(values)
         write(self._engine, lambda connection: connection.execute(answered))
 
     def forget(self, request: Reservation) -> None:
-        """Free the key of a request that was refused: a repetition is a new attempt."""
+        """Free the key of a refused request: a repetition is a new attempt."""
         freed = delete(tables.idempotency_keys).where(_reserved(request))
         write(self._engine, lambda connection: connection.execute(freed))
 
 
 def _reserved(request: Reservation) -> ColumnElement[bool]:
-    """The row of the request, while it has no answer."""
+    """The request's row while it has no answer."""
     columns = tables.idempotency_keys.c
     same = (columns.actor == request.actor, columns.key == request.key, columns.fingerprint == request.fingerprint)
     return and_(*same, columns.at == request.at, columns.status == 0)

@@ -1,4 +1,4 @@
-"""Plans, and their summaries for lists."""
+"""Plans and their summaries."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,17 +15,14 @@ from pinner.model.snapshot import Snapshot
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
 from pinner.store.database.engine import reading
-from pinner.store.database.packing import pack, unpack
 from pinner.store.database.paging import page
 from pinner.store.database.write import write
-from pinner.store.snapshots import add_snapshot
+from pinner.store.snapshots import add_snapshot, pack, unpack
 
 _SUMMARY = [tables.plans.c[name] for name in PlanSummary.__dataclass_fields__]
 
 
 class Plans:
-    """The plans of one database."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
@@ -38,7 +35,7 @@ class Plans:
         *,
         record_again: bool = False,
     ) -> bool:
-        """Store a plan; whether the plan is new. A stored plan is never changed.
+        """Store a plan; whether it is new. A stored plan is never changed.
 
         ``snapshot`` is the plan's snapshot; None: it is stored already. The audit events are appended if the plan is
         new, with ``record_again`` in any case. All of it is one transaction.
@@ -58,7 +55,7 @@ class Plans:
         return write(self._engine, store)
 
     def get(self, plan: str) -> Plan:
-        """The plan with this id. Raises NotFound."""
+        """Raises NotFound."""
         with reading(self._engine) as connection:
             packed = connection.execute(select(tables.plans.c.packed).filter_by(id=plan)).scalar()
             if packed is None:
@@ -67,7 +64,7 @@ class Plans:
             return found
 
     def list(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
-        """Summaries of plans of one host or of all hosts. Raises Invalid for limit and marker."""
+        """Summaries of plans of one host or of all. Raises Invalid for limit and marker."""
         query = select(*_SUMMARY, tables.plans.c.seq)
         if host is not None:
             query = query.filter_by(host=host)

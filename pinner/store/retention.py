@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -20,125 +21,190 @@ from sqlalchemy import (
     or_,
     select,
     tuple_,
+    type_coerce,
+    update,
 )
-from sqlalchemy import type_coerce as as_type
 
 from pinner.model.run.agent_audit import ChainHead, named_head
-from pinner.model.run.audit import AuditAction
+from pinner.model.run.audit import AuditAction, AuditEvent
+from pinner.store.audit.audit import append_events, chain_row
 from pinner.store.database import tables
 from pinner.store.database.engine import reading
 from pinner.store.database.write import write
+from pinner.store.guest_hints import GuestHints
 from pinner.store.runs.in_force import IN_FORCE
 
+RECORDS_BATCH = 5000
+"""Audit records that one transaction deletes."""
 BATCH = 500
-"""Rows that one transaction deletes."""
-
+"""Other rows that one transaction deletes."""
 
 Needed = Callable[[Collection[str]], Collection[str]]
 """Returns the runs among those of the given ids that the undo of other runs needs."""
 
 
-def purge_runs(
-    engine: Engine,
-    before: datetime,
-    is_kept: Callable[[str], bool],
-    needed: Needed = lambda _: (),
-    *,
-    dry_run: bool = False,
-) -> int:
-    """Delete the ended runs that began before a moment, with their entries; returns their number.
+@dataclass(frozen=True, slots=True)
+class OldRecords:
+    """The records of the audit trail up to an old one, all of them before the first young one."""
 
-    Never deleted are the run of a recorded placement, and a run with changes in place, unless ``is_kept`` says for its
-    id that it cannot be rolled back any more; nor the runs that the others need. ``dry_run`` only counts. Raises
-    StoreUnavailable.
+    first: int
+    """The number of the first record in the database."""
+    last: ChainHead
+    """The last old record."""
+    newest: int
+    """The number of the last record in the database."""
+
+
+class Retention:
+    """Deletes the old rows of one database.
+
+    With ``dry_run`` a method only counts the rows. Each method raises StoreUnavailable.
     """
-    due = list(_due(engine, before, is_kept))
-    # A thread that inherits a mask during the search is in the journal before it gets another mask.
-    kept = frozenset(needed(due)) if due else frozenset()
-    due = [run for run in due if run not in kept]
-    for start in range(0, 0 if dry_run else len(due), BATCH):
-        write(engine, partial(_delete_runs, ids=due[start : start + BATCH]))
-    return len(due)
 
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
-def _due(engine: Engine, before: datetime, is_kept: Callable[[str], bool]) -> Iterator[str]:
-    """The ids of the old runs that can be deleted, unless others need them."""
-    after = 0
-    while True:
-        with reading(engine) as connection:
-            rows = connection.execute(_ended_runs(before, after)).all()
+    def purge_runs(
+        self,
+        before: datetime,
+        is_kept: Callable[[str], bool],
+        needed: Needed = lambda _: (),
+        *,
+        dry_run: bool = False,
+    ) -> int:
+        """Delete the ended runs that began before a moment, with their entries; returns their number.
+
+        Never deleted are the run of a recorded placement, a run with changes in place, unless ``is_kept`` says of its
+        id that it cannot be rolled back any more, and the runs that the others need.
+        """
+        due = list(self._due(before, is_kept))
+        # A thread that inherits a mask during the search is in the journal before it gets another mask.
+        kept = frozenset(needed(due)) if due else frozenset()
+        due = [run for run in due if run not in kept]
+        for start in range(0, 0 if dry_run else len(due), BATCH):
+            write(self._engine, partial(_delete_runs, ids=due[start : start + BATCH]))
+        return len(due)
+
+    def purge_probes(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Delete the ended probes that began before a moment; returns their number."""
+        probes = tables.probes
+        old = and_(probes.c.state != "running", _is_before(probes.c.started_at, before))
+        return self._purge(probes, old, dry_run=dry_run)
+
+    def purge_plans(self, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:
+        """Delete plans made before a moment that no run and no placement names, then snapshots taken before it that no
+        plan names; returns both numbers."""
+        plans, snapshots = tables.plans, tables.snapshots
+        with reading(self._engine) as connection:
             placed = _placed_plans(connection)
-        if not rows:
-            return
-        after = rows[-1].seq
-        yield from (row.id for row in rows if row.plan not in placed and not (row.in_place and is_kept(row.id)))
+        old_plan = and_(
+            _is_before(plans.c.created_at, before),
+            ~exists().where(tables.runs.c.plan == plans.c.id),
+            plans.c.id.not_in(placed),
+        )
+        old_snapshot = and_(
+            _is_before(snapshots.c.taken_at, before), ~exists().where(plans.c.snapshot == snapshots.c.id)
+        )
+        return self._purge(plans, old_plan, dry_run=dry_run), self._purge(snapshots, old_snapshot, dry_run=dry_run)
 
+    def purge_tokens(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Delete the API's tokens that expired or were revoked before a moment; returns their number."""
+        table = tables.tokens
+        ended = or_(_is_before(table.c.expires_at, before), _is_before(table.c.revoked_at, before))
+        return self._purge(table, ended, dry_run=dry_run)
 
-def purge_plans(engine: Engine, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:
-    """Delete plans made before a moment that no run and no placement refers to, then snapshots taken before it that no
-    plan refers to; returns both numbers. ``dry_run`` only counts. Raises StoreUnavailable."""
-    plans, snapshots = tables.plans, tables.snapshots
-    with reading(engine) as connection:
-        placed = _placed_plans(connection)
-    old_plan = and_(
-        _is_before(plans.c.created_at, before),
-        ~exists().where(tables.runs.c.plan == plans.c.id),
-        plans.c.id.not_in(placed),
-    )
-    old_snapshot = and_(_is_before(snapshots.c.taken_at, before), ~exists().where(plans.c.snapshot == snapshots.c.id))
-    return _purge(engine, plans, old_plan, dry_run=dry_run), _purge(engine, snapshots, old_snapshot, dry_run=dry_run)
+    def purge_heads(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Delete the signed heads from before a moment; returns their number.
 
+        A later head covers the same records. Never deleted are the last head of each host, and a head that the audit
+        trail names.
+        """
+        table, audit = tables.agent_heads, tables.audit.c
+        old = select(table.c.host, table.c.seq, table.c.hash).where(_is_before(table.c.at, before))
+        with reading(self._engine) as connection:
+            newest = select(table.c.host, func.max(table.c.seq)).group_by(table.c.host)
+            last = {row.host: row[1] for row in connection.execute(newest)}
+            rows = [row for row in connection.execute(old) if row.seq != last[row.host]]
+            ends = select(audit.after).where(audit.action == AuditAction.RUN_END.value)
+            named = {named_head(after) for after in connection.execute(ends).scalars()} if rows else set()
+        due = [tuple(row) for row in rows if ChainHead(row.seq, row.hash) not in named]
+        for start in range(0, 0 if dry_run else len(due), BATCH):
+            key = tuple_(table.c.host, table.c.seq, table.c.hash)
+            rest = delete(table).where(key.in_(due[start : start + BATCH]))
+            write(self._engine, partial(Connection.execute, statement=rest))
+        return len(due)
 
-def purge_tokens(engine: Engine, before: datetime, *, dry_run: bool = False) -> int:
-    """Delete the API's tokens that expired or were revoked before a moment; returns their number."""
-    table = tables.tokens
-    ended = or_(_is_before(table.c.expires_at, before), _is_before(table.c.revoked_at, before))
-    return _purge(engine, table, ended, dry_run=dry_run)
+    def purge_answers(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Delete the answers by idempotency key from before a moment; returns their number."""
+        table = tables.idempotency_keys
+        old = _is_before(table.c.at, before)
+        with reading(self._engine) as connection:
+            count = connection.execute(select(func.count()).select_from(table).where(old)).scalar_one()
+        if count and not dry_run:
+            write(self._engine, partial(Connection.execute, statement=delete(table).where(old)))
+        return int(count)
 
+    def purge_hints(self, host: str, before: datetime, is_kept: Callable[[str], bool]) -> int:
+        """Delete the hints on guests of a host whose latest event was handled before a moment, except guests (by UUID)
+        of which ``is_kept`` says that the host has them; returns their number."""
+        hints = GuestHints(self._engine)
+        return hints.forget(host, [guest for guest in hints.old(host, before) if not is_kept(guest)], before)
 
-def purge_heads(engine: Engine, before: datetime, *, dry_run: bool = False) -> int:
-    """Delete the signed heads from before a moment; returns their number.
+    def old_records(self, before: datetime, now: datetime) -> OldRecords | None:
+        """The records up to the last one from before a moment, and before the first one from this moment to now; None
+        if there is none.
 
-    A later head covers the same records. Never deleted are the last head of each host, and a head that a record in the
-    audit trail names.
-    """
-    table, audit = tables.agent_heads, tables.audit.c
-    old = select(table.c.host, table.c.seq, table.c.hash).where(_is_before(table.c.at, before))
-    with reading(engine) as connection:
-        newest = select(table.c.host, func.max(table.c.seq)).group_by(table.c.host)
-        last = {row.host: row[1] for row in connection.execute(newest)}
-        rows = [row for row in connection.execute(old) if row.seq != last[row.host]]
-        ends = select(audit.after).where(audit.action == AuditAction.RUN_END.value)
-        named = {named_head(after) for after in connection.execute(ends).scalars()} if rows else set()
-    due = [tuple(row) for row in rows if ChainHead(row.seq, row.hash) not in named]
-    for start in range(0, 0 if dry_run else len(due), BATCH):
-        key = tuple_(table.c.host, table.c.seq, table.c.hash)
-        rest = delete(table).where(key.in_(due[start : start + BATCH]))
-        write(engine, partial(Connection.execute, statement=rest))
-    return len(due)
+        A time after now is of a clock that was ahead, and says nothing. Completes a purge that was killed.
+        """
+        self._delete_all_purged()
+        audit = tables.audit.c
+        with reading(self._engine) as connection:
+            end = chain_row(connection)
+            newest, purged = end.seq, end.purged_seq
+            at = type_coerce(audit.at, String)
+            is_young = at.between(tables.utc_text(before), tables.utc_text(now))
+            young = connection.execute(select(func.min(audit.seq)).where(and_(audit.seq > purged, is_young))).scalar()
+            is_old = and_(audit.seq > purged, audit.seq <= newest if young is None else audit.seq < young)
+            query = select(audit.seq, audit.hash).where(is_old, at < tables.utc_text(before))
+            last = connection.execute(query.order_by(audit.seq.desc()).limit(1)).one_or_none()
+        return OldRecords(purged + 1, ChainHead(last.seq, last.hash), newest) if last else None
 
+    def purge_records(self, old: OldRecords, event: AuditEvent) -> bool:
+        """Append the record of the export, and delete the old records in batches.
 
-def purge_answers(engine: Engine, before: datetime, *, dry_run: bool = False) -> int:
-    """Delete the answers by idempotency key from before a moment; returns their number."""
-    table = tables.idempotency_keys
-    old = _is_before(table.c.at, before)
-    with reading(engine) as connection:
-        count = connection.execute(select(func.count()).select_from(table).where(old)).scalar_one()
-    if count and not dry_run:
-        write(engine, partial(Connection.execute, statement=delete(table).where(old)))
-    return int(count)
+        Returns False, and does nothing, where another server has deleted records since ``old`` was read: the export may
+        lack them.
+        """
+        moved = write(self._engine, partial(_move_start, old=old, event=event))
+        self._delete_all_purged()
+        return moved
 
+    def _due(self, before: datetime, is_kept: Callable[[str], bool]) -> Iterator[str]:
+        """The ids of the old runs that can be deleted, unless others need them."""
+        after = 0
+        while True:
+            with reading(self._engine) as connection:
+                rows = connection.execute(_ended_runs(before, after)).all()
+                placed = _placed_plans(connection)
+            if not rows:
+                return
+            after = rows[-1].seq
+            yield from (row.id for row in rows if row.plan not in placed and not (row.in_place and is_kept(row.id)))
 
-def _purge(engine: Engine, table: Table, old: ColumnElement[bool], *, dry_run: bool) -> int:
-    if dry_run:
-        with reading(engine) as connection:
-            return int(connection.execute(select(func.count()).select_from(table).where(old)).scalar_one())
-    total = 0
-    while True:
-        deleted = write(engine, partial(_delete_batch, table=table, old=old))
-        total += deleted
-        if deleted < BATCH:
-            return total
+    def _purge(self, table: Table, old: ColumnElement[bool], *, dry_run: bool) -> int:
+        if dry_run:
+            with reading(self._engine) as connection:
+                return int(connection.execute(select(func.count()).select_from(table).where(old)).scalar_one())
+        total = 0
+        while True:
+            deleted = write(self._engine, partial(_delete_batch, table=table, old=old))
+            total += deleted
+            if deleted < BATCH:
+                return total
+
+    def _delete_all_purged(self) -> None:
+        while write(self._engine, _delete_purged):
+            pass
 
 
 def _delete_batch(connection: Connection, table: Table, old: ColumnElement[bool]) -> int:
@@ -167,10 +233,30 @@ def _ended_runs(before: datetime, after: int) -> Select[Any]:
 
 
 def _is_before(column: ColumnElement[Any], moment: datetime) -> ColumnElement[bool]:
-    return as_type(column, String) < tables.utc_text(moment)
+    return type_coerce(column, String) < tables.utc_text(moment)
 
 
 def _placed_plans(connection: Connection) -> frozenset[str]:
-    """The plans of the recorded placements. There is at most one placement for each host."""
+    """The plans of the recorded placements, at most one for each host."""
     bodies = connection.execute(select(tables.placements.c.body)).scalars()
     return frozenset(json.loads(body)["plan"] for body in bodies)
+
+
+def _move_start(connection: Connection, old: OldRecords, event: AuditEvent) -> bool:
+    chain = tables.audit_chain
+    start = {"purged_seq": old.last.seq, "purged_hash": old.last.hash}
+    # The condition is part of the update, because the database checks it again after it has waited for another server.
+    moved = connection.execute(update(chain).where(chain.c.purged_seq == old.first - 1).values(start)).rowcount
+    if moved:
+        append_events(connection, [event])
+    return bool(moved)
+
+
+def _delete_purged(connection: Connection) -> int:
+    audit = tables.audit
+    purged = chain_row(connection).purged_seq
+    query = select(audit.c.seq).where(audit.c.seq <= purged).order_by(audit.c.seq).limit(RECORDS_BATCH)
+    found = list(connection.execute(query).scalars())
+    if found:
+        connection.execute(delete(audit).where(audit.c.seq <= found[-1]))
+    return len(found)

@@ -25,15 +25,13 @@ from pinner.store.database.write import write
 
 
 class Tokens:
-    """The tokens of one database."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def create(
         self, name: str, role: Role, host: str, expires_at: datetime | None, at: datetime, caller: Caller
     ) -> tuple[Token, str]:
-        """Make a token; the row, and the token's text, which cannot be read again later.
+        """Make a token; the row, and the token's text, which cannot be read again.
 
         ``host`` is the only host that the token may act on; empty: every host. Raises Invalid for a wrong name or host.
         """
@@ -60,19 +58,19 @@ class Tokens:
         return token, token_text(token.id, secret)
 
     def find(self, token_id: str) -> Token:
-        """The token with this id. Raises NotFound."""
+        """Raises NotFound."""
         with reading(self._engine) as connection:
             return _find(connection, token_id)
 
     def list(self) -> tuple[Token, ...]:
-        """Every token, also those that are revoked or expired, newest first."""
+        """Every token, also revoked and expired ones, newest first."""
         table = tables.tokens
         with reading(self._engine) as connection:
             rows = connection.execute(select(table).order_by(table.c.created_at.desc(), table.c.id)).all()
         return tuple(_token(row) for row in rows)
 
     def revoke(self, token_id: str, at: datetime, caller: Caller) -> Token:
-        """Revoke a token: it is refused from now on. A revoked one stays as it is. Raises NotFound."""
+        """Revoke a token. A revoked one stays as it is. Raises NotFound."""
 
         def store(connection: Connection) -> Token:
             token = _find(connection, token_id)

@@ -23,7 +23,7 @@ from pinner.service.upkeep.daily import Calendar, Daily
 from pinner.service.upkeep.retention import Limits, Purged
 from pinner.store.journal.journal import Journal
 from pinner.store.journal.unusable_journal import UnusableJournal
-from pinner.store.repositories import Retention
+from pinner.store.retention import Retention
 from pinner.wiring.settings import agent_folder, host_name, now, state_dir
 
 LOG = logging.getLogger(__name__)

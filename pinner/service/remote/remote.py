@@ -1,4 +1,4 @@
-# ruff: noqa: D102, ARG002 - Service documents each method
+# ruff: noqa: ARG002
 """RemoteService: the use cases answered by a pinner server over REST.
 
 The ``caller`` arguments are ignored here: the server knows its caller by the token, or by the kernel's credentials of

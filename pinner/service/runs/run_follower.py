@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from pinner.model.run.journal import Entry, Run, RunProgress, is_final
-from pinner.store.runs.run_news import Marks
+from pinner.store.runs.entries import Marks
 
 
 class RunFollower:

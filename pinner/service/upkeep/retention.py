@@ -9,7 +9,7 @@ from pinner.model.run.agent_audit import purged_text
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.store.audit.durable_file import only_writer, write_durably
 from pinner.store.idempotency import KEPT
-from pinner.store.repositories import Retention
+from pinner.store.retention import Retention
 
 CALLER = Caller("retention", "daily", "")
 ENDED = timedelta(days=90)

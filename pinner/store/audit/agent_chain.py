@@ -1,12 +1,12 @@
-"""The agent's chain of audit records, in the database of its journal."""
+"""The agent's chain of audit records, in its journal, and the heads that agents signed, in the central database."""
 
 from collections.abc import Iterable
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, Select, delete, func, insert, select
+from sqlalchemy import Connection, Engine, Select, delete, func, insert, inspect, select
 
 from pinner.model.errors import Invalid
-from pinner.model.run.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead
+from pinner.model.run.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead, SignedHead
 from pinner.store.audit.chain import START, link
 from pinner.store.database import tables
 from pinner.store.database.engine import reading
@@ -51,8 +51,11 @@ class AgentChain:
             return tuple(AgentRecord(*row) for row in connection.execute(query))
 
     def old(self, before: datetime, now: datetime) -> ChainHead | None:
-        """The last record that ``cut`` can remove of those up to the last record from before a moment, and before the
-        first one from this moment to now; None: there is none. A time after now is of a clock that was ahead."""
+        """The last record that ``cut`` can remove of those from before a moment; None if there is none.
+
+        These end with the last record from before the moment, and before the first one from the moment to now: a time
+        after now is of a clock that was ahead.
+        """
         is_young = _TABLE.c.at.between(tables.utc_text(before), tables.utc_text(now))
         young = select(func.min(_TABLE.c.seq)).where(is_young)
         old = select(func.max(_TABLE.c.seq)).where(_TABLE.c.at < tables.utc_text(before))
@@ -65,10 +68,10 @@ class AgentChain:
         return ChainHead(row.seq - 1, row.previous) if row and row.seq != oldest else None
 
     def cut(self, through: int, at: datetime) -> ChainHead:
-        """Remove old records, which were exported before; the head of the removed part.
+        """Remove old records, which were exported before; returns the head of the removed part.
 
-        The part that stays begins with a record of the centre's head, so the removed part ends before the last such
-        record with a number of at most ``through`` + 1. A record chain.cut names it. Raises Invalid if there is none.
+        The part that stays begins with a record of the centre's head: the last such record with a number of at most
+        ``through`` + 1. A record chain.cut names the removed part. Raises Invalid if there is no such record.
         """
 
         def remove(connection: Connection) -> ChainHead:
@@ -105,3 +108,32 @@ def append_events(connection: Connection, events: Iterable[AgentEvent]) -> None:
 def _head(connection: Connection) -> ChainHead:
     last = connection.execute(select(_TABLE.c.seq, _TABLE.c.hash).order_by(_TABLE.c.seq.desc()).limit(1)).one_or_none()
     return ChainHead(last.seq, last.hash) if last else START
+
+
+_HEADS = tables.agent_heads
+_FIELDS = list(SignedHead.__dataclass_fields__)
+
+
+class AgentHeads:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add(self, head: SignedHead) -> None:
+        write(self._engine, lambda connection: add_head(connection, head))
+
+    def of(self, host: str) -> tuple[SignedHead, ...]:
+        """The heads of the host's agent, by their number."""
+        columns = [_HEADS.c[name] for name in _FIELDS]
+        with reading(self._engine) as connection:
+            if not inspect(connection).has_table(_HEADS.name):
+                return ()  # a manipulation; the centre's records name the heads
+            rows = connection.execute(select(*columns).filter_by(host=host).order_by(_HEADS.c.seq))
+            return tuple(SignedHead(*row) for row in rows)
+
+
+def add_head(connection: Connection, head: SignedHead) -> None:
+    """Store a head within the caller's transaction, unless it is stored already."""
+    row = {name: getattr(head, name) for name in _FIELDS}
+    same = {name: row[name] for name in ("host", "seq", "hash")}
+    if connection.execute(select(_HEADS.c.seq).filter_by(**same)).one_or_none() is None:
+        connection.execute(insert(_HEADS).values(row))

@@ -1,4 +1,4 @@
-"""The audit trail: records that are only appended; each record contains the hash of the record before it."""
+"""The audit trail: records that are only appended, each with the hash of the record before it."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
@@ -21,13 +21,11 @@ _NO_END = "the table audit_chain has not exactly one row: the end of the trail w
 
 
 class Audit:
-    """The audit trail of one database."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def append(self, *events: AuditEvent) -> None:
-        """Append events in their order, in one durable transaction. Threads and processes may append concurrently."""
+        """Append events in their order, in one durable transaction."""
         write(self._engine, lambda connection: append_events(connection, events))
 
     def list(self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest) -> Page[AuditRecord]:
@@ -44,21 +42,18 @@ class Audit:
             return page(connection, query, tables.audit, part, _record, key="seq")
 
     def head(self) -> ChainHead:
-        """The number and hash of the last record."""
         with reading(self._engine) as connection:
             return _head(connection)
 
     def start(self) -> ChainHead:
-        """The number and hash of the last record that was exported and deleted; START if none was."""
+        """The last record that was exported and deleted; START if none was."""
         with reading(self._engine) as connection:
             return _start(connection)
 
     def verify(self, observe: Callable[[chain.Fields], None] = lambda _: None) -> ChainCheck:
-        """Check the hash of every record and its link to the record before, from the first record that was not
-        deleted after its export. Records are streamed from the database.
+        """Check the hash and the link of every record, from the first that was not deleted after its export.
 
-        ``observe`` gets every record. A table or a head that does not exist is a broken
-        trail.
+        ``observe`` gets every record. A missing table or head is a broken trail.
         """
         with reading(self._engine) as connection:
             for table in (tables.audit, tables.audit_chain):

@@ -1,4 +1,4 @@
-"""Chains of records: each record contains the hash of the record before it, so that a change of any of them shows."""
+"""Chains of records: each has the hash of the record before it, so that any change shows."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ Fields = Mapping[str, Any]
 
 
 def record_hash(record: Fields) -> str:
-    """SHA-256 of the canonical JSON (RFC 8785) of every field except the hash itself; ``previous`` is included."""
+    """SHA-256 of the canonical JSON (RFC 8785) of every field except the hash; ``previous`` is included."""
     fields = {name: value for name, value in record.items() if name != "hash"}
     try:
         return hashlib.sha256(canonical(fields)).hexdigest()
@@ -31,7 +31,7 @@ def record_hash(record: Fields) -> str:
 def canonical(fields: Fields) -> bytes:
     """The canonical JSON (RFC 8785) of fields with names in ASCII. Raises rfc8785.CanonicalizationError.
 
-    Of text and safe integers the standard library writes the same bytes, in a twentieth of the time.
+    The standard library writes the same bytes of text and safe integers, in a twentieth of the time.
     """
     if all(type(value) is str or (type(value) is int and abs(value) < 2**53) for value in fields.values()):
         try:
@@ -42,7 +42,7 @@ def canonical(fields: Fields) -> bytes:
 
 
 def link(head: ChainHead, events: Iterable[Fields]) -> list[dict[str, Any]]:
-    """The records of events that follow ``head``: numbered, and with their hashes."""
+    """The records of events that follow ``head``: numbered, with their hashes."""
     records = []
     seq, previous = head.seq, head.hash
     for event in events:
@@ -56,7 +56,7 @@ def link(head: ChainHead, events: Iterable[Fields]) -> list[dict[str, Any]]:
 def check(
     records: Iterable[Fields], start: ChainHead, newest: Callable[[], int], observe: Callable[[Fields], None]
 ) -> ChainCheck:
-    """Check the hash of every record and its link to the record before; the first record must follow ``start``.
+    """Check the hash of every record and its link to the one before; the first must follow ``start``.
 
     ``newest`` returns the number of the newest record. ``observe`` gets every record, also those after a wrong one.
     """

@@ -1,4 +1,4 @@
-"""Writes a compressed file that is complete and on disk before it has its name."""
+"""Compressed files that are complete and on disk before they have their name."""
 
 import fcntl
 import gzip
@@ -10,15 +10,13 @@ from pathlib import Path
 from pinner.model.errors import StoreUnavailable
 
 _PART = ".unfinished.part"
-"""One name for all files, so that the next file overwrites what a killed process left."""
+"""One name for all files: the next file overwrites what a killed process left."""
 
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Keep other processes and threads from writing to a folder, which is created if it is missing.
-
-    Raises StoreUnavailable where another one does already.
-    """
+    """Keep others from writing to a folder, which is created if missing. Raises StoreUnavailable where one does
+    already."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         # The folder itself cannot be locked on NFS.
@@ -42,10 +40,9 @@ def _lock(lock: int, folder: Path) -> None:
 
 
 def write_durably(path: Path, lines: Iterable[str]) -> None:
-    """Write lines, each with its line end, to a file (gzip) that only this user may read.
+    """Write lines, each with its line end, to a gzip file that only this user may read.
 
-    The folder is created if it is missing. Nothing stays of a file that is not complete. Raises StoreUnavailable where
-    the file cannot be written.
+    Creates the folder. Nothing stays of an incomplete file. Raises StoreUnavailable.
     """
     part = path.with_name(_PART)
     try:

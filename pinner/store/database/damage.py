@@ -20,7 +20,7 @@ _REPAIRS = {
 
 
 def repair(engine: Engine, error: BaseException | None) -> str:
-    """The repair of an SQLite file after an error, to follow its message; None: a stored value is damaged."""
+    """The repair of an SQLite file after an error, to follow its message. None: a stored value is damaged."""
     if engine.dialect.name != "sqlite":
         return ""
     code = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF
@@ -30,9 +30,9 @@ def repair(engine: Engine, error: BaseException | None) -> str:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error says that a stored value is damaged. Python's sqlite3 has no code for a text that is not UTF-8.
+    """Whether an error says that a stored value is damaged; other queries may succeed after it.
 
-    A query of other values may succeed after it.
+    Python's sqlite3 has no code for a text that is not UTF-8.
     """
     if isinstance(error, ValueError):
         return True
@@ -41,7 +41,6 @@ def is_damage(error: Exception) -> bool:
 
 
 def set_aside(path: Path) -> str:
-    """The repair of a damaged file."""
     return (
         f". Repair: stop pinner; restore a backup of the file, or run `pinner-manage db set-aside {path}`, which "
         "renames the file and keeps it; then start pinner"
@@ -56,7 +55,7 @@ def new_database(engine: Engine) -> str:
 
 
 def set_file_aside(path: Path, at: datetime) -> tuple[Path, ...]:
-    """Rename a database file with its -wal and -shm, so that an empty one is created next; returns the new names.
+    """Rename a database file with its -wal and -shm; returns the new names. pinner then creates an empty one.
 
     Raises Invalid where there is no such file, StoreUnavailable where it cannot be renamed.
     """

@@ -6,22 +6,155 @@ its insert, no two transactions wait for each other, and the order of ``seq`` is
 """
 
 import sqlite3
+import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, event, select
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, select
+from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from pinner import whole_file
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.store.database import tables
 from pinner.store.database.damage import repair, set_aside
-from pinner.store.database.driver import BUSY_SECONDS, FIELD, load_driver
-from pinner.store.database.preparation import prepare
+
+FIELD = "[database] connection"
+
+BUSY_SECONDS = 10
+"""How long a write transaction waits for another one."""
+
+CONNECT_SECONDS = 10
+"""How long a database server may take to accept a connection."""
+
+_POOL = {"pool_size": 5, "max_overflow": 27}
+"""The threads of a server that use the database at once: 16 requests, 8 event streams, and its own work. An answer that
+a client reads slowly keeps its connection, and nobody else may wait for that."""
+
+DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "mysql": "mariadb+pymysql"}
+"""The driver of a URL that names none."""
+
+_EXPECTED = "an SQLAlchemy URL of an installed database driver"
+
+_MARIADB = ", ".join(
+    (
+        # Without a strict mode, MariaDB cuts a text that is too long.
+        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO'",
+        f"innodb_lock_wait_timeout = {BUSY_SECONDS}",
+        "default_storage_engine = InnoDB",
+        "completion_type = 0",
+        "sql_safe_updates = 0",
+        # A limit would hide records from the verification of the audit trail.
+        "sql_select_limit = 18446744073709551615",
+        "sql_big_selects = 1",
+        "foreign_key_checks = 1",
+    )
+)
+
+
+def load_driver(url: str | URL) -> Engine:
+    """An engine of an SQLAlchemy URL. Imports the driver, but opens no connection. Raises Invalid."""
+    try:
+        parsed = make_url(url)
+        parsed = parsed.set(drivername=DRIVERS.get(parsed.drivername, parsed.drivername))
+        # Without this check, the rest of the password would become a part of the host's name.
+        if "@" in (parsed.host or ""):
+            raise _invalid(url, "a URL whose password contains %40 in place of @, %2F of /, %3A of : and %25 of %")
+        return _engine(parsed)
+    except (ArgumentError, NoSuchModuleError, ImportError, ValueError) as error:
+        # The message of a ValueError, the wrong number of a port, can be a part of a password.
+        why = "" if isinstance(error, ValueError) else f" ({' '.join(str(error).split())})"
+        raise _invalid(url, f"{_EXPECTED}{why}") from None
+
+
+def shown(url: str | URL) -> str:
+    """A URL for a message, without its parameters and what stands before the @: both may contain a password."""
+    text = str(url).partition("?")[0]
+    if "@" in text:
+        return text.rpartition("@")[2]
+    scheme, mark, _ = text.partition("://")
+    return f"{scheme}://..." if mark and not scheme.startswith("sqlite") else text
+
+
+def _invalid(url: str | URL, expected: str) -> Invalid:
+    return Invalid(FIELD, shown(url), expected)
+
+
+def _engine(url: URL) -> Engine:
+    backend = url.get_backend_name()
+    if backend == "sqlite":
+        # A database in memory, which the caller refuses, has no pool of a size.
+        return create_engine(url, **({} if url.database in (None, "", ":memory:") else _POOL))
+    settings: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS}
+    if backend == "postgresql":
+        # A later writer must see what the writer before it has committed.
+        isolation = "READ COMMITTED"
+        settings |= {"client_encoding": "utf8"}
+    else:
+        # The first read after the lock sees it, and a binary log in statements refuses READ COMMITTED.
+        isolation = "REPEATABLE READ"
+        settings |= {"charset": "utf8mb4", "init_command": _MARIADB}
+    # Each connection is tested before it is used, because the server may have been restarted since its last use.
+    engine = create_engine(url, pool_pre_ping=True, isolation_level=isolation, connect_args=settings, **_POOL)
+    event.listen(engine, "do_connect", _connect)
+    if backend == "postgresql":
+        event.listen(engine, "connect", _limit_locks)
+    return engine
+
+
+def _connect(dialect: Dialect, _record: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> DBAPIConnection:
+    """Raises Invalid for parameters of the URL that the driver does not take; PyMySQL has no error of its own."""
+    try:
+        return dialect.connect(*positional, **named)
+    except (TypeError, AttributeError, ValueError, LookupError):
+        host = str(named.get("host", dialect.name))
+        raise Invalid(FIELD, host, "a URL with parameters that the database driver takes") from None
+
+
+def _limit_locks(connection: Any, _record: Any) -> None:
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(f"SET lock_timeout = '{BUSY_SECONDS}s'")
+    connection.commit()
+
+
+PREPARATION = "pinner_preparation"
+"""The key of the engine's execution options that holds its Preparation."""
+
+
+class Preparation:
+    """Work that must succeed once before an engine is used, and that each use tries again until then: the file is
+    created, the schema upgraded."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._guard = threading.RLock()
+        self._done = False
+        self._under_way = False
+
+    def __call__(self) -> None:
+        """Do the work unless it is done. The work may use the engine itself. Raises what the work raises."""
+        if self._done:
+            return
+        with self._guard:
+            if self._done or self._under_way:
+                return
+            self._under_way = True
+            try:
+                self._work()
+                self._done = True
+            finally:
+                self._under_way = False
+
+
+def prepare(engine: Engine) -> None:
+    preparation = engine.get_execution_options().get(PREPARATION)
+    if preparation is not None:
+        preparation()
+
 
 MARIADB = ("mariadb", "mysql")
 """SQLAlchemy's names of MariaDB."""
@@ -34,8 +167,8 @@ SYNCHRONOUS = "FULL"
 def connect(url: str | URL) -> Engine:
     """The engine of an SQLAlchemy URL.
 
-    For SQLite, a missing file and its folder are created. Only this user may read the file, because a snapshot contains
-    every command line of the host. Raises Invalid for a wrong URL, StoreUnavailable if the file cannot be created.
+    For SQLite, a missing file and its folder are created. Only this user may read the file: a snapshot contains every
+    command line of the host. Raises Invalid, and StoreUnavailable if the file cannot be created.
     """
     engine = engine_of(url)
     make_file(engine)
@@ -43,7 +176,7 @@ def connect(url: str | URL) -> Engine:
 
 
 def engine_of(url: str | URL) -> Engine:
-    """The engine of an SQLAlchemy URL; no file is created. Raises Invalid for a wrong URL."""
+    """The engine of an SQLAlchemy URL. Creates no file. Raises Invalid."""
     engine = load_driver(url)
     parsed = engine.url
     if parsed.get_backend_name() == "sqlite":
@@ -56,7 +189,7 @@ def engine_of(url: str | URL) -> Engine:
 
 
 def sqlite_file(url: str) -> Path | None:
-    """The file of an SQLite URL; None for another database. Raises Invalid for a wrong URL."""
+    """The file of an SQLite URL; None for another database. Raises Invalid."""
     parsed = load_driver(url).url
     return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
 
@@ -69,7 +202,7 @@ def make_file(engine: Engine) -> None:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A connection in a read transaction: it sees one consistent state of the database. Raises StoreUnavailable."""
+    """A connection in a read transaction, which sees one consistent state. Raises StoreUnavailable."""
     prepare(engine)
     if engine.dialect.name == "postgresql":  # the default of the other two
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
@@ -111,7 +244,7 @@ def translated(engine: Engine) -> Iterator[None]:
 
 
 def where(engine: Engine) -> str:
-    """The database for a message: the path of an SQLite file, or the URL without its password."""
+    """The database for a message: an SQLite file's path, or the URL without its password."""
     if engine.dialect.name == "sqlite":
         return str(engine.url.database)
     return engine.url.set(query={}).render_as_string()
@@ -120,8 +253,8 @@ def where(engine: Engine) -> str:
 def _make_file(path: Path) -> None:
     """Create an empty database of mode 0600 if the file does not exist.
 
-    A process must never open and close a database file without SQLite: this releases all POSIX locks that the process
-    has on the file (https://www.sqlite.org/howtocorrupt.html, 2.2). So a file with another name is created and linked.
+    A process must never open and close a database file without SQLite: this releases all its POSIX locks on the file
+    (https://www.sqlite.org/howtocorrupt.html, 2.2). So a file with another name is created and linked.
     """
     try:
         if path.exists():
@@ -141,7 +274,8 @@ def _make_file(path: Path) -> None:
 
 
 def _configure(connection: sqlite3.Connection, _record: object) -> None:
-    """Set the pragmas (https://www.sqlite.org/pragma.html). _begin starts transactions, not Python's sqlite3."""
+    """Set the pragmas (https://www.sqlite.org/pragma.html). ``_begin`` starts transactions in place of Python's
+    sqlite3."""
     connection.isolation_level = None
     busy = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}"
     for pragma in (busy, _WAL, f"PRAGMA synchronous = {SYNCHRONOUS}", "PRAGMA foreign_keys = ON"):
@@ -155,7 +289,7 @@ def _begin(connection: Connection) -> None:
 
 
 def _refuse_nul(_connection: object, _cursor: object, _statement: str, values: Any, *_: object) -> None:
-    """Refuse a text that contains NUL on every database, because PostgreSQL cannot store it."""
+    """Refuse NUL in texts on every database, because PostgreSQL cannot store it."""
     for row in values if isinstance(values, list) else [values]:
         for value in row.values() if isinstance(row, dict) else row:
             if isinstance(value, str) and "\0" in value:

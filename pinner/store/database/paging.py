@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 EXPECTED = "the `next` of the previous page"
 _NUMBER = re.compile("[0-9]{1,9}")
-"""Numbers that fit into an integer of any database (32 bits)."""
+"""Numbers that fit into 32 bits."""
 
 
 def page(
@@ -26,8 +26,8 @@ def page(
 ) -> Page[T]:
     """The wanted part of the query's rows; its marker is a value of the column ``key``.
 
-    An empty marker starts at the first row: the newest, or with ``asc`` the oldest. Raises Invalid for a limit outside
-    1 to MAX_LIMIT, and for a marker that no row has.
+    Without a marker it begins with the newest row, with ``asc`` the oldest. Raises Invalid for a limit outside 1 to
+    MAX_LIMIT and for an unknown marker.
     """
     if not 1 <= part.limit <= MAX_LIMIT:
         raise Invalid("limit", part.limit, f"a number from 1 to {MAX_LIMIT}")

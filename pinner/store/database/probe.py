@@ -1,6 +1,7 @@
-"""What a monitor asks of the central database: whether it answers, its size, the number of its runs."""
+"""What a monitor asks of the central database: its answer, its room, its size, its runs."""
 
 import os
+import tempfile
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -8,9 +9,9 @@ from pathlib import Path
 
 from sqlalchemy import Engine, func, insert, select, text
 
+from pinner.model.errors import StoreUnavailable
 from pinner.store.database import tables
 from pinner.store.database.engine import reading, translated
-from pinner.store.database.room import require_room
 
 _SIZES = {
     "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
@@ -20,20 +21,20 @@ _MARIADB = "SELECT SUM(data_length + index_length) FROM information_schema.table
 
 
 _ROW = 8192
-"""Bytes of a row that is tried; PostgreSQL finds no room for it in pages that it has."""
+"""Bytes of the row that is tried: PostgreSQL finds no room for it in pages that it has."""
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 
 
 class Probe:
-    """Asks one database. Every method raises StoreUnavailable."""
+    """Asks one database. Each method raises StoreUnavailable."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def check(self) -> None:
-        """Return if the database answers, and takes more: of SQLite the folder has room, and a server takes a row.
+        """Return if the database answers and has room: SQLite's folder for a run, or a server for a row.
 
-        A server that has no room left refuses the row only where the row needs room of its own.
+        A full server refuses the row only where the row needs room of its own.
         """
         with reading(self._engine) as connection:
             connection.execute(select(tables.audit_chain.c.id).limit(1)).all()
@@ -43,14 +44,14 @@ class Probe:
             self._try_row()
 
     def _try_row(self) -> None:
-        """Insert a row, and roll it back. Nobody waits for it: no other transaction has its key."""
+        """Insert a row, and roll it back. No other transaction has its key, so nobody waits for it."""
         row = {"actor": "", "key": uuid.uuid4().hex, "fingerprint": "", "at": _NO_TIME, "status": 0, "location": ""}
         with translated(self._engine), self._engine.connect() as connection:
             connection.execute(insert(tables.idempotency_keys).values(row | {"body": os.urandom(_ROW)}))
             connection.rollback()
 
     def size(self) -> int:
-        """The bytes of the database; SQLite's file without its write-ahead log."""
+        """The bytes of the database, without SQLite's write-ahead log."""
         with reading(self._engine) as connection:
             found = connection.execute(text(_SIZES.get(self._engine.dialect.name, _MARIADB))).scalar()
         return int(found or 0)
@@ -61,3 +62,17 @@ class Probe:
         with reading(self._engine) as connection:
             rows = connection.execute(select(*columns, func.count()).group_by(*columns)).all()
         return {(host, state): count for host, state, count in rows}
+
+
+ROOM = 1 << 20
+"""Bytes; the records of a run of 500 changes."""
+
+
+def require_room(folder: Path) -> None:
+    """Raises StoreUnavailable where ROOM bytes cannot be written to the folder: the disk is full, a quota is used up,
+    or the file system is read-only. Leaves nothing there."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, ROOM)
+    except OSError as error:
+        raise StoreUnavailable(str(folder), f"no room for the next run: {error.strerror}") from None

@@ -1,7 +1,9 @@
-"""The schema revision of a database, and upgrades from the revision of an earlier release.
+"""The schema revision of a database, upgrades from earlier releases, and the settings that a server must have.
 
-The migrations use alembic and are part of the package, so no alembic.ini is needed. alembic is imported only when a
-database must be changed; the check whether it must be takes one query.
+One migration runs at a time. SQLite and PostgreSQL undo one that stops half-way. MariaDB commits each ALTER TABLE by
+itself, so there a table marks a migration from its begin to its end, and a database with this table is refused, with
+the repair. The migrations are part of the package, so no alembic.ini is needed. alembic is imported only when a
+database must be changed.
 """
 
 import os
@@ -14,32 +16,122 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.exc import DBAPIError
 
-from pinner.model.errors import OtherRevision
+from pinner.model.errors import OtherRevision, StoreUnavailable
 from pinner.store.database.damage import new_database
-from pinner.store.database.engine import reading, where
-from pinner.store.database.migration import is_finished, marked, migrating, require_finished
-from pinner.store.database.server_settings import require_settings
+from pinner.store.database.engine import MARIADB, reading, translated, where
+
+LOCK_SECONDS = 60
+"""How long a migration waits for another one."""
+
+_LOCK = 5011210
+"""The number of PostgreSQL's advisory lock of migrations: one that no other program uses in this database."""
+
+_MARK = "unfinished_migration"
+_MARK_TABLE = text("CREATE TABLE unfinished_migration AS SELECT :before AS before_it, :target AS target")
+"""One statement, so that the table never exists without its row."""
+
+_TRY_TRIGGER = text(
+    "CREATE TRIGGER unfinished_migration_test BEFORE UPDATE ON unfinished_migration FOR EACH ROW SET @pinner = 1"
+)
+
+
+@contextmanager
+def migrating(engine: Engine) -> Iterator[Connection]:
+    """A connection in the write transaction of the only migration of this database. Raises StoreUnavailable."""
+    with translated(engine), engine.execution_options(writes=True).begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
+        elif engine.dialect.name in MARIADB:
+            _lock_mariadb(connection)
+        yield connection
+
+
+@contextmanager
+def marked(connection: Connection, before: str, target: str) -> Iterator[None]:
+    """Mark a migration on MariaDB until it is complete. Raises StoreUnavailable where pinner may not create
+    triggers."""
+    if connection.dialect.name not in MARIADB:
+        yield
+        return
+    connection.execute(_MARK_TABLE, {"before": before, "target": target})
+    try:
+        connection.execute(_TRY_TRIGGER)
+    except DBAPIError as error:
+        connection.execute(text(f"DROP TABLE {_MARK}"))
+        why = f"pinner may not create triggers here: GRANT TRIGGER on the database to pinner's user ({error.orig})"
+        raise StoreUnavailable(where(connection.engine), why) from None
+    yield
+    connection.execute(text(f"DROP TABLE {_MARK}"))
+
+
+def is_finished(connection: Connection) -> bool:
+    """Whether no migration is under way or, on MariaDB, has stopped half-way."""
+    return connection.dialect.name not in MARIADB or not inspect(connection).has_table(_MARK)
+
+
+def require_finished(connection: Connection) -> None:
+    """Raises StoreUnavailable if a migration of this MariaDB database has stopped half-way."""
+    if is_finished(connection):
+        return
+    before, target = connection.execute(text("SELECT before_it, target FROM unfinished_migration")).one()
+    raise StoreUnavailable(
+        where(connection.engine),
+        f"its migration from revision {before} to {target} stopped half-way (or is under way), and MariaDB cannot undo "
+        "a part. Restore the backup from before the migration, or create the database anew if it was empty; then run "
+        "`pinner-manage db upgrade`",
+    )
+
+
+def _lock_mariadb(connection: Connection) -> None:
+    # The lock ends with the connection, so the connection does not return to the pool.
+    connection.detach()
+    name = f"pinner.{connection.engine.url.database}"[:64]
+    if not connection.execute(text("SELECT GET_LOCK(:name, :wait)"), {"name": name, "wait": LOCK_SECONDS}).scalar():
+        raise StoreUnavailable(where(connection.engine), "another migration is under way")
+
+
+MIN_PACKET = 4 * 2**20
+"""Bytes of one statement: a text of 1 MiB can be twice as long there, and a snapshot is packed."""
+
+_ENCODINGS = ("UTF8", "SQL_ASCII")
+"""SQL_ASCII stores the bytes that pinner sends, which are UTF-8."""
+
+
+def require_settings(connection: Connection) -> None:
+    """Raises StoreUnavailable where the server cannot store what pinner writes."""
+    if connection.dialect.name == "postgresql":
+        encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
+        if encoding not in _ENCODINGS:
+            why = f"its encoding is {encoding}; pinner needs CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
+            raise StoreUnavailable(where(connection.engine), why)
+    elif connection.dialect.name in MARIADB:
+        packet = connection.execute(text("SELECT @@max_allowed_packet")).scalar_one()
+        if packet < MIN_PACKET:
+            why = f"max_allowed_packet of the server is {packet}; pinner needs {MIN_PACKET} or more"
+            raise StoreUnavailable(where(connection.engine), why)
+
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 NEWEST = "1.0"
-"""The revision that this code reads and writes: the release that has changed the schema last."""
+"""The revision that this code reads and writes: the last release that changed the schema."""
 
 EMPTY = "base"
 """alembic's name for the revision of a database without tables."""
 
 
 def current(engine: Engine) -> str:
-    """The database's revision; EMPTY if it has no tables. Raises StoreUnavailable."""
+    """The database's revision; EMPTY without tables. Raises StoreUnavailable."""
     with reading(engine) as connection:
         return _current(connection)
 
 
 def ensure(engine: Engine) -> None:
     """Upgrade an empty database, or one of an earlier release, to NEWEST. Raises StoreUnavailable, and OtherRevision
-    for a database of any other version."""
+    for any other database."""
     with reading(engine) as connection:
         if is_finished(connection) and _version(connection) == NEWEST:
             return
@@ -71,8 +163,7 @@ def _version(connection: Connection) -> str:
 
 @contextmanager
 def _config(connection: Connection) -> Iterator["Config"]:
-    """alembic's configuration for this connection. Raises OtherRevision where no migration has the revision of the
-    database."""
+    """alembic's configuration for this connection. Raises OtherRevision where no migration has its revision."""
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 

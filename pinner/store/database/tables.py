@@ -29,23 +29,21 @@ from sqlalchemy.types import TypeDecorator
 class UtcText(TypeDecorator[datetime]):
     """A column of aware datetimes, stored as ISO 8601 text in UTC with microseconds.
 
-    All texts have the same width, so their order is the order of time on every database.
+    All texts have the same width, so their order is the order of time.
     """
 
     impl = String(32)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """The text to store for a datetime; see ``utc_text``."""
         return None if value is None else utc_text(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """The datetime of a stored text."""
         return None if value is None else datetime.fromisoformat(value)
 
 
 def utc_text(moment: datetime) -> str:
-    """An aware datetime as text, such as ``2026-11-21T10:11:12.123456+00:00``."""
+    """An aware datetime as text: ``2026-11-21T10:11:12.123456+00:00``."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
@@ -137,9 +135,9 @@ entries = Table(
     Column("mask", LONG_TEXT, nullable=False, server_default=""),
     Index("entries_of_owner", "owner"),
 )
-"""The columns from ``kind`` on repeat parts of ``change``, so that an index finds them. They are empty where it is no
-change of affinity, and for a rollback of all runs that has ended. The owner is a guest's UUID or a process id. Only a
-process has a name here. ``mask`` is the new mask."""
+"""The columns from ``kind`` on repeat parts of ``change`` for the indices. They are empty for other changes than those
+of affinity, and for an ended rollback of all runs. The owner is a guest's UUID or a process id. Only a process has a
+name. ``mask`` is the new mask."""
 
 IN_FORCE = "state IN ('intent', 'done', 'stuck')"
 """The condition of an entry that no rollback has undone."""
@@ -164,8 +162,8 @@ outcomes = Table(
     Column("observed", LONG_TEXT, nullable=False, server_default=""),
     Index("outcomes_watching", "watching"),
 )
-"""What was found of a run after its end; empty where it is not stored yet. ``watching``: the stored watch goes on. Only
-the central database has rows in it."""
+"""What was observed of a run after its end; empty where it is not stored yet. ``watching``: the stored watch goes on.
+Only the central database has rows."""
 
 probes = Table(
     "probes",
@@ -177,7 +175,7 @@ probes = Table(
     Column("body", LONG_TEXT, nullable=False),
     Index("probes_in_state", "state"),
 )
-"""The probes of plans. Only the central database has rows in it."""
+"""Only the central database has rows."""
 
 policies = Table(
     "policies",
@@ -295,7 +293,7 @@ agent_chain = Table(
     Column("hash", String(64), nullable=False),
     Index("agent_chain_of_action", "action", "seq"),
 )
-"""The audit trail of the agent; only a journal has records in it."""
+"""The audit trail of the agent; only a journal has rows."""
 
 agent_heads = Table(
     "agent_heads",
@@ -309,4 +307,4 @@ agent_heads = Table(
     Column("key", String(64), nullable=False),
     Column("signature", String(128), nullable=False),
 )
-"""The signed heads that agents reported; only the central database has rows in it."""
+"""The signed heads that agents reported; only the central database has rows."""

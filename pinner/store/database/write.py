@@ -1,11 +1,11 @@
-"""A write transaction that is repeated where the database ended it and nothing was stored."""
+"""Write transactions that are repeated where the database ended them and nothing was stored."""
 
 import logging
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine, Table, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
 from pinner.model.errors import StoreUnavailable
@@ -17,7 +17,7 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LAST_RECORD = "pinner.last_record"
-"""The key in ``Connection.info`` of the number and hash of the last audit record that the transaction appended."""
+"""The key in ``Connection.info`` of the number and hash of the transaction's last audit record."""
 
 WAITS = (0.1, 0.4, 1.5)
 """Seconds before each repetition. A database server restarts in about one second."""
@@ -35,9 +35,8 @@ def write(engine: Engine, work: Callable[[Connection], T]) -> T:
     """Run ``work`` in a write transaction and return its result.
 
     After a deadlock or a lost connection, ``work`` is run again; the database has undone the first attempt. If the
-    connection is lost during the commit, the last audit record that ``work`` appended shows whether the transaction
-    is stored, and ``work`` is run again only if it is not. A ``work`` without audit records must be repeatable.
-    Raises StoreUnavailable.
+    connection is lost during the commit, the last audit record of ``work`` shows whether the transaction is stored. A
+    ``work`` without audit records must be repeatable. Raises StoreUnavailable.
     """
     waits = iter(WAITS)
     while True:
@@ -59,7 +58,6 @@ def write(engine: Engine, work: Callable[[Connection], T]) -> T:
 
 
 def _is_transient(engine: Engine, cause: BaseException | None) -> bool:
-    """Whether the transaction was ended by something that ends by itself."""
     if not isinstance(cause, DBAPIError) or engine.dialect.name == "sqlite":
         return False
     if cause.connection_invalidated:
@@ -72,8 +70,8 @@ def _is_transient(engine: Engine, cause: BaseException | None) -> bool:
 
 
 def _is_stored(engine: Engine, record: tuple[int, str]) -> bool:
-    """Whether the audit trail has the record. Its hash covers its content and all records before it. Raises
-    StoreUnavailable if the database does not answer for longer: then nobody knows."""
+    """Whether the audit trail has the record, whose hash covers all records before it. Raises StoreUnavailable if the
+    database does not answer for longer: then nobody knows."""
     seq, digest = record
     for wait in (*WAITS, None):
         try:
@@ -85,3 +83,9 @@ def _is_stored(engine: Engine, record: tuple[int, str]) -> bool:
                 raise
             time.sleep(wait)
     raise AssertionError
+
+
+def put_host_row(connection: Connection, table: Table, host: str, values: dict[str, Any]) -> None:
+    """Insert or replace the host's row in a table that has at most one row a host."""
+    if not connection.execute(update(table).filter_by(host=host).values(values)).rowcount:
+        connection.execute(insert(table).values(host=host, **values))

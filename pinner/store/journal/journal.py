@@ -21,20 +21,18 @@ from pinner.model.run.journal import Damaged, Entry, InForce, RecordedPins, Run
 from pinner.store.audit.agent_chain import AgentChain
 from pinner.store.database import schema, tables
 from pinner.store.database.engine import connect, reading
-from pinner.store.database.room import require_room
-from pinner.store.journal.boots import end_earlier_boots
-from pinner.store.journal.distinct import distinct_values
-from pinner.store.journal.recorded_pins import recorded_pins
-from pinner.store.retention import Needed, purge_runs
+from pinner.store.database.probe import require_room
+from pinner.store.journal.queries import distinct_values, end_earlier_boots, recorded_pins
+from pinner.store.retention import Needed, Retention
 from pinner.store.runs import in_force
 from pinner.store.runs.runs import Runs
 
 MAX_NOTES = 256
-"""How many notes may wait for the next durable write. No change waits for it: each has its prior masks in the journal
-already, and a recovery looks at the host itself."""
+"""How many notes may wait for the next durable write. No change waits for it: the journal has each prior mask already,
+and a recovery looks at the host itself."""
 
 _LOCK_SECONDS = 0.1
-"""How long ``begin`` waits for the lock, because ``interrupted`` also takes it for a moment."""
+"""How long ``begin`` waits for the lock, because ``interrupted`` takes it for a moment, too."""
 
 _RUN_ID_SECONDS = 2.0
 """How long ``begin`` waits until the process that has the lock has stored its run."""
@@ -43,13 +41,13 @@ _RUN_ID_SECONDS = 2.0
 class Journal:
     """Satisfies apply's Journal with a database file and a lock file in one folder.
 
-    A run locks the file from ``begin`` to ``end``. The kernel releases the lock when the process dies, so a run in
-    state ``running`` was interrupted if the lock is free. The lock is taken with flock, because POSIX record locks (and
-    the library fasteners, which uses them) do not exclude two journals of one process from each other.
+    A run locks the file from ``begin`` to ``end``. The kernel releases the lock when the process dies, so a ``running``
+    run was interrupted if the lock is free. The lock is taken with flock: POSIX record locks, which the library
+    fasteners uses, do not exclude two journals of one process from each other.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open the journal in ``folder``; create it if it does not exist. Raises StoreUnavailable."""
+        """Open or create the journal in ``folder``. Raises StoreUnavailable."""
         self._engine = connect(URL.create("sqlite", database=str(folder / "journal.sqlite")))
         schema.ensure(self._engine)
         self._runs = Runs(self._engine)
@@ -61,11 +59,10 @@ class Journal:
         """The run for which this journal has the lock."""
         self._notes: dict[tuple[str, int], Entry] = {}
         self._noted: list[AgentEvent] = []
-        """The audit events of the notes. An entry may be noted in two states, and each of them is a record."""
+        """The audit events of the notes. An entry may be noted in two states; each is a record."""
         self._guard = threading.Lock()
 
     def require_room(self) -> None:
-        """See apply's Journal."""
         require_room(self._lock_path.parent)
 
     def close(self) -> None:
@@ -74,7 +71,6 @@ class Journal:
         self._engine.dispose()
 
     def begin(self, run: Run) -> None:
-        """See apply's Journal."""
         self._wait_for_lock(run.host)
         try:
             if interrupted := self._runs.running():
@@ -86,21 +82,17 @@ class Journal:
             raise
 
     def close_unbegun(self, run: Run) -> None:
-        """See apply's Journal."""
         self._add(run, *run_events.ended(run))
 
     def end_earlier_boots(self, boot: str, at: datetime, keeps: Callable[[str], bool]) -> int:
-        """See apply's Journal."""
         return end_earlier_boots(self._engine, boot, at, keeps)
 
     def intend(self, *entries: Entry, reported: Collection[Entry] = ()) -> None:
-        """See apply's Journal."""
         with self._guard:
             self._report(*reported)
         self._flush(*entries)
 
     def note(self, entry: Entry, *, again: bool = False) -> None:
-        """See apply's Journal."""
         with self._guard:
             self._notes[entry.run, entry.seq] = entry
             if not again:
@@ -110,7 +102,6 @@ class Journal:
             self._flush()
 
     def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
-        """See apply's Journal."""
         with self._guard:
             events = [*self._noted, *run_events.ended(run)]
             self._runs.end(run, self._notes.values(), events, corrected=corrected)
@@ -119,12 +110,10 @@ class Journal:
         self._unlock()
 
     def leave(self, run: Run) -> None:
-        """See apply's Journal."""
         if self._locking_run is not None and self._locking_run.id == run.id:
             self._unlock()
 
     def interrupted(self) -> Run | None:
-        """See apply's Journal."""
         if not self._runs.running() or not self._try_lock():
             return None
         try:
@@ -140,53 +129,44 @@ class Journal:
         return running[-1]
 
     def run(self, run: str) -> Run:
-        """See apply's Journal."""
         return self._runs.get(run)
 
     def in_effect(self) -> tuple[Run, ...]:
-        """The runs whose changes are still made, newest first: applies that were not rolled back, and running runs."""
+        """Runs whose changes are still made, newest first: applies that were not rolled back, and running runs."""
         return self._runs.in_effect()
 
     def entries(self, run: str) -> tuple[Entry, ...]:
-        """See apply's Journal."""
         self._flush()
         return self._runs.entries(run)
 
     def readable_entries(self, run: str) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
-        """See apply's Journal."""
         self._flush()
         return self._runs.readable_entries(run)
 
     def placed(self) -> tuple[CpuSet, ...]:
-        """See apply's Journal. Includes the masks of interrupted and stuck changes, since the process may have them."""
+        """Includes the masks of interrupted and stuck changes, since the process may have them."""
         return tuple(sorted(map(CpuSet.parse, self._distinct("mask", tables.PROCESSES_IN_FORCE)), key=str))
 
     def purge(self, before: datetime, is_kept: Callable[[str], bool], needed: Needed = lambda _: ()) -> int:
-        """See apply's Journal."""
         self._flush()
-        return purge_runs(self._engine, before, is_kept, needed)
+        return Retention(self._engine).purge_runs(before, is_kept, needed)
 
     def moved_processes(self) -> frozenset[str]:
-        """See apply's Journal."""
         return frozenset(self._distinct("name", tables.PROCESSES_IN_FORCE))
 
     def allocated(self) -> CpuSet:
-        """See apply's Journal."""
         return union(map(CpuSet.parse, self._distinct("mask", tables.MASKS_IN_FORCE)))
 
     def placed_processes(self) -> dict[ThreadKey, int]:
-        """See apply's Journal."""
         self._flush()
         with reading(self._engine) as connection:
             return in_force.placed_processes(connection)
 
     def changed_later(self, run: str, most: int) -> tuple[tuple[Run, Target], ...]:
-        """See apply's Journal."""
         self._flush()
         return self._runs.changed_later(run, most)
 
     def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
-        """See apply's Journal."""
         self._flush()
         return self._runs.in_force(host, after)
 
@@ -196,7 +176,6 @@ class Journal:
         return recorded_pins(self._engine, guests)
 
     def changes_of(self, guest: str) -> tuple[Entry, ...]:
-        """See apply's Journal."""
         self._flush()
         return self._runs.recorded_changes(None, guest)
 

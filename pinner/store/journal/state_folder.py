@@ -1,4 +1,4 @@
-"""The host to which a state folder belongs: the journal of one host must never be used on another one."""
+"""The host to which a state folder belongs: no host may use the journal of another one."""
 
 import hashlib
 import hmac
@@ -29,7 +29,6 @@ class Owner:
 
 
 def this_host(name: str, machine_id: Path = MACHINE_ID) -> Owner:
-    """This host, with its name in pinner."""
     try:
         text = machine_id.read_bytes().strip()
     except OSError:
@@ -40,8 +39,8 @@ def this_host(name: str, machine_id: Path = MACHINE_ID) -> Owner:
 def require_own_state(folder: Path, host: Owner) -> None:
     """Note in a new state folder that it belongs to this host.
 
-    Raises Invalid where it belongs to another host: the folder was copied, restored from another host's backup, or is
-    shared by hosts; or this host has another name now. Raises StoreUnavailable where the folder cannot be used.
+    Raises Invalid where it belongs to another host (it was copied, restored or is shared) or this host has another name
+    now. Raises StoreUnavailable where the folder cannot be used.
     """
     path = folder / FILE
     try:

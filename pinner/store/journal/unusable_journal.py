@@ -18,25 +18,21 @@ LOG = logging.getLogger(__name__)
 
 
 class UnusableChain:
-    """Satisfies the agent's Chain: every method raises the error of the journal's opening."""
+    """Satisfies the agent's Chain: each method raises the error of the journal's opening."""
 
     def __init__(self, error: StoreUnavailable) -> None:
         self._error = error
 
     def append(self, *events: AgentEvent) -> None:
-        """Raises StoreUnavailable."""
         self._refuse(*events)
 
     def append_new(self, event: AgentEvent) -> None:
-        """Raises StoreUnavailable."""
         self._refuse(event)
 
     def heads(self) -> tuple[ChainHead, ChainHead]:
-        """Raises StoreUnavailable."""
         self._refuse()
 
     def records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
-        """Raises StoreUnavailable."""
         self._refuse(after, limit)
 
     def _refuse(self, *_: object) -> NoReturn:
@@ -44,7 +40,7 @@ class UnusableChain:
 
 
 class UnusableJournal:
-    """Satisfies apply's Journal: every method that needs the file raises the error of its opening."""
+    """Satisfies apply's Journal: each method that needs the file raises the error of its opening."""
 
     def __init__(self, error: StoreUnavailable) -> None:
         self._error = error
@@ -52,89 +48,69 @@ class UnusableJournal:
         self.chain = UnusableChain(error)
 
     def close(self) -> None:
-        """Nothing is open."""
+        pass
 
     def require_room(self) -> None:
-        """Raises StoreUnavailable."""
         raise self._error
 
     def begin(self, run: Run) -> None:
-        """Raises StoreUnavailable, so no change is made without a record."""
         self._refuse(run)
 
     def close_unbegun(self, run: Run) -> None:
-        """Raises StoreUnavailable."""
         self._refuse(run)
 
     def end_earlier_boots(self, boot: str, at: datetime, keeps: Callable[[str], bool]) -> int:
-        """Raises StoreUnavailable."""
         self._refuse(boot, at, keeps)
 
     def intend(self, *entries: Entry, reported: Collection[Entry] = ()) -> None:
-        """Raises StoreUnavailable."""
         self._refuse(*entries, *reported)
 
     def note(self, entry: Entry, *, again: bool = False) -> None:
-        """Raises StoreUnavailable."""
         self._refuse(entry, again)
 
     def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
-        """Raises StoreUnavailable."""
         self._refuse(run, corrected)
 
     def leave(self, run: Run) -> None:
-        """No run has the lock."""
+        pass
 
     def interrupted(self) -> Run | None:
-        """Raises StoreUnavailable: whether a run was interrupted is not known."""
         self._refuse()
 
     def run(self, run: str) -> Run:
-        """Raises StoreUnavailable."""
         self._refuse(run)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
-        """Raises StoreUnavailable."""
         self._refuse(run)
 
     def readable_entries(self, run: str) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
-        """Raises StoreUnavailable."""
         self._refuse(run)
 
     def placed(self) -> tuple[CpuSet, ...]:
-        """Raises StoreUnavailable."""
         self._refuse()
 
     def moved_processes(self) -> frozenset[str]:
-        """Raises StoreUnavailable."""
         self._refuse()
 
     def allocated(self) -> CpuSet:
-        """Raises StoreUnavailable."""
         self._refuse()
 
     def placed_processes(self) -> dict[ThreadKey, int]:
-        """Raises StoreUnavailable."""
         self._refuse()
 
     def changed_later(self, run: str, most: int) -> tuple[tuple[Run, Target], ...]:
-        """Raises StoreUnavailable."""
         self._refuse(run, most)
 
     def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
-        """Raises StoreUnavailable."""
         self._refuse(host, after)
 
     def changes_of(self, guest: str) -> tuple[Entry, ...]:
-        """Raises StoreUnavailable."""
         self._refuse(guest)
 
     def recorded_pins(self, guests: Collection[str]) -> RecordedPins:
-        """Raises StoreUnavailable."""
         self._refuse(guests)
 
     def purge(self, before: datetime, is_kept: Callable[[str], bool], needed: Needed = lambda _: ()) -> int:
-        """Raises StoreUnavailable."""
         self._refuse(before, is_kept, needed)
 
     def _refuse(self, *_: object) -> NoReturn:
@@ -149,7 +125,6 @@ class LastMasks:
         self._masks: tuple[CpuSet, ...] = ()
 
     def __call__(self) -> tuple[CpuSet, ...]:
-        """The masks; see apply's Journal."""
         if isinstance(self._journal, UnusableJournal):
             return self._masks
         try:
@@ -170,8 +145,7 @@ def pins_of(journal: Journal | UnusableJournal, guests: Collection[str]) -> Reco
 
 
 def open_journal(folder: Path) -> Journal | UnusableJournal:
-    """The journal in ``folder``, or one that refuses every change if the file cannot be used. Its uses do not log that
-    again."""
+    """The journal in ``folder``, or one that refuses every change if the file cannot be used."""
     try:
         return Journal(folder)
     except StoreUnavailable as error:

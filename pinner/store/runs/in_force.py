@@ -34,8 +34,7 @@ from pinner.model.change import (
 from pinner.model.kinds import DEFINED, State
 from pinner.model.run.journal import EARLIER_BOOT, Damaged, Entry, EntryState, Run
 from pinner.store.database import tables
-from pinner.store.runs.entry_rows import REPEATED
-from pinner.store.runs.readable import readable
+from pinner.store.runs.entries import REPEATED, readable
 
 _RUNS, _ENTRIES = tables.runs.c, tables.entries.c
 IN_FORCE: tuple[EntryState, ...] = ("intent", "done", "stuck")
@@ -59,8 +58,10 @@ class _Closing(NamedTuple):
 
 
 def of_host(host: str) -> Any:
-    """The condition of the entries that a rollback of all runs undoes. The definition of a guest that is gone is in
-    force, too, until a rollback has restored it."""
+    """The condition of the entries that a rollback of all runs undoes.
+
+    The definition of a guest that is gone is in force, too, until a rollback has restored it.
+    """
     kept = and_(_LASTING, _ENTRIES.state == "gone", _RUNS.state.not_in(_RESTORED))
     return and_(
         _RUNS.id == _ENTRIES.run,
@@ -80,10 +81,8 @@ def placed_processes(connection: Connection) -> dict[ThreadKey, int]:
 
 
 def json_value(column: ColumnElement[str], path: str, damaged: ColumnElement[str] | None = None) -> ColumnElement[Any]:
-    """A part of the JSON in a column of SQLite; where the text is damaged, ``damaged`` or NULL.
-
-    json_extract alone would fail for all rows together.
-    """
+    """A part of the JSON in a column of SQLite; where the text is damaged, ``damaged`` or NULL. json_extract alone
+    would fail for all rows together."""
     return case((func.json_valid(column) == 1, func.json_extract(column, path)), else_=damaged)
 
 
@@ -102,8 +101,7 @@ def later(connection: Connection, run: str, owners: Iterable[str]) -> Iterator[t
 
 
 def result_of(change: Change) -> State | int | tuple[PartPin, ...]:
-    """The affinity or state that the change gives to its target; of a change of memory, the node, and of a change of
-    metadata, the pins."""
+    """The affinity or state that the change gives to its target; of memory the node, of metadata the pins."""
     match change:
         case MemoryChange():
             return change.node
@@ -115,12 +113,12 @@ def result_of(change: Change) -> State | int | tuple[PartPin, ...]:
 
 
 def close_all(connection: Connection, run: Run, own: Iterable[Entry], also: Collection[str] = ()) -> None:
-    """Store the outcome of a rollback of all runs as the state of every entry and run that it undid, and delete the
-    host's recorded placement.
+    """Store the outcome of a rollback of all runs in every entry and run that it undid, and delete the host's recorded
+    placement.
 
-    Changes of an earlier boot that no definition has are gone. The rollback's own entries are in force no more: what
-    it could not undo is in the entries of the other runs. A run that was opened after the rollback keeps its state,
-    unless it is one of ``also``.
+    Changes of an earlier boot that no definition has are gone. The rollback's own entries are in force no more: what it
+    could not undo is in the entries of the other runs. A run that was opened after the rollback keeps its state, unless
+    it is one of ``also``.
     """
     began = connection.execute(select(_RUNS.seq).where(_RUNS.id == run.id)).scalar_one()
     before = or_(_RUNS.seq < began, _RUNS.id.in_(also))
@@ -137,7 +135,7 @@ def close_all(connection: Connection, run: Run, own: Iterable[Entry], also: Coll
 def _close_entries(
     connection: Connection, run: Run, outcomes: Mapping[TargetKey, Entry], before: ColumnElement[bool]
 ) -> dict[str, bool]:
-    """Store the outcomes in the entries of the runs; returns for each run whether changes of it are still in place."""
+    """Store the outcomes in the entries; returns for each run whether changes of it are still in place."""
     # Where the present boot is not known, no boot counts as an earlier one.
     earlier = and_(_RUNS.boot.not_in(("", run.boot)), literal(run.boot) != "", ~_LASTING)
     query = select(_RUNS.id, _ENTRIES.seq, _ENTRIES.change, earlier.label("earlier"))
@@ -162,7 +160,7 @@ def _closing(row: Row[Any]) -> _Closing:
 
 
 def _end_of(made: _Closing | Damaged, outcomes: Mapping[TargetKey, Entry], boot: str) -> tuple[str, int, str, str]:
-    """The run and number of a change with its new state and error. The state is empty where the rollback has none."""
+    """The run and number of a change with its new state and error; no state where the rollback has none."""
     if isinstance(made, Damaged):
         return made.run, made.seq, *(("gone", EARLIER_BOOT) if made.has_ended(boot) else ("stuck", made.why))
     outcome = outcomes.get(made.key)

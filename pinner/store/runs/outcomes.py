@@ -18,8 +18,6 @@ _COLUMNS = tables.outcomes.c
 
 
 class Outcomes:
-    """The outcomes of one database."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
@@ -32,7 +30,6 @@ class Outcomes:
         return codec.load(Watch, text) if (text := self._text(run, "watch")) else None
 
     def put_observed(self, outcome: RunOutcome) -> None:
-        """Store the outcome of a run."""
         write(self._engine, lambda connection: _put(connection, outcome.run, observed=_body(outcome)))
 
     def put_watch(self, run: str, watch: Watch, *events: AuditEvent) -> None:
@@ -45,9 +42,10 @@ class Outcomes:
         write(self._engine, store)
 
     def due(self, host: str, since: datetime, also: str = "") -> tuple[Run, ...]:
-        """The applies of a host that changed something, ended after ``since`` and have no stored outcome, and those
-        that are watched without a stored end; oldest first. The end of the run ``also`` may be earlier, and so may that
-        of a run whose stored watch goes on."""
+        """The applies of a host without a stored outcome, and the watched ones without a stored end; oldest first.
+
+        They changed something and ended after ``since``, except the run ``also`` and runs whose stored watch goes on.
+        """
         runs = tables.runs.c
         goes_on = runs.id.in_(select(_COLUMNS.run).filter_by(watching=True))
         changed = select(tables.entries.c.run).where(tables.entries.c.run == runs.id).exists()

@@ -8,32 +8,30 @@ from pinner import codec
 from pinner.model.plan.placement import Placement
 from pinner.store.database import tables
 from pinner.store.database.engine import reading
-from pinner.store.database.host_row import put_host_row
-from pinner.store.database.write import write
-from pinner.store.runs.last_applied import last_applied
+from pinner.store.database.write import put_host_row, write
+from pinner.store.runs.runs import last_applied
 
 
 class Placements:
-    """The placements of one database, at most one for each host."""
+    """At most one placement for each host."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def get(self, host: str) -> tuple[Placement, int] | None:
-        """The host's placement, and the number of the last run that it takes into account; None if no placement is
-        recorded."""
+        """The host's placement, and the number of the last run that it takes into account; None without a placement."""
         table = tables.placements.c
         with reading(self._engine) as connection:
             row = connection.execute(select(table.body, table.run_seq).filter_by(host=host)).one_or_none()
         return (codec.load(Placement, row.body, "placement"), row.run_seq) if row else None
 
     def put(self, placement: Placement, at: datetime, run_seq: int, last_run: int | None = None) -> None:
-        """Store the placement of its host, which replaces the host's earlier one.
+        """Store a placement, which replaces the host's earlier one.
 
         ``run_seq`` is the number of the last run that it takes into account: a later run makes a newer placement,
-        whatever the clock said. ``last_run`` is the number of the host's last applied run, as the caller has read it (0
-        for no run). If that is another run by now, nothing is stored: the placement would show the host as it was
-        before that run, or before the rollback of all runs.
+        whatever the clock said. ``last_run`` is the number of the host's last applied run, as the caller has read it
+        (0: none). If it is another run by now, nothing is stored: the placement would show the host as it was before
+        that run or rollback.
         """
         values = {"stored_at": at, "run_seq": run_seq, "body": codec.dump(placement).decode()}
 

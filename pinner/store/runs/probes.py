@@ -1,9 +1,8 @@
 """The probes of plans."""
 
-from datetime import datetime
 from functools import partial
 
-from sqlalchemy import Connection, Engine, String, and_, delete, func, insert, select, type_coerce, update
+from sqlalchemy import Connection, Engine, insert, select, update
 
 from pinner import codec
 from pinner.model.errors import NotFound, ProbeBusy
@@ -18,8 +17,6 @@ _COLUMNS = tables.probes.c
 
 
 class Probes:
-    """The probes of one database."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
@@ -50,7 +47,7 @@ class Probes:
         write(self._engine, store)
 
     def get(self, probe: str) -> Probe:
-        """The probe with this id. Raises NotFound."""
+        """Raises NotFound."""
         with reading(self._engine) as connection:
             body = connection.execute(select(_COLUMNS.body).filter_by(id=probe)).scalar()
         if body is None:
@@ -58,21 +55,9 @@ class Probes:
         return codec.load(Probe, body)
 
     def running(self, host: str) -> tuple[Probe, ...]:
-        """The probes of a host that have not ended."""
         query = select(_COLUMNS.body).filter_by(host=host, state="running")
         with reading(self._engine) as connection:
             return tuple(codec.load(Probe, body) for body in connection.execute(query).scalars())
-
-
-def purge_probes(engine: Engine, before: datetime, *, dry_run: bool = False) -> int:
-    """Delete the ended probes that began before a moment; returns their number. ``dry_run`` only counts."""
-    began_before = type_coerce(_COLUMNS.started_at, String) < tables.utc_text(before)
-    old = and_(_COLUMNS.state != "running", began_before)
-    with reading(engine) as connection:
-        count = connection.execute(select(func.count()).select_from(tables.probes).where(old)).scalar_one()
-    if count and not dry_run:
-        write(engine, partial(Connection.execute, statement=delete(tables.probes).where(old)))
-    return int(count)
 
 
 def _put(connection: Connection, probe: Probe) -> bool:

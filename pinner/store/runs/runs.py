@@ -4,10 +4,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
     Connection,
     Engine,
+    Select,
     Update,
     and_,
+    bindparam,
+    exists,
     insert,
     or_,
     select,
@@ -16,46 +21,50 @@ from sqlalchemy import (
 
 from pinner.model.change import AffinityChange, Target
 from pinner.model.errors import NotFound
+from pinner.model.outcome.probe import PROBE_ORIGIN
 from pinner.model.page import Page, PageRequest
 from pinner.model.policy.policy import Expected
 from pinner.model.run.agent_audit import AgentEvent, SignedHead
 from pinner.model.run.audit import AuditEvent
 from pinner.model.run.journal import Damaged, Entry, InForce, Run, RunState
 from pinner.store.audit import agent_chain
-from pinner.store.audit.agent_heads import add_head
+from pinner.store.audit.agent_chain import add_head
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
 from pinner.store.database.engine import reading
 from pinner.store.database.paging import page
 from pinner.store.database.write import write
-from pinner.store.policy.policies import require_policy
+from pinner.store.policies import require_policy
 from pinner.store.runs import in_force
-from pinner.store.runs.entry_rows import CHANGE, OWNER_LENGTH, entry_of
-from pinner.store.runs.last_applied import APPLIED, ROLLED_BACK, RUN, has_entry, last_applied
-from pinner.store.runs.readable import readable
-from pinner.store.runs.run_entries import COLUMNS, correct_entries, read_entries, write_entries
-from pinner.store.runs.run_news import Marks, news
+from pinner.store.runs.entries import (
+    CHANGE,
+    COLUMNS,
+    OWNER_LENGTH,
+    Marks,
+    correct_entries,
+    entry_of,
+    news,
+    read_entries,
+    readable,
+    write_entries,
+)
 
 _MAX_OWNERS = 500
 """How many owners one query names."""
 
 Event = AuditEvent | AgentEvent
-"""A record to append: to the centre's audit trail, or to the agent's chain."""
+"""A record for the centre's audit trail, or for the agent's chain."""
 
 
 class Runs:
-    """The runs of one database."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def add(
         self, run: Run, entries: Iterable[Entry] = (), events: Iterable[Event] = (), policy: Expected = None
     ) -> None:
-        """Store a new run with its audit records, in one transaction.
-
-        Raises PreconditionFailed where ``policy`` is given and has not the revision of the host's policy.
-        """
+        """Store a new run with its audit records. Raises PreconditionFailed where the host's policy has not the
+        revision ``policy``, if given."""
         entries, events = tuple(entries), tuple(events)
 
         def store(connection: Connection) -> None:
@@ -67,7 +76,7 @@ class Runs:
         write(self._engine, store)
 
     def save(self, entries: Iterable[Entry], events: Iterable[Event] = ()) -> None:
-        """Store new and changed entries with their audit records, in one transaction."""
+        """Store new and changed entries with their audit records."""
         entries, events = tuple(entries), tuple(events)
 
         def store(connection: Connection) -> None:
@@ -77,7 +86,7 @@ class Runs:
         write(self._engine, store)
 
     def save_progress(self, run: Run, entries: Iterable[Entry], events: Iterable[Event]) -> bool:
-        """Like ``save``; False, and nothing is stored, if another process has stored the run's end already."""
+        """Like ``save``; False, and nothing is stored, if another process has stored the run's end."""
         entries, events = tuple(entries), tuple(events)
 
         def store(connection: Connection) -> bool:
@@ -100,13 +109,12 @@ class Runs:
         also: Collection[str] = (),
         corrected: Collection[Entry] = (),
     ) -> bool:
-        """Store the end of a run; False, and nothing is stored, if the run has ended already.
+        """Store the end of a run; False, and nothing is stored, if it has ended already.
 
-        The final state of a rollback is also stored as the state of the run that was rolled back, or of all runs.
-        ``changed`` makes the audit records of the entries that differ from the stored ones: each change is recorded
-        once, whatever another process has stored meanwhile. ``head`` is the agent's signed head after the run. ``also``
-        are the runs that were opened after a rollback of all runs, and that it undid: see ``opened_later``.
-        ``corrected``: see apply's Journal.
+        The final state of a rollback also becomes the state of the run that it undid, or of all runs. ``changed`` makes
+        the audit records of the entries that differ from the stored ones, so that each change is recorded once.
+        ``head`` is the agent's signed head after the run. ``also`` are the runs that a rollback of all runs undid
+        although they were opened after it: see ``opened_later``. ``corrected``: see apply's Journal.
         """
         entries, events = tuple(entries), tuple(events)
 
@@ -130,7 +138,7 @@ class Runs:
         return write(self._engine, store)
 
     def get(self, run: str) -> Run:
-        """The run with this id. Raises NotFound."""
+        """Raises NotFound."""
         with reading(self._engine) as connection:
             row = connection.execute(select(*RUN).filter_by(id=run)).one_or_none()
         if row is None:
@@ -138,7 +146,7 @@ class Runs:
         return Run(*row)
 
     def list(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
-        """Runs of one host or of all hosts, in one state or in all. Raises Invalid for limit and marker."""
+        """Runs of one host or of all, in one state or in all. Raises Invalid for limit and marker."""
         query = select(*RUN, tables.runs.c.seq)
         if host is not None:
             query = query.filter_by(host=host)
@@ -168,17 +176,17 @@ class Runs:
             return tuple(Run(*row) for row in connection.execute(query))
 
     def last_applied(self, host: str) -> tuple[int, Run] | None:
-        """The host's latest apply that succeeded, at least in part, and was not rolled back, with its number in
-        the order of all runs; None if there is none. The applies of a probe, which undoes each of them, do not count.
+        """The host's latest apply that succeeded, at least in part, and was not rolled back, with its number in the
+        order of all runs. Applies of a probe, which undoes them, do not count.
 
-        An apply that changed nothing counts until a later rollback: the changes that it had found made may be undone.
+        An apply that changed nothing counts until a later rollback, which may undo the changes that it had found made.
         """
         with reading(self._engine) as connection:
             return last_applied(connection, host)
 
     def last_change(self, host: str, owners: Collection[str]) -> str:
-        """The id of the host's latest run whose changes of one of these owners of targets (guest or process) are in
-        place; empty if there is none."""
+        """The id of the host's latest run with changes in place of one of these owners (guest or process); empty if
+        none."""
         runs, table = tables.runs.c, tables.entries.c
         wanted = sorted({owner[:OWNER_LENGTH] for owner in owners})[:_MAX_OWNERS]
         query = (
@@ -199,10 +207,8 @@ class Runs:
             return int(seq)
 
     def recorded_changes(self, host: str | None, guest: str) -> tuple[Entry, ...]:
-        """Changes of affinity that runs made to a guest (by UUID) and that were not undone, oldest first.
-
-        ``host`` is None for the runs of all hosts.
-        """
+        """Changes of affinity to a guest (by UUID) that were not undone, oldest first. ``host`` is None for all
+        hosts."""
         runs, table = tables.runs.c, tables.entries.c
         query = (
             select(*COLUMNS)
@@ -224,7 +230,6 @@ class Runs:
             return read_entries(connection, run)
 
     def readable_entries(self, run: str) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
-        """See apply's Journal."""
         query = select(*COLUMNS).filter_by(run=run).order_by(tables.entries.c.seq)
         with reading(self._engine) as connection:
             found = tuple(readable(connection, query, entry_of))
@@ -232,12 +237,10 @@ class Runs:
         return entries, tuple(each for each in found if isinstance(each, Damaged))
 
     def news(self, run: str, seen: Marks) -> tuple[tuple[Entry, ...], int]:
-        """See run_news."""
         with reading(self._engine) as connection:
             return news(connection, run, seen)
 
     def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
-        """See apply's Journal."""
         query = select(*COLUMNS, tables.runs.c.persist, tables.runs.c.boot).where(in_force.of_host(host))
         if after:
             query = query.where(tables.runs.c.seq > select(tables.runs.c.seq).filter_by(id=after).scalar_subquery())
@@ -246,7 +249,6 @@ class Runs:
             yield from readable(connection, query, lambda row: InForce(entry_of(row), row.persist, row.boot))
 
     def changed_later(self, run: str, most: int) -> tuple[tuple[Run, Target], ...]:
-        """See apply's Journal."""
         found: dict[str, tuple[int, Target]] = {}
         due = [run]
         with reading(self._engine) as connection:
@@ -285,3 +287,36 @@ def _update(run: str) -> Update:
 
 def _run_row(run: Run) -> dict[str, Any]:
     return {name: getattr(run, name) for name in Run.__dataclass_fields__}
+
+
+RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
+APPLIED: tuple[RunState, ...] = ("applied", "applied_partly")
+"""The states of an apply whose changes, or a part of them, are made."""
+ROLLED_BACK: tuple[RunState, ...] = ("rolled_back", "rolled_back_partly")
+
+
+def has_entry() -> ColumnElement[bool]:
+    return exists().where(tables.entries.c.run == tables.runs.c.id)
+
+
+def last_applied(connection: Connection, host: str) -> tuple[int, Run] | None:
+    # One query for each state: an index has the runs of one state in their order.
+    found = (connection.execute(_QUERY, {"host": host, "state": state}).one_or_none() for state in APPLIED)
+    last = max((row for row in found if row is not None), key=lambda row: row.seq, default=None)
+    return None if last is None else (last.seq, Run(*last[: len(RUN)]))
+
+
+def _query() -> Select[Any]:
+    """The query for the parameters ``host`` and ``state``."""
+    runs, later = tables.runs.c, tables.runs.alias().c
+    host: BindParameter[str] = bindparam("host")
+    rolled_back = exists().where(
+        later.host == host, later.kind == "rollback", later.state.in_(ROLLED_BACK), later.seq > runs.seq
+    )
+    counts = and_(or_(has_entry(), ~rolled_back), ~runs.origin.startswith(PROBE_ORIGIN))
+    query = select(*RUN, runs.seq).where(runs.host == host, runs.kind == "apply", runs.state == bindparam("state"))
+    return query.where(counts).order_by(runs.seq.desc()).limit(1)
+
+
+_QUERY = _query()
+"""Built once: to build it takes eight times as long as to execute it, and each reconcile asks several times."""

@@ -24,7 +24,7 @@ from pinner.store.audit.audit import Audit
 from pinner.store.database import schema, tables
 from pinner.store.database.engine import connect, writing
 from pinner.store.journal.journal import Journal
-from pinner.store.runs.entry_rows import entry_row
+from pinner.store.runs.entries import entry_row
 from pinner.store.runs.runs import Runs, _run_row
 
 RUNS, RECORDS = 100_000, 1_000_000

@@ -27,7 +27,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.store.database import tables
 from pinner.store.database.engine import writing
 from pinner.store.journal.journal import Journal
-from pinner.store.runs.entry_rows import entry_row
+from pinner.store.runs.entries import entry_row
 from pinner.store.runs.runs import _run_row
 
 pytestmark = [

@@ -32,7 +32,7 @@ _IMPORTED = [
         "pinner.api.server",
         "pinner.service.remote.remote",
         "pinner.wiring",
-        "pinner.store.database.migration",
+        "pinner.store.database.schema",
     ),
     "pinner.nova.listener",
 ]

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, inspect
 
 from pinner.store.database import schema
 from pinner.store.database.engine import connect
-from pinner.store.database.migration import migrating
+from pinner.store.database.schema import migrating
 
 migrate = schema.upgrade
 """The real upgrade."""

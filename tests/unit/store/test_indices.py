@@ -11,8 +11,7 @@ from pinner.store.audit.audit import Audit
 from pinner.store.guest_hints import GuestHints
 from pinner.store.journal.journal import Journal
 from pinner.store.plans import Plans
-from pinner.store.policy.backoffs import BackoffTable
-from pinner.store.policy.policies import Policies
+from pinner.store.policies import BackoffTable, Policies
 from pinner.store.runs.placements import Placements
 from pinner.store.runs.runs import Runs
 from pinner.store.snapshots import Snapshots

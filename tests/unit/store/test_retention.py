@@ -23,12 +23,11 @@ from pinner.model.run.agent_audit import ChainHead, SignedHead, head_text, named
 from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.service.upkeep.retention import Limits, export_audit
 from pinner.store.audit.audit import Audit
-from pinner.store.audit.audit_purge import old_records, purge_records
 from pinner.store.audit.durable_file import write_durably
 from pinner.store.database.tables import utc_text
 from pinner.store.idempotency import Reservation
 from pinner.store.journal.journal import Journal
-from pinner.store.retention import purge_plans, purge_runs
+from pinner.store.retention import Retention
 
 pytestmark = pytest.mark.fault(57)
 YEAR = NOON + timedelta(days=365)
@@ -57,9 +56,11 @@ def test_runs_that_nobody_can_undo_are_deleted(store):
     store.runs.add(make_run("run-undo", kind="rollback", undoes="run-rolled_back", state="rolled_back"))
     store.runs.add(make_run("run-young", state="undone", started_at=YEAR))
     asked = []
-    assert purge_runs(store.runs._engine, YEAR, lambda run: bool(asked.append(run) or True), dry_run=True) == 4
+    assert (
+        Retention(store.runs._engine).purge_runs(YEAR, lambda run: bool(asked.append(run) or True), dry_run=True) == 4
+    )
     assert len(run_ids(store)) == 8
-    assert purge_runs(store.runs._engine, YEAR, lambda run: run != "run-applied") == 5
+    assert Retention(store.runs._engine).purge_runs(YEAR, lambda run: run != "run-applied") == 5
     assert run_ids(store) == {"run-rolled_back_partly", "run-running", "run-young"}
     assert store.runs.entries("run-undone") == ()
     assert {*asked} == {"run-applied", "run-rolled_back_partly"}
@@ -71,11 +72,11 @@ def test_the_run_of_a_placement_is_kept_with_its_plan(store):
     store.runs.add(make_run("run-1", plan=plans[1].id, state="undone"))
     store.placements.put(Placement("h1", plans[0].id, NOON, Request(), plans[0].roles, (), 0), NOON, 1)
     young = add_plan(store, 3, YEAR)
-    assert purge_plans(store.plans._engine, NOON + timedelta(days=1), dry_run=True) == (1, 0)
-    assert purge_plans(store.plans._engine, NOON + timedelta(days=1)) == (1, 1)
-    assert purge_runs(store.runs._engine, YEAR, lambda _: False) == 1
+    assert Retention(store.plans._engine).purge_plans(NOON + timedelta(days=1), dry_run=True) == (1, 0)
+    assert Retention(store.plans._engine).purge_plans(NOON + timedelta(days=1)) == (1, 1)
+    assert Retention(store.runs._engine).purge_runs(YEAR, lambda _: False) == 1
     assert run_ids(store) == {"run-0"}
-    assert purge_plans(store.plans._engine, NOON + timedelta(days=1)) == (1, 1)
+    assert Retention(store.plans._engine).purge_plans(NOON + timedelta(days=1)) == (1, 1)
     assert store.snapshots.get(store.plans.get(plans[0].id).basis.snapshot)
     assert store.plans.get(young.id)
     with pytest.raises(NotFound):
@@ -85,14 +86,14 @@ def test_the_run_of_a_placement_is_kept_with_its_plan(store):
 def test_a_placement_that_no_run_made_keeps_its_plan(store):
     plan = add_plan(store, 0)
     store.placements.put(Placement("h1", plan.id, NOON, Request(), plan.roles, (), 0), NOON, 1)
-    assert purge_plans(store.plans._engine, YEAR) == (0, 0)
+    assert Retention(store.plans._engine).purge_plans(YEAR) == (0, 0)
     assert store.plans.get(plan.id) == plan
 
 
 def test_a_dry_run_counts_snapshots_without_a_plan_and_deletes_none(store):
     key = store.snapshots.add(make_snapshot())
     for _ in range(2):
-        assert purge_plans(store.plans._engine, YEAR, dry_run=True) == (0, 1)
+        assert Retention(store.plans._engine).purge_plans(YEAR, dry_run=True) == (0, 1)
     assert store.snapshots.get(key) == make_snapshot()
 
 
@@ -105,7 +106,7 @@ def test_runs_that_the_undo_of_others_needs_are_kept(store):
         asked.extend(runs)
         return {"run-2"}
 
-    assert purge_runs(store.runs._engine, YEAR, lambda _: False, needed) == 2
+    assert Retention(store.runs._engine).purge_runs(YEAR, lambda _: False, needed) == 2
     assert (run_ids(store), asked) == ({"run-2"}, ["run-1", "run-2", "run-3"])
 
 
@@ -113,7 +114,7 @@ def test_the_outcome_of_a_run_is_deleted_with_the_run(store):
     store.runs.add(make_run(state="undone"))
     store.outcomes.put_watch("run-1", Watch("stopped", NOON, "the server stopped"))
     assert store.outcomes.watch("run-1")
-    assert purge_runs(store.runs._engine, YEAR, lambda _: False) == 1
+    assert Retention(store.runs._engine).purge_runs(YEAR, lambda _: False) == 1
     assert store.outcomes.watch("run-1") is None
 
 
@@ -121,19 +122,19 @@ def test_more_rows_than_a_batch(store, monkeypatch):
     monkeypatch.setattr("pinner.store.retention.BATCH", 3)
     for number in range(10):
         store.runs.add(make_run(f"run-{number}", state="undone"))
-    assert purge_runs(store.runs._engine, YEAR, lambda _: True) == 10
+    assert Retention(store.runs._engine).purge_runs(YEAR, lambda _: True) == 10
     assert run_ids(store) == set()
 
 
 def purge_audit(engine, before):
     """Delete the old records, as after an export."""
-    old = old_records(engine, before, YEAR)
-    assert purge_records(engine, old, replace(EXPORT, after=purged_text(old.last)))
+    old = Retention(engine).old_records(before, YEAR)
+    assert Retention(engine).purge_records(old, replace(EXPORT, after=purged_text(old.last)))
     return old
 
 
 def test_exported_audit_records_leave_the_database_and_the_chain_goes_on(engine, monkeypatch):
-    monkeypatch.setattr("pinner.store.audit.audit_purge.BATCH", 4)
+    monkeypatch.setattr("pinner.store.retention.RECORDS_BATCH", 4)
     trail = Audit(engine)
     trail.append(*(event(n) for n in range(10)), event("young", YEAR), event("late entry of an old change"))
     before = trail.list(None, None, None, PageRequest(50)).items
@@ -145,7 +146,7 @@ def test_exported_audit_records_leave_the_database_and_the_chain_goes_on(engine,
     assert trail.start() == old.last
     verdict = trail.verify()
     assert (verdict.ok, verdict.records) == (True, 3)
-    assert old_records(engine, NOON + timedelta(days=1), YEAR) is None
+    assert Retention(engine).old_records(NOON + timedelta(days=1), YEAR) is None
     with pytest.raises(Exception, match="append-only"), engine.begin() as connection:
         connection.execute(text("DELETE FROM audit"))
 
@@ -153,10 +154,10 @@ def test_exported_audit_records_leave_the_database_and_the_chain_goes_on(engine,
 def test_a_purge_that_was_killed_is_completed(engine, monkeypatch):
     Audit(engine).append(event(1), event(2))
     with monkeypatch.context() as killed:
-        killed.setattr("pinner.store.audit.audit_purge._delete_all_purged", lambda _: None)
+        killed.setattr("pinner.store.retention.Retention._delete_all_purged", lambda _: None)
         purge_audit(engine, YEAR)
     assert Audit(engine).verify().ok
-    assert old_records(engine, NOON, YEAR) is None
+    assert Retention(engine).old_records(NOON, YEAR) is None
     assert [record.seq for record in Audit(engine).list(None, None, None, PageRequest()).items] == [3]
 
 
@@ -253,9 +254,9 @@ def test_records_of_a_clock_that_was_ahead_do_not_keep_later_ones(engine):
     ahead = YEAR + timedelta(days=3650)
     trail = Audit(engine)
     trail.append(event(1), event(2, ahead), event(3), event(4, ahead), event(5, YEAR), event(6))
-    old = old_records(engine, YEAR - timedelta(days=10), YEAR)
+    old = Retention(engine).old_records(YEAR - timedelta(days=10), YEAR)
     assert (old.first, old.last.seq, old.newest) == (1, 3, 6), "from 5 on, all are kept"
-    assert old_records(engine, NOON - timedelta(days=10), NOON) is None, "a clock that is behind"
+    assert Retention(engine).old_records(NOON - timedelta(days=10), NOON) is None, "a clock that is behind"
 
 
 def test_ended_tokens_are_deleted(store):

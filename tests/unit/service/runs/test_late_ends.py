@@ -21,7 +21,7 @@ from pinner.model.run.journal import ApplyOptions
 from pinner.service.compose import compose
 from pinner.service.runs import runs
 from pinner.store.database.write import write
-from pinner.store.runs.run_entries import correct_entries
+from pinner.store.runs.entries import correct_entries
 
 CALLER = Caller("admin", "127.0.0.1", "req-1")
 HOST = "compute1"

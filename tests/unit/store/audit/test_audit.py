@@ -17,8 +17,8 @@ from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.model.page import PageRequest
 from pinner.model.run.audit import AuditAction, AuditEvent
 from pinner.store.audit.audit import Audit
-from pinner.store.audit.audit_purge import old_records
 from pinner.store.audit.chain import record_hash
+from pinner.store.retention import Retention
 
 
 def event(n=0, **other):
@@ -226,7 +226,12 @@ def test_an_end_that_was_deleted_or_forged_is_named(engine, trail, change):
     """Nothing can be appended, so no action is done without its record."""
     with engine.begin() as connection:
         connection.execute(text(change))
-    for call in (trail.head, trail.start, lambda: trail.append(event()), lambda: old_records(engine, NOON, NOON)):
+    for call in (
+        trail.head,
+        trail.start,
+        lambda: trail.append(event()),
+        lambda: Retention(engine).old_records(NOON, NOON),
+    ):
         with pytest.raises(StoreUnavailable, match="the end of the trail was deleted or forged; restore a backup"):
             call()
     verdict = trail.verify()

@@ -12,8 +12,7 @@ from support.store.database_servers import SERVERS
 from pinner.model.errors import StoreUnavailable
 from pinner.store.database import tables
 from pinner.store.database.engine import connect, reading
-from pinner.store.database.probe import Probe
-from pinner.store.database.room import require_room
+from pinner.store.database.probe import Probe, require_room
 from pinner.store.journal.journal import Journal
 from pinner.store.repositories import open_store
 

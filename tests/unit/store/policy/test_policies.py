@@ -10,7 +10,7 @@ from pinner.model.plan.request import Request
 from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import AuditAction, AuditEvent
 from pinner.store.audit.audit import Audit
-from pinner.store.policy.policies import Policies
+from pinner.store.policies import Policies
 
 
 def event(host="h1"):

@@ -13,7 +13,8 @@ from pinner.model.page import PageRequest
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.outcome.probing import outcome
 from pinner.store.audit.audit import Audit
-from pinner.store.runs.probes import Probes, purge_probes
+from pinner.store.retention import Retention
+from pinner.store.runs.probes import Probes
 
 PROBE = Probe("probe-1", "h1", "plan-1", "ann", "cli", "running", NOON, ("planned", "current"), 20, ("web1",))
 WINDOWS = (Window("planned", {"drops": 1.0}), Window("current", {}, {}, "guest web1 went"))
@@ -71,8 +72,8 @@ def test_old_probes_are_deleted_after_their_end(engine):
     probes = Probes(engine)
     later = NOON + timedelta(days=1)
     probes.add(PROBE, BEGIN)
-    assert purge_probes(engine, later) == 0
+    assert Retention(engine).purge_probes(later) == 0
     probes.end(ENDED, END)
-    assert (purge_probes(engine, NOON), purge_probes(engine, later, dry_run=True)) == (0, 1)
+    assert (Retention(engine).purge_probes(NOON), Retention(engine).purge_probes(later, dry_run=True)) == (0, 1)
     assert probes.get("probe-1") == ENDED
-    assert (purge_probes(engine, later), purge_probes(engine, later)) == (1, 0)
+    assert (Retention(engine).purge_probes(later), Retention(engine).purge_probes(later)) == (1, 0)

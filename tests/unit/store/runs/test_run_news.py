@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 from support.values import make_entries, make_run
 
-from pinner.store.runs import run_entries
-from pinner.store.runs.run_news import Marks
+from pinner.store.runs import entries as stored
+from pinner.store.runs.entries import Marks
 from pinner.store.runs.runs import Runs
 
 
@@ -21,9 +21,9 @@ def test_the_first_reading_finds_every_entry_and_the_next_one_nothing(runs):
     assert runs.news("run-1", seen) == ((), 4)
 
 
-@pytest.mark.parametrize("some", [run_entries.SOME, 1])
+@pytest.mark.parametrize("some", [stored.SOME, 1])
 def test_only_entries_that_were_noted_again_are_read(runs, monkeypatch, some):
-    monkeypatch.setattr(run_entries, "SOME", some)
+    monkeypatch.setattr(stored, "SOME", some)
     seen: Marks = {}
     entries, _ = runs.news("run-1", seen)
     done, stuck = replace(entries[1], state="done"), replace(entries[3], state="stuck", error="busy")

@@ -1,28 +1,28 @@
-"""The policy of each host."""
+"""The policy of each host, and its backoffs, which outlive a restart of the service."""
 
+from collections.abc import Callable
 from datetime import datetime
 
 from sqlalchemy import Connection, Engine, delete, select
 
 from pinner import codec
+from pinner.model.change import TargetKey
 from pinner.model.errors import NoPolicy, PreconditionFailed
+from pinner.model.policy.backoff import Backoff, Backoffs
 from pinner.model.policy.policy import Expected, Policy, Setback
 from pinner.model.run.audit import AuditEvent
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
 from pinner.store.database.engine import reading
-from pinner.store.database.host_row import put_host_row
-from pinner.store.database.write import write
+from pinner.store.database.write import put_host_row, write
 
 
 class Policies:
-    """The policies of one database, at most one for each host."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def get(self, host: str) -> Policy:
-        """The host's policy. Raises NoPolicy."""
+        """Raises NoPolicy."""
         with reading(self._engine) as connection:
             body = connection.execute(select(tables.policies.c.body).filter_by(host=host)).scalar()
         if body is None:
@@ -30,7 +30,7 @@ class Policies:
         return codec.load(Policy, body, "policy")
 
     def setback(self, host: str) -> Setback | None:
-        """Why pinner set the mode of the host's policy to propose; None: pinner did not."""
+        """Why pinner set the host's policy to propose; None: it did not."""
         with reading(self._engine) as connection:
             text = connection.execute(select(tables.policies.c.setback).filter_by(host=host)).scalar()
         return codec.load(Setback, text, "setback") if text else None
@@ -44,8 +44,7 @@ class Policies:
         expected: Expected = None,
         setback: Setback | None = None,
     ) -> None:
-        """Store a host's policy, which replaces its earlier one with its setback, and append the audit event in the
-        same transaction.
+        """Store a host's policy, which replaces its earlier one with its setback, and its audit event.
 
         Raises PreconditionFailed where the earlier one has none of the ``expected`` revisions.
         """
@@ -63,10 +62,7 @@ class Policies:
         write(self._engine, store)
 
     def delete(self, host: str, event: AuditEvent, expected: Expected = None) -> None:
-        """Delete a host's policy, and append the audit event in the same transaction.
-
-        Raises NoPolicy, and PreconditionFailed like ``put``.
-        """
+        """Delete a host's policy, and store the audit event. Raises NoPolicy, and PreconditionFailed like ``put``."""
 
         def remove(connection: Connection) -> None:
             require_policy(connection, host, expected)
@@ -85,3 +81,39 @@ def require_policy(connection: Connection, host: str, expected: Expected) -> Non
     found = "" if body is None else codec.content_hash(codec.load(Policy, body, "policy"))
     if found not in expected:
         raise PreconditionFailed(f"policy of host {host}", tuple(expected), found)
+
+
+_BACKOFFS = codec.adapter(tuple[tuple[TargetKey, Backoff], ...])
+
+
+class BackoffTable:
+    """The backoffs, in one row for each host."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def of(self, host: str) -> Backoffs:
+        with reading(self._engine) as connection:
+            return _of(connection, host)
+
+    def change(self, host: str, change: Callable[[Backoffs], Backoffs], at: datetime) -> Backoffs:
+        """Change the backoffs of a host in one transaction; returns the new ones."""
+
+        def store(connection: Connection) -> Backoffs:
+            changed = change(_of(connection, host))
+            put_host_row(connection, tables.backoffs, host, _row(changed, at))
+            return changed
+
+        return write(self._engine, store)
+
+    def put(self, host: str, backoffs: Backoffs, at: datetime) -> None:
+        self.change(host, lambda _: backoffs, at)
+
+
+def _of(connection: Connection, host: str) -> Backoffs:
+    body = connection.execute(select(tables.backoffs.c.body).filter_by(host=host)).scalar()
+    return {} if body is None else dict(_BACKOFFS.validate_json(body))
+
+
+def _row(backoffs: Backoffs, at: datetime) -> dict[str, object]:
+    return {"stored_at": at, "body": _BACKOFFS.dump_json(tuple(backoffs.items())).decode()}

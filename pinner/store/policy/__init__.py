@@ -1,1 +1,0 @@
-"""The policies of hosts, and their backoffs."""
