@@ -1,45 +1,54 @@
-"""pinner's configuration options, one module per group. Only ``pinner.wiring`` reads them."""
+"""pinner's configuration options by group. Only ``pinner.wiring`` reads them."""
 
 from pathlib import Path
 
 from oslo_config import cfg
 from oslo_log import log
 
-from pinner.conf import agent, api, database, host, libvirt, nova, nova_listener, objective, policy, retention
+from pinner.conf import host_options as host
+from pinner.conf import server_options as server
 from pinner.conf.checks import check_names, check_values
 from pinner.model.errors import Invalid
 
-GROUPS = (agent, api, database, host, libvirt, nova, nova_listener, objective, policy, retention)
+GROUPS: dict[str, list[cfg.Opt]] = {
+    "agent": host.AGENT,
+    "api": server.API,
+    "database": server.DATABASE,
+    "host": host.HOST,
+    "libvirt": host.LIBVIRT,
+    "nova": host.NOVA,
+    "nova_listener": server.NOVA_LISTENER,
+    "objective": server.OBJECTIVE,
+    "policy": server.POLICY,
+    "retention": server.RETENTION,
+}
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """Every option by group, for oslo-config-generator."""
-    return [(group.NAME, group.OPTIONS) for group in GROUPS]
+    return list(GROUPS.items())
 
 
 def register(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
     """Register the options with ``conf``, and return it."""
-    for group in GROUPS:
-        conf.register_opts(group.OPTIONS, group=group.NAME)
+    for group, options in GROUPS.items():
+        conf.register_opts(options, group=group)
     return conf
 
 
 def load(files: list[Path] | None = None, into: cfg.ConfigOpts | None = None) -> cfg.ConfigOpts:
     """The configuration from ``files``, or from oslo.config's default files (~/.pinner, /etc/pinner/pinner.conf).
 
-    ``into`` is an existing object to read the files into, for libraries that read their own options from it.
-
-    Raises Invalid for a file that cannot be read, for a name that no option has, and for a value that its option does
-    not accept.
+    ``into`` is an object to read the files into, for libraries that read their own options from it. Raises Invalid for
+    an unreadable file, an unknown name, and a value that its option does not accept.
     """
     conf = register(cfg.ConfigOpts() if into is None else into)
     log.register_options(conf)
     named = ", ".join(str(file) for file in files or ())
     try:
         conf([], project="pinner", default_config_files=None if files is None else [str(file) for file in files])
-        groups = {group.NAME: group.OPTIONS for group in GROUPS}
-        check_names(conf, groups)
-        check_values(conf, groups)
+        check_names(conf, GROUPS)
+        check_values(conf, GROUPS)
     except (cfg.Error, OSError, UnicodeDecodeError) as error:
         raise Invalid("configuration", named or ", ".join(conf.config_file), str(error)) from None
     return conf

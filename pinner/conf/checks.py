@@ -1,4 +1,4 @@
-"""Checks of configuration files: names that no option has, which oslo.config ignores, and values in plain words."""
+"""Checks of configuration files: unknown names, which oslo.config ignores, and values in plain words."""
 
 import difflib
 import math
@@ -9,26 +9,32 @@ from pathlib import Path
 
 from oslo_config import cfg, types
 
-from pinner.conf.patterns import MEANINGS
 from pinner.model.errors import Invalid
 
+ABSOLUTE_PATH = r"^(/|\Z)"
+HOST_NAME = r"^(?!\.{1,2}\Z)[^/\s\x00-\x1f\x7f]{0,255}\Z"
+MEANINGS = {
+    # Each process may have another working folder.
+    ABSOLUTE_PATH: "an absolute path",
+    # The name is a part of the paths of the REST API.
+    HOST_NAME: "a name of at most 255 characters, without / and spaces",
+}
+
+
 Groups = dict[str, list[cfg.Opt]]
-"""pinner's options by section."""
 
 MESSAGING = frozenset(
     {"control_exchange", "executor_thread_pool_size", "rpc_ping_enabled", "rpc_response_timeout", "transport_url"}
 )
-"""oslo.messaging's options in [DEFAULT]. The library registers them only where Nova's listener uses it."""
+"""oslo.messaging's options in [DEFAULT], which the library registers only where Nova's listener uses it."""
 LIBRARIES = "oslo_"
-"""The name of a library's section begins with it. Libraries register their options later, where they are used."""
+"""The name of a library's section begins with it. Libraries register their options later."""
 NO_GROUP = "DEFAULT"
 
 
 def check_names(conf: cfg.ConfigOpts, groups: Groups) -> None:
-    """Raise Invalid for a section or option in the files of ``conf`` that does not exist.
-
-    Without this check, an option with a typing error keeps its default, and nobody notices.
-    """
+    """Raise Invalid for an unknown section or option in the files of ``conf``: a mistyped option would keep its default
+    unnoticed."""
     known = _known(conf, groups)
     for file, section, option, _ in _assignments(conf):
         if section.startswith(LIBRARIES):
@@ -42,10 +48,7 @@ def check_names(conf: cfg.ConfigOpts, groups: Groups) -> None:
 
 
 def check_values(conf: cfg.ConfigOpts, groups: Groups) -> None:
-    """Raise Invalid for a value that its option does not accept.
-
-    oslo.config checks a value only at its first use, which may be long after the start.
-    """
+    """Raise Invalid for a value that its option does not accept: oslo.config checks it only at its first use."""
     for group, options in groups.items():
         for option in options:
             try:
@@ -57,7 +60,6 @@ def check_values(conf: cfg.ConfigOpts, groups: Groups) -> None:
 
 
 def _known(conf: cfg.ConfigOpts, groups: Groups) -> dict[str, set[str]]:
-    """The names of the options in each section."""
     known = {group: {*conf[group]} for group in groups}
     known[NO_GROUP] = {*conf, *MESSAGING} - {*groups}
     return known
@@ -73,7 +75,7 @@ def _wrong(conf: cfg.ConfigOpts, group: str, option: cfg.Opt, why: str) -> Inval
 
 
 def _expected(option: cfg.Opt) -> str:
-    """What the option accepts, in words; empty if its type says it itself."""
+    """What the option accepts, in words; empty if its type says it."""
     match option.type:
         case types.Boolean():
             return "true or false"
@@ -91,7 +93,7 @@ def _expected(option: cfg.Opt) -> str:
 
 
 def _assignments(conf: cfg.ConfigOpts) -> Iterator[tuple[str, str, str, str]]:
-    """File, section, option and value of each assignment in the files, in the order in which oslo.config reads them."""
+    """File, section, option and value of each assignment, in the order in which oslo.config reads them."""
     for file in _files(conf):
         sections: dict[str, dict[str, list[str]]] = {}
         cfg.ConfigParser(file, sections).parse()

@@ -1,4 +1,4 @@
-"""oslo.messaging's options about the kind of the queues, for pinner's programs that do not use that library."""
+"""oslo.messaging's options about the kind of queues, for programs that do not use that library."""
 
 from contextlib import suppress
 
@@ -14,10 +14,8 @@ OPTIONS: list[cfg.Opt] = [
 
 
 def register(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
-    """Register the options with ``conf``, and return it. Options that oslo.messaging has registered stay as they are.
-
-    Raises Invalid for a value that an option does not accept.
-    """
+    """Register the options with ``conf``, and return it. Those that oslo.messaging has registered stay. Raises Invalid
+    for a wrong value."""
     for option in OPTIONS:
         with suppress(cfg.DuplicateOptError):
             conf.register_opt(option, group=NAME)

@@ -17,7 +17,7 @@ from pinner.agent.socket.client import AgentClient
 from pinner.agent.socket.waiting import sleep
 from pinner.agent.trail.signing import SigningKey
 from pinner.agent.trail.trail import AgentTrail
-from pinner.conf.agent import MOST_PINGED
+from pinner.conf.host_options import MOST_PINGED
 from pinner.heartbeat import Heartbeat
 from pinner.host.inventory import LIVE, take_snapshot
 from pinner.host.kernel import tracefs
