@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from apiflask import APIFlask
 
 from pinner import __version__
-from pinner.api import compression, errors, idempotency, root, versions
-from pinner.api.access import access, identifiers, policies
+from pinner.api import errors, idempotency, negotiation, root
+from pinner.api.access import access, policies
 from pinner.api.access.context import AccessControl, AppState
 from pinner.api.description import openapi
 from pinner.api.streams import Streams
@@ -33,9 +33,8 @@ def create_app(
 ) -> APIFlask:
     """The REST API of the service ``pinner`` as a WSGI application.
 
-    ``control`` decides who may do what. A body above ``max_body_bytes`` is refused. Without ``idempotency_keys`` an
-    Idempotency-Key is refused. Without ``monitor`` the server is always ready, and has no metrics. Raises LookupError
-    if a view has no policy rule.
+    A body above ``max_body_bytes`` is refused. Without ``idempotency_keys`` an Idempotency-Key is refused. Without
+    ``monitor`` the server is always ready, and has no metrics. Raises LookupError if a view has no policy rule.
     """
     # static_folder=None: no static files. Flask accepts None, but APIFlask's annotation does not allow it.
     app = APIFlask("pinner", title="pinner", version=__version__, docs_path=None, static_folder=None)  # type: ignore[arg-type]
@@ -45,10 +44,10 @@ def create_app(
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     # werkzeug would answer /v1//hosts with a redirection in HTML, to the Host that the request names.
     app.url_map.merge_slashes = False
-    for check in (access.check_request, versions.check_version, identifiers.check_path, idempotency.replay):
+    for check in (access.check_request, negotiation.check_version, access.check_path, idempotency.replay):
         app.before_request(check)
     # Flask calls them in the reverse order.
-    for finish in (compression.compress, access.finish_response, versions.name_version, idempotency.remember):
+    for finish in (negotiation.compress, access.finish_response, negotiation.name_version, idempotency.remember):
         app.after_request(finish)
     errors.register(app)
     openapi.configure(app)

@@ -65,8 +65,8 @@ RETRY_STATUSES = (409, 429, 503)
 """The statuses whose answers say when to try again."""
 
 RETRY_AFTER: Mapping[str, int] = {"host_unreachable": 10, "host_busy": 5, "busy": 5, "store_unavailable": 5}
-"""Seconds after which a request with this error may succeed. Other conflicts last until the client or an operator
-resolves them: one second."""
+"""Seconds after which a request with this error may succeed. Other conflicts last until somebody resolves them: one
+second."""
 
 INTERNAL_ERROR = "pinner failed; the cause is in its log under this request_id"
 
@@ -79,7 +79,6 @@ def register(app: APIFlask) -> None:
 
 
 def status_of(code: str) -> int:
-    """The HTTP status of a public error code."""
     return STATUS.get(code, 500)
 
 

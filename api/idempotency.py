@@ -38,7 +38,7 @@ class KeyReused(PinnerError):
 
 
 def replay() -> Response | None:
-    """The stored answer of a repeated request; None: the request has no key, or is the first one with its key.
+    """The stored answer of a repeated request; None without a key, or for the first request with it.
 
     Raises Invalid, InProgress and KeyReused.
     """
@@ -66,8 +66,8 @@ def replay() -> Response | None:
 def remember(response: Response) -> Response:
     """Store the answer of a successful request with a key; free the key of a request that failed.
 
-    Where the database fails now, the request still gets its own answer, because its action is done or refused. The key
-    then has no answer until it counts as abandoned.
+    Where the database fails now, the request still gets its answer, because its action is done or refused. The key then
+    has no answer until it counts as abandoned.
     """
     reservation: Reservation | None = g.pop("idempotency", None)
     keys = app_state().idempotency_keys

@@ -1,4 +1,4 @@
-"""Pages of lists that are not stored, which pinner reads as a whole for each request; and the link to the next page."""
+"""Pages of lists that pinner reads as a whole for each request, and the link to the next page."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -14,9 +14,9 @@ PageAnswer = tuple[Page[T], int, dict[str, str]]
 
 
 def page(items: Iterable[T], key: Callable[[T], str], limit: int, marker: str) -> Page[T]:
-    """The first ``limit`` items after the key ``marker``, in the order of their keys.
+    """The first ``limit`` items after the key ``marker``, by key.
 
-    No item needs to have the key ``marker``: the item may have ended since the previous page.
+    No item needs to have the marker: the item may have ended since the previous page.
     """
     rest = sorted((item for item in items if key(item) > marker), key=key)
     shown = tuple(rest[:limit])
@@ -24,7 +24,7 @@ def page(items: Iterable[T], key: Callable[[T], str], limit: int, marker: str) -
 
 
 def linked(found: Page[T]) -> PageAnswer[T]:
-    """The answer with a page: its header field Link (RFC 8288) is the URL of the next page, if there is one."""
+    """The answer with a page: its header field Link (RFC 8288) is the URL of the next page."""
     if not found.next:
         return found, 200, {}
     query = urlencode(request.args.to_dict() | {"marker": found.next})

@@ -9,8 +9,8 @@ from werkzeug.exceptions import Forbidden
 from pinner import __version__
 from pinner.api.access.context import app_state, identity
 from pinner.api.description.operations import NOT_READY, TEXT, media_type
+from pinner.api.negotiation import VERSION
 from pinner.api.schemas.answers import Health, PublicCheck, Ready, Version, Versions
-from pinner.api.versions import VERSION
 from pinner.model.machine.health import Readiness, readiness
 
 LISTS = ("audit", "hosts", "plans", "runs", "strategies")

@@ -1,4 +1,4 @@
-"""The embedded HTTP server, for one host. An installation for many hosts can run create_app in its own WSGI server."""
+"""The embedded HTTP server. An installation for many hosts can run create_app in its own WSGI server."""
 
 import asyncio
 import socket
@@ -25,7 +25,7 @@ HANGS_SECONDS = 60.0
 
 
 class Server:
-    """An HTTP server on sockets that are bound already. It runs in threads of its own and handles no signals."""
+    """An HTTP server on bound sockets. It runs in threads of its own and handles no signals."""
 
     def __init__(
         self, app: APIFlask, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None, limits: Limits
@@ -43,18 +43,17 @@ class Server:
         asyncio.run_coroutine_threadsafe(self._serving.listen(sockets, tls), self._loop).result()
 
     def queue(self) -> Queue:
-        """The requests that wait for a thread."""
         return self._serving.queue()
 
     @property
     def url(self) -> str:
-        """The first of ``urls``."""
         return self.urls[0]
 
     def stop(self) -> None:
-        """Accept no more requests, end every stream, and wait for the requests in progress, even for a whole sample.
+        """Accept no more requests, end every stream, wait for the requests in progress, even for a whole sample, and
+        close the sockets.
 
-        The sockets are closed. A second call does nothing.
+        A second call does nothing.
         """
         if self._loop.is_closed():
             return

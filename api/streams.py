@@ -17,11 +17,10 @@ LOG = logging.getLogger(__name__)
 
 MEDIA = "text/event-stream"
 MAX_STREAMS = 8
-"""Streams that may be open at the same time. Each occupies one of the server's threads (server.THREADS); the other
-threads must stay free for requests."""
+"""Open streams. Each occupies one of the server's threads (server.THREADS); the others must stay free for requests."""
 KEEP_ALIVE = 10.0
-"""Seconds without an event after which a comment is sent, so that proxies do not close the connection and the server
-notices a client that has disconnected."""
+"""Seconds without an event after which a comment is sent, so that proxies keep the connection and the server notices a
+client that has gone."""
 
 
 class Streams:
@@ -57,9 +56,9 @@ class Streams:
     def _read(self, stream: "_Stream", changes: Iterator[RunProgress]) -> None:
         """Read the changes, then free the stream's slot, unless the client still receives them.
 
-        The slot is free only after this thread has ended, not when the client disconnects. Therefore clients that
-        connect and disconnect leave at most MAX_STREAMS threads behind. Nor is it free before the client has received
-        everything: a slow client occupies a thread of the server, although the run has ended long ago.
+        The slot is free only after this thread has ended, so that clients that connect and disconnect leave at most
+        MAX_STREAMS threads behind. Nor is it free before the client has received everything: a slow client occupies a
+        thread of the server.
         """
         try:
             stream.read(changes)
@@ -87,7 +86,6 @@ class _Stream:
         self._events.put(None)
 
     def sent(self) -> None:
-        """The server sends nothing more."""
         self.close()
         self.end_part()
 
@@ -100,7 +98,6 @@ class _Stream:
             self._release()
 
     def events(self) -> Iterator[bytes]:
-        """The bytes to send."""
         # Servers send the headers together with the first bytes. This comment sends them at once.
         yield b": following\n\n"
         while True:
@@ -114,7 +111,7 @@ class _Stream:
             yield event
 
     def read(self, changes: Iterator[RunProgress]) -> None:
-        """Queue every change until the run ends. Stop at the first change after the stream was closed."""
+        """Queue every change until the run ends, or until the first one after the stream was closed."""
         try:
             for progress in changes:
                 if self._closed:

@@ -1,7 +1,7 @@
 """Strict validation of requests: a value that the schema does not allow is refused, with its field and the value.
 
-This replaces APIFlask's own adapter for pydantic. That adapter converts strings to numbers, accepts NaN and repeated
-query parameters, ignores the media type, and does not name the value in its answer.
+APIFlask's own adapter for pydantic, which this replaces, converts strings to numbers, accepts NaN and repeated query
+parameters, ignores the media type, and does not name the value.
 """
 
 import json
@@ -35,7 +35,6 @@ class WrittenJson(DefaultJSONProvider):
     sort_keys = False
 
     def response(self, *args: Any, **kwargs: Any) -> SansIOResponse:
-        """See JSONProvider."""
         if args and isinstance(args[0], Written):
             return Response(args[0].json, mimetype=self.mimetype)
         return super().response(*args, **kwargs)
@@ -45,7 +44,7 @@ class StrictAdapter(PydanticAdapter):
     """Reads JSON bodies and query strings, and describes the schemas of requests and answers."""
 
     def validate_input(self, request: Request, location: str, **_options: Any) -> BaseModel:
-        """The request's body or query as a value of the schema's model. Raises Invalid."""
+        """The request's body or query as a value of the model. Raises Invalid."""
         try:
             if location == "query":
                 return self.model_class.model_validate(_single(request))
@@ -57,7 +56,7 @@ class StrictAdapter(PydanticAdapter):
             raise codec.invalid(error, "" if error.errors()[0]["loc"] else "body") from None
 
     def serialize_output(self, data: Any, many: bool = False) -> "Written":  # noqa: ARG002 - no view returns a list
-        """The answer as JSON. pydantic writes the values of the model directly, without dicts between."""
+        """The answer as JSON, which pydantic writes without dicts between."""
         kind: Any = self.model_class
         if issubclass(kind, RootModel):
             kind = kind.model_fields["root"].annotation
@@ -93,7 +92,7 @@ def _single(request: Request) -> dict[str, str]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> None:
-    """Raises Invalid for a field that an object has twice: two programs may take different ones of its values."""
+    """Raises Invalid for a field that an object has twice: two programs may take different values."""
     names: set[str] = set()
     for name, value in pairs:
         if name in names:
@@ -102,7 +101,7 @@ def _once(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _json(request: Request) -> str:
-    """The body as text. An empty body is refused: it may be one that was lost on the way; {} asks for the defaults."""
+    """The body as text. An empty body is refused: it may have been lost on the way; {} asks for the defaults."""
     body = request.get_data(cache=False)
     coding = request.headers.get("Content-Encoding", "identity")
     if any(each.strip().lower() != "identity" for each in coding.split(",")):

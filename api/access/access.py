@@ -1,24 +1,24 @@
-"""Checks of every request before its view: size, credentials, origin, rule, unknown query parameters.
+"""Checks of every request before its view: size, credentials, origin, rule, path, unknown query parameters.
 
 A web page in a browser on this machine can neither open the Unix socket nor read a token. A browser adds by itself only
-a TLS client certificate. Therefore a request that changes something must not come from a page of another site: its
-Origin must be the Host. A page cannot read the answers of another site (there is no CORS header), so that the Origin of
-a GET does not matter, and a name that its owner makes resolve to this machine gains nothing: its page has no token, and
-the certificate of the server does not fit the name. A body must be JSON, which no HTML form can send.
+a TLS client certificate, so the Origin of a request that changes something must be the Host. A page cannot read the
+answers of another site (there is no CORS header), so the Origin of a GET does not matter. A name that its owner makes
+resolve to this machine gains nothing: its page has no token, and the server's certificate does not fit the name. A body
+must be JSON, which no HTML form can send.
 """
 
 import logging
+import re
+import uuid
 from urllib.parse import urlsplit
 
 from flask import Response, current_app, g, request
 from werkzeug.exceptions import Forbidden, LengthRequired, MethodNotAllowed, RequestEntityTooLarge
 
 from pinner.api.access.context import app_state, caller, identity
-from pinner.api.access.identifiers import request_id
-from pinner.api.access.peer import ENVIRON, Peer, TcpPeer
-from pinner.api.access.proxies import throttle_key
+from pinner.api.access.peer import ENVIRON, Peer, TcpPeer, throttle_key
 from pinner.api.access.refusals import MAX_TEXT
-from pinner.model.errors import Invalid, shown
+from pinner.model.errors import Invalid, NotFound, shown
 
 LOG = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ READING = ("GET", "HEAD")
 REFUSALS = (401, 403, 429)
 """The statuses that the audit trail records."""
 UNKNOWN_PEER = "unknown"
-"""The address of a peer that the server does not name, for instance behind another WSGI server's Unix socket."""
+"""The address of a peer that the server does not name, such as behind another WSGI server's Unix socket."""
 
 
 def check_request() -> None:
@@ -49,7 +49,7 @@ def check_request() -> None:
 
 
 def _is_public() -> bool:
-    """Whether the path needs no credentials; with a method that a public path does not have, the answer is 405."""
+    """Whether the path needs no credentials; with a method that a public path lacks, the answer is 405."""
     if isinstance(refused := request.routing_exception, MethodNotAllowed) and "GET" in (refused.valid_methods or ()):
         adapter = current_app.create_url_adapter(request)
         assert adapter is not None
@@ -58,7 +58,7 @@ def _is_public() -> bool:
 
 
 def finish_response(response: Response) -> Response:
-    """Add the request id and the header that stops a browser from guessing the content type; log the answer."""
+    """Add the request id and the header against guessing the content type; log the answer."""
     response.headers[REQUEST_ID] = g.request_id
     response.headers["X-Content-Type-Options"] = "nosniff"
     if response.status_code in REFUSALS:
@@ -76,7 +76,7 @@ def finish_response(response: Response) -> Response:
 
 
 def _peer() -> Peer:
-    """The peer that the embedded server has named. Another server names the address of a TCP client at most."""
+    """The peer that the embedded server has named. Another server names a TCP client's address at most."""
     peer: Peer | None = request.environ.get(ENVIRON)
     return peer or TcpPeer(request.environ.get("REMOTE_ADDR") or UNKNOWN_PEER)
 
@@ -92,7 +92,7 @@ def _audit_refusal(response: Response) -> None:
 
 
 def _check_size() -> None:
-    """Refuse a body that is too large, or whose length is unknown.
+    """Refuse a body that is too large or of unknown length.
 
     This is the first check and uses the headers alone: unless the answer is 413, the server reads the rest of the body
     into memory, and a chunked body as a whole.
@@ -126,3 +126,21 @@ def _check_parameters() -> None:
     if view is not None and not getattr(view, "_spec", {}).get("args"):
         for name, value in request.args.items():
             raise Invalid(name, value, "this path takes no query parameter")
+
+
+MAX_LENGTH = 255
+"""Characters of the longest name or id that pinner stores."""
+
+_REQUEST_ID = re.compile("req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+def request_id(given: str | None) -> str:
+    """The id that the caller gave its request; a new one where it has not OpenStack's form (req- and a UUID)."""
+    return given if given and _REQUEST_ID.fullmatch(given) else f"req-{uuid.uuid4()}"
+
+
+def check_path() -> None:
+    """Raises NotFound for an id or name that no object can have: too long, or with NUL, which databases refuse."""
+    for kind, name in (request.view_args or {}).items():
+        if len(name) > MAX_LENGTH or "\0" in name:
+            raise NotFound(kind, name[:80])

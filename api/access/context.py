@@ -1,27 +1,60 @@
 """The application's state and the caller of the current request, for the views."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from flask import current_app, g
 
+from pinner import codec
 from pinner.api.access.credentials import Credentials, Identity
 from pinner.api.access.host_service import HostService
 from pinner.api.access.policies import Authorizer
 from pinner.api.access.refusals import RefusalAudit
-from pinner.api.kept_plans import KeptPlans
 from pinner.api.streams import Streams
+from pinner.bounded_cache import BoundedCache
 from pinner.model.errors import NotFound
+from pinner.model.plan.plan import Plan
 from pinner.model.run.audit import Caller
 from pinner.service.protocol import Service
 from pinner.service.upkeep.monitor import Monitor
 from pinner.store.idempotency import IdempotencyKeys
 
+KEPT = 64
+"""Plans that are kept as JSON; one of a large host takes about 100 KB."""
+KEPT_SECONDS = 60.0
+"""A plan that was deleted from the database is shown for at most so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    host: str
+    json: bytes
+    until: float
+
+
+class KeptPlans:
+    """The plans that were shown last: a stored plan never changes."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._plans: BoundedCache[str, KeptPlan] = BoundedCache(KEPT)
+
+    def get(self, plan: str, load: Callable[[str], Plan]) -> KeptPlan:
+        """The plan with this id, from ``load`` where it is not kept. Raises what ``load`` raises."""
+        kept = self._plans.get(plan)
+        now = self._clock()
+        if kept is None or kept.until < now:
+            loaded = load(plan)
+            kept = KeptPlan(loaded.host, codec.dump(loaded) + b"\n", now + KEPT_SECONDS)
+            self._plans.put(plan, kept)
+        return kept
+
 
 @dataclass(frozen=True, slots=True)
 class AccessControl:
-    """The parts that decide on a request: who sends it, what the sender may do, and the record of a refusal."""
+    """The parts that decide on a request."""
 
     credentials: Credentials
     authorizer: Authorizer
@@ -30,7 +63,7 @@ class AccessControl:
 
 @dataclass(frozen=True, slots=True)
 class AppState:
-    """The objects that an application shares between its requests: the service, the access control, the streams."""
+    """The objects that the requests of an application share."""
 
     pinner: Service
     access: AccessControl
@@ -45,13 +78,12 @@ class AppState:
 
 
 def app_state() -> AppState:
-    """The state of the current application."""
     state: AppState = current_app.extensions["pinner"]
     return state
 
 
 def pinner() -> Service:
-    """The service, limited to the host of the caller's token where the token has one."""
+    """The service, limited to the host of the caller's token if it has one."""
     whole, host = app_state().pinner, identity().host
     return HostService(whole, host) if host else whole
 

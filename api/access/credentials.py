@@ -1,16 +1,16 @@
-"""Finds out who sends a request: by the Unix socket's peer, a bearer token, or a TLS client certificate.
+"""Who sends a request: by the Unix socket's peer, a bearer token, or a TLS client certificate.
 
-Why a known good token cannot be locked out. Failures are counted by client address, and after a few of them the address
-gets 429 with Retry-After. Many callers may share that address: behind a NAT, or users of one machine on loopback.
-Therefore 429 answers wrong credentials only, and a right token passes. What really limits guessing is a second count,
-by address and token: after a few wrong secrets for one existing token, the secret is not accepted from that address
-until the wait is over (at most a minute), even if it is right, so that the guesses of that time tell nothing. A
-credential that was accepted from the address within the last hour is exempt: nobody but its holder can present it.
+A known good token cannot be locked out. Failures are counted by client address, and after a few the address gets 429
+with Retry-After. Many callers may share it, behind a NAT or on loopback, so 429 answers wrong credentials only, and a
+right token passes. A second count, by address and token, limits guessing: after a few wrong secrets for one existing
+token, even the right secret is not accepted from that address until the wait is over (at most a minute), so that
+guesses tell nothing. A credential that was accepted from the address within the last hour is exempt: only its holder
+can present it.
 
 Hashes are compared in constant time, so no timing tells how much of a secret was right. The id of a token is no secret.
 
-A token's row is read again after FRESH_SECONDS, so that a token is refused that long after it was revoked. Its expiry
-is checked by the clock at each request.
+A token's row is read again after FRESH_SECONDS, so a revoked token is refused that long after. Its expiry is checked at
+each request.
 """
 
 import hmac
@@ -27,20 +27,67 @@ from cachetools import TTLCache
 from werkzeug.datastructures import Headers, WWWAuthenticate
 from werkzeug.exceptions import Forbidden, TooManyRequests, Unauthorized
 
-from pinner.api.access.peer import Peer, TcpPeer, UnixPeer
-from pinner.api.access.proxies import Networks, client_address, is_trusted, throttle_key
-from pinner.api.access.throttle import Throttle
+from pinner.api.access.peer import Networks, Peer, TcpPeer, UnixPeer, client_address, is_trusted, throttle_key
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.run.actor import MAX_ACTOR, require_actor
 from pinner.model.run.audit import UNAUTHENTICATED
 from pinner.model.run.token import PresentedToken, Role, Token, parse_token
+
+FREE_FAILURES = 5
+"""Failures without consequence, for a person who takes the wrong token."""
+LONGEST_SECONDS = 60.0
+FORGET_SECONDS = 900.0
+"""A key without a failure for this long starts anew."""
+MAX_KEYS = 4096
+"""Keys in memory; the key that failed least recently makes room for a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failures:
+    count: int
+    until: float
+
+
+class Throttle:
+    """Failures by key, and the time until which a key has to wait: 1, 2, 4 ... LONGEST_SECONDS.
+
+    It never sleeps: its callers answer at once with the seconds to wait. ``clock`` gives seconds that only increase.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._failures: TTLCache[str, _Failures] = TTLCache(MAX_KEYS, FORGET_SECONDS, timer=clock)
+        self._guard = threading.Lock()
+
+    def wait(self, key: str) -> float:
+        """The seconds that the key has to wait; 0 where it may go on."""
+        with self._guard:
+            found = self._failures.get(key)
+            return max(0.0, found.until - self._clock()) if found else 0.0
+
+    def failed(self, key: str) -> float:
+        """Count a failure; the seconds that the key has to wait now, 0 while its failures are free.
+
+        A failure while the key waits does not make the wait longer.
+        """
+        with self._guard:
+            now = self._clock()
+            found = self._failures.get(key, _Failures(0, now))
+            if found.until <= now:
+                count = found.count + 1
+                # The exponent is bounded, so that years of failures do not make a number that no float holds.
+                seconds = min(2.0 ** min(count - FREE_FAILURES - 1, 30), LONGEST_SECONDS)
+                found = _Failures(count, now + seconds if count > FREE_FAILURES else now)
+            self._failures[key] = found
+            return found.until - now
+
 
 ACTOR_HEADER = "X-Pinner-Actor"
 """The person for whom root sends the request over the Unix socket, percent-encoded (RFC 3986)."""
 FORWARDED_HEADERS = ("X-Forwarded-For", "Forwarded")
 ACCEPTED_SECONDS = 3600.0
 MAX_ACCEPTED = 1024
-"""The credentials that are remembered as accepted."""
+"""Credentials that are remembered as accepted."""
 FRESH_SECONDS = 1.0
 """One read of the database takes 0.2 ms, and this server answers thousands of requests in a second."""
 MAX_ROWS = 1024
@@ -50,8 +97,6 @@ _MAKE_ONE = "`pinner-manage token create` makes one"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who sends a request, and what the request may do."""
-
     actor: str
     """The name that the audit trail shows."""
     origin: str
@@ -66,13 +111,13 @@ class TokenReader(Protocol):
     """Reads the stored tokens (pinner.store.tokens.Tokens)."""
 
     def find(self, token_id: str) -> Token:
-        """The token with this id. Raises NotFound."""
+        """Raises NotFound."""
 
 
 class Credentials:
     """The credentials that a server accepts.
 
-    ``client_roles`` maps the common name of a client certificate to its role. ``trusted`` are the reverse proxies whose
+    ``client_roles`` has the role of a client certificate by its common name. ``trusted`` are the reverse proxies whose
     X-Forwarded-For is believed. ``clock`` gives seconds that only increase.
     """
 
@@ -103,10 +148,11 @@ class Credentials:
                 return Identity(UNAUTHENTICATED, client_address(address, forwarded, self._trusted))
 
     def identify(self, peer: Peer, headers: Headers) -> Identity:
-        """The sender of a request. Raises Unauthorized, TooManyRequests, Forbidden; Invalid for a wrong X-Pinner-Actor.
+        """The sender of a request. Raises Unauthorized, TooManyRequests, Forbidden, and Invalid for a wrong
+        X-Pinner-Actor.
 
-        On TCP a token counts more than a certificate. The certificate of a trusted proxy does not speak for the
-        proxy's clients.
+        On TCP a token counts more than a certificate. The certificate of a trusted proxy does not speak for its
+        clients.
         """
         sender = self.anonymous(peer, headers)
         match peer:
@@ -164,7 +210,7 @@ class Credentials:
         raise self._refused(key, _no_match(presented))
 
     def _find(self, token_id: str) -> Token | None:
-        """The token's row, as it was at most FRESH_SECONDS ago; None where there is none."""
+        """The token's row, at most FRESH_SECONDS old; None where there is none."""
         with self._guard:
             found = self._rows.get(token_id)
         if found is None:
@@ -181,7 +227,7 @@ class Credentials:
             return (key, presented.hash) in self._accepted
 
     def _refused(self, key: str, why: str) -> Unauthorized | TooManyRequests:
-        """The error for wrong credentials, after their failure has been counted."""
+        """Count the failure; the error for these wrong credentials."""
         seconds = math.ceil(self._throttle.failed(key))
         if seconds:
             return TooManyRequests(
@@ -201,10 +247,8 @@ def _unauthorized(why: str) -> Unauthorized:
 
 
 def _local_actor(uid: int, headers: Headers) -> str:
-    """The actor of a process on this machine: its user's name, or the one that root gives.
-
-    Raises Invalid, Forbidden.
-    """
+    """The actor of a process on this machine: its user's name, or the one that root gives. Raises Invalid,
+    Forbidden."""
     if any(name in headers for name in FORWARDED_HEADERS):
         # Everybody on the Unix socket is an administrator, and so would be every client of the proxy.
         raise Forbidden("a reverse proxy must not use the Unix socket; let it connect to [api] bind, with tokens")

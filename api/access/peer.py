@@ -1,9 +1,16 @@
-"""The peer of a connection, as the kernel or the TLS handshake names it; the request itself can lie."""
+"""The peer of a connection, as the kernel or the TLS handshake names it, and the client's address behind proxies.
 
+The request itself can lie.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from pinner.model.errors import Invalid
 
 ENVIRON = "pinner.peer"
-"""The key of the peer in the WSGI environment. The embedded server sets it for every request."""
+"""The key of the peer in the WSGI environment of the embedded server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +23,71 @@ class UnixPeer:
 
 @dataclass(frozen=True, slots=True)
 class TcpPeer:
-    """The other end of a TCP connection."""
-
     address: str
-    """The IP address."""
     certificate: str = ""
-    """The common name of the client's certificate that the server has verified; empty without one."""
+    """The common name of the client's verified certificate; empty without one."""
 
 
 Peer = UnixPeer | TcpPeer
+
+
+Networks = tuple[IPv4Network | IPv6Network, ...]
+
+_CLIENT_PREFIX = 64
+"""The bits of an IPv6 address that name a network: one client usually has a whole /64 (RFC 6177)."""
+
+
+def parse_networks(texts: Iterable[str], field: str) -> Networks:
+    """Addresses and networks, such as 10.0.0.7 and 2001:db8::/64. Raises Invalid."""
+    found = []
+    for text in texts:
+        try:
+            network = ip_network(text)
+        except ValueError as error:
+            raise Invalid(field, text, f"an IP address or network such as 10.0.0.7 or 10.0.0.0/24 ({error})") from None
+        if network.prefixlen == 0:
+            raise Invalid(field, text, "the addresses of your proxies; this network is every address")
+        found.append(network)
+    return tuple(found)
+
+
+def is_trusted(address: str, trusted: Networks) -> bool:
+    """Whether the address belongs to a trusted proxy."""
+    parsed = _parse(address)
+    return parsed is not None and any(parsed in network for network in trusted)
+
+
+def client_address(peer: str, forwarded_for: str, trusted: Networks) -> str:
+    """The address of the client that sent a request over the connection of ``peer``.
+
+    In X-Forwarded-For (``forwarded_for``), each proxy appends the address of its own peer. Only the entries of trusted
+    proxies can be believed. So the list is read from its end, and the first address that is no trusted proxy is the
+    client's. An entry that is no address ends the search at the proxy that wrote it.
+    """
+    own = _parse(peer)
+    hop = str(own) if own else peer
+    for entry in reversed(forwarded_for.split(",")):
+        parsed = _parse(entry.strip())
+        if parsed is None or not is_trusted(hop, trusted):
+            break
+        hop = str(parsed)
+    return hop
+
+
+def throttle_key(address: str) -> str:
+    """The key under which failures are counted: the address, or the /64 network of an IPv6 address."""
+    parsed = _parse(address)
+    if isinstance(parsed, IPv6Address):
+        return str(IPv6Network((int(parsed), _CLIENT_PREFIX), strict=False))
+    return address
+
+
+def _parse(text: str) -> IPv4Address | IPv6Address | None:
+    """The address; an IPv4 address written as IPv6 (RFC 4291, 2.5.5.2) is an IPv4 address. None: no address."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped
+    return address

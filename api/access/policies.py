@@ -1,7 +1,7 @@
-"""The rules that say which role may do what: one rule for each operation, by oslo.policy.
+"""The rules that say which role may do what: one oslo.policy rule an operation.
 
-An operator overrides a rule in the file ``[oslo_policy] policy_file``; etc/pinner/policy.yaml.sample has all rules with
-their defaults. A changed file takes effect within RELOAD_SECONDS.
+The file ``[oslo_policy] policy_file`` overrides them; etc/pinner/policy.yaml.sample has their defaults. A changed file
+takes effect within RELOAD_SECONDS.
 """
 
 import logging
@@ -18,8 +18,7 @@ from pinner.model.errors import Invalid
 LOG = logging.getLogger(__name__)
 
 RELOAD_SECONDS = 1.0
-"""Time between two searches for the policy files. oslo.policy searches at each check, which takes longer than the check
-itself."""
+"""Between two searches for the policy files. oslo.policy searches at each check, which takes longer than the check."""
 MAX_DECISIONS = 1024
 """Decisions that are kept until the files are read again."""
 PREFIX = "pinner:"
@@ -162,7 +161,7 @@ class Authorizer:
         return allowed
 
     def _reload(self) -> None:
-        """Read changed policy files. The rules before stay in force where the files are wrong now."""
+        """Read changed policy files. Where they are wrong now, the rules before stay in force."""
         with self._guard:
             if self._clock() - self._read_at < RELOAD_SECONDS:
                 return

@@ -1,4 +1,4 @@
-"""Writes refused requests to the audit trail, at most so many a minute that nobody can fill the trail."""
+"""Refused requests in the audit trail: at most so many a minute that nobody can fill it."""
 
 import logging
 import threading
@@ -26,14 +26,14 @@ class AuditSink(Protocol):
     """Appends to the audit trail (pinner.store.audit.audit.Audit)."""
 
     def append(self, *events: AuditEvent) -> None:
-        """Append events in their order."""
+        pass
 
 
 class RefusalAudit:
     """Records of refused requests.
 
-    A window starts with a refusal and lasts ``window_seconds``. Refusals above PER_ORIGIN and TOTAL are only counted.
-    At the end of the window one record has their number. ``now`` gives the current time.
+    A window of ``window_seconds`` starts with a refusal. Refusals above PER_ORIGIN and TOTAL are only counted; at the
+    end of the window one record has their number.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class RefusalAudit:
         self._append(caller, bounded(request), bounded(result))
 
     def close(self) -> None:
-        """End the window, and write the number of the refusals that were counted only."""
+        """End the window, and write the number of the refusals that were only counted."""
         with self._guard:
             if self._timer:
                 self._timer.cancel()

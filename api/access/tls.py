@@ -12,7 +12,7 @@ class TlsFiles:
     """The files of the configuration; an empty path: not configured."""
 
     certificate: str = ""
-    """The server's certificate and the certificates between it and the root, in PEM."""
+    """The server's certificate and those between it and the root, in PEM."""
     key: str = ""
     """The private key without a passphrase, in PEM; empty: it is in the certificate's file."""
     client_ca: str = ""
@@ -22,7 +22,7 @@ class TlsFiles:
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext | None:
-    """The TLS settings of the listeners; None without a certificate. Raises Invalid, which names option and file.
+    """The TLS settings of the listeners; None without a certificate. Raises Invalid.
 
     Reads the key, so call it before root is given up. TLS 1.2 is the oldest accepted version (RFC 9325).
     """

@@ -1,4 +1,4 @@
-"""The OpenAPI document: APIFlask's document, completed with the errors, headers and security of every operation."""
+"""The OpenAPI document: APIFlask's, with the errors, headers and security of every operation."""
 
 from collections.abc import Callable, Iterator
 from threading import Lock
@@ -9,8 +9,7 @@ from flask import Response, current_app
 from pydantic import TypeAdapter
 
 from pinner.api.access.access import REQUEST_ID
-from pinner.api.description.components import plain_name, tidy, with_plain_references
-from pinner.api.description.examples import EXAMPLES
+from pinner.api.description.components import EXAMPLES, plain_name, tidy, with_plain_references
 from pinner.api.description.operations import (
     CODES,
     HEADERS,
@@ -23,9 +22,9 @@ from pinner.api.description.operations import (
 )
 from pinner.api.errors import HTTP_CODES, RETRY_STATUSES, status_of
 from pinner.api.idempotency import KEY
+from pinner.api.negotiation import VERSION, VERSION_HEADER
 from pinner.api.schemas.answers import ErrorDocument
 from pinner.api.validation import COMPONENT
-from pinner.api.versions import VERSION, VERSION_HEADER
 from pinner.model.errors import Invalid, PinnerError, StoreUnavailable
 from pinner.model.run.journal import RunProgress
 
@@ -99,7 +98,7 @@ def configure(app: APIFlask) -> None:
 
 
 def _written_once(view: Callable[[], Any]) -> Callable[[], Response]:
-    """The view of the document. The first request writes it, which takes about a second; the others get the same bytes.
+    """The view of the document, which the first request writes in about a second; the others get the same bytes.
 
     Anyone may ask for the document, so it must cost little.
     """
@@ -180,7 +179,7 @@ def _description(parameter: Json) -> str:
 
 
 def _answer_headers(status: int, operation: str) -> Iterator[str]:
-    """The names of the header fields of an answer, in _ANSWER_HEADERS."""
+    """The names of the answer's header fields, in _ANSWER_HEADERS."""
     yield from ("RequestId", "Version")
     if status == 200 and operation in ("show_policy", "set_policy"):
         yield "ETag"

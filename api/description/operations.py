@@ -1,4 +1,4 @@
-"""What a view says about itself beyond its schemas: errors, links, headers. openapi.py writes it into the document."""
+"""What a view says about itself beyond its schemas: errors, links, headers."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ CONDITIONAL: Json = {HEADERS: [IF_MATCH, IF_NONE_MATCH]}
 
 
 def may_raise(*kinds: type[PinnerError]) -> Json:
-    """The errors that an operation may raise, without those of every operation, for APIFlask's ``doc(extensions=)``.
+    """The errors of an operation, without those of every operation, for APIFlask's ``doc(extensions=)``.
 
     An agent that may be unreachable may also be busy.
     """

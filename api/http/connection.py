@@ -8,11 +8,10 @@ from collections import deque
 from typing import Protocol
 
 from pinner.api.http import response
-from pinner.api.http.ends import endpoints
 from pinner.api.http.limits import Limits
-from pinner.api.http.observed import Observed
 from pinner.api.http.reader import RequestReader
 from pinner.api.http.request import Endpoints, Refused, Request
+from pinner.api.http.transport import Observed, endpoints
 
 LOG = logging.getLogger(__name__)
 
@@ -89,7 +88,6 @@ class Connection(asyncio.Protocol):
     # The event loop calls these (asyncio.Protocol).
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection, and begin the TLS handshake where the listener has a certificate."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = self._tcp = transport
         if not self._owner.admit(self):
@@ -101,7 +99,6 @@ class Connection(asyncio.Protocol):
             self._handshake = self._owner.loop.create_task(self._shake_hands(self._tls))
 
     def data_received(self, data: bytes) -> None:
-        """Read requests; answer the first, keep the others."""
         if self._handshake is not None:
             self._early += data
             return
@@ -128,14 +125,12 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """The connection has ended; a worker learns it when it sends."""
         self.lost = True
         self._pending.clear()
         self._drained.set()
         self._owner.forget(self)
 
     def pause_writing(self) -> None:
-        """Bytes wait for the client."""
         if self._drained.is_set():
             self._drained.clear()
             self.since = self._owner.loop.time()
@@ -233,7 +228,7 @@ class Connection(asyncio.Protocol):
             self._early.clear()
 
     def _set_deadline(self, before: str) -> None:
-        """Begin the deadline of the phase that has begun. Bytes that arrive within a phase do not extend it.
+        """Begin the deadline of the phase that has begun. Bytes within a phase do not extend it.
 
         The deadline of the first head began with the connection.
         """
@@ -246,7 +241,6 @@ class Connection(asyncio.Protocol):
             self.deadline = self._owner.loop.time() + limits.head_seconds
 
     def _wait(self) -> None:
-        """Begin to wait for the next request."""
         limits = self._owner.limits
         seconds = {"idle": limits.idle_seconds, "head": limits.head_seconds, "body": limits.body_seconds}
         self.since = self._owner.loop.time()

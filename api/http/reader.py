@@ -62,18 +62,16 @@ class RequestReader:
         return found
 
     def on_message_begin(self) -> None:
-        """A new request begins."""
         if self._missing:
             self._refuse(malformed("the body is shorter than its Content-Length"))
         self._request, self._length, self._announced = Request(), 0, 0
         self.phase = "head"
 
     def on_url(self, part: bytes) -> None:
-        """A part of the request target."""
         self._request.target += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header. Trailers of a chunked body do not arrive, because such a body is refused."""
+        """Trailers of a chunked body do not arrive, because such a body is refused."""
         self._length += len(name) + len(value) + 4
         headers = self._request.headers
         if len(headers) == self._limits.headers or self._length > self._limits.head_bytes:
@@ -81,7 +79,7 @@ class RequestReader:
         headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """The head is complete: it says whether the body is accepted."""
+        """The head says whether the body is accepted."""
         request = self._request
         request.method = self._parser.get_method().decode()
         request.version = self._parser.get_http_version()
@@ -105,22 +103,24 @@ class RequestReader:
         self.wants_continue = headers.get(b"expect", b"").lower() == b"100-continue" and request.version == "1.1"
 
     def on_body(self, part: bytes) -> None:
-        """A part of the body; llhttp gives no more than the Content-Length."""
+        """llhttp gives no more than the Content-Length."""
         self._request.body += part
 
     def on_message_complete(self) -> None:
         """The request is complete, unless bytes of its body are missing.
 
-        llhttp ends a message that offers an upgrade at its head. pinner upgrades to no other protocol: it ignores the
-        offer (RFC 9110, section 7.8), and reads the body itself.
+        llhttp ends a message that offers an upgrade at its head. pinner ignores the offer (RFC 9110, section 7.8), and
+        reads the body itself.
         """
         self._missing = self._announced - len(self._request.body)
         if not self._missing:
             self._end_request()
 
     def _part(self, data: bytes, at: int) -> bytes:
-        """The next bytes for the parser: a line of a head, or a body. So the parser never sees two messages at once,
-        and the request line is known, whose protocol it does not tell."""
+        """The next bytes for the parser: a line of a head, or a body.
+
+        So the parser never sees two messages at once, and the request line is known, whose protocol it does not tell.
+        """
         if self.phase == "body":
             return data[at : at + self._announced - len(self._request.body)] or data[at:]
         part = data[at : data.find(b"\n", at) + 1 or len(data)]
@@ -147,7 +147,7 @@ class RequestReader:
         return len(data)
 
     def _take_missing(self, data: bytes, at: int) -> int:
-        """Read the body that the parser has not read; the number of bytes of the body."""
+        """Read the body that the parser has not read; the number of its bytes."""
         part = data[at : at + self._missing]
         self._request.body += part
         self._missing -= len(part)

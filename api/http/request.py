@@ -26,8 +26,6 @@ def malformed(message: str) -> Refused:
 
 @dataclass(slots=True)
 class Request:
-    """A request as the client sent it."""
-
     method: str = ""
     target: bytes = b""
     """A path with its query, or an absolute URL (RFC 9112, section 3.2)."""
@@ -36,7 +34,7 @@ class Request:
     """Names in lower case, with their values."""
     body: bytearray = field(default_factory=bytearray)
     keep_alive: bool = False
-    """Whether the client expects to send another request over the same connection."""
+    """Whether the client expects to send another request over the connection."""
 
     @property
     def size(self) -> int:
@@ -50,7 +48,6 @@ class Endpoints:
 
     peer: Peer
     scheme: str
-    """``http`` or ``https``."""
     name: str
     port: str
     """The server's own address; ``localhost`` and no port on a Unix socket."""
@@ -95,7 +92,7 @@ def environ(request: Request, ends: Endpoints) -> dict[str, Any]:
 def _header_variables(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
     """The headers under their names in the environment.
 
-    A name with an underscore is left out: in the environment it would look like the same name with a hyphen.
+    A name with an underscore is left out: it would look like the same name with a hyphen.
     """
     found: dict[str, str] = {}
     for name, value in headers:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 HEALTH = (b"/healthcheck", b"/healthcheck/live", b"/healthcheck/ready")
-"""A thread of its own answers these paths, so that it answers while all other threads wait for hosts."""
+"""A thread of its own answers these paths, while all other threads may wait for hosts."""
 _NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _TICK = 0.25
 """Seconds between two checks of the deadlines."""
@@ -67,7 +67,7 @@ class Serving:
         self._tick()
 
     def admit(self, connection: Connection) -> bool:
-        """Count a connection. At the limit, drop the one for whose client the server has waited for the longest time.
+        """Count a connection. At the limit, drop the one whose client the server has waited for longest.
 
         False where the server waits for no client, or stops: then the new one cannot be served.
         """
@@ -84,11 +84,10 @@ class Serving:
         return True
 
     def forget(self, connection: Connection) -> None:
-        """Count the connection no longer."""
         self._connections.discard(connection)
 
     def submit(self, connection: Connection, request: Request) -> None:
-        """Have a worker thread answer the request. The refusal of another method would wait for the database."""
+        """Have a worker thread answer. The refusal of another method than GET would wait for the database."""
         is_health = request.target.partition(b"?")[0] in HEALTH and request.method in ("GET", "HEAD")
         threads = self._health if is_health else self._workers
         number = next(self._numbers)
@@ -105,15 +104,14 @@ class Serving:
         worker.answer(self._app, connection, request, self.loop)
 
     async def accept_no_more(self) -> None:
-        """Accept no connection and no request any more."""
         self.ending = True
         await self._close_listeners()
         for connection in tuple(self._connections):
             connection.end()
 
     async def end(self) -> None:
-        """End the connections, after the workers have ended. One that has no answer, because its worker had no memory
-        to give it one, ends as well."""
+        """End the connections, after the workers have ended; also one without an answer, because its worker had no
+        memory."""
         deadline = self.loop.time() + STOP_SECONDS
         while any(not connection.answered for connection in self._connections) and self.loop.time() < deadline:
             await asyncio.sleep(0.02)
@@ -123,7 +121,7 @@ class Serving:
 
     async def _close_listeners(self) -> None:
         """asyncio takes two rounds of the loop for a client that it has accepted: one makes its transport, one its
-        connection. Where the listener is closed before that, the client's socket stays open."""
+        connection. If the listener is closed before, the client's socket stays open."""
         for listener in self._listeners:
             for bound in listener.sockets:
                 self.loop.remove_reader(bound)
@@ -155,8 +153,8 @@ class Serving:
         self._bound_held()
 
     def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log an error of the event loop. Where no file descriptor is left for a new connection, asyncio reports it for
-        each of BACKLOG attempts, and tries again a second later."""
+        """Log an error of the event loop. Without a file descriptor for a new connection, asyncio reports it for each
+        of BACKLOG attempts, and tries again a second later."""
         if isinstance(error := context.get("exception"), OSError) and error.errno in _NO_RESOURCES:
             self._failing.warn("a client of the API cannot be accepted: %s", error)
         else:

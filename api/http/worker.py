@@ -24,7 +24,7 @@ class _Head:
         self.headers: list[tuple[str, str]] = []
 
     def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[..., None]:  # noqa: ARG002
-        """See PEP 3333. The server sends nothing before the body begins, so a later call replaces an earlier one."""
+        """See PEP 3333. Nothing is sent before the body begins, so a later call replaces an earlier one."""
         self.status, self.headers = status, headers
         return _no_write
 

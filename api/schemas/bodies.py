@@ -1,15 +1,21 @@
-"""The schemas of small request bodies."""
+"""The schemas of small request bodies, of guests' events and of an anchor."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Annotated
 
 from pydantic import Field
 
-from pinner.api.schemas.base import Input
-from pinner.api.schemas.field_types import Seconds, Whole
+from pinner.api.schemas.inputs import Input, Name, Seconds, ShortText, Timestamp, Whole
+from pinner.model.cpuset import MAX_LENGTH, CpuSet
+from pinner.model.guest.guest import NovaIdentity
 from pinner.model.outcome.probe import DEFAULT_SECONDS as DEFAULT_WINDOW
 from pinner.model.outcome.probe import DEFAULT_WINDOWS, MAX_WINDOWS, MIN_WINDOWS
 from pinner.model.outcome.probe import MAX_SECONDS as MAX_WINDOW
 from pinner.model.outcome.probe import MIN_SECONDS as MIN_WINDOW
+from pinner.model.policy.event import GuestEvent, GuestEventKind
+from pinner.model.run.agent_audit import Anchor, SignedHead
+from pinner.model.run.audit import Caller
 from pinner.model.run.journal import DEFAULT_WATCH_SECONDS as DEFAULT_SECONDS
 from pinner.model.run.journal import MAX_WATCH_SECONDS as MAX_SECONDS
 from pinner.model.run.journal import MIN_WATCH_SECONDS as MIN_SECONDS
@@ -80,3 +86,116 @@ class NewProbe(Input):
 
 class NewRollback(Input):
     """A rollback has no options."""
+
+
+MAX_HEADS = 16
+"""The most heads of an anchor; they fit into the largest request body."""
+_Number = Annotated[int, Field(ge=0, lt=2**53), Whole]
+"""A signature expresses no larger one (RFC 8785)."""
+_Hash = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
+_HostName = Annotated[str, Field(max_length=255)]
+_Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/=]{0,88}$")]
+
+
+class SignedHeadInput(Input):
+    """The head of an agent's audit trail with its signature, as `GET /v1/audit/anchor` returned it."""
+
+    host: _HostName
+    """The agent's host."""
+    seq: _Number
+    """The number of the last record of the agent's trail."""
+    hash: _Hash
+    """The hash of that record."""
+    centre_seq: _Number
+    """The number of the centre's record that the agent saw last; 0: none."""
+    centre_hash: _Hash
+    """The hash of that record."""
+    at: Annotated[str, Field(max_length=40, description="The agent's clock, as it was signed.")]
+    key: _Base64
+    """The agent's public key."""
+    signature: _Base64
+    """The signature of the other fields."""
+
+
+class AnchorInput(Input):
+    """An anchor, as `GET /v1/audit/anchor` returned it."""
+
+    version: Annotated[int, Field(ge=1, le=1, description="The version of this format."), Whole]
+    heads: Annotated[tuple[SignedHeadInput, ...], Field(min_length=1, max_length=MAX_HEADS)]
+    """The signed head of each host."""
+
+    def value(self) -> Anchor:
+        """The anchor as a value."""
+        return Anchor(self.version, tuple(SignedHead(**head.model_dump()) for head in self.heads))
+
+
+UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+MAX_SPECS = 128
+"""The most extra specs that an event may carry."""
+
+
+class NewIdentity(Input):
+    """An instance, as Nova describes it."""
+
+    instance: Annotated[ShortText, Field(description="The name of the instance.")] = ""
+    project: Annotated[ShortText, Field(description="The name of the project.")] = ""
+    user: Annotated[ShortText, Field(description="The name of the user.")] = ""
+    flavor: Annotated[ShortText, Field(description="The name of the flavor.")] = ""
+    flavor_id: Annotated[ShortText, Field(description="The id of the flavor, Nova's flavorid.")] = ""
+    extra_specs: Annotated[
+        dict[ShortText, ShortText],
+        Field(default_factory=dict, max_length=MAX_SPECS, description="The extra specs of the flavor."),
+    ]
+    has_specs: Annotated[
+        bool, Field(description="Whether extra_specs is the flavor's whole list, also where it is empty.")
+    ] = False
+
+
+class NewEvent(Input):
+    """An event of a guest."""
+
+    host: Annotated[
+        Name | None, Field(description="The guest's host. It may be left out if the server has a single host.")
+    ] = None
+    guest: Annotated[str, Field(pattern=UUID, description="The guest's UUID.")]
+    event: Annotated[ShortText, Field(description="The event as its source names it, such as instance.reboot.end.")]
+    source: Annotated[
+        ShortText, Field(description="The source of the event, for the audit trail. By default the request's actor.")
+    ] = ""
+    at: Annotated[
+        Timestamp | None,
+        Field(
+            description="The time of the event by the clock of its publisher. By default the current time. An event "
+            "that is late, older than a day, or more than a minute ahead changes nothing that pinner knows."
+        ),
+    ] = None
+    publisher: Annotated[
+        ShortText,
+        Field(description="The host whose clock the time is from. Times of two publishers are not compared."),
+    ] = ""
+    request: Annotated[ShortText, Field(description="Nova's request id, which all events of one operation share.")] = ""
+    nova: Annotated[NewIdentity | None, Field(description="The instance, if Nova reported the event.")] = None
+
+    def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
+        """The event for the service."""
+        nova = NovaIdentity(**self.nova.model_dump()) if self.nova else None
+        at = self.at or datetime.now(UTC)
+        source, guest = self.source or caller.actor, self.guest.lower()
+        return GuestEvent(guest, kind, self.event, source, at, nova, publisher=self.publisher, request=self.request)
+
+
+class NewLeavingEvent(NewEvent):
+    """An event of a guest that is about to be migrated to another host."""
+
+    cpus: Annotated[
+        str,
+        Field(
+            max_length=MAX_LENGTH,
+            json_schema_extra={"format": "cpu-ids"},
+            description="The CPUs of the destination, if they are known.",
+        ),
+    ] = ""
+
+    def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
+        """The event for the service. Raises Invalid."""
+        return replace(super().to_event(kind, caller), cpus=CpuSet.parse(self.cpus, "cpus"))

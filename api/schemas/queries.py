@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
-from pinner.api.schemas.base import Input
-from pinner.api.schemas.field_types import BusyThreshold, Name, Scalar, Seconds, ShortText, Timestamp
+from pinner.api.schemas.inputs import BusyThreshold, Input, Name, Scalar, Seconds, ShortText, Timestamp
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.outcome.measures import GUEST_SERIES, HOST_SERIES, Span
 from pinner.model.page import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, SortDirection

@@ -5,7 +5,7 @@ from pydantic import RootModel
 
 from pinner.api.access.context import caller, pinner
 from pinner.api.description.operations import may_raise
-from pinner.api.schemas.event import NewEvent, NewLeavingEvent
+from pinner.api.schemas.bodies import NewEvent, NewLeavingEvent
 from pinner.model.errors import Busy, HostBusy, HostUnreachable, NotFound, NotPermitted, Refused, StalePlan
 from pinner.model.policy.event import GuestEventKind, GuestEventOutcome
 

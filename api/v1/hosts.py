@@ -8,6 +8,7 @@ from pinner.api.description.operations import links, may_raise
 from pinner.api.paging import PageAnswer, linked, page
 from pinner.api.schemas.answers import SnapshotSummary
 from pinner.api.schemas.bodies import NewSnapshot
+from pinner.api.schemas.plan import NewScenario
 from pinner.api.schemas.queries import (
     BlameQuery,
     CapacityQuery,
@@ -17,7 +18,6 @@ from pinner.api.schemas.queries import (
     ProcessQuery,
     SampleQuery,
 )
-from pinner.api.schemas.scenario import NewScenario
 from pinner.model.errors import Busy, Gone, HostUnreachable, NoFit, NotFound, NotPermitted, NovaConflict, Overloaded
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.interrupts import HostInterrupts

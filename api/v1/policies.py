@@ -1,17 +1,18 @@
 """/v1/hosts/{host}: a host's policy, its drift, and the exclusion of its guests."""
 
 from apiflask import APIBlueprint
+from flask import request
 from pydantic import RootModel
 
+from pinner import codec
 from pinner.api.access.context import caller, pinner
 from pinner.api.description.operations import CONDITIONAL, may_raise
-from pinner.api.preconditions import etag, expected_revisions
 from pinner.api.schemas.bodies import NewExclusion
 from pinner.api.schemas.plan import NewPolicy
-from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, NotFound, NotPermitted, PreconditionFailed
+from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, Invalid, NotFound, NotPermitted, PreconditionFailed
 from pinner.model.guest.guest import GuestExclusion
 from pinner.model.policy.drift import DriftReport
-from pinner.model.policy.policy import ShownPolicy
+from pinner.model.policy.policy import Expected, Policy, ShownPolicy
 
 bp = APIBlueprint("policies", __name__, tag="Policies")
 
@@ -75,3 +76,33 @@ def set_excluded(host: str, guest: str, json_data: NewExclusion) -> GuestExclusi
     The mark is stored in the guest's metadata.
     """
     return pinner().set_excluded(host, guest, json_data.excluded, caller())
+
+
+def etag(policy: Policy) -> dict[str, str]:
+    """The header field with the revision of a policy."""
+    return {"ETag": f'"{codec.content_hash(policy)}"'}
+
+
+def expected_revisions(host: str) -> Expected:
+    """The revisions that the request's If-Match or If-None-Match accepts (RFC 9110, section 13), so that two clients do
+    not overwrite each other. Raises Invalid and PreconditionFailed."""
+    match, none_match = request.headers.get("If-Match"), request.headers.get("If-None-Match")
+    if none_match not in (None, "*"):
+        raise Invalid("If-None-Match", none_match, "*: only where the host has no policy")
+    if match is None:
+        return None if none_match is None else ("",)
+    if none_match is not None:
+        raise PreconditionFailed(f"policy of host {host}", (match, ""), "both: If-Match and If-None-Match")
+    if request.if_match.star_tag:
+        return (_present(host),)
+    revisions = tuple(request.if_match.as_set())
+    if not all(revisions or ("",)):  # an empty revision would stand for no policy
+        raise Invalid("If-Match", match, 'the ETag of the policy in quotation marks, such as "1f2e..."')
+    return revisions
+
+
+def _present(host: str) -> str:
+    try:
+        return codec.content_hash(pinner().policy(host))
+    except NotFound:
+        raise PreconditionFailed(f"policy of host {host}", ("any",), "") from None

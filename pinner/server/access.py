@@ -8,8 +8,8 @@ from oslo_policy.policy import Enforcer
 from pinner import wiring
 from pinner.api.access.context import AccessControl
 from pinner.api.access.credentials import Credentials
+from pinner.api.access.peer import parse_networks
 from pinner.api.access.policies import Authorizer
-from pinner.api.access.proxies import parse_networks
 from pinner.api.access.refusals import RefusalAudit
 from pinner.model.run.token import check_name, check_role
 from pinner.store.repositories import Store

@@ -15,9 +15,8 @@ from oslo_policy.policy import Enforcer
 from pinner import conf
 from pinner.api.access.context import AccessControl
 from pinner.api.access.credentials import Credentials
-from pinner.api.access.peer import ENVIRON, Peer, TcpPeer, UnixPeer
+from pinner.api.access.peer import ENVIRON, Peer, TcpPeer, UnixPeer, parse_networks
 from pinner.api.access.policies import Authorizer
-from pinner.api.access.proxies import parse_networks
 from pinner.api.access.refusals import RefusalAudit
 from pinner.model.errors import NotFound
 from pinner.model.run.audit import AuditEvent, Caller

@@ -8,7 +8,7 @@ from support.server.unix_http import on_unix_socket
 
 from pinner.api.access.credentials import Credentials, Identity
 from pinner.api.idempotency import KEY, REPLAYED
-from pinner.api.versions import VERSION_HEADER
+from pinner.api.negotiation import VERSION_HEADER
 from pinner.model.errors import Busy, HostBusy, HostUnreachable, RunConflict, StalePlan, StoreUnavailable
 
 REQUEST_ID = "X-Openstack-Request-Id"

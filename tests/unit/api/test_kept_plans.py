@@ -1,7 +1,7 @@
 import pytest
 from support.values import make_plan
 
-from pinner.api.kept_plans import KEPT, KEPT_SECONDS, KeptPlans
+from pinner.api.access.context import KEPT, KEPT_SECONDS, KeptPlans
 from pinner.model.errors import NotFound
 
 

@@ -21,8 +21,7 @@ from support.server.access import (
 )
 
 from pinner.api.access.credentials import FRESH_SECONDS
-from pinner.api.access.peer import TcpPeer, UnixPeer
-from pinner.api.access.proxies import parse_networks
+from pinner.api.access.peer import TcpPeer, UnixPeer, parse_networks
 from pinner.api.app import create_app
 
 PUBLIC = ["/", "/healthcheck", "/openapi.json"]

@@ -1,6 +1,6 @@
 import pytest
 
-from pinner.api.access.proxies import client_address, is_trusted, parse_networks, throttle_key
+from pinner.api.access.peer import client_address, is_trusted, parse_networks, throttle_key
 from pinner.model.errors import Invalid
 
 TRUSTED = parse_networks(["10.0.0.7", "10.1.0.0/24", "2001:db8::/64"], "trusted")

@@ -1,5 +1,5 @@
-from pinner.api.access import throttle
-from pinner.api.access.throttle import FORGET_SECONDS, FREE_FAILURES, LONGEST_SECONDS, Throttle
+from pinner.api.access import credentials
+from pinner.api.access.credentials import FORGET_SECONDS, FREE_FAILURES, LONGEST_SECONDS, Throttle
 
 
 class Seconds:
@@ -50,7 +50,7 @@ def test_failures_are_forgotten():
 
 
 def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(throttle, "MAX_KEYS", 10)
+    monkeypatch.setattr(credentials, "MAX_KEYS", 10)
     slow = Throttle(Seconds())
     for number in range(1000):
         slow.failed(str(number))

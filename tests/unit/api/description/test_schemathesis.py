@@ -11,7 +11,7 @@ from support.examples import examples
 from support.server.access import AuditList, InMemoryTokens, make_control
 from support.server.real_service import real_service
 
-from pinner.api.access import throttle
+from pinner.api.access import credentials
 from pinner.api.app import create_app
 from pinner.api.server import serve
 from pinner.model.page import PageRequest
@@ -42,7 +42,7 @@ MORE = pytest.mark.slow("schemathesis: other roles and PostgreSQL")
 @pytest.mark.parametrize("role", ["admin", *(pytest.param(role, marks=MORE) for role in ROLES[1:])])
 def test_schemathesis_finds_nothing(tmp_path, role, kind, monkeypatch, idempotency_keys, databases):
     # schemathesis sends wrong credentials to every operation, and expects 401 or 403 each time.
-    monkeypatch.setattr(throttle, "FREE_FAILURES", 10_000)
+    monkeypatch.setattr(credentials, "FREE_FAILURES", 10_000)
     with real_service(tmp_path, databases.own(kind, tmp_path)) as (pinner, _):
         _write_known_names(tmp_path, pinner)
         tokens, trail = InMemoryTokens(), AuditList()

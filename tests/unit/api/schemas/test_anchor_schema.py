@@ -5,7 +5,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from pinner.api.schemas.anchor import AnchorInput
+from pinner.api.schemas.bodies import AnchorInput
 
 HEAD = {"host": "h1", "hash": "", "centre_seq": 0, "centre_hash": "", "at": "", "key": "", "signature": ""}
 

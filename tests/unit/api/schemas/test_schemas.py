@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from pinner.api import schemas
-from pinner.api.schemas.base import Input
-from pinner.api.schemas.event import NewIdentity
+from pinner.api.schemas.bodies import NewIdentity
+from pinner.api.schemas.inputs import Input
 
 for module in pkgutil.iter_modules(schemas.__path__):
     importlib.import_module(f"{schemas.__name__}.{module.name}")

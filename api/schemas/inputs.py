@@ -1,11 +1,13 @@
-"""The types of the fields in requests, with their limits and their descriptions for the OpenAPI document."""
+"""The base of all schemas of requests, and the types of their fields with limits and descriptions."""
 
 import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BeforeValidator, Field, WithJsonSchema
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, WithJsonSchema
+from pydantic_core import CoreSchema
 
+from pinner import codec
 from pinner.model.cpuset import MAX_LENGTH
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
@@ -73,3 +75,16 @@ CpuList = Annotated[
         description="`auto` or a list such as 0-3,8.",
     ),
 ]
+
+
+class Input(BaseModel):
+    """A part of a request: strict types, no unknown fields, no NaN; nothing is read after the first wrong item of a
+    list."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """See BaseModel."""
+        schema: CoreSchema = codec.failing_fast(handler(source), handler)
+        return schema

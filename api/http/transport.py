@@ -1,12 +1,12 @@
-"""Names the two ends of a connection, as the kernel and the TLS handshake know them."""
+"""The transport of a connection: who is at its two ends, and the encrypted bytes that wait for a client of TLS."""
 
 import asyncio
 import socket
 import ssl
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import IPv6Address, ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinner.api.access.peer import Peer, TcpPeer, UnixPeer
 from pinner.api.http.request import Endpoints
@@ -41,7 +41,45 @@ def _tcp_peer(transport: asyncio.Transport) -> Peer:
 
 
 def _common_name(tls: ssl.SSLObject) -> str:
-    """The common name of the client's certificate that the handshake has verified; empty without one."""
+    """The common name of the client's verified certificate; empty without one."""
     certificate: Mapping[str, Any] = tls.getpeercert() or {}
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     return names[-1] if names else ""
+
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class Observed(asyncio.BufferedProtocol):
+    """Stands between a TCP transport and ``tls``, asyncio's own TLS protocol.
+
+    asyncio's TLS transport passes on to TCP all that is written, and then counts it as sent. ``pause`` is called when
+    encrypted bytes begin to wait for the client, ``resume`` when it has received them.
+    """
+
+    def __init__(self, tls: asyncio.BufferedProtocol, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        self._tls = tls
+        self._pause = pause
+        self._resume = resume
+
+    def get_buffer(self, sizehint: int) -> "ReadableBuffer":
+        return self._tls.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._tls.buffer_updated(nbytes)
+
+    def eof_received(self) -> bool | None:
+        return self._tls.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._tls.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._tls.pause_writing()
+        self._pause()
+
+    def resume_writing(self) -> None:
+        """TLS may write more at once, and so wait again."""
+        self._tls.resume_writing()
+        self._resume()
