@@ -106,16 +106,19 @@ class AgentTrail:
     def marking(self, guest: str, *, excluded: bool) -> Iterator[None]:
         """Record that the guest's metadata is changed, before the block changes it, and that it was not where the block
         raises. Raises Busy where so many guests were marked just now that the trail takes no record of one more, and
-        StoreUnavailable where it takes none at all: nothing is changed then."""
+        StoreUnavailable where it takes none at all: nothing is changed then, or the trail does not say that."""
         result = "excluded" if excluded else "included"
         self._marks.require()
         self._mark(guest, result)
         try:
             yield
         except Exception as error:
-            # The error of the change matters to the caller, also where the trail cannot be written.
-            with suppress(StoreUnavailable):
+            try:
                 self._mark(guest, f"{result}: failed, {_code(error)}")
+            except StoreUnavailable as unavailable:
+                # The caller must not take it for a failure that the trail has.
+                LOG.warning("guest %s was not %s: %s", guest, result, error)
+                raise unavailable from error
             raise
 
     def _mark(self, guest: str, result: str) -> None:

@@ -4,12 +4,12 @@ Every action of a run has a record in both trails, with the same text (``pinner.
 trail also has the heads that the centre's trail had at earlier moments.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pinner.model.errors import HostUnreachable
+from pinner.model.errors import HostUnreachable, StoreUnavailable
 from pinner.model.run.agent_audit import AgentAction, AgentRecord, head_of_record
 from pinner.model.run.verification import FindingKind, TrailFinding
 
@@ -18,6 +18,8 @@ Key = tuple[str, ...]
 
 BEGINS = (AgentAction.RUN_APPLY.value, AgentAction.RUN_ROLLBACK.value, AgentAction.RUN_RELEASE.value)
 RUN_ACTIONS = (*BEGINS, AgentAction.RUN_CHANGE.value, AgentAction.RUN_RECOVER.value, AgentAction.RUN_END.value)
+_UNKNOWN = (HostUnreachable.code, StoreUnavailable.code)
+"""After these errors an exclusion may be made or not: the agent's answer, or its second record, is missing."""
 _TEXTS = ("at", "actor", "action", "host", "subject", "before", "after", "result")
 
 
@@ -57,9 +59,14 @@ class TrailMatch:
         """The actions that the centre must have, with the number and the run of the agent's record."""
         self._runs: dict[str, _AgentRun] = {}
         self._excluded: Counter[Key] = Counter()
+        """The exclusions that the agent made."""
+        self._excluded_first: Counter[Key] = Counter()
+        """Those of the first part of the agent's records, which the centre must have."""
+        self._asked: defaultdict[Key, list[int]] = defaultdict(list)
+        """The numbers of the centre's records of exclusions whose result is not known."""
         self._excluded_at_centre: Counter[Key] = Counter()
         self._excluded_since: Counter[Key] = Counter()
-        """Those after the first head that the agent saw."""
+        """Those that began after the first head that the agent saw."""
         self._started: set[str] = set()
         """The runs that the centre has a request for."""
         self._failed: set[str] = set()
@@ -80,8 +87,12 @@ class TrailMatch:
             case AgentAction.CENTRE_HEAD:
                 self._add_head(record)
             case AgentAction.GUEST_EXCLUDE:
-                key, failure = _exclusion(record.target, record.result)
-                self._excluded[key] += -1 if failure else 1
+                key, state = _exclusion(record.target, record.result)
+                self._excluded[key] += -1 if state else 1
+                if state:
+                    self._excluded_first[key] -= 1
+                elif not self._complete:
+                    self._excluded_first[key] += 1
             case AgentAction.KEY_SET | AgentAction.CHAIN_CUT:
                 pass
             case _:
@@ -97,11 +108,7 @@ class TrailMatch:
             return  # it was changed, and the check of its hash says so
         action, result, subject = record["action"], record["result"], record["subject"]
         if action == AgentAction.GUEST_EXCLUDE:
-            key, failure = _exclusion(subject.rpartition("(")[2].rstrip(")"), result)
-            number = -1 if failure else 1
-            # An agent whose answer the centre never got may have made the change.
-            self._excluded_at_centre[key] += number if failure != HostUnreachable.code else 0
-            self._excluded_since[key] += number * (record["seq"] > self._base)
+            self._add_exclusion(record["seq"], *_exclusion(subject.rpartition("(")[2].rstrip(")"), result))
         if action not in RUN_ACTIONS:
             return
         key = _centre_key(record)
@@ -110,6 +117,15 @@ class TrailMatch:
         self._required.pop(key, None)
         if key not in self._known and record["seq"] > self._base:
             self._unmatched.append(_Unmatched(key, record["seq"], action, run, subject, result))
+
+    def _add_exclusion(self, seq: int, key: Key, state: str) -> None:
+        """``state`` is "started", the code of a failure, or empty."""
+        if state == "started":
+            self._asked[key].append(seq)
+        elif state not in _UNKNOWN:
+            begin = self._asked[key].pop(0) if self._asked[key] else seq
+            self._excluded_at_centre[key] += not state
+            self._excluded_since[key] += not state and begin > self._base
 
     @property
     def open_runs(self) -> frozenset[str]:
@@ -203,8 +219,8 @@ class TrailMatch:
                 continue
             text = f"the centre has no record of what the agent did in its record {seq} ({_shown(key)})"
             yield self._finding(FindingKind.UNREPORTED, seq, run, text)
-        for key, count in self._excluded.items():
-            if not purged and count > self._excluded_at_centre[key]:
+        for key, count in self._excluded_first.items():
+            if not purged and count > self._excluded_at_centre[key] + len(self._asked[key]):
                 text = f"the centre has no record of what the agent did ({_shown(key)})"
                 yield self._finding(FindingKind.UNREPORTED, 0, "", text)
 
@@ -233,10 +249,10 @@ def _centre_key(record: Mapping[str, Any]) -> Key:
 
 
 def _exclusion(guest: str, result: str) -> tuple[Key, str]:
-    """The key of a guest.exclude, and the code of its failure. Each trail has a record before the change is made, and
-    another one if it was not made."""
-    done, _, failure = result.partition(": failed, ")
-    return (AgentAction.GUEST_EXCLUDE.value, guest, done), failure
+    """The key of a guest.exclude, and its state: "started", the code of its failure, or empty. The agent has a record
+    before the change is made, and another one if it was not made; the centre one before, and another one after."""
+    done, _, state = result.partition(": ")
+    return (AgentAction.GUEST_EXCLUDE.value, guest, done), state.removeprefix("failed, ")
 
 
 def _shown(key: Key) -> str:

@@ -27,12 +27,13 @@ class GuestExclusions:
             event = audit_event(caller, self._now(), AuditAction.GUEST_EXCLUDE, host, subject, result)
             self._store.audit.append(event)
 
-        # The record comes first, because the mark is no part of the database's transaction.
         result = "excluded" if excluded else "included"
-        record(result)
+        # The mark is no part of the database's transaction: a record without a result is of a server that was killed.
+        record(f"{result}: started")
         try:
             self._hosts.agent(host).set_excluded(found.uuid, excluded=excluded)
         except PinnerError as error:
             record(f"{result}: failed, {error.code}")
             raise
+        record(result)
         return GuestExclusion(found.uuid, found.name, excluded)

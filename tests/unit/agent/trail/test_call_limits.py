@@ -188,3 +188,21 @@ def test_marks_that_fail_are_recorded_and_bounded_too(setup):
             setup.agent.set_excluded("g1", excluded=True)
     records = setup.agent.audit_records(1, 1000)
     assert [record.result for record in records] == ["excluded", "excluded: failed, gone"] * (MAX_MARKS // 2)
+
+
+def test_a_failed_mark_without_a_record_of_its_failure_is_told_as_such(setup, monkeypatch):
+    """Else the caller would record a failure that the agent's trail does not have."""
+    append = setup.journal.chain.append
+
+    def fail(*_, **__):
+        def full(*_):
+            raise StoreUnavailable("journal.sqlite", "database or disk is full")
+
+        monkeypatch.setattr(setup.journal.chain, "append", full)
+        raise Gone("guest g1")
+
+    setup.host.set_excluded = fail
+    with pytest.raises(StoreUnavailable, match="disk is full"):
+        setup.agent.set_excluded("g1", excluded=True)
+    monkeypatch.setattr(setup.journal.chain, "append", append)
+    assert [record.result for record in setup.agent.audit_records(1, 1000)] == ["excluded"]

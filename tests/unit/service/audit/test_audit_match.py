@@ -33,29 +33,54 @@ def test_a_request_whose_refusal_a_killed_centre_never_heard_is_not_forged(resul
 
 
 GUEST = "00000000-0000-4000-8000-000000000001"
-ASKED = ["excluded"]
+MADE = ["excluded"]
 FAILED = ["excluded", "excluded: failed, apply_failed"]
-LOST = ["excluded", "excluded: failed, host_unreachable"]
+BEGUN = ["excluded: started"]
+DONE = [*BEGUN, "excluded"]
+REFUSED = [*BEGUN, "excluded: failed, apply_failed"]
+LOST = [*BEGUN, "excluded: failed, host_unreachable"]
+UNRECORDED = [*BEGUN, "excluded: failed, store_unavailable"]
 
 
 @pytest.mark.fault(46)
+@pytest.mark.fault(67)
 @pytest.mark.parametrize(
     ("agent", "centre", "kinds"),
     [
-        (ASKED, ASKED, []),
-        (FAILED, FAILED, []),
-        (ASKED + FAILED, ASKED + FAILED, []),
-        ([], FAILED, []),
+        (MADE, DONE, []),
+        (FAILED, REFUSED, []),
+        (MADE + FAILED, DONE + REFUSED, []),
+        ([], REFUSED, []),
         ([], LOST, []),
-        (ASKED, LOST, []),
+        (MADE, LOST, []),
         (FAILED, LOST, []),
-        (FAILED, ASKED, ["forged"]),
-        ([], ASKED, ["forged"]),
-        (ASKED, FAILED, ["unreported"]),
-        (ASKED, [], ["unreported"]),
+        (MADE, UNRECORDED, []),
+        ([], BEGUN, []),
+        (FAILED, BEGUN, []),
+        (MADE, BEGUN, []),
+        (MADE + MADE, DONE + BEGUN, []),
+        (FAILED, DONE, ["forged"]),
+        ([], DONE, ["forged"]),
+        ([], MADE, ["forged"]),
+        (MADE, REFUSED, ["unreported"]),
+        (MADE, [], ["unreported"]),
+        (MADE + MADE, DONE, ["unreported"]),
     ],
 )
 def test_a_guest_is_excluded_as_often_by_both_trails(agent, centre, kinds):
+    assert kinds_of(agent, centre) == kinds
+
+
+@pytest.mark.parametrize(
+    ("agent", "centre", "newer"),
+    [([], [], MADE), (MADE, BEGUN, []), (MADE, REFUSED, FAILED[1:]), ([], [], FAILED), ([], BEGUN, FAILED)],
+)
+def test_a_guest_that_is_excluded_while_the_trails_are_read_is_no_contradiction(agent, centre, newer):
+    assert kinds_of(agent, centre, newer) == []
+
+
+def kinds_of(agent, centre, newer=()):
+    """The findings for results of the agent, then of the centre, then for those that the agent has added meanwhile."""
     match = TrailMatch("h1")
     match.add_agent(agents(1, "centre.head", "", target="0", after="", run=""))
     for seq, result in enumerate(agent, 2):
@@ -63,4 +88,6 @@ def test_a_guest_is_excluded_as_often_by_both_trails(agent, centre, kinds):
     match.end_of_first_part()
     for seq, result in enumerate(centre, 1):
         match.add_centre(centres(seq, "guest.exclude", f"web ({GUEST})", result))
-    assert [finding.kind.value for finding in match.findings((), 0)] == kinds
+    for seq, result in enumerate(newer, 2 + len(agent)):
+        match.add_agent(agents(seq, "guest.exclude", result, target=GUEST, run=""))
+    return [finding.kind.value for finding in match.findings((), 0)]

@@ -86,5 +86,6 @@ def act(pinner, action, applied):
         case "exclude":
             guest = "00000000-0000-4000-8000-000000000001"
             pinner.agent.set_excluded(guest, excluded=True)
-            event = audit_event(ANN, NOON, AuditAction.GUEST_EXCLUDE, "h1", f"web ({guest})", "excluded")
-            pinner.store.audit.append(event)
+            for result in ("excluded: started", "excluded"):
+                event = audit_event(ANN, NOON, AuditAction.GUEST_EXCLUDE, "h1", f"web ({guest})", result)
+                pinner.store.audit.append(event)
