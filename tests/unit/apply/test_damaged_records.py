@@ -128,7 +128,7 @@ def test_after_a_damaged_record_of_a_state_no_state_counts_as_restored(host, jou
     assert journal.run("r2").state == "rolled_back_partly"
 
 
-def test_processes_with_heirs_are_restored_beside_a_damaged_process(host, journal):
+def test_processes_with_inheritors_are_restored_beside_a_damaged_process(host, journal):
     host.add(daemon(500, "other"), "0-7")
     apply(host, journal, "r1", host.change(daemon(300), "0"), host.change(daemon(500, "other"), "0"))
     child = host.fork(daemon(500, "other"), 900)
