@@ -27,6 +27,7 @@ from pinner.model.kinds import TargetKind
 from pinner.model.machine.health import AgentHealth, Check
 from pinner.model.machine.topology import Topology
 from pinner.model.outcome.measures import History
+from pinner.model.page import batches
 from pinner.model.plan.plan import Plan
 from pinner.model.policy.drift import Drift
 from pinner.model.policy.event import HostEvent
@@ -303,9 +304,9 @@ class LocalAgent:
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
         found: list[Drift] = []
-        for first in range(0, len(drifts), _EXPLAINED):
+        for part in batches(drifts, _EXPLAINED):
             require_caller()
-            found += self._host.explain(drifts[first : first + _EXPLAINED])
+            found += self._host.explain(tuple(part))
         return tuple(found)
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:

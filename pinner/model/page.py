@@ -1,5 +1,6 @@
-"""Part of a list, and the limits of its length."""
+"""Parts of lists, and the limits of their length."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -30,3 +31,8 @@ class Page(Generic[T]):
     """The items, in the order of the list."""
     next: str
     """The marker of the next page; empty on the last page."""
+
+
+def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The items in their order, in parts of ``size``; the last part may be smaller."""
+    return (items[start : start + size] for start in range(0, len(items), size))

@@ -10,6 +10,7 @@ from sqlalchemy import type_coerce as as_type
 
 from pinner import codec
 from pinner.model.guest.guest import NovaIdentity
+from pinner.model.page import batches
 from pinner.model.policy.event import EventOrder, GuestHint
 from pinner.model.run.audit import AuditEvent
 from pinner.store.audit.audit import append_events
@@ -76,8 +77,7 @@ class GuestHints:
         """Delete the hints on these guests whose latest event was handled before a moment; returns their number."""
         table = tables.guest_hints
         old = and_(table.c.host == host, as_type(table.c.at, String) < tables.utc_text(before))
-        parts = (guests[start : start + BATCH] for start in range(0, len(guests), BATCH))
-        statements = (delete(table).where(old, table.c.guest.in_(part)) for part in parts)
+        statements = (delete(table).where(old, table.c.guest.in_(part)) for part in batches(guests, BATCH))
         return sum(write(self._engine, partial(_rowcount, statement=each)) for each in statements)
 
 

@@ -25,6 +25,7 @@ from sqlalchemy import (
     update,
 )
 
+from pinner.model.page import batches
 from pinner.model.run.agent_audit import ChainHead, named_head
 from pinner.model.run.audit import AuditAction, AuditEvent
 from pinner.store.audit.audit import append_events, chain_row
@@ -81,8 +82,8 @@ class Retention:
         # A thread that inherits a mask during the search is in the journal before it gets another mask.
         kept = frozenset(needed(due)) if due else frozenset()
         due = [run for run in due if run not in kept]
-        for start in range(0, 0 if dry_run else len(due), BATCH):
-            write(self._engine, partial(_delete_runs, ids=due[start : start + BATCH]))
+        for ids in batches([] if dry_run else due, BATCH):
+            write(self._engine, partial(_delete_runs, ids=ids))
         return len(due)
 
     def purge_probes(self, before: datetime, *, dry_run: bool = False) -> int:
@@ -128,9 +129,9 @@ class Retention:
             ends = select(audit.after).where(audit.action == AuditAction.RUN_END.value)
             named = {named_head(after) for after in connection.execute(ends).scalars()} if rows else set()
         due = [tuple(row) for row in rows if ChainHead(row.seq, row.hash) not in named]
-        for start in range(0, 0 if dry_run else len(due), BATCH):
+        for part in batches([] if dry_run else due, BATCH):
             key = tuple_(table.c.host, table.c.seq, table.c.hash)
-            rest = delete(table).where(key.in_(due[start : start + BATCH]))
+            rest = delete(table).where(key.in_(part))
             write(self._engine, partial(Connection.execute, statement=rest))
         return len(due)
 

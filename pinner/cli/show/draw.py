@@ -14,6 +14,7 @@ from pinner.cli.frame.output import folded, kib
 from pinner.cli.show.draw_nodes import details, memory_only
 from pinner.cli.show.roles import ORDER, Role, Uses
 from pinner.model.cpuset import CpuSet
+from pinner.model.page import batches
 from pinner.render import visible
 
 if TYPE_CHECKING:
@@ -107,8 +108,7 @@ def _flow(blocks: Sequence[Sequence[Text]], width: int) -> list[Text]:
     columns = width // widest
     if columns < 2 or len(lines) > len(blocks):
         return lines
-    rows = (lines[first : first + columns] for first in range(0, len(lines), columns))
-    return [_side_by_side(row, [widest] * len(row)) for row in rows]
+    return [_side_by_side(row, [widest] * len(row)) for row in batches(lines, columns)]
 
 
 def _label(members: Sequence["Cpu"], many_dies: bool) -> str:

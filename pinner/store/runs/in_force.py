@@ -32,6 +32,7 @@ from pinner.model.change import (
     ThreadKey,
 )
 from pinner.model.kinds import DEFINED, State
+from pinner.model.page import batches
 from pinner.model.run.journal import EARLIER_BOOT, Damaged, Entry, EntryState, Run
 from pinner.store.database import tables
 from pinner.store.runs.entries import REPEATED, readable
@@ -189,5 +190,5 @@ def _update_entries(connection: Connection, closed: list[dict[str, object]], at:
     same = and_(_ENTRIES.run == bindparam("_run"), _ENTRIES.seq == bindparam("_seq"))
     changed = update(tables.entries).where(same)
     changed = changed.values(state=bindparam("_state"), error=bindparam("_error"), at=at)
-    for start in range(0, len(closed), BATCH):
-        connection.execute(changed, closed[start : start + BATCH])
+    for part in batches(closed, BATCH):
+        connection.execute(changed, part)
