@@ -1,7 +1,7 @@
 """Small texts for people that several parts of pinner share."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from pinner.model.change import PartPin
@@ -11,6 +11,16 @@ from pinner.model.cpuset import CpuSet
 def counted(count: int, noun: str) -> str:
     """``1 thread``, ``2 threads``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(items: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first ``most`` items, and the number of the others: ``a, b and 3 more``, or ``a; b; and 3 more``."""
+    return separator.join(items[:most]) + and_more(len(items) - most, " " if separator == ", " else separator)
+
+
+def and_more(others: int, before: str = " ") -> str:
+    """`` and 3 more``; empty where there are no others."""
+    return f"{before}and {others} more" if others > 0 else ""
 
 
 def ranges(numbers: Iterable[int]) -> str:

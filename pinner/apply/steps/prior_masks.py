@@ -12,6 +12,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError
 from pinner.model.kinds import PINNED
 from pinner.model.run.journal import IN_PART, Entry
+from pinner.model.text import listed
 
 LOG = logging.getLogger(__name__)
 
@@ -55,8 +56,7 @@ class PriorMasks:
                 f"threads {', '.join(str(thread.tid) for thread in left)} do not stay on their prior mask"
             )
         if self._refused:
-            more = f" (and {len(self._refused) - 1} more)" if len(self._refused) > 1 else ""
-            self._problems.append(next(iter(self._refused.values())) + more)
+            self._problems.append(listed(list(self._refused.values()), 1, "; "))
         if not self._ours:
             raise Gone(f"{self._target} of that run (it was restarted since)")
         return self._problems

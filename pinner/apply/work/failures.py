@@ -9,6 +9,7 @@ from pinner.model.errors import Busy, PinnerError
 from pinner.model.kinds import DEFINED
 from pinner.model.plan.groups import Group, group_of
 from pinner.model.run.journal import Damaged, Entry
+from pinner.model.text import listed
 
 NAMED = 16
 """The largest number of guests and processes that a run's error names. The run's entries show all of them."""
@@ -32,8 +33,7 @@ def summary(failures: Collection[tuple[Entry, str]], groups: int) -> str:
     """The error of a run with these failures: each group's change that failed, and its error. ``groups`` is the number
     of all groups."""
     reasons = [_reason(entry, error) for entry, error in failures]
-    more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
-    return f"{len(reasons)} of {groups} guests and processes are not placed: {'; '.join(reasons[:NAMED])}{more}"
+    return f"{len(reasons)} of {groups} guests and processes are not placed: {listed(reasons, NAMED, '; ')}"
 
 
 def losses(lost: Sequence[Entry], changes: int) -> str:
@@ -49,9 +49,8 @@ def unreadable(damaged: Sequence[Damaged]) -> str:
     """The error of a run that could not undo these damaged changes; empty where there are none."""
     if not damaged:
         return ""
-    named = ", ".join(map(str, damaged[:NAMED]))
-    more = f" and {len(damaged) - NAMED} more" if len(damaged) > NAMED else ""
-    return f"the journal has damaged records, which are not undone: {named}{more}; {damaged[0].why}"
+    named = listed(list(map(str, damaged)), NAMED)
+    return f"the journal has damaged records, which are not undone: {named}; {damaged[0].why}"
 
 
 def words(error: BaseException) -> str:

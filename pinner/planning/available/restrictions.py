@@ -18,6 +18,7 @@ from pinner.model.machine.ovs import OVS
 from pinner.model.plan.request import Request
 from pinner.model.processes.process import RESERVING_LOAD, Immovable, Process, Thread
 from pinner.model.snapshot import Snapshot
+from pinner.model.text import and_more, listed
 from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.available.exclusions import (
     asked_for,
@@ -138,9 +139,7 @@ def warnings(allocatable: AllocatableCpus) -> Iterator[str]:
 
 def names(found: Iterable[RestrictedAffinity]) -> str:
     """The owners of restricted affinities with their CPUs, for a message."""
-    every = [f"{each.owner} (CPUs {each.cpus})" for each in found]
-    more = f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
-    return ", ".join(every[:NAMED]) + more
+    return listed([f"{each.owner} (CPUs {each.cpus})" for each in found], NAMED)
 
 
 def is_asked(process: Process, request: Request) -> bool:
@@ -229,10 +228,10 @@ def _restriction(mask: CpuSet, found: list[_Found]) -> RestrictedAffinity:
     owner = str(Target("process", str(first.process.pid), first.process.started, first.process.name))
     if first.process.user:
         owner += f" of user {first.process.user}"
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    owner += and_more(len(found) - 1)
     load = round(sum(each.load for each in found), 2)
     named = any(each.process.reserves == "configured" for each in found)
-    return RestrictedAffinity(mask, owner + more, any(each.firm for each in found), load, named)
+    return RestrictedAffinity(mask, owner, any(each.firm for each in found), load, named)
 
 
 def _blocked(allocatable: AllocatableCpus) -> str:

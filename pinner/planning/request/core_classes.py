@@ -10,6 +10,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import Wanted
+from pinner.model.text import listed
 from pinner.planning.request.context import Context
 
 _NAMED = 3
@@ -66,9 +67,8 @@ def warnings(topology: Topology, wanted: Iterable[Wanted]) -> Iterator[str]:
             cpus[want.target.name] = cpus.get(want.target.name, CpuSet()) | want.cpus
     mixed = [name for name, used in cpus.items() if sum(1 for each in classes if each & used) > 1]
     if mixed:
-        more = f" and {len(mixed) - _NAMED} more" if len(mixed) > _NAMED else ""
         yield (
-            f"the vCPUs of {', '.join(mixed[:_NAMED])}{more} may run on cores of different speed: CPUs {classes[0]} "
+            f"the vCPUs of {listed(mixed, _NAMED)} may run on cores of different speed: CPUs {classes[0]} "
             f"are the host's fastest, CPUs {union(classes[1:])} are slower"
         )
 

@@ -3,6 +3,7 @@
 from pinner.model.guest.dedicated import nova_cpus
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.request import Request
+from pinner.model.text import listed
 from pinner.planning.available import flavors
 from pinner.planning.available.allocatable_cpus import AllocatableCpus
 from pinner.planning.available.exclusions import is_excluded_guest, is_named
@@ -34,10 +35,9 @@ def _operators_pins(guest: Guest) -> str:
     """The pins of an operator in words: those of the definition, or else those of the running guest."""
     defined = [pin for pin in guest.operator_pins if pin.written == "definition"]
     pins = defined or guest.operator_pins
-    parts = [f"{pin.kind}{'' if pin.part is None else f' {pin.part}'} to {pin.cpus}" for pin in pins[:_NAMED]]
-    more = f" and {len(pins) - _NAMED} more" if len(pins) > _NAMED else ""
+    parts = [f"{pin.kind}{'' if pin.part is None else f' {pin.part}'} to {pin.cpus}" for pin in pins]
     where = "in its definition" if defined else "through libvirt while it runs"
-    return f"an operator pinned it {where}: {', '.join(parts)}{more}; to place it, name it in guests (--guest)"
+    return f"an operator pinned it {where}: {listed(parts, _NAMED)}; to place it, name it in guests (--guest)"
 
 
 def _emulators(guest: Guest, request: Request) -> str:

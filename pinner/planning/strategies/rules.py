@@ -19,6 +19,7 @@ from pinner.model.errors import Invalid
 from pinner.model.guest.nova import require_clear
 from pinner.model.kinds import KINDS, QEMUS_OWN, PartitionKind, PartitionState, State, TargetKind, cpus_of
 from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
+from pinner.model.text import and_more
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer
 
@@ -136,8 +137,7 @@ def _incomplete(answer: Answer, context: Context) -> Iterator[str]:
         elif parts and len(missing) == len(parts):
             yield f"{guest.target} is neither placed nor listed as unplaced"
         elif missing:
-            more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-            yield f"{guest.target} is placed only in part: {missing[0]}{more} has no place"
+            yield f"{guest.target} is placed only in part: {missing[0]}{and_more(len(missing) - 1)} has no place"
 
 
 def _unplaced(answer: Answer, context: Context) -> Iterator[str]:

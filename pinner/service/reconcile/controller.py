@@ -15,6 +15,7 @@ from pinner.model.errors import NotFound, PinnerError
 from pinner.model.policy.drift import DriftReport
 from pinner.model.policy.event import HostEvent
 from pinner.model.policy.policy import Policy
+from pinner.model.text import listed
 
 LOG = logging.getLogger(__name__)
 
@@ -246,5 +247,4 @@ class PolicyController:
 def _summary(events: list[HostEvent]) -> str:
     """The events for the audit trail: the first few by name, and the number of the others."""
     summaries = list(dict.fromkeys(" ".join(filter(None, (each.kind, each.subject, each.detail))) for each in events))
-    more = f" (and {len(summaries) - NAMED} more)" if len(summaries) > NAMED else ""
-    return "; ".join(summaries[:NAMED]) + more
+    return listed(summaries, NAMED, "; ")

@@ -21,6 +21,7 @@ from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import POLICY_ACTOR, AuditAction, Caller, audit_event
 from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
+from pinner.model.text import listed
 from pinner.planning.placement.backoff import counted_as, restarts, with_backoff
 from pinner.planning.placement.backoff import reasons as backoff_reasons
 from pinner.planning.placement.drift import reasoned
@@ -240,9 +241,8 @@ class Reconciler:
         )
         if found:
             self._backoffs.corrected(host, found)
-            named = "; ".join(f"{drift.target}: {drift.detail or drift.cause}" for drift in found[:_NAMED])
-            more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-            self._record(caller, AuditAction.DRIFT_FOUND, host, f"{len(found)} targets", named + more)
+            named = listed([f"{drift.target}: {drift.detail or drift.cause}" for drift in found], _NAMED, "; ")
+            self._record(caller, AuditAction.DRIFT_FOUND, host, f"{len(found)} targets", named)
 
     def _record_backoffs(self, host: str, ended: Iterable[Drift], backoffs: Backoffs, caller: Caller) -> None:
         """Write to the audit trail which targets are in backoff from now on."""

@@ -128,7 +128,7 @@ def test_a_burst_of_events_leads_to_one_reconcile(policies):
         causes = policies.wait(2)
         time.sleep(0.1)
     assert len(policies.reconciles) == 2
-    assert causes[1] == "process-started 0 daemon; process-started 1 daemon; process-started 2 daemon (and 17 more)"
+    assert causes[1] == "process-started 0 daemon; process-started 1 daemon; process-started 2 daemon; and 17 more"
 
 
 @pytest.mark.parametrize("kind", ["guest-stopped", "guest-paused"])
