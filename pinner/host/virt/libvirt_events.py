@@ -18,6 +18,7 @@ import libvirt  # type: ignore[import-untyped]
 from pinner.heartbeat import Heartbeat
 from pinner.host.virt import domain_xml
 from pinner.model.cpuset import CpuSet
+from pinner.model.doubling import doubled
 from pinner.model.kinds import TargetKind
 from pinner.model.policy.event import HostEventKind
 from pinner.repeated import Repeated
@@ -105,7 +106,7 @@ class LibvirtEvents:
         self._thread.join(CLOSE_SECONDS)
 
     def _reconnect(self) -> None:
-        wait = _FIRST_WAIT
+        failures = 0
         while True:
             self._wake.clear()
             if self._closing:
@@ -113,12 +114,12 @@ class LibvirtEvents:
             try:
                 connection = self._connect()
             except Exception as error:
-                if wait == _FIRST_WAIT:
+                if not failures:
                     LOG.warning("libvirt at %s does not answer, so pinner misses its events: %r", self._uri, error)
-                self._wake.wait(wait)
-                wait = min(2 * wait, _LONGEST_WAIT)
+                self._wake.wait(doubled(_FIRST_WAIT, failures, _LONGEST_WAIT))
+                failures += 1
                 continue
-            wait = _FIRST_WAIT
+            failures = 0
             self._lost_at = None
             self._wake.wait()
             self._lost_at = time.monotonic()

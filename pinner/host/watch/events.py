@@ -24,6 +24,7 @@ from pinner.host.watch.debouncer import Debouncer
 from pinner.host.watch.sources import HostSignal, Sources
 from pinner.host.watch.watched import Watched
 from pinner.model.cpuset import CpuSet
+from pinner.model.doubling import doubled
 from pinner.model.policy.event import HostEventKind
 
 LOG = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ class HostWatcher:
         self._thread.join()
 
     def _run(self) -> None:
-        retry = FIRST_RETRY
+        failures = 0
         with self._sources as sources:
             while not self._closing:
                 self._heartbeat.beat()
@@ -117,14 +118,15 @@ class HostWatcher:
                     self._step(sources)
                 except Exception as error:
                     # For instance no file descriptor is left. The signals that were read are lost.
+                    retry = doubled(FIRST_RETRY, failures, LAST_RETRY)
                     LOG.exception("changes of this host are not reported for %g s", retry)
                     self.failure, self._stale = f"{type(error).__name__}: {error}", True
                     self._wait.wait(retry)
-                    retry = min(2 * retry, LAST_RETRY)
+                    failures += 1
                     continue
                 if self.failure:
                     self._sink.publish("lost", "", f"the watcher of this host failed: {self.failure}"[:MAX_DETAIL])
-                self.failure, retry = "", FIRST_RETRY
+                self.failure, failures = "", 0
 
     def _step(self, sources: Sources) -> None:
         """Wait for signals once, and publish what is due."""

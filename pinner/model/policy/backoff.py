@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pinner.model.change import TargetKey
+from pinner.model.doubling import doubled
 
 FREE_RETRIES = 3
 """How often a target that another program moves is moved back without a delay."""
@@ -50,8 +51,7 @@ class Backoff:
         most = MAX_RESTART_DELAY if self.restarts else MAX_DELAY
         if self.times < self.free:
             return timedelta()
-        doublings: int = min(self.times - self.free, 20)
-        return min(BASE_DELAY * (1 << doublings), most)
+        return doubled(BASE_DELAY, self.times - self.free, most)
 
     @property
     def free(self) -> int:

@@ -17,6 +17,7 @@ from oslo_messaging import Target, exceptions, get_notification_transport  # typ
 from oslo_messaging.notify import dispatcher  # type: ignore[import-untyped]
 from oslo_messaging.notify.listener import NotificationServer  # type: ignore[import-untyped]
 
+from pinner.model.doubling import doubled
 from pinner.model.errors import Invalid
 from pinner.nova.broker import decompression, properties
 from pinner.nova.broker.broker_log import BROKER_LOG, MESSAGE_LOGS, ConnectionLogFilter, MessageLogFilter
@@ -71,7 +72,7 @@ class BrokerFaults:
         why = explained(error)
         if count > MAX_REFUSALS:
             self._end(f"the broker refused {count} times within {WINDOW_SECONDS:.0f} s: {why}")
-        delay = FIRST_DELAY * 2 ** (min(count, MAX_REFUSALS) - 1)
+        delay = doubled(FIRST_DELAY, min(count, MAX_REFUSALS) - 1, WINDOW_SECONDS)
         LOG.error("the broker refuses (%s of %s): %s; next attempt in %g s", count, MAX_REFUSALS, why, delay)
         self.stopped.wait(delay)
 

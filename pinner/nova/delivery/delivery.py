@@ -12,6 +12,7 @@ from itertools import count
 from cachetools import LRUCache
 
 from pinner.heartbeat import Heartbeat
+from pinner.model.doubling import doubled
 from pinner.model.errors import HostUnreachable, Invalid, NotFound, PinnerError
 from pinner.model.policy.event import GuestEventOutcome
 from pinner.nova.broker.notification import NovaEvent
@@ -249,7 +250,7 @@ class DeliveryQueue:
             for each in failed:
                 each.attempts += 1
                 if each.attempts < MAX_ATTEMPTS:
-                    each.due = time.monotonic() + min(FIRST_RETRY * 2 ** (each.attempts - 1), LAST_RETRY)
+                    each.due = time.monotonic() + doubled(FIRST_RETRY, each.attempts - 1, LAST_RETRY)
                     self._put(each)
         for each in failed:
             if each.attempts >= MAX_ATTEMPTS:

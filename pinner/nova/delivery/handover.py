@@ -7,7 +7,7 @@ with lines ``name = value``: ``url`` of the pinner server, and the ``token`` tha
 import json
 import sys
 
-from pinner.nova.delivery import bounded_http
+from pinner.nova.delivery import plain_http
 
 CONFIG = "/etc/pinner/hook.conf"
 SERVER = "unix:/run/pinner/api.sock"
@@ -43,7 +43,7 @@ def send_started(guest: str, event: str, source: str, host: str = "", file: str 
     url = server["url"]
     if not url.startswith(("unix:/", "http://", "https://")):
         raise ValueError(f"url in {file}: {url!r} does not begin with unix:/, http:// or https://")
-    bounded_http.post(url, _PATH, server["token"], json.dumps(body).encode(), TIMEOUT)
+    plain_http.post(url, _PATH, server["token"], json.dumps(body).encode(), TIMEOUT)
 
 
 def main() -> int:

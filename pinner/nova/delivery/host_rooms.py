@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pinner.nova.delivery.bounded_http import get as fetch
+from pinner.nova.delivery.plain_http import get as fetch
 from pinner.nova.weigher_conf import Settings, SettingsError
 
 LOG = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pinner.heartbeat import Heartbeat
+from pinner.model.doubling import doubled
 from pinner.model.errors import NotFound, PinnerError
 from pinner.model.policy.drift import DriftReport
 from pinner.model.policy.event import HostEvent
@@ -114,7 +115,8 @@ class PolicyController:
         self._due = 0.0
         self._has_unplaced = False
         self._error = ""
-        self._error_wait = FIRST_RETRY
+        self._errors = 0
+        """How many reconciles in a row have reported an error."""
         self._ended = 0.0
         self._rested = 0.0
         """When the rest ends."""
@@ -136,12 +138,13 @@ class PolicyController:
 
     def _repeat(self, number: int, work: Callable[[], None]) -> None:
         """Do the work again and again. An error is logged, and the next attempt waits longer."""
-        retry = FIRST_RETRY
+        failures = 0
         while not self._stop.is_set():
             self.heartbeats[number].beat()
+            retry = doubled(FIRST_RETRY, failures, LAST_RETRY)
             try:
                 work()
-                retry = FIRST_RETRY
+                failures = 0
                 continue
             except PinnerError as error:
                 LOG.warning("host %s: reconcile failed, next attempt in %g s: %s", self._host, retry, error)
@@ -153,7 +156,7 @@ class PolicyController:
             if self._note:
                 self._note.reconcile_failed(self._host)
             self._stop.wait(retry)
-            retry = min(2 * retry, LAST_RETRY)
+            failures += 1
 
     def _wait_for_events(self) -> None:
         """Wait once for host events or for the next resync, and reconcile."""
@@ -221,8 +224,8 @@ class PolicyController:
         if report.migrating:
             waits.append(MIGRATING_SECONDS)
         if report.error:
-            waits.append(self._error_wait)
-        self._error_wait = min(2 * self._error_wait, LAST_RETRY) if report.error else FIRST_RETRY
+            waits.append(doubled(FIRST_RETRY, self._errors, LAST_RETRY))
+        self._errors = self._errors + 1 if report.error else 0
         self._due = self._clock() + min(waits)
         if report.error and report.error != self._error:
             LOG.warning("host %s: the policy cannot be kept: %s", self._host, report.error)

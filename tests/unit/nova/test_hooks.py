@@ -17,7 +17,7 @@ from support.server.access import InMemoryTokens
 from support.server.real_service import answering
 
 from pinner.nova import hooks
-from pinner.nova.delivery import bounded_http, handover
+from pinner.nova.delivery import handover, plain_http
 
 GUEST = sample_snapshot().guests[0].uuid
 MANAGER = SimpleNamespace(host="h1")
@@ -173,7 +173,7 @@ def test_without_a_settings_file_the_server_is_on_this_machine(tmp_path):
     assert handover.settings(str(tmp_path / "none")) == {"url": "unix:/run/pinner/api.sock", "token": ""}
 
 
-@pytest.mark.parametrize("module", [bounded_http, handover, hooks])
+@pytest.mark.parametrize("module", [plain_http, handover, hooks])
 def test_the_modules_need_only_python_3_8_and_the_standard_library(module):
     tree = ast.parse(Path(module.__file__).read_text(), feature_version=(3, 8))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

@@ -403,7 +403,7 @@ def test_settings_that_cannot_be_read(tmp_path):
         weigher_conf.read_settings(str(tmp_path))
 
 
-@pytest.mark.parametrize("module", ["delivery/host_rooms", "weigher_conf", "weigher", "delivery/bounded_http"])
+@pytest.mark.parametrize("module", ["delivery/host_rooms", "weigher_conf", "weigher", "delivery/plain_http"])
 def test_the_modules_need_only_python_3_8_and_the_standard_library_and_nova(module):
     tree = ast.parse((NOVA / f"{module}.py").read_text(), feature_version=(3, 8))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
@@ -413,6 +413,6 @@ def test_the_modules_need_only_python_3_8_and_the_standard_library_and_nova(modu
         "pinner.nova",
         "pinner.nova.weigher_conf",
         "pinner.nova.delivery",
-        "pinner.nova.delivery.bounded_http",
+        "pinner.nova.delivery.plain_http",
     }
     assert {name.partition(".")[0] for name in imported} <= {*sys.stdlib_module_names, "pinner", "nova"}

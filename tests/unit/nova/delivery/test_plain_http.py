@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pinner.nova.delivery import bounded_http
+from pinner.nova.delivery import plain_http
 
 ADDRESSES = 8
 
@@ -55,23 +55,23 @@ def connection(monkeypatch):
     monkeypatch.setattr(Connection, "answers", "")
     monkeypatch.setattr(socket, "getaddrinfo", addresses)
     monkeypatch.setattr(socket, "socket", Connection)
-    monkeypatch.setattr(bounded_http, "time", SimpleNamespace(monotonic=lambda: Connection.now))
+    monkeypatch.setattr(plain_http, "time", SimpleNamespace(monotonic=lambda: Connection.now))
 
 
 def test_a_server_of_which_no_address_answers_takes_no_more_than_the_bound():
     with pytest.raises(OSError, match="timed out"):
-        bounded_http.get("http://h1:8077/v1", "", None, 5.0)
+        plain_http.get("http://h1:8077/v1", "", None, 5.0)
     assert Connection.now <= 100.0 + 5.0 + 0.01
 
 
 def test_a_server_of_which_only_the_last_address_answers_is_read(monkeypatch):
     monkeypatch.setattr(Connection, "answers", f"192.0.2.{ADDRESSES - 1}")
-    assert bounded_http.get("http://h1:8077/v1", "", None, 5.0) == b"yes"
+    assert plain_http.get("http://h1:8077/v1", "", None, 5.0) == b"yes"
 
 
 def test_a_status_line_writes_no_line_of_its_own_into_the_log(monkeypatch):
     monkeypatch.setattr(Connection, "answers", "192.0.2.0")
     monkeypatch.setattr(Connection, "recv", lambda *_: b"HTTP/1.1 500 bad\nall is well\x1b[2J\r\n\r\n")
     with pytest.raises(OSError, match=r"500: bad") as raised:
-        bounded_http.post("http://h1:8077", "/v1", "", b"{}", 5.0)
+        plain_http.post("http://h1:8077", "/v1", "", b"{}", 5.0)
     assert str(raised.value).isprintable()
