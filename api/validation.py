@@ -18,6 +18,7 @@ from werkzeug.sansio.response import Response as SansIOResponse
 from pinner import codec
 from pinner.model.errors import Invalid
 
+_NO_NUL = "text without the character NUL"
 COMPONENT = "#/components/schemas/{model}"
 """The reference to a schema in the OpenAPI document."""
 
@@ -50,7 +51,7 @@ class StrictAdapter(PydanticAdapter):
                 return self.model_class.model_validate(_single(request))
             text = _json(request)
             value = self.model_class.model_validate_json(text)
-            json.loads(text, object_pairs_hook=_once)
+            json.loads(text, object_pairs_hook=_require_clear)
             return value
         except ValidationError as error:
             raise codec.invalid(error, "" if error.errors()[0]["loc"] else "body") from None
@@ -87,17 +88,20 @@ def _single(request: Request) -> dict[str, str]:
         if len(values) > 1:
             raise Invalid(name, values, "one value; the parameter is given several times")
         if "\0" in values[0]:
-            raise Invalid(name, values[0][:80], "text without the character NUL")
+            raise Invalid(name, values[0][:80], _NO_NUL)
     return request.args.to_dict()
 
 
-def _once(pairs: list[tuple[str, Any]]) -> None:
-    """Raises Invalid for a field that an object has twice: two programs may take different values."""
+def _require_clear(pairs: list[tuple[str, Any]]) -> None:
+    """Raises Invalid for a field that an object has twice, because two programs may take different values, and for
+    texts with NUL, which no database takes."""
     names: set[str] = set()
     for name, value in pairs:
         if name in names:
             raise Invalid(name, value, "one value; the field is given several times")
         names.add(name)
+        if any(isinstance(text, str) and "\0" in text for text in (name, *(value if type(value) is list else [value]))):
+            raise Invalid(name, value, _NO_NUL)
 
 
 def _json(request: Request) -> str:

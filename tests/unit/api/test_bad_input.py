@@ -199,6 +199,18 @@ def test_a_parameter_with_nul_is_named(client, path, name):
     assert_refused(client.get(path), 400, "invalid", {"field": name})
 
 
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ({"snapshot": "a\0"}, "snapshot"),
+        ({"strategy": "per-flavor", "excluded_guests": ["a", "b\0"]}, "excluded_guests"),
+        ({"processes": ["a\0"]}, "processes"),
+    ],
+)
+def test_a_text_of_a_body_with_nul_is_named(client, body, name):
+    assert_refused(client.post("/v1/hosts/h1/plans", json=body), 400, "invalid", {"field": name})
+
+
 def test_unknown_fields_of_bodies_are_refused(client):
     assert_refused(
         client.post("/v1/runs/x/rollback", json={"force": True}), 400, "invalid", {"field": "force", "value": True}
