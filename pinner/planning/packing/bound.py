@@ -7,10 +7,10 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from pinner.model.machine.topology import NodeId
-from pinner.planning.packing.values import Guest, Node, Score, needed_domains
+from pinner.planning.packing.values import Guest, PackingNode, Score, needed_domains
 
 
-def bound(nodes: Sequence[Node], guests: Sequence[Guest]) -> Score:
+def bound(nodes: Sequence[PackingNode], guests: Sequence[Guest]) -> Score:
     """A score that is not above the best one.
 
     - Unplaced: the guests that no node of theirs can hold, and those beyond the sum of all free CPUs, if the smallest
@@ -31,7 +31,7 @@ def bound(nodes: Sequence[Node], guests: Sequence[Guest]) -> Score:
     )
 
 
-def least_rank(nodes: Sequence[Node], guests: Sequence[Guest]) -> int:
+def least_rank(nodes: Sequence[PackingNode], guests: Sequence[Guest]) -> int:
     """The sum of the guests' ranks is not lower where each guest has a place.
 
     A node has room for some of the guests that prefer it to every other node. Each further one of these guests is on
@@ -68,7 +68,7 @@ class Cores(NamedTuple):
     """So many guests more than one can be on a shared core."""
 
 
-def cores(nodes: Sequence[Node]) -> Cores:
+def cores(nodes: Sequence[PackingNode]) -> Cores:
     """The cores of these nodes."""
     every = [domain for node in nodes for domain in node.domains]
     begun = max([free.bit_count() for domain in every for free in domain.begun], default=0)
@@ -80,13 +80,13 @@ def cores(nodes: Sequence[Node]) -> Cores:
     )
 
 
-def _shared(nodes: Sequence[Node], sizes: Sequence[int]) -> int:
+def _shared(nodes: Sequence[PackingNode], sizes: Sequence[int]) -> int:
     width, whole, most = cores(nodes)
     lacking = sum([-(-size // width) for size in sizes]) - whole
     return max(0, -(-lacking // most))
 
 
-def _extra(nodes: Sequence[Node], sizes: Sequence[int]) -> int:
+def _extra(nodes: Sequence[PackingNode], sizes: Sequence[int]) -> int:
     frees = [domain.free for node in nodes for domain in node.domains]
     largest = max(frees, default=0)
     # Only one of two guests that together are larger than every domain is in a domain.

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.heuristic import Packing, pack
-from pinner.planning.packing.values import Guest, Layout, Node, Shape
+from pinner.planning.packing.values import Guest, Layout, PackingNode, Shape
 
 MOST_TRIALS = 30_000
 """The most exchanges that are tried. 10,000 of them take about 30 ms."""
@@ -30,7 +30,7 @@ _Cost = tuple[int, int]
 
 
 def exchanged(
-    nodes: Sequence[Node], guests: Sequence[Guest], start: Packing, homes: Mapping[str, int] | None = None
+    nodes: Sequence[PackingNode], guests: Sequence[Guest], start: Packing, homes: Mapping[str, int] | None = None
 ) -> Packing:
     """The packing ``start``, or a better one. The search begins with the guests on the nodes of ``start``, or on those
     at the positions ``homes``, which have room for them."""
@@ -49,7 +49,7 @@ def exchanged(
 class _Search:
     """The node of each guest, and what is free on each node."""
 
-    def __init__(self, nodes: Sequence[Node], guests: Sequence[Guest], homes: Mapping[str, int]) -> None:
+    def __init__(self, nodes: Sequence[PackingNode], guests: Sequence[Guest], homes: Mapping[str, int]) -> None:
         self._nodes = nodes
         self._guests = guests
         self._home = {guest.id: homes[guest.id] for guest in guests}

@@ -12,7 +12,7 @@ from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.bound import bound
 from pinner.planning.packing.fill import fullest
 from pinner.planning.packing.room import Room
-from pinner.planning.packing.values import Guest, Layout, Node, Score
+from pinner.planning.packing.values import Guest, Layout, PackingNode, Score
 
 _Footprints = dict[str, int]
 
@@ -41,7 +41,7 @@ class Packing:
         return self.score <= self.bound
 
 
-def pack(nodes: Sequence[Node], guests: Sequence[Guest]) -> Packing:
+def pack(nodes: Sequence[PackingNode], guests: Sequence[Guest]) -> Packing:
     """The best layout of the rules."""
     ordered = sorted(guests, key=lambda guest: (-guest.size, guest.id))
     least = bound(nodes, ordered)
@@ -65,7 +65,7 @@ def _indifferent(guests: list[Guest]) -> list[Guest]:
     return [replace(guest, ranks=dict.fromkeys(guest.ranks, 0)) for guest in guests]
 
 
-def _layouts(nodes: Sequence[Node], guests: list[Guest], least: Score) -> Iterator[Layout]:
+def _layouts(nodes: Sequence[PackingNode], guests: list[Guest], least: Score) -> Iterator[Layout]:
     """A layout of each rule."""
     footprints = [_footprints(nodes, guests, least.shared), {guest.id: guest.size for guest in guests}]
     # Where some guests cannot be placed, those without the largest ones fit best; but large ones come first.
@@ -79,7 +79,7 @@ def _layouts(nodes: Sequence[Node], guests: list[Guest], least: Score) -> Iterat
                 yield dict(room.layout)
 
 
-def _footprints(nodes: Sequence[Node], guests: list[Guest], pairs: int) -> _Footprints:
+def _footprints(nodes: Sequence[PackingNode], guests: list[Guest], pairs: int) -> _Footprints:
     """Whole cores for each guest; but as many pairs of guests as must share a core, the smallest ones, only their
     size."""
     width = max((domain.width for node in nodes for domain in node.domains), default=1)

@@ -12,7 +12,7 @@ from pinner.planning.packing.bound import cores
 from pinner.planning.packing.exchange import exchanged
 from pinner.planning.packing.heuristic import Packing
 from pinner.planning.packing.program import Program, Row, Work, solved
-from pinner.planning.packing.values import Guest, Node, Score
+from pinner.planning.packing.values import Guest, PackingNode, Score
 
 _NO_LIMIT = float("-inf")
 _Class = tuple[Guest, ...]
@@ -37,7 +37,7 @@ class _Shared:
 _Column = _Placed | _Shared
 
 
-def on_best_nodes(nodes: Sequence[Node], guests: Sequence[Guest], start: Packing, work: Work) -> Packing:
+def on_best_nodes(nodes: Sequence[PackingNode], guests: Sequence[Guest], start: Packing, work: Work) -> Packing:
     """The packing ``start``, or a better one; with a better bound, where the program has one."""
     if start.proven:
         return start
@@ -57,14 +57,14 @@ def _classes(guests: Sequence[Guest]) -> list[_Class]:
     return list(map(tuple, found.values()))
 
 
-def _columns(nodes: Sequence[Node], classes: Sequence[_Class]) -> Iterator[_Column]:
+def _columns(nodes: Sequence[PackingNode], classes: Sequence[_Class]) -> Iterator[_Column]:
     for guests in classes:
         yield _Placed(guests, None)
         yield from (_Placed(guests, position) for position, node in enumerate(nodes) if node.id in guests[0].ranks)
     yield from map(_Shared, range(len(nodes)))
 
 
-def _cost(column: _Column, nodes: Sequence[Node]) -> tuple[int, int, int]:
+def _cost(column: _Column, nodes: Sequence[PackingNode]) -> tuple[int, int, int]:
     """The guests without a place, the ranks and the shared cores of one of the column."""
     match column:
         case _Placed(_, None):
@@ -75,7 +75,7 @@ def _cost(column: _Column, nodes: Sequence[Node]) -> tuple[int, int, int]:
             return 0, 0, 1
 
 
-def _rows(nodes: Sequence[Node], classes: Sequence[_Class], columns: Sequence[_Column]) -> Iterator[Row]:
+def _rows(nodes: Sequence[PackingNode], classes: Sequence[_Class], columns: Sequence[_Column]) -> Iterator[Row]:
     """Each guest is placed or not; each node has enough CPUs and memory, and enough cores or shared ones."""
     for guests in classes:
         mine = tuple((at, 1) for at, each in enumerate(columns) if isinstance(each, _Placed) and each.guests == guests)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pinner.planning.packing.patterns import Column, InPool, Model, Pattern, Shrunk, Split
-from pinner.planning.packing.values import Layout, Node, Piece, Shape
+from pinner.planning.packing.values import Layout, PackingNode, Piece, Shape
 
 _Counts = Mapping[Column, int]
 
@@ -21,7 +21,7 @@ class _Filled:
     pieces: list[tuple[str, int]] = field(default_factory=list)
 
 
-def realised(model: Model, nodes: Sequence[Node], values: Sequence[int]) -> Layout | None:
+def realised(model: Model, nodes: Sequence[PackingNode], values: Sequence[int]) -> Layout | None:
     """The layout; None where domains that guests span together do not fit the nodes: then all nodes are one pool, in
     which the model lets a guest span domains of several nodes."""
     counts = {column: value for column, value in zip(model.columns, values, strict=True) if value}
@@ -109,7 +109,9 @@ def _give(slots: list[_Filled], domains: list[_Filled], name: str, size: int) ->
             other.cluster = min(joined)
 
 
-def _homes(domains: list[_Filled], nodes: Sequence[Node], positions: Sequence[int]) -> list[tuple[int, int]] | None:
+def _homes(
+    domains: list[_Filled], nodes: Sequence[PackingNode], positions: Sequence[int]
+) -> list[tuple[int, int]] | None:
     """The node and position of each domain, so that each cluster is on one node; None where they do not fit."""
     free: dict[int, dict[Shape, list[int]]] = {node: {} for node in positions}
     for node in positions:

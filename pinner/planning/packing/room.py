@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pinner.planning.packing.values import Guest, Node, Piece
+from pinner.planning.packing.values import Guest, PackingNode, Piece
 
 
 class Room:
@@ -11,7 +11,7 @@ class Room:
     A guest takes up its footprint, which is its size, or more where it shall share no core with another guest.
     """
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[PackingNode]) -> None:
         self.nodes = nodes
         self.free = [[domain.free for domain in node.domains] for node in nodes]
         self.total = [node.free for node in nodes]

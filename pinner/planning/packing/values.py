@@ -99,7 +99,7 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Node:
+class PackingNode:
     """A NUMA node."""
 
     id: NodeId
@@ -196,7 +196,7 @@ class Score(NamedTuple):
     """L3 domains that guests span beyond the fewest that could hold them."""
 
 
-def needed_domains(nodes: Sequence[Node], size: int, possible: Container[NodeId]) -> int:
+def needed_domains(nodes: Sequence[PackingNode], size: int, possible: Container[NodeId]) -> int:
     """The fewest L3 domains that can hold a guest of this size on one of the possible nodes, as the host is before the
     packing; 0 where no node can."""
     fewest = 0

@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass, replace
 
-from pinner.planning.packing.values import Core, Domain, Guest, Node
+from pinner.planning.packing.values import Core, Domain, Guest, PackingNode
 
 FRIENDLY = (2, 4, 8, 16)
 ANY = tuple(range(2, 17))
@@ -16,7 +16,7 @@ class GeneratedHost:
     seed: int
     friendly: bool
     cpus: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[PackingNode, ...]
     guests: tuple[Guest, ...]
 
 
@@ -43,14 +43,14 @@ def with_homes(host: GeneratedHost, share: float = 1.0) -> GeneratedHost:
     return replace(host, guests=tuple(map(with_home, host.guests)))
 
 
-def _node(node: int, cores: int, l3: int, taken: int, nodes: int) -> Node:
+def _node(node: int, cores: int, l3: int, taken: int, nodes: int) -> PackingNode:
     every = cores * nodes
     found = [Core(1 << core | 1 << core + every) for core in range(node * cores, (node + 1) * cores)]
     domains = (
         tuple(core for position, core in enumerate(found[first : first + l3], first) if position >= taken)
         for first in range(0, cores, l3)
     )
-    return Node(node, tuple(Domain(domain) for domain in domains if domain))
+    return PackingNode(node, tuple(Domain(domain) for domain in domains if domain))
 
 
 def _guests(chance: random.Random, goal: int, friendly: bool, nodes: int) -> list[Guest]:

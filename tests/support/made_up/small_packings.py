@@ -2,10 +2,10 @@
 
 from hypothesis import strategies as st
 
-from pinner.planning.packing.values import Core, Domain, Guest, Node
+from pinner.planning.packing.values import Core, Domain, Guest, PackingNode
 
 
-def node(number: int, *domains: list[int], begun: int = 0) -> Node:
+def node(number: int, *domains: list[int], begun: int = 0) -> PackingNode:
     """A node of these domains, each with the number of free CPUs of each core; CPU 100 * node is its first one."""
     first, found = 100 * number, []
     for sizes in domains:
@@ -15,7 +15,7 @@ def node(number: int, *domains: list[int], begun: int = 0) -> Node:
             cores.append(Core(mask, bool(mask & begun)))
             first += 2
         found.append(Domain(tuple(cores)))
-    return Node(number, tuple(found))
+    return PackingNode(number, tuple(found))
 
 
 @st.composite

@@ -73,7 +73,7 @@ class FreeCores:
     memory: MemoryBalance
     known: Known
 
-    def nodes(self, context: Context) -> tuple[values.Node, ...]:
+    def nodes(self, context: Context) -> tuple[values.PackingNode, ...]:
         """The nodes of a packing."""
         isolate = context.request.smt == "isolate"
         return tuple(
@@ -144,7 +144,7 @@ def optimality_of(anew: Packing, score: values.Score) -> Optimality:
     return Optimality(_terms(score), _terms(found.bound), round(found.gap, 6), found.proven, found.note)
 
 
-def _best(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[values.Guest]) -> Packing:
+def _best(context: Context, nodes: tuple[values.PackingNode, ...], guests: Sequence[values.Guest]) -> Packing:
     """The packing of the rules, and where that is not proven, a better one if there is one, with the highest bound."""
     found = _packed_by_rules(nodes, tuple(guests))
     if found.proven or _is_trial(context):
@@ -162,7 +162,9 @@ def _is_trial(context: Context) -> bool:
 
 
 @lru_cache(maxsize=128)
-def _node(node: NodeId, cores: tuple[CoreOfCache, ...], free: int, memory: int | None, isolate: bool) -> values.Node:
+def _node(
+    node: NodeId, cores: tuple[CoreOfCache, ...], free: int, memory: int | None, isolate: bool
+) -> values.PackingNode:
     """A node of a packing; ``free`` are its free CPUs as bits. With smt ``isolate``, a core counts as its lowest CPU,
     if all its CPUs are free. The answers that a plan compares have many nodes in common."""
     domains: dict[int | None, list[values.Core]] = {}
@@ -171,18 +173,18 @@ def _node(node: NodeId, cores: tuple[CoreOfCache, ...], free: int, memory: int |
         begun = here != core
         if here and not (isolate and begun):
             domains.setdefault(cache, []).append(values.Core(here & -here if isolate else here, begun))
-    return values.Node(node, tuple(values.Domain(tuple(each)) for each in domains.values()), memory)
+    return values.PackingNode(node, tuple(values.Domain(tuple(each)) for each in domains.values()), memory)
 
 
 @lru_cache(maxsize=32)
-def _packed_by_rules(nodes: tuple[values.Node, ...], guests: tuple[values.Guest, ...]) -> Packing:
+def _packed_by_rules(nodes: tuple[values.PackingNode, ...], guests: tuple[values.Guest, ...]) -> Packing:
     """The packing of guests by rules. One plan asks for the same packing several times."""
     return pack(nodes, guests)
 
 
 @lru_cache(maxsize=32)
 def _improved(
-    nodes: tuple[values.Node, ...],
+    nodes: tuple[values.PackingNode, ...],
     guests: tuple[values.Guest, ...],
     budget: int,
     solve: "Minimise | None",

@@ -11,7 +11,7 @@ from pinner.planning.packing import exchange
 from pinner.planning.packing.allocation import allocate, scored
 from pinner.planning.packing.exchange import exchanged
 from pinner.planning.packing.heuristic import Packing, pack
-from pinner.planning.packing.values import Guest, Node, Score
+from pinner.planning.packing.values import Guest, PackingNode, Score
 
 HOSTS = [generated(seed, friendly=False) for seed in range(40)]
 
@@ -73,7 +73,7 @@ def test_the_order_of_the_guests_does_not_matter() -> None:
     assert (there.layout, there.score) == (back.layout, back.score)
 
 
-def on(first: Node, second: Node, guests: list[Guest], homes: dict[str, int]) -> Packing:
+def on(first: PackingNode, second: PackingNode, guests: list[Guest], homes: dict[str, int]) -> Packing:
     """The packing after exchanges from this one, in which each guest has its first CPUs on the given node."""
     nodes = [first, second]
     there = {

@@ -11,14 +11,14 @@ from pinner.planning.packing import heuristic
 from pinner.planning.packing.allocation import allocate, cpus, scored
 from pinner.planning.packing.bound import bound, least_rank
 from pinner.planning.packing.heuristic import pack
-from pinner.planning.packing.values import Guest, Node
+from pinner.planning.packing.values import Guest, PackingNode
 
 
 def guests(*sizes: int, nodes: int = 1) -> list[Guest]:
     return [Guest(f"g{n}", size, dict.fromkeys(range(nodes), 0)) for n, size in enumerate(sizes, start=1)]
 
 
-def pieces(nodes: list[Node], *sizes: int) -> dict[str, tuple[int, ...]]:
+def pieces(nodes: list[PackingNode], *sizes: int) -> dict[str, tuple[int, ...]]:
     asked = guests(*sizes, nodes=len(nodes))
     return allocate(nodes, asked, pack(nodes, asked).layout)
 
@@ -101,7 +101,7 @@ def test_another_guest_moves_where_that_makes_room() -> None:
 
 
 def test_memory_limits_a_node_as_cpus_do() -> None:
-    nodes = [Node(0, node(0, [2] * 4).domains, memory=8), Node(1, node(1, [2] * 4).domains, memory=8)]
+    nodes = [PackingNode(0, node(0, [2] * 4).domains, memory=8), PackingNode(1, node(1, [2] * 4).domains, memory=8)]
     asked = [Guest(f"g{n}", 2, {0: 0, 1: 0}, memory=6) for n in range(3)]
     made = pack(nodes, asked)
     assert (len(made.layout), {piece[0].node for piece in made.layout.values()}) == (2, {0, 1})
