@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from pinner.planning.packing.values import Domain, Guest, Layout, PackingNode, Score, needed_domains
+from pinner.planning.packing.values import Guest, Layout, PackingDomain, PackingNode, Score, needed_domains
 
 _Parts = tuple[int, ...]
 """Parts of cores, as bits."""
@@ -67,7 +67,7 @@ def cpus(mask: int) -> list[int]:
 
 def _in_domains(
     nodes: Sequence[PackingNode], guests: Iterable[Guest], layout: Layout
-) -> Iterator[tuple[Domain, list[str], tuple[_Parts, ...]]]:
+) -> Iterator[tuple[PackingDomain, list[str], tuple[_Parts, ...]]]:
     """Each domain with its guests, by their ids in the given order, and the parts of cores of each of them."""
     found: dict[tuple[int, int], tuple[list[str], list[int]]] = {}
     for guest in guests:
@@ -81,7 +81,7 @@ def _in_domains(
 
 
 @lru_cache(maxsize=1024)
-def _parts(domain: Domain, counts: tuple[int, ...]) -> tuple[_Parts, ...]:
+def _parts(domain: PackingDomain, counts: tuple[int, ...]) -> tuple[_Parts, ...]:
     """The parts of cores for each of these numbers of CPUs. Many layouts have some domains in common."""
     free = _FreeCores(domain, counts)
     found = [free.take(count) for count in counts]
@@ -91,7 +91,7 @@ def _parts(domain: Domain, counts: tuple[int, ...]) -> tuple[_Parts, ...]:
     return tuple(map(tuple, found))
 
 
-def _shared(domain: Domain, taken: Sequence[_Parts]) -> int:
+def _shared(domain: PackingDomain, taken: Sequence[_Parts]) -> int:
     """How many cores have parts of several guests, or a part beside a guest that stays."""
     whole = frozenset(domain.whole)
     if whole.issuperset(chain.from_iterable(taken)):
@@ -103,7 +103,7 @@ def _shared(domain: Domain, taken: Sequence[_Parts]) -> int:
 class _FreeCores:
     """The free cores of a domain, from which guests take theirs one after the other."""
 
-    def __init__(self, domain: Domain, counts: Sequence[int]) -> None:
+    def __init__(self, domain: PackingDomain, counts: Sequence[int]) -> None:
         self._width = domain.width
         self._whole, self._loose, self._begun = list(domain.whole), list(domain.loose), list(domain.begun)
         self._shared: list[int] = []

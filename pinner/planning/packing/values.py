@@ -25,7 +25,7 @@ class Core(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Domain:
+class PackingDomain:
     """The cores that share a level-3 cache; without such a cache, the cores of a node."""
 
     cores: tuple[Core, ...]
@@ -103,7 +103,7 @@ class PackingNode:
     """A NUMA node."""
 
     id: NodeId
-    domains: tuple[Domain, ...]
+    domains: tuple[PackingDomain, ...]
     memory: int | None = None
     """KiB that guests may have here; None: not known, and no limit."""
 

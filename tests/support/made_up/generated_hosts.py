@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass, replace
 
-from pinner.planning.packing.values import Core, Domain, Guest, PackingNode
+from pinner.planning.packing.values import Core, Guest, PackingDomain, PackingNode
 
 FRIENDLY = (2, 4, 8, 16)
 ANY = tuple(range(2, 17))
@@ -50,7 +50,7 @@ def _node(node: int, cores: int, l3: int, taken: int, nodes: int) -> PackingNode
         tuple(core for position, core in enumerate(found[first : first + l3], first) if position >= taken)
         for first in range(0, cores, l3)
     )
-    return PackingNode(node, tuple(Domain(domain) for domain in domains if domain))
+    return PackingNode(node, tuple(PackingDomain(domain) for domain in domains if domain))
 
 
 def _guests(chance: random.Random, goal: int, friendly: bool, nodes: int) -> list[Guest]:

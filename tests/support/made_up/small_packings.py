@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from pinner.planning.packing.values import Core, Domain, Guest, PackingNode
+from pinner.planning.packing.values import Core, Guest, PackingDomain, PackingNode
 
 
 def node(number: int, *domains: list[int], begun: int = 0) -> PackingNode:
@@ -14,7 +14,7 @@ def node(number: int, *domains: list[int], begun: int = 0) -> PackingNode:
             mask = (1 << size) - 1 << first
             cores.append(Core(mask, bool(mask & begun)))
             first += 2
-        found.append(Domain(tuple(cores)))
+        found.append(PackingDomain(tuple(cores)))
     return PackingNode(number, tuple(found))
 
 

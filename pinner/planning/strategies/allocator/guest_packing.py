@@ -173,7 +173,7 @@ def _node(
         begun = here != core
         if here and not (isolate and begun):
             domains.setdefault(cache, []).append(values.Core(here & -here if isolate else here, begun))
-    return values.PackingNode(node, tuple(values.Domain(tuple(each)) for each in domains.values()), memory)
+    return values.PackingNode(node, tuple(values.PackingDomain(tuple(each)) for each in domains.values()), memory)
 
 
 @lru_cache(maxsize=32)
