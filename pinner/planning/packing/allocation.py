@@ -5,13 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from pinner.planning.packing.values import Guest, Layout, PackingDomain, PackingNode, Score, needed_domains
+from pinner.planning.packing.values import Layout, PackingDomain, PackingGuest, PackingNode, Score, needed_domains
 
 _Parts = tuple[int, ...]
 """Parts of cores, as bits."""
 
 
-def allocate(nodes: Sequence[PackingNode], guests: Iterable[Guest], layout: Layout) -> dict[str, tuple[int, ...]]:
+def allocate(
+    nodes: Sequence[PackingNode], guests: Iterable[PackingGuest], layout: Layout
+) -> dict[str, tuple[int, ...]]:
     """The CPUs of each placed guest by its id: domain by domain, core by core.
 
     In a domain, guests in the given order take whole cores, the lowest first. A remainder gets a core of its own as
@@ -26,7 +28,7 @@ def allocate(nodes: Sequence[PackingNode], guests: Iterable[Guest], layout: Layo
     return {name: tuple(mine) for name, mine in found.items()}
 
 
-def scored(nodes: Sequence[PackingNode], guests: Sequence[Guest], layout: Layout) -> Score:
+def scored(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], layout: Layout) -> Score:
     """The score of the layout, counted on the allocated CPUs."""
     shared = sum(_shared(domain, parts) for domain, _, parts in _in_domains(nodes, guests, layout))
     rank = extra = placed = 0
@@ -39,7 +41,7 @@ def scored(nodes: Sequence[PackingNode], guests: Sequence[Guest], layout: Layout
     return Score(len(guests) - placed, rank, shared, extra)
 
 
-def score_of(nodes: Sequence[PackingNode], guests: Sequence[Guest], taken: Mapping[str, Sequence[int]]) -> Score:
+def score_of(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], taken: Mapping[str, Sequence[int]]) -> Score:
     """The score where the guests have these CPUs, which are free ones of the nodes."""
     homes = {cpu: (position, *home) for position, node in enumerate(nodes) for cpu, home in node.homes.items()}
     begun = {(position, *core) for position, node in enumerate(nodes) for core in node.begun}
@@ -66,7 +68,7 @@ def cpus(mask: int) -> list[int]:
 
 
 def _in_domains(
-    nodes: Sequence[PackingNode], guests: Iterable[Guest], layout: Layout
+    nodes: Sequence[PackingNode], guests: Iterable[PackingGuest], layout: Layout
 ) -> Iterator[tuple[PackingDomain, list[str], tuple[_Parts, ...]]]:
     """Each domain with its guests, by their ids in the given order, and the parts of cores of each of them."""
     found: dict[tuple[int, int], tuple[list[str], list[int]]] = {}

@@ -7,10 +7,10 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from pinner.model.machine.topology import NodeId
-from pinner.planning.packing.values import Guest, PackingNode, Score, needed_domains
+from pinner.planning.packing.values import PackingGuest, PackingNode, Score, needed_domains
 
 
-def bound(nodes: Sequence[PackingNode], guests: Sequence[Guest]) -> Score:
+def bound(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> Score:
     """A score that is not above the best one.
 
     - Unplaced: the guests that no node of theirs can hold, and those beyond the sum of all free CPUs, if the smallest
@@ -31,7 +31,7 @@ def bound(nodes: Sequence[PackingNode], guests: Sequence[Guest]) -> Score:
     )
 
 
-def least_rank(nodes: Sequence[PackingNode], guests: Sequence[Guest]) -> int:
+def least_rank(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> int:
     """The sum of the guests' ranks is not lower where each guest has a place.
 
     A node has room for some of the guests that prefer it to every other node. Each further one of these guests is on
@@ -39,7 +39,7 @@ def least_rank(nodes: Sequence[PackingNode], guests: Sequence[Guest]) -> int:
     """
     if not any(any(guest.ranks.values()) for guest in guests):
         return 0
-    preferring: dict[NodeId, list[Guest]] = {}
+    preferring: dict[NodeId, list[PackingGuest]] = {}
     for guest in guests:
         if len(guest.best) == 1:
             preferring.setdefault(next(iter(guest.best)), []).append(guest)
@@ -51,7 +51,7 @@ def least_rank(nodes: Sequence[PackingNode], guests: Sequence[Guest]) -> int:
     return least
 
 
-def _step(guest: Guest) -> int:
+def _step(guest: PackingGuest) -> int:
     """How much higher the rank of the guest's second best node is; 0 for a guest that has one node."""
     ranks = sorted(set(guest.ranks.values()))
     return ranks[1] - ranks[0] if len(ranks) > 1 else 0

@@ -16,21 +16,21 @@ from dataclasses import replace
 
 from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.heuristic import Packing, pack
-from pinner.planning.packing.values import Guest, Layout, PackingNode, Shape
+from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Shape
 
 MOST_TRIALS = 30_000
 """The most exchanges that are tried. 10,000 of them take about 30 ms."""
 MOST_PACKED = 3000
 """The most guests that the rules pack anew, each as often as its node is packed. 1000 of them take about 60 ms."""
 
-_Exchange = tuple[tuple[Guest, int], ...]
+_Exchange = tuple[tuple[PackingGuest, int], ...]
 """Guests, each with the position of its new node."""
 _Cost = tuple[int, int]
 """The shared cores of a node, and the L3 domains of its guests beyond one for each."""
 
 
 def exchanged(
-    nodes: Sequence[PackingNode], guests: Sequence[Guest], start: Packing, homes: Mapping[str, int] | None = None
+    nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], start: Packing, homes: Mapping[str, int] | None = None
 ) -> Packing:
     """The packing ``start``, or a better one. The search begins with the guests on the nodes of ``start``, or on those
     at the positions ``homes``, which have room for them."""
@@ -49,7 +49,7 @@ def exchanged(
 class _Search:
     """The node of each guest, and what is free on each node."""
 
-    def __init__(self, nodes: Sequence[PackingNode], guests: Sequence[Guest], homes: Mapping[str, int]) -> None:
+    def __init__(self, nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], homes: Mapping[str, int]) -> None:
         self._nodes = nodes
         self._guests = guests
         self._home = {guest.id: homes[guest.id] for guest in guests}
@@ -83,7 +83,7 @@ class _Search:
                 found[name] = tuple(piece._replace(node=position) for piece in pieces)
         return found
 
-    def _bring_nearer(self, guest: Guest) -> bool:
+    def _bring_nearer(self, guest: PackingGuest) -> bool:
         """Move the guest to a nearer node if that lowers the sum of the ranks; whether it has moved."""
         for node in self._nearer(guest) if self._trials > 0 else ():
             others = [(other, third) for other in self._on(node) for third in range(len(self._nodes)) if third != node]
@@ -116,7 +116,7 @@ class _Search:
         lacks = ([max(0, guest.size - self._free[node]) for node in self._nearer(guest)] for guest in self._guests)
         return sum(min(each) for each in lacks if each)
 
-    def _lower_cost(self, guest: Guest, costs: list[_Cost]) -> bool:
+    def _lower_cost(self, guest: PackingGuest, costs: list[_Cost]) -> bool:
         """Make an exchange of the guest that lowers the costs of two nodes, and note them; whether there is one."""
         for exchange in self._exchanges(guest) if self._trials > 0 else ():
             here, there = self._home[guest.id], exchange[0][1]
@@ -139,7 +139,7 @@ class _Search:
                 return True
         return False
 
-    def _exchanges(self, guest: Guest) -> Iterator[_Exchange]:
+    def _exchanges(self, guest: PackingGuest) -> Iterator[_Exchange]:
         """The moves of the guest to each other node, alone or in the place of a smaller guest."""
         here = self._home[guest.id]
         for node in range(len(self._nodes)):
@@ -147,7 +147,7 @@ class _Search:
                 yield ((guest, node),)
                 yield from (((guest, node), (other, here)) for other in self._on(node) if other.size < guest.size)
 
-    def _nearer(self, guest: Guest) -> list[int]:
+    def _nearer(self, guest: PackingGuest) -> list[int]:
         """The positions of the nodes with a lower rank than the guest's own."""
         rank = guest.ranks[self._nodes[self._home[guest.id]].id]
         return [position for position, node in enumerate(self._nodes) if guest.ranks.get(node.id, rank) < rank]
@@ -175,15 +175,15 @@ class _Search:
             self._book(guest, node, -1)
             self._home[guest.id] = node
 
-    def _book(self, guest: Guest, node: int, sign: int) -> None:
+    def _book(self, guest: PackingGuest, node: int, sign: int) -> None:
         self._free[node] += sign * guest.size
         self._memory[node] += sign * guest.memory
 
-    def _on(self, node: int) -> list[Guest]:
+    def _on(self, node: int) -> list[PackingGuest]:
         """The guests of a node."""
         return [guest for guest in self._guests if self._home[guest.id] == node]
 
-    def _cost(self, position: int, guests: Sequence[Guest]) -> _Cost:
+    def _cost(self, position: int, guests: Sequence[PackingGuest]) -> _Cost:
         """The cost of the node with these guests."""
         key = tuple(domain.shape for domain in self._nodes[position].domains), tuple(guest.size for guest in guests)
         if key not in self._costs:
@@ -192,7 +192,7 @@ class _Search:
             self._costs[key] = found.score.shared, sum(len(pieces) - 1 for pieces in found.layout.values())
         return self._costs[key]
 
-    def _packed(self, position: int, guests: Iterable[Guest]) -> Packing:
+    def _packed(self, position: int, guests: Iterable[PackingGuest]) -> Packing:
         """The node alone, packed with these guests by the rules."""
         node = self._nodes[position]
         return pack([node], [replace(guest, ranks={node.id: 0}, memory=0) for guest in guests])

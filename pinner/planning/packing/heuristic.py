@@ -12,7 +12,7 @@ from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.bound import bound
 from pinner.planning.packing.fill import fullest
 from pinner.planning.packing.room import Room
-from pinner.planning.packing.values import Guest, Layout, PackingNode, Score
+from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Score
 
 _Footprints = dict[str, int]
 
@@ -41,7 +41,7 @@ class Packing:
         return self.score <= self.bound
 
 
-def pack(nodes: Sequence[PackingNode], guests: Sequence[Guest]) -> Packing:
+def pack(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> Packing:
     """The best layout of the rules."""
     ordered = sorted(guests, key=lambda guest: (-guest.size, guest.id))
     least = bound(nodes, ordered)
@@ -60,12 +60,12 @@ def pack(nodes: Sequence[PackingNode], guests: Sequence[Guest]) -> Packing:
     return Packing({}, least, least) if best is None else Packing(best[1], best[0], least)
 
 
-def _indifferent(guests: list[Guest]) -> list[Guest]:
+def _indifferent(guests: list[PackingGuest]) -> list[PackingGuest]:
     """The guests with the same nodes, each as good as the others."""
     return [replace(guest, ranks=dict.fromkeys(guest.ranks, 0)) for guest in guests]
 
 
-def _layouts(nodes: Sequence[PackingNode], guests: list[Guest], least: Score) -> Iterator[Layout]:
+def _layouts(nodes: Sequence[PackingNode], guests: list[PackingGuest], least: Score) -> Iterator[Layout]:
     """A layout of each rule."""
     footprints = [_footprints(nodes, guests, least.shared), {guest.id: guest.size for guest in guests}]
     # Where some guests cannot be placed, those without the largest ones fit best; but large ones come first.
@@ -79,7 +79,7 @@ def _layouts(nodes: Sequence[PackingNode], guests: list[Guest], least: Score) ->
                 yield dict(room.layout)
 
 
-def _footprints(nodes: Sequence[PackingNode], guests: list[Guest], pairs: int) -> _Footprints:
+def _footprints(nodes: Sequence[PackingNode], guests: list[PackingGuest], pairs: int) -> _Footprints:
     """Whole cores for each guest; but as many pairs of guests as must share a core, the smallest ones, only their
     size."""
     width = max((domain.width for node in nodes for domain in node.domains), default=1)
@@ -88,7 +88,7 @@ def _footprints(nodes: Sequence[PackingNode], guests: list[Guest], pairs: int) -
     return {guest.id: guest.size if guest.id in sharing else -(-guest.size // width) * width for guest in guests}
 
 
-def _worst_fit(room: Room, guests: list[Guest], footprints: _Footprints) -> None:
+def _worst_fit(room: Room, guests: list[PackingGuest], footprints: _Footprints) -> None:
     """Each guest, the largest first, on the best node of its lowest rank, in the fewest domains, where most is free."""
     for _, alike in groupby(guests, lambda guest: (guest.size, footprints[guest.id], guest.memory, guest.ranks)):
         # A guest changes only the rank of its own node for the guests that are equal to it.
@@ -106,11 +106,11 @@ def _worst_fit(room: Room, guests: list[Guest], footprints: _Footprints) -> None
                 del ranks[node]
 
 
-def _rank(room: Room, guest: Guest, node: int) -> tuple[int, int, int, int]:
+def _rank(room: Room, guest: PackingGuest, node: int) -> tuple[int, int, int, int]:
     return guest.ranks[room.nodes[node].id], room.spans(guest.size, node), -room.total[node], node
 
 
-def _fill_domains(room: Room, guests: list[Guest], footprints: _Footprints) -> None:
+def _fill_domains(room: Room, guests: list[PackingGuest], footprints: _Footprints) -> None:
     """Domain after domain is filled as fully as possible, each from the largest guest that fits."""
     largest = max((domain.free for node in room.nodes for domain in node.domains), default=0)
     _worst_fit(room, [guest for guest in guests if guest.size > largest], footprints)
@@ -120,7 +120,7 @@ def _fill_domains(room: Room, guests: list[Guest], footprints: _Footprints) -> N
     _worst_fit(room, [guest for guest in guests if guest.id not in room.layout], footprints)
 
 
-def _fill(room: Room, node: int, domain: int, guests: list[Guest], footprints: _Footprints) -> None:
+def _fill(room: Room, node: int, domain: int, guests: list[PackingGuest], footprints: _Footprints) -> None:
     free = room.free[node][domain]
     waiting = [
         guest
@@ -132,7 +132,7 @@ def _fill(room: Room, node: int, domain: int, guests: list[Guest], footprints: _
             room.place_in(guest, node, domain, footprints[guest.id])
 
 
-def _fill_nodes(room: Room, guests: list[Guest], footprints: _Footprints) -> None:
+def _fill_nodes(room: Room, guests: list[PackingGuest], footprints: _Footprints) -> None:
     """Node after node is filled as fully as possible, and then its domains with its guests."""
     waiting = list(guests)
     for node in range(len(room.nodes)):
@@ -152,20 +152,20 @@ def _fill_nodes(room: Room, guests: list[Guest], footprints: _Footprints) -> Non
     _worst_fit(room, [guest for guest in guests if guest.id not in room.layout], footprints)
 
 
-def _prefers(room: Room, guest: Guest, node: int) -> bool:
+def _prefers(room: Room, guest: PackingGuest, node: int) -> bool:
     return room.nodes[node].id in guest.best
 
 
-def _chosen(guests: list[Guest], free: int, footprints: _Footprints) -> list[Guest]:
+def _chosen(guests: list[PackingGuest], free: int, footprints: _Footprints) -> list[PackingGuest]:
     """The guests that together use most of ``free`` CPUs."""
-    by_size: dict[int, list[Guest]] = {}
+    by_size: dict[int, list[PackingGuest]] = {}
     for guest in guests:
         by_size.setdefault(footprints[guest.id], []).append(guest)
     counts = tuple((size, len(by_size[size])) for size in sorted(by_size, reverse=True))
     return [guest for size, number in fullest(free, counts) for guest in by_size[size][:number]]
 
 
-def _repair(room: Room, guests: list[Guest]) -> None:
+def _repair(room: Room, guests: list[PackingGuest]) -> None:
     """Place guests that are left over: without cores of their own, or after another guest has moved away."""
     for guest in guests:
         if guest.id in room.layout:
@@ -176,7 +176,7 @@ def _repair(room: Room, guests: list[Guest]) -> None:
             _make_room(room, guests, guest)
 
 
-def _make_room(room: Room, guests: list[Guest], newcomer: Guest) -> None:
+def _make_room(room: Room, guests: list[PackingGuest], newcomer: PackingGuest) -> None:
     """Move the smallest guest that can go elsewhere and thereby makes room, if there is one."""
     if sum(room.total) < newcomer.size:
         return

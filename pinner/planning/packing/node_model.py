@@ -12,10 +12,10 @@ from pinner.planning.packing.bound import cores
 from pinner.planning.packing.exchange import exchanged
 from pinner.planning.packing.heuristic import Packing
 from pinner.planning.packing.program import Program, Row, Work, solved
-from pinner.planning.packing.values import Guest, PackingNode, Score
+from pinner.planning.packing.values import PackingGuest, PackingNode, Score
 
 _NO_LIMIT = float("-inf")
-_Class = tuple[Guest, ...]
+_Class = tuple[PackingGuest, ...]
 """Guests that are alike."""
 
 
@@ -37,7 +37,7 @@ class _Shared:
 _Column = _Placed | _Shared
 
 
-def on_best_nodes(nodes: Sequence[PackingNode], guests: Sequence[Guest], start: Packing, work: Work) -> Packing:
+def on_best_nodes(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], start: Packing, work: Work) -> Packing:
     """The packing ``start``, or a better one; with a better bound, where the program has one."""
     if start.proven:
         return start
@@ -50,8 +50,8 @@ def on_best_nodes(nodes: Sequence[PackingNode], guests: Sequence[Guest], start: 
     return exchanged(nodes, guests, best, _homes(columns, found.values)) if found.values and not best.proven else best
 
 
-def _classes(guests: Sequence[Guest]) -> list[_Class]:
-    found: dict[object, list[Guest]] = {}
+def _classes(guests: Sequence[PackingGuest]) -> list[_Class]:
+    found: dict[object, list[PackingGuest]] = {}
     for guest in sorted(guests, key=lambda guest: (-guest.size, guest.id)):
         found.setdefault((guest.size, guest.memory, frozenset(guest.ranks.items())), []).append(guest)
     return list(map(tuple, found.values()))

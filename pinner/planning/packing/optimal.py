@@ -12,7 +12,7 @@ from pinner.planning.packing.patterns import MOST_PATTERNS, Model, are_alike, bu
 from pinner.planning.packing.program import Minimise, Work, solved
 from pinner.planning.packing.realised import realised
 from pinner.planning.packing.solver import MISSING
-from pinner.planning.packing.values import Guest, Layout, PackingNode
+from pinner.planning.packing.values import Layout, PackingGuest, PackingNode
 
 BUDGET = 1000
 """The default budget in nodes of the solver's search tree."""
@@ -25,7 +25,7 @@ NOT_QUICK = "the solver would take seconds for these guests and nodes: strategy 
 
 def improved(
     nodes: Sequence[PackingNode],
-    guests: Sequence[Guest],
+    guests: Sequence[PackingGuest],
     start: Packing,
     budget: int = BUDGET,
     *,
@@ -59,7 +59,9 @@ def improved(
     return replace(best, note=f"the budget of {budget} nodes is too small to prove this placement; raise it")
 
 
-def _better(best: Packing, model: Model, nodes: Sequence[PackingNode], guests: list[Guest], work: Work) -> Packing:
+def _better(
+    best: Packing, model: Model, nodes: Sequence[PackingNode], guests: list[PackingGuest], work: Work
+) -> Packing:
     found = solved(model, best.score, best.bound, work)
     best = replace(best, bound=max(best.bound, found.bound))
     layout = realised(model, nodes, found.values) if found.values else None
@@ -69,7 +71,7 @@ def _better(best: Packing, model: Model, nodes: Sequence[PackingNode], guests: l
     return replace(best, layout=layout, score=score) if score < best.score else best
 
 
-def _has_memory(nodes: Sequence[PackingNode], guests: list[Guest], layout: Layout) -> bool:
+def _has_memory(nodes: Sequence[PackingNode], guests: list[PackingGuest], layout: Layout) -> bool:
     """Whether no node has guests with more memory than its own. One pool of all nodes knows their sum only."""
     used: dict[int, int] = {}
     for guest in guests:

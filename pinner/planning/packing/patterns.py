@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from pinner.planning.packing.program import Program, Row
-from pinner.planning.packing.values import Guest, PackingNode, Score, Shape, needed_domains
+from pinner.planning.packing.values import PackingGuest, PackingNode, Score, Shape, needed_domains
 
 MOST_PATTERNS = 1000
 """The most patterns of one shape; domains with more free CPUs than about 20 have more."""
@@ -91,14 +91,16 @@ class Model(Program):
     """The positions of the nodes of each pool."""
 
 
-def are_alike(nodes: Sequence[PackingNode], guests: Sequence[Guest]) -> bool:
+def are_alike(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> bool:
     """Whether every node is as good for every guest. Memory may still limit them."""
     return all(
         len(guest.ranks) >= len(nodes) and len({guest.ranks.get(node.id) for node in nodes}) == 1 for guest in guests
     )
 
 
-def build(nodes: Sequence[PackingNode], guests: Sequence[Guest], pools: tuple[tuple[int, ...], ...]) -> Model | None:
+def build(
+    nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], pools: tuple[tuple[int, ...], ...]
+) -> Model | None:
     """The model of these pools; None where a domain has too many patterns."""
     members = _classes(nodes, guests, pools)
     shapes = [Counter(domain.shape for node in pool for domain in nodes[node].domains if domain.free) for pool in pools]
@@ -144,7 +146,7 @@ def _too_many(shape: Shape) -> bool:
 
 
 def _classes(
-    nodes: Sequence[PackingNode], guests: Sequence[Guest], pools: tuple[tuple[int, ...], ...]
+    nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], pools: tuple[tuple[int, ...], ...]
 ) -> dict[GuestClass, tuple[str, ...]]:
     found: dict[GuestClass, list[str]] = {}
     for guest in guests:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pinner.planning.packing.values import Guest, PackingNode, Piece
+from pinner.planning.packing.values import PackingGuest, PackingNode, Piece
 
 
 class Room:
@@ -17,14 +17,14 @@ class Room:
         self.total = [node.free for node in nodes]
         self.memory = [node.memory for node in nodes]
         self.layout: dict[str, tuple[Piece, ...]] = {}
-        self._taken: dict[str, tuple[Guest, list[tuple[int, int, int]]]] = {}
+        self._taken: dict[str, tuple[PackingGuest, list[tuple[int, int, int]]]] = {}
 
-    def fits(self, guest: Guest, node: int) -> bool:
+    def fits(self, guest: PackingGuest, node: int) -> bool:
         """Whether the node has CPUs and memory for the guest."""
         memory = self.memory[node]
         return self.total[node] >= guest.size and (memory is None or memory >= guest.memory)
 
-    def possible(self, guest: Guest) -> list[int]:
+    def possible(self, guest: PackingGuest) -> list[int]:
         """The positions of the nodes where the guest fits."""
         large = [node for node, total in enumerate(self.total) if total >= guest.size]
         return [node for node in large if self.nodes[node].id in guest.ranks and self.fits(guest, node)]
@@ -41,7 +41,7 @@ class Room:
                 break
         return count
 
-    def place(self, guest: Guest, node: int, footprint: int) -> None:
+    def place(self, guest: PackingGuest, node: int, footprint: int) -> None:
         """Place the guest on the node: in the fullest domain that has room, or else in the fewest domains.
 
         Of a guest that spans domains, the emptiest domains hold all but the rest, and the fullest one with room for it
@@ -67,7 +67,7 @@ class Room:
             self.memory[node] = memory - guest.memory
         self.layout[guest.id] = tuple(sorted(pieces))
 
-    def place_in(self, guest: Guest, node: int, domain: int, footprint: int) -> None:
+    def place_in(self, guest: PackingGuest, node: int, domain: int, footprint: int) -> None:
         """Place the guest in one domain, which has room for it."""
         taken = min(footprint, self.free[node][domain])
         self.free[node][domain] -= taken

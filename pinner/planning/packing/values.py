@@ -147,7 +147,7 @@ class PackingNode:
 
 
 @dataclass(frozen=True)
-class Guest:
+class PackingGuest:
     """A guest to place."""
 
     id: str

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from pinner.planning.packing.allocation import scored
-from pinner.planning.packing.values import Guest, PackingNode, Piece, Score
+from pinner.planning.packing.values import PackingGuest, PackingNode, Piece, Score
 
 
-def best_score(nodes: Sequence[PackingNode], guests: Sequence[Guest]) -> Score:
+def best_score(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> Score:
     """The lowest score of all layouts."""
     scores = []
     for choice in product(*([(), *_places(nodes, guest)] for guest in guests)):
@@ -20,7 +20,7 @@ def best_score(nodes: Sequence[PackingNode], guests: Sequence[Guest]) -> Score:
     return min(scores)
 
 
-def _places(nodes: Sequence[PackingNode], guest: Guest) -> Iterator[tuple[Piece, ...]]:
+def _places(nodes: Sequence[PackingNode], guest: PackingGuest) -> Iterator[tuple[Piece, ...]]:
     for position, node in enumerate(nodes):
         if node.id in guest.ranks:
             for counts in product(*(range(min(domain.free, guest.size) + 1) for domain in node.domains)):

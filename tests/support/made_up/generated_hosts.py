@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass, replace
 
-from pinner.planning.packing.values import Core, Guest, PackingDomain, PackingNode
+from pinner.planning.packing.values import Core, PackingDomain, PackingGuest, PackingNode
 
 FRIENDLY = (2, 4, 8, 16)
 ANY = tuple(range(2, 17))
@@ -17,7 +17,7 @@ class GeneratedHost:
     friendly: bool
     cpus: int
     nodes: tuple[PackingNode, ...]
-    guests: tuple[Guest, ...]
+    guests: tuple[PackingGuest, ...]
 
 
 def generated(seed: int, *, friendly: bool) -> GeneratedHost:
@@ -36,7 +36,7 @@ def with_homes(host: GeneratedHost, share: float = 1.0) -> GeneratedHost:
     """The host, where this share of the guests has memory on one node, so that nodes are not alike for them."""
     chance, nodes = random.Random(host.seed), range(len(host.nodes))
 
-    def with_home(guest: Guest) -> Guest:
+    def with_home(guest: PackingGuest) -> PackingGuest:
         home = chance.choice(nodes)
         return replace(guest, ranks={node: int(node != home) for node in nodes}) if chance.random() < share else guest
 
@@ -53,11 +53,11 @@ def _node(node: int, cores: int, l3: int, taken: int, nodes: int) -> PackingNode
     return PackingNode(node, tuple(PackingDomain(domain) for domain in domains if domain))
 
 
-def _guests(chance: random.Random, goal: int, friendly: bool, nodes: int) -> list[Guest]:
-    found: list[Guest] = []
+def _guests(chance: random.Random, goal: int, friendly: bool, nodes: int) -> list[PackingGuest]:
+    found: list[PackingGuest] = []
     left = goal
     while sizes := [size for size in (FRIENDLY if friendly else ANY) if size <= left]:
         size = chance.choice(sizes)
-        found.append(Guest(f"g{len(found):03d}", size, dict.fromkeys(range(nodes), 0)))
+        found.append(PackingGuest(f"g{len(found):03d}", size, dict.fromkeys(range(nodes), 0)))
         left -= size
     return found

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from pinner.planning.packing.values import Core, Guest, PackingDomain, PackingNode
+from pinner.planning.packing.values import Core, PackingDomain, PackingGuest, PackingNode
 
 
 def node(number: int, *domains: list[int], begun: int = 0) -> PackingNode:
@@ -29,6 +29,6 @@ def small_packings(draw):
     ranks = st.dictionaries(st.sampled_from(range(len(nodes))), st.integers(0, 1), min_size=1)
     same = draw(st.booleans())
     return nodes, [
-        Guest(f"g{n}", size, dict.fromkeys(range(len(nodes)), 0) if same else draw(ranks))
+        PackingGuest(f"g{n}", size, dict.fromkeys(range(len(nodes)), 0) if same else draw(ranks))
         for n, size in enumerate(sizes)
     ]

@@ -48,9 +48,9 @@ class _Kind(NamedTuple):
     ranks: Mapping[NodeId, int]
     memory: int
 
-    def named(self, name: str) -> values.Guest:
+    def named(self, name: str) -> values.PackingGuest:
         """The guest of this kind with this id."""
-        return values.Guest(name, *self)
+        return values.PackingGuest(name, *self)
 
 
 class Packed(NamedTuple):
@@ -80,7 +80,7 @@ class FreeCores:
             _node(node, cores, self.free[node], self.memory.room(node), isolate) for node, cores in self.cores.items()
         )
 
-    def guests(self, context: Context, guests: Iterable[Guest]) -> list[values.Guest]:
+    def guests(self, context: Context, guests: Iterable[Guest]) -> list[values.PackingGuest]:
         """The guests of a packing."""
         kinds, found = self.known.kinds.setdefault(tuple(self.memory.free.items()), {}), []
         for guest in guests:
@@ -144,7 +144,7 @@ def optimality_of(anew: Packing, score: values.Score) -> Optimality:
     return Optimality(_terms(score), _terms(found.bound), round(found.gap, 6), found.proven, found.note)
 
 
-def _best(context: Context, nodes: tuple[values.PackingNode, ...], guests: Sequence[values.Guest]) -> Packing:
+def _best(context: Context, nodes: tuple[values.PackingNode, ...], guests: Sequence[values.PackingGuest]) -> Packing:
     """The packing of the rules, and where that is not proven, a better one if there is one, with the highest bound."""
     found = _packed_by_rules(nodes, tuple(guests))
     if found.proven or _is_trial(context):
@@ -177,7 +177,7 @@ def _node(
 
 
 @lru_cache(maxsize=32)
-def _packed_by_rules(nodes: tuple[values.PackingNode, ...], guests: tuple[values.Guest, ...]) -> Packing:
+def _packed_by_rules(nodes: tuple[values.PackingNode, ...], guests: tuple[values.PackingGuest, ...]) -> Packing:
     """The packing of guests by rules. One plan asks for the same packing several times."""
     return pack(nodes, guests)
 
@@ -185,7 +185,7 @@ def _packed_by_rules(nodes: tuple[values.PackingNode, ...], guests: tuple[values
 @lru_cache(maxsize=32)
 def _improved(
     nodes: tuple[values.PackingNode, ...],
-    guests: tuple[values.Guest, ...],
+    guests: tuple[values.PackingGuest, ...],
     budget: int,
     solve: "Minimise | None",
     *,
@@ -213,7 +213,7 @@ def _improved(
     return found if found.proven else exchanged(nodes, guests, found)
 
 
-def _order(guest: values.Guest) -> tuple[int, str]:
+def _order(guest: values.PackingGuest) -> tuple[int, str]:
     return -guest.size, guest.id
 
 

@@ -11,7 +11,7 @@ from pinner.planning.packing import exchange
 from pinner.planning.packing.allocation import allocate, scored
 from pinner.planning.packing.exchange import exchanged
 from pinner.planning.packing.heuristic import Packing, pack
-from pinner.planning.packing.values import Guest, PackingNode, Score
+from pinner.planning.packing.values import PackingGuest, PackingNode, Score
 
 HOSTS = [generated(seed, friendly=False) for seed in range(40)]
 
@@ -73,7 +73,7 @@ def test_the_order_of_the_guests_does_not_matter() -> None:
     assert (there.layout, there.score) == (back.layout, back.score)
 
 
-def on(first: PackingNode, second: PackingNode, guests: list[Guest], homes: dict[str, int]) -> Packing:
+def on(first: PackingNode, second: PackingNode, guests: list[PackingGuest], homes: dict[str, int]) -> Packing:
     """The packing after exchanges from this one, in which each guest has its first CPUs on the given node."""
     nodes = [first, second]
     there = {
@@ -86,14 +86,14 @@ def on(first: PackingNode, second: PackingNode, guests: list[Guest], homes: dict
 
 
 def test_a_guest_takes_the_room_of_one_that_is_as_good_elsewhere() -> None:
-    guests = [Guest("any", 4, {0: 0, 1: 0}), Guest("near", 4, {0: 0, 1: 1})]
+    guests = [PackingGuest("any", 4, {0: 0, 1: 0}), PackingGuest("near", 4, {0: 0, 1: 1})]
     found = on(node(0, [2] * 2), node(1, [2] * 2), guests, {"any": 0, "near": 1})
     assert found.score == (0, 0, 0, 0)
     assert {name: pieces[0].node for name, pieces in found.layout.items()} == {"any": 1, "near": 0}
 
 
 def test_guests_change_places_where_that_saves_a_shared_core() -> None:
-    guests = [Guest(f"g{size}", size, {0: 0, 1: 0}) for size in (2, 3, 4, 5)]
+    guests = [PackingGuest(f"g{size}", size, {0: 0, 1: 0}) for size in (2, 3, 4, 5)]
     nodes = node(0, [2] * 4), node(1, [2] * 4)
     assert pack([nodes[0]], [guest for guest in guests if guest.size in (3, 5)]).score.shared == 1
     assert on(*nodes, guests, {"g3": 0, "g5": 0, "g2": 1, "g4": 1}).score == (0, 0, 0, 0)

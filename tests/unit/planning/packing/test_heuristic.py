@@ -11,11 +11,11 @@ from pinner.planning.packing import heuristic
 from pinner.planning.packing.allocation import allocate, cpus, scored
 from pinner.planning.packing.bound import bound, least_rank
 from pinner.planning.packing.heuristic import pack
-from pinner.planning.packing.values import Guest, PackingNode
+from pinner.planning.packing.values import PackingGuest, PackingNode
 
 
-def guests(*sizes: int, nodes: int = 1) -> list[Guest]:
-    return [Guest(f"g{n}", size, dict.fromkeys(range(nodes), 0)) for n, size in enumerate(sizes, start=1)]
+def guests(*sizes: int, nodes: int = 1) -> list[PackingGuest]:
+    return [PackingGuest(f"g{n}", size, dict.fromkeys(range(nodes), 0)) for n, size in enumerate(sizes, start=1)]
 
 
 def pieces(nodes: list[PackingNode], *sizes: int) -> dict[str, tuple[int, ...]]:
@@ -36,10 +36,10 @@ def test_no_layout_of_a_small_host_is_below_the_bound_and_nobody_is_left_out_who
 
 def test_guests_whose_best_node_is_too_small_pay_for_their_second_best_one(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [node(0, [2] * 4), node(1, [2] * 8)]
-    asked = [Guest(f"g{n}", size, {0: 0, 1: 1 + n}) for n, size in enumerate((2, 2, 4, 4))]
+    asked = [PackingGuest(f"g{n}", size, {0: 0, 1: 1 + n}) for n, size in enumerate((2, 2, 4, 4))]
     assert least_rank(nodes, asked) == 1
-    assert least_rank(nodes, [*asked, Guest("far", 2, {1: 3}), Guest("any", 2, {0: 0, 1: 0})]) == 4
-    asked = [Guest(f"g{n}", 4, {0: 0, 1: 1}) for n in range(4)]
+    assert least_rank(nodes, [*asked, PackingGuest("far", 2, {1: 3}), PackingGuest("any", 2, {0: 0, 1: 0})]) == 4
+    asked = [PackingGuest(f"g{n}", 4, {0: 0, 1: 1}) for n in range(4)]
     layouts: list[object] = []
     monkeypatch.setattr(heuristic, "scored", lambda *given: layouts.append(given) or scored(*given))
     assert pack(nodes, asked).score == (0, least_rank(nodes, asked), 0, 0) == (0, 2, 0, 0)
@@ -96,12 +96,12 @@ def test_a_core_that_a_guest_has_begun_is_taken_last() -> None:
 
 
 def test_another_guest_moves_where_that_makes_room() -> None:
-    asked = [Guest("wide", 4, {0: 0}), Guest("any", 4, {0: 0, 1: 0})]
+    asked = [PackingGuest("wide", 4, {0: 0}), PackingGuest("any", 4, {0: 0, 1: 0})]
     assert pack([node(0, [2, 2]), node(1, [2, 2])], asked).score.unplaced == 0
 
 
 def test_memory_limits_a_node_as_cpus_do() -> None:
     nodes = [PackingNode(0, node(0, [2] * 4).domains, memory=8), PackingNode(1, node(1, [2] * 4).domains, memory=8)]
-    asked = [Guest(f"g{n}", 2, {0: 0, 1: 0}, memory=6) for n in range(3)]
+    asked = [PackingGuest(f"g{n}", 2, {0: 0, 1: 0}, memory=6) for n in range(3)]
     made = pack(nodes, asked)
     assert (len(made.layout), {piece[0].node for piece in made.layout.values()}) == (2, {0, 1})

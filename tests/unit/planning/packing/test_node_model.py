@@ -15,7 +15,7 @@ from pinner.planning.packing.exchange import exchanged
 from pinner.planning.packing.heuristic import Packing, pack
 from pinner.planning.packing.node_model import on_best_nodes
 from pinner.planning.packing.program import Program, Solution, Work
-from pinner.planning.packing.values import Guest
+from pinner.planning.packing.values import PackingGuest
 
 pytest.importorskip("highspy")
 
@@ -49,7 +49,7 @@ def test_guests_get_nearer_nodes_than_by_exchanges(seed: int, friendly: bool) ->
 
 def test_the_memory_of_a_node_is_not_exceeded() -> None:
     nodes = [replace(node(number, [2, 2]), memory=10) for number in range(2)]
-    guests = [Guest(f"g{number}", 1, {0: 0, 1: 1}, memory=4) for number in range(4)]
+    guests = [PackingGuest(f"g{number}", 1, {0: 0, 1: 1}, memory=4) for number in range(4)]
     empty = replace(pack(nodes, []), score=pack(nodes, guests).score._replace(unplaced=4))
     found = made(nodes, guests, empty)
     assert sorted(pieces[0].node for pieces in found.layout.values()) == [0, 0, 1, 1]

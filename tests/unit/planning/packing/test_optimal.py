@@ -15,7 +15,7 @@ from pinner.planning.packing.heuristic import Packing, pack
 from pinner.planning.packing.optimal import NOT_QUICK, TOO_LARGE, improved
 from pinner.planning.packing.patterns import build, partitions
 from pinner.planning.packing.program import Solution
-from pinner.planning.packing.values import Guest, Score
+from pinner.planning.packing.values import PackingGuest, Score
 
 pytest.importorskip("highspy")
 
@@ -47,7 +47,9 @@ def test_the_model_proves_hard_generated_hosts_and_places_each_guest_on_one_node
 
 def test_the_size_of_the_model_does_not_grow_with_the_number_of_guests() -> None:
     nodes = [node(0, *[[2] * 4] * 8)]
-    sizes = [[Guest(f"g{n}-{size}", size, {0: 0}) for size in (2, 3, 5) for n in range(count)] for count in (1, 10)]
+    sizes = [
+        [PackingGuest(f"g{n}-{size}", size, {0: 0}) for size in (2, 3, 5) for n in range(count)] for count in (1, 10)
+    ]
     few, many = (build(nodes, guests, ((0,),)) for guests in sizes)
     assert few is not None
     assert many is not None
@@ -74,7 +76,7 @@ def test_without_the_solver_the_layout_of_the_rules_says_how_to_install_it() -> 
 
 def test_an_l3_domain_with_too_many_patterns_is_left_to_the_rules() -> None:
     nodes = [node(0, [2] * 32), node(1, [2] * 4)]
-    guests = [Guest(f"g{n}", 9, {0: 0, 1: 0}) for n in range(8)]
+    guests = [PackingGuest(f"g{n}", 9, {0: 0, 1: 0}) for n in range(8)]
     assert best(nodes, guests).note == TOO_LARGE
 
 
