@@ -11,7 +11,7 @@ from itertools import groupby
 from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.bound import bound
 from pinner.planning.packing.fill import fullest
-from pinner.planning.packing.room import Room
+from pinner.planning.packing.room import PackingRoom
 from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Score
 
 _Footprints = dict[str, int]
@@ -73,7 +73,7 @@ def _layouts(nodes: Sequence[PackingNode], guests: list[PackingGuest], least: Sc
     for rule in (_worst_fit, _fill_domains, _fill_nodes):
         for some in kept:
             for footprint in footprints:
-                room = Room(nodes)
+                room = PackingRoom(nodes)
                 rule(room, some, footprint)
                 _repair(room, guests)
                 yield dict(room.layout)
@@ -88,7 +88,7 @@ def _footprints(nodes: Sequence[PackingNode], guests: list[PackingGuest], pairs:
     return {guest.id: guest.size if guest.id in sharing else -(-guest.size // width) * width for guest in guests}
 
 
-def _worst_fit(room: Room, guests: list[PackingGuest], footprints: _Footprints) -> None:
+def _worst_fit(room: PackingRoom, guests: list[PackingGuest], footprints: _Footprints) -> None:
     """Each guest, the largest first, on the best node of its lowest rank, in the fewest domains, where most is free."""
     for _, alike in groupby(guests, lambda guest: (guest.size, footprints[guest.id], guest.memory, guest.ranks)):
         # A guest changes only the rank of its own node for the guests that are equal to it.
@@ -106,11 +106,11 @@ def _worst_fit(room: Room, guests: list[PackingGuest], footprints: _Footprints) 
                 del ranks[node]
 
 
-def _rank(room: Room, guest: PackingGuest, node: int) -> tuple[int, int, int, int]:
+def _rank(room: PackingRoom, guest: PackingGuest, node: int) -> tuple[int, int, int, int]:
     return guest.ranks[room.nodes[node].id], room.spans(guest.size, node), -room.total[node], node
 
 
-def _fill_domains(room: Room, guests: list[PackingGuest], footprints: _Footprints) -> None:
+def _fill_domains(room: PackingRoom, guests: list[PackingGuest], footprints: _Footprints) -> None:
     """Domain after domain is filled as fully as possible, each from the largest guest that fits."""
     largest = max((domain.free for node in room.nodes for domain in node.domains), default=0)
     _worst_fit(room, [guest for guest in guests if guest.size > largest], footprints)
@@ -120,7 +120,7 @@ def _fill_domains(room: Room, guests: list[PackingGuest], footprints: _Footprint
     _worst_fit(room, [guest for guest in guests if guest.id not in room.layout], footprints)
 
 
-def _fill(room: Room, node: int, domain: int, guests: list[PackingGuest], footprints: _Footprints) -> None:
+def _fill(room: PackingRoom, node: int, domain: int, guests: list[PackingGuest], footprints: _Footprints) -> None:
     free = room.free[node][domain]
     waiting = [
         guest
@@ -132,7 +132,7 @@ def _fill(room: Room, node: int, domain: int, guests: list[PackingGuest], footpr
             room.place_in(guest, node, domain, footprints[guest.id])
 
 
-def _fill_nodes(room: Room, guests: list[PackingGuest], footprints: _Footprints) -> None:
+def _fill_nodes(room: PackingRoom, guests: list[PackingGuest], footprints: _Footprints) -> None:
     """Node after node is filled as fully as possible, and then its domains with its guests."""
     waiting = list(guests)
     for node in range(len(room.nodes)):
@@ -152,7 +152,7 @@ def _fill_nodes(room: Room, guests: list[PackingGuest], footprints: _Footprints)
     _worst_fit(room, [guest for guest in guests if guest.id not in room.layout], footprints)
 
 
-def _prefers(room: Room, guest: PackingGuest, node: int) -> bool:
+def _prefers(room: PackingRoom, guest: PackingGuest, node: int) -> bool:
     return room.nodes[node].id in guest.best
 
 
@@ -165,7 +165,7 @@ def _chosen(guests: list[PackingGuest], free: int, footprints: _Footprints) -> l
     return [guest for size, number in fullest(free, counts) for guest in by_size[size][:number]]
 
 
-def _repair(room: Room, guests: list[PackingGuest]) -> None:
+def _repair(room: PackingRoom, guests: list[PackingGuest]) -> None:
     """Place guests that are left over: without cores of their own, or after another guest has moved away."""
     for guest in guests:
         if guest.id in room.layout:
@@ -176,7 +176,7 @@ def _repair(room: Room, guests: list[PackingGuest]) -> None:
             _make_room(room, guests, guest)
 
 
-def _make_room(room: Room, guests: list[PackingGuest], newcomer: PackingGuest) -> None:
+def _make_room(room: PackingRoom, guests: list[PackingGuest], newcomer: PackingGuest) -> None:
     """Move the smallest guest that can go elsewhere and thereby makes room, if there is one."""
     if sum(room.total) < newcomer.size:
         return

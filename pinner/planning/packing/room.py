@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pinner.planning.packing.values import PackingGuest, PackingNode, Piece
 
 
-class Room:
+class PackingRoom:
     """How many CPUs are free in each domain. Numbers only: which CPUs these are follows from the whole layout.
 
     A guest takes up its footprint, which is its size, or more where it shall share no core with another guest.
