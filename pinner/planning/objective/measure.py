@@ -12,7 +12,7 @@ from pinner.planning.objective.spread import GuestSpread, Need, Places, guests_t
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredPlacement:
     """One placement of a host's threads."""
 
     spreads: Mapping[str, GuestSpread]
@@ -40,7 +40,7 @@ class Measure:
         guests = [(guest, [vcpu.thread for vcpu in guest.vcpus if vcpu.thread]) for guest in snapshot.guests]
         return cls(guests, places, needs, Crowd.of(snapshot, busy_threshold))
 
-    def measured(self, planned: Mapping[int, CpuSet]) -> Measured:
+    def measured(self, planned: Mapping[int, CpuSet]) -> MeasuredPlacement:
         """The placement with the affinities of ``planned`` (thread id to CPUs) and current ones for other threads.
 
         The time grows with the number of threads, and with the CPUs of each distinct affinity.
@@ -51,7 +51,7 @@ class Measure:
             masks = [planned.get(each.tid, each.affinity).bits for each in vcpus]
             spreads[guest.uuid] = self.places.spread(guest, masks)
             every += masks
-        return Measured(spreads, guests_terms(self.needs, spreads) | self.crowd.terms(planned, every))
+        return MeasuredPlacement(spreads, guests_terms(self.needs, spreads) | self.crowd.terms(planned, every))
 
     def values(self, planned: Mapping[int, CpuSet]) -> dict[str, float]:
         """The value of each term of tiers 2 to 7 of this placement."""

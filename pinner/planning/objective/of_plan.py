@@ -9,7 +9,7 @@ from pinner.model.plan.objective import TERMS, Objective, compared, weighted
 from pinner.model.plan.plan import GuestMemory
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.objective.measure import Measure, Measured
+from pinner.planning.objective.measure import Measure, MeasuredPlacement
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer, Strategy
 
@@ -38,7 +38,7 @@ class MeasuredAnswer:
     answer: Answer
     masks: Mapping[int, CpuSet]
     """The planned affinity of each placed thread, by thread id."""
-    measured: Measured
+    measured: MeasuredPlacement
 
     @classmethod
     def of(cls, answer: Answer, measure: Measure, context: Context) -> "MeasuredAnswer":
