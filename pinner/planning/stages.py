@@ -16,7 +16,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning.changes.diff import changes
 from pinner.planning.changes.memory import guests_memory
 from pinner.planning.moves.moves import Improver
-from pinner.planning.objective.measure import Measure
+from pinner.planning.objective.measure import ObjectiveMeasure
 from pinner.planning.objective.of_plan import MeasuredAnswer, asked_terms, between, of_plan
 from pinner.planning.request.context import Context
 from pinner.planning.strategies import per_flavor, rules
@@ -51,12 +51,12 @@ class Stages:
     context: Context
     strategies: Mapping[str, Strategy]
     """The request's strategy, and those that flavors may request, by name."""
-    measure: Measure
+    measure: ObjectiveMeasure
 
     @classmethod
     def of(cls, context: Context, strategies: Mapping[str, Strategy]) -> "Stages":
         """The stages, with what the objective measures on the host."""
-        return cls(context, strategies, Measure.of(context.snapshot, context.request.busy_threshold))
+        return cls(context, strategies, ObjectiveMeasure.of(context.snapshot, context.request.busy_threshold))
 
     @property
     def _asked(self) -> frozenset[str]:

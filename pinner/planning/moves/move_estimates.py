@@ -13,7 +13,7 @@ from pinner.model.guest.guest import Guest
 from pinner.model.plan.objective import COST, TERMS
 from pinner.model.plan.plan import CpusByGuest, vcpus_by_guest
 from pinner.planning.changes.ordering import valid_order
-from pinner.planning.objective.measure import Measure
+from pinner.planning.objective.measure import ObjectiveMeasure
 from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, weights
 from pinner.planning.objective.spread import GuestSpread, guests_terms
 from pinner.planning.request.context import Context
@@ -27,7 +27,7 @@ Estimate = tuple[float, ...]
 class MoveEstimates:
     """The free CPUs beside all guests of an answer in which each vCPU has a CPU of its own."""
 
-    measure: Measure
+    measure: ObjectiveMeasure
     weights: Mapping[str, float]
     """Of the asked-for terms."""
     free: FreeCpus
@@ -42,7 +42,7 @@ class MoveEstimates:
     def of(
         cls,
         context: Context,
-        measure: Measure,
+        measure: ObjectiveMeasure,
         asked: frozenset[str],
         found: MeasuredAnswer,
         current: CpusByGuest,

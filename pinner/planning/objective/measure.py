@@ -22,7 +22,7 @@ class MeasuredPlacement:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class ObjectiveMeasure:
     """A host, read once, so that several placements of its threads can be measured."""
 
     guests: Sequence[tuple[Guest, Sequence[Thread]]]
@@ -33,7 +33,7 @@ class Measure:
     crowd: Crowd
 
     @classmethod
-    def of(cls, snapshot: Snapshot, busy_threshold: float) -> "Measure":
+    def of(cls, snapshot: Snapshot, busy_threshold: float) -> "ObjectiveMeasure":
         """Read a snapshot; ``busy_threshold`` is in per cent of one CPU."""
         places = Places.of(snapshot.topology)
         needs = {guest.uuid: places.need(guest) for guest in snapshot.guests}

@@ -9,7 +9,7 @@ from pinner.model.plan.objective import TERMS, Objective, compared, weighted
 from pinner.model.plan.plan import GuestMemory
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.objective.measure import Measure, MeasuredPlacement
+from pinner.planning.objective.measure import MeasuredPlacement, ObjectiveMeasure
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer, Strategy
 
@@ -41,7 +41,7 @@ class MeasuredAnswer:
     measured: MeasuredPlacement
 
     @classmethod
-    def of(cls, answer: Answer, measure: Measure, context: Context) -> "MeasuredAnswer":
+    def of(cls, answer: Answer, measure: ObjectiveMeasure, context: Context) -> "MeasuredAnswer":
         """Measure the answer."""
         threads = context.threads
         planned = {thread.tid: want.cpus for want in answer.wanted for thread in threads.get(want.target, ())}
@@ -54,7 +54,7 @@ class MeasuredAnswer:
 
 
 def of_plan(
-    measure: Measure,
+    measure: ObjectiveMeasure,
     context: Context,
     asked: frozenset[str],
     found: MeasuredAnswer,

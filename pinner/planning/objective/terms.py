@@ -10,7 +10,7 @@ from pinner.model.plan.objective import COST
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.objective.measure import Measure
+from pinner.planning.objective.measure import ObjectiveMeasure
 
 UNPLACED = "unplaced_guests"
 _DIGITS = 6
@@ -29,7 +29,7 @@ def planned(plan: Plan) -> dict[str, float]:
 def of_masks(snapshot: Snapshot, request: Request, masks: Mapping[int, CpuSet], unplaced: float) -> dict[str, float]:
     """The terms of a host whose threads have these affinities by thread id, and its current ones otherwise; so many
     guests are ``unplaced``."""
-    return {UNPLACED: unplaced, **Measure.of(snapshot, request.busy_threshold).values(masks)}
+    return {UNPLACED: unplaced, **ObjectiveMeasure.of(snapshot, request.busy_threshold).values(masks)}
 
 
 def difference(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from pinner.model.run.journal import Entry
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.allocatable_cpus import AllocatableCpus
 from pinner.planning.available.numa_bounds import VcpuGroup, bound_of
-from pinner.planning.objective.measure import Measure
+from pinner.planning.objective.measure import ObjectiveMeasure
 from pinner.planning.objective.of_plan import weights
 from pinner.planning.placement.guest_past import Placed, past_of
 from pinner.planning.request.list_order import in_order
@@ -40,7 +40,7 @@ def release(
     theirs = of_others(allocatable_cpus(snapshot, request, only_firm=True)) if here else CpuSet()
     restored = partial(_restored, online=snapshot.topology.online, within=within, theirs=theirs)
     made = tuple(change for each in here for change in _changes(each, past, snapshot.topology, restored, reason))
-    measure = Measure.of(snapshot, request.busy_threshold)
+    measure = ObjectiveMeasure.of(snapshot, request.busy_threshold)
     planned = {mask.tid: change.after for change in made for mask in change.before}
     return Plan(
         id=plan_id(f"{snapshot_id} release {guest} {within}".encode()),

@@ -15,7 +15,7 @@ from pinner.model.plan.plan import Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.changes import worsening
-from pinner.planning.objective.measure import Measure
+from pinner.planning.objective.measure import ObjectiveMeasure
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
 
@@ -24,7 +24,7 @@ CONTENTION = {kind.name: 0.0 for kind in TERMS if kind.tier == 6}
 
 def values(host: Snapshot, planned: dict[int, str] | None = None) -> dict[str, float]:
     """Every term of the host whose threads (by id) have the planned CPUs."""
-    return Measure.of(host, 2.0).values({tid: cpus(text) for tid, text in (planned or {}).items()})
+    return ObjectiveMeasure.of(host, 2.0).values({tid: cpus(text) for tid, text in (planned or {}).items()})
 
 
 def contention(host: Snapshot, planned: dict[int, str] | None = None) -> dict[str, float]:
