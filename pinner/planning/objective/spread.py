@@ -12,7 +12,7 @@ from pinner.planning.available.memory_balance import LOCAL, distance
 from pinner.planning.available.numa_bounds import bound_of
 
 
-class Span(NamedTuple):
+class AffinitySpan(NamedTuple):
     """What one affinity covers of the online CPUs."""
 
     shares: Mapping[NodeId, float]
@@ -56,7 +56,7 @@ class Places:
     """The number of online CPUs of each node and of each level-3 cache, descending."""
     _nodes: Sequence[tuple[NodeId, int, Sequence[tuple[int, int]]]]
     """Each node with its online CPUs as bits, and its level-3 caches: the index in the topology, and the same CPUs."""
-    _spans: dict[int, Span] = field(default_factory=dict)
+    _spans: dict[int, AffinitySpan] = field(default_factory=dict)
     """By the bits of the affinity."""
     _needs: dict[int, Need] = field(default_factory=dict)
     """Of unbound guests, by their number of vCPUs."""
@@ -92,7 +92,7 @@ class Places:
             found = self._needs[vcpus] = Need(nodes, max(_fewest(self._sizes[1], vcpus), nodes))
         return found
 
-    def span(self, mask: int) -> Span:
+    def span(self, mask: int) -> AffinitySpan:
         """What the affinity with these bits covers."""
         if (found := self._spans.get(mask)) is None:
             found = self._spans[mask] = self._span(mask)
@@ -112,7 +112,7 @@ class Places:
         devices = self._remote_devices(guest, span.shares) if guest.pci else 0.0
         return GuestSpread(span.nodes, span.l3, span.cores, memory, devices)
 
-    def _joint(self, masks: Mapping[int, int]) -> Span:
+    def _joint(self, masks: Mapping[int, int]) -> AffinitySpan:
         """What affinities cover together, by their bits, each with its number of vCPUs. Those without an online CPU do
         not count."""
         spans = [(span, vcpus) for bits, vcpus in masks.items() if (span := self.span(bits)).shares]
@@ -121,9 +121,9 @@ class Places:
             for node, share in span.shares.items():
                 shares[node] = shares.get(node, 0.0) + share * vcpus / count
         l3 = frozenset[int]().union(*[span.l3 for span, _ in spans])
-        return Span(shares, frozenset(shares), l3, union(s.cores for s, _ in spans))
+        return AffinitySpan(shares, frozenset(shares), l3, union(s.cores for s, _ in spans))
 
-    def _span(self, mask: int) -> Span:
+    def _span(self, mask: int) -> AffinitySpan:
         here = mask & self.topology.online.bits
         shares: dict[NodeId, float] = {}
         l3: list[int] = []
@@ -132,9 +132,9 @@ class Places:
                 shares[node] = on_node.bit_count() / here.bit_count()
                 l3 += [number for number, bits in caches if on_node & bits]
         cores = union([shape.touched(CpuSet(here)) for shape in self.topology.core_shapes])
-        return Span(shares, frozenset(shares), frozenset(l3), cores)
+        return AffinitySpan(shares, frozenset(shares), frozenset(l3), cores)
 
-    def _distance(self, span: Span, memory: int) -> float:
+    def _distance(self, span: AffinitySpan, memory: int) -> float:
         """The mean distance of a node's memory beyond the local one, in units of that; 0 for a span without CPUs."""
         if (far := self._far.get(memory)) is None:
             far = self._far[memory] = {
