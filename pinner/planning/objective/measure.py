@@ -8,7 +8,7 @@ from pinner.model.guest.guest import Guest
 from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.objective.contention import Crowd
-from pinner.planning.objective.spread import GuestSpread, Need, Places, guests_terms
+from pinner.planning.objective.spread import GuestNeed, GuestSpread, Places, guests_terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ObjectiveMeasure:
     guests: Sequence[tuple[Guest, Sequence[Thread]]]
     """The guests, each with the threads of its vCPUs."""
     places: Places
-    needs: Mapping[str, Need]
+    needs: Mapping[str, GuestNeed]
     """By the guests' UUIDs."""
     crowd: Crowd
 

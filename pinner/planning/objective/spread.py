@@ -39,7 +39,7 @@ class GuestSpread(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class GuestNeed:
     """The fewest nodes and level-3 caches on which a guest's vCPUs can have a CPU each."""
 
     nodes: int
@@ -58,7 +58,7 @@ class Places:
     """Each node with its online CPUs as bits, and its level-3 caches: the index in the topology, and the same CPUs."""
     _spans: dict[int, AffinitySpan] = field(default_factory=dict)
     """By the bits of the affinity."""
-    _needs: dict[int, Need] = field(default_factory=dict)
+    _needs: dict[int, GuestNeed] = field(default_factory=dict)
     """Of unbound guests, by their number of vCPUs."""
     _far: dict[int, Mapping[NodeId, float]] = field(default_factory=dict)
     """The distance of each node beyond the local one to a node's memory, as far as it was asked for."""
@@ -76,20 +76,20 @@ class Places:
         ]
         return cls(topology, devices, (nodes, caches), near)
 
-    def need(self, guest: Guest) -> Need:
+    def need(self, guest: Guest) -> GuestNeed:
         """The fewest nodes and caches of a guest, by its number of vCPUs and by what binds it to nodes."""
         vcpus, bound = guest.plugged, bound_of(guest, self.topology)
         if bound is None:
             return self._unbound(len(vcpus))
         here = [group.cpus for group in bound.groups if group.cpus and not set(vcpus).isdisjoint(group.vcpus)]
         nodes = max(_fewest(self._sizes[0], len(vcpus)), _hitting(self.span(cpus.bits).nodes for cpus in here))
-        return Need(nodes, max(_fewest(self._sizes[1], len(vcpus)), nodes))
+        return GuestNeed(nodes, max(_fewest(self._sizes[1], len(vcpus)), nodes))
 
-    def _unbound(self, vcpus: int) -> Need:
+    def _unbound(self, vcpus: int) -> GuestNeed:
         """The need of a guest that no node binds: equal for all guests with so many vCPUs."""
         if (found := self._needs.get(vcpus)) is None:
             nodes = _fewest(self._sizes[0], vcpus)
-            found = self._needs[vcpus] = Need(nodes, max(_fewest(self._sizes[1], vcpus), nodes))
+            found = self._needs[vcpus] = GuestNeed(nodes, max(_fewest(self._sizes[1], vcpus), nodes))
         return found
 
     def span(self, mask: int) -> AffinitySpan:
@@ -150,7 +150,7 @@ class Places:
         return sum(1.0 - here.get(node, 0.0) for node in known)
 
 
-def guests_terms(needs: Mapping[str, Need], spreads: Mapping[str, GuestSpread]) -> dict[str, float]:
+def guests_terms(needs: Mapping[str, GuestNeed], spreads: Mapping[str, GuestSpread]) -> dict[str, float]:
     """The terms that follow from where the guests' vCPUs may run; both mappings are by UUID."""
     return {
         "extra_nodes": sum(max(len(spread.nodes) - needs[uuid].nodes, 0) for uuid, spread in spreads.items()),
