@@ -27,7 +27,7 @@ Arguments = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class SocketCaller:
     """The other end of a connection."""
 
     peer: Peer
@@ -35,7 +35,7 @@ class Caller:
     progress: Progress
 
 
-Handler = Callable[[Agent, Arguments, Caller], object]
+Handler = Callable[[Agent, Arguments, SocketCaller], object]
 
 
 def name_of(call: Mapping[str, Any]) -> str:
@@ -46,7 +46,7 @@ def name_of(call: Mapping[str, Any]) -> str:
     return name
 
 
-def answer(agent: Agent, call: Mapping[str, Any], caller: Caller) -> object:
+def answer(agent: Agent, call: Mapping[str, Any], caller: SocketCaller) -> object:
     """The result of a call. Raises Invalid for an unknown call or a wrong argument, and the errors of the agent."""
     handler = HANDLERS[name_of(call)]
     set_before = peers.calling.set(caller.peer)
@@ -56,39 +56,39 @@ def answer(agent: Agent, call: Mapping[str, Any], caller: Caller) -> object:
         peers.calling.reset(set_before)
 
 
-def _snapshot(agent: Agent, given: Arguments, _: Caller) -> object:
+def _snapshot(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     return agent.snapshot(limits.require_sample_seconds(given.get("sample_seconds")))
 
 
-def _reading(agent: Agent, given: Arguments, _: Caller) -> object:
+def _reading(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     return agent.reading(limits.require_sample_seconds(given.get("sample_seconds")))
 
 
-def _topology(agent: Agent, _given: Arguments, _: Caller) -> object:
+def _topology(agent: Agent, _given: Arguments, _: SocketCaller) -> object:
     return agent.topology()
 
 
-def _apply(agent: Agent, given: Arguments, caller: Caller) -> object:
+def _apply(agent: Agent, given: Arguments, caller: SocketCaller) -> object:
     return agent.apply(_read(Plan, given, "plan"), _run_of(given, caller), caller.progress)
 
 
-def _rollback(agent: Agent, given: Arguments, caller: Caller) -> object:
+def _rollback(agent: Agent, given: Arguments, caller: SocketCaller) -> object:
     return agent.rollback(_run_of(given, caller), caller.progress)
 
 
-def _run(agent: Agent, given: Arguments, _: Caller) -> object:
+def _run(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     return agent.run(limits.require_id("run", given.get("run")))
 
 
-def _close_run(agent: Agent, given: Arguments, caller: Caller) -> object:
+def _close_run(agent: Agent, given: Arguments, caller: SocketCaller) -> object:
     return agent.close_run(_run_of(given, caller))
 
 
-def _entries(agent: Agent, given: Arguments, _: Caller) -> object:
+def _entries(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     return _plain(agent.entries(limits.require_id("run", given.get("run"))))
 
 
-def _host_events(agent: Agent, given: Arguments, _: Caller) -> object:
+def _host_events(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     names = None
     if given.get("process_names") is not None:
         names = limits.require_names(_read(tuple[str, ...], given, "process_names", limits.MAX_NAMES))
@@ -102,7 +102,7 @@ def _host_events(agent: Agent, given: Arguments, _: Caller) -> object:
     return _plain(found)
 
 
-def _measures(agent: Agent, given: Arguments, _: Caller) -> object:
+def _measures(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     begin, end, step = _read(datetime, given, "begin"), _read(datetime, given, "end"), _read(int, given, "step")
     limits.require_span(begin, end, step)
     subject = limits.require_text("subject", given["subject"]) if given.get("subject") else ""
@@ -112,46 +112,46 @@ def _measures(agent: Agent, given: Arguments, _: Caller) -> object:
     return _plain(agent.measures(begin, end, step, subject, series))
 
 
-def _blame(agent: Agent, given: Arguments, _: Caller) -> object:
+def _blame(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     seconds = limits.require_sample_seconds(given.get("trace_seconds"))
     return agent.blame(limits.require_id("guest", given.get("guest")), min(seconds, MAX_SECONDS))
 
 
-def _health(agent: Agent, _given: Arguments, _: Caller) -> object:
+def _health(agent: Agent, _given: Arguments, _: SocketCaller) -> object:
     return agent.health()
 
 
-def _has_guest(agent: Agent, given: Arguments, _: Caller) -> object:
+def _has_guest(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     return agent.has_guest(limits.require_id("guest", given.get("guest")))
 
 
-def _publish_guest_event(agent: Agent, given: Arguments, _: Caller) -> None:
+def _publish_guest_event(agent: Agent, given: Arguments, _: SocketCaller) -> None:
     guest = limits.require_id("guest", given.get("guest"))
     agent.publish_guest_event(guest, limits.cut(_read(str, given, "detail")))
 
 
-def _publish_policy_set(agent: Agent, _given: Arguments, _: Caller) -> None:
+def _publish_policy_set(agent: Agent, _given: Arguments, _: SocketCaller) -> None:
     agent.publish_policy_set()
 
 
-def _explain(agent: Agent, given: Arguments, _: Caller) -> object:
+def _explain(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     drifts = _read(tuple[Drift, ...], given, "drifts", limits.MAX_CHANGES)
     return _plain(agent.explain(limits.require_drifts(drifts)))
 
 
-def _set_excluded(agent: Agent, given: Arguments, _: Caller) -> None:
+def _set_excluded(agent: Agent, given: Arguments, _: SocketCaller) -> None:
     agent.set_excluded(limits.require_id("guest", given.get("guest")), excluded=_read(bool, given, "excluded"))
 
 
-def _audit_head(agent: Agent, given: Arguments, _: Caller) -> object:
+def _audit_head(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     return agent.audit_head(None if given.get("centre") is None else _read(ChainHead, given, "centre"))
 
 
-def _audit_records(agent: Agent, given: Arguments, _: Caller) -> object:
+def _audit_records(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     return _plain(agent.audit_records(_read(int, given, "after"), _read(int, given, "limit")))
 
 
-def _run_of(given: Arguments, caller: Caller) -> Run:
+def _run_of(given: Arguments, caller: SocketCaller) -> Run:
     """The run of a call. The kernel says who called, whatever the message claims."""
     return replace(_read(Run, given, "run"), peer=caller.peer.label)
 

@@ -210,7 +210,7 @@ class AgentServer:
                 if _hung_up(peer, _GONE):
                     # A caller that has given up must be able to rely on it: what has not begun never begins.
                     raise CallerLeft
-                result = calls.answer(self._agent, call, calls.Caller(caller, _progress_to(line)))
+                result = calls.answer(self._agent, call, calls.SocketCaller(caller, _progress_to(line)))
                 del call
             line.send(ANSWER_SECONDS, result=result)
         except PinnerError as error:

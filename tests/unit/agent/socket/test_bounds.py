@@ -93,7 +93,7 @@ class Untouched:
         raise Invalid("limit", limit, "fewer")
 
 
-CALLER = calls.Caller(peers.own(), lambda *_: None)
+CALLER = calls.SocketCaller(peers.own(), lambda *_: None)
 
 
 @pytest.mark.parametrize(("call", "argument", "message"), BOUNDS, ids=[f"{row[0]} {row[1]}" for row in BOUNDS])
