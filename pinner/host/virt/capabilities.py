@@ -11,7 +11,7 @@ from pinner.model.machine.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class NumaCell:
     """A NUMA node as libvirt reports it; ``memory_kib`` is None where libvirt does not report the size."""
 
     id: int
@@ -22,7 +22,7 @@ class Cell:
     distances: Mapping[int, int]
 
 
-def parse(capabilities_xml: str) -> tuple[Cell, ...]:
+def parse(capabilities_xml: str) -> tuple[NumaCell, ...]:
     """The cells of the host's topology. Raises Invalid where the text is not a capabilities document."""
     # The parser resolves no entity and opens no connection, because the text comes over a socket.
     parser = etree.XMLParser(resolve_entities=False, no_network=True)
@@ -38,7 +38,7 @@ def disagreements(topology: Topology, capabilities_xml: str) -> tuple[str, ...]:
     return tuple(_differences(topology, parse(capabilities_xml)))
 
 
-def _differences(topology: Topology, cells: tuple[Cell, ...]) -> Iterator[str]:
+def _differences(topology: Topology, cells: tuple[NumaCell, ...]) -> Iterator[str]:
     nodes = {node.id: node for node in topology.nodes}
     listed = {cell.id for cell in cells}
     siblings = {cpu.id: cpu.siblings for cpu in topology.cpus}
@@ -62,10 +62,10 @@ def _differences(topology: Topology, cells: tuple[Cell, ...]) -> Iterator[str]:
                 yield f"CPU {cpu}: libvirt reports CPUs {threads} in its core; sysfs reports CPUs {siblings[cpu]}"
 
 
-def _cell(cell: etree._Element) -> Cell:
+def _cell(cell: etree._Element) -> NumaCell:
     cpus = cell.findall("cpus/cpu")
     memory = cell.find("memory")
-    return Cell(
+    return NumaCell(
         id=int(cell.attrib["id"]),
         cpus=CpuSet.of(int(cpu.attrib["id"]) for cpu in cpus),
         siblings={
