@@ -32,7 +32,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class DriftEvidence:
     """Facts of a host that may explain a drift."""
 
     cpusets: tuple[Cpuset, ...] = ()
@@ -45,7 +45,7 @@ class Evidence:
     """The names of BALANCERS and IRQBALANCE that run."""
 
 
-def with_cause(drift: Drift, evidence: Evidence) -> Drift:
+def with_cause(drift: Drift, evidence: DriftEvidence) -> Drift:
     """The drift with the first cause that fits; a drift with a known cause is returned unchanged."""
     if drift.cause != "unknown" or not drift.actual:
         return drift
@@ -60,7 +60,7 @@ def with_cause_of_irq(drift: Drift, running: frozenset[str]) -> Drift:
     return replace(drift, detail="another program or its driver set the interrupt's affinity")
 
 
-def _causes(drift: Drift, evidence: Evidence) -> Iterator[tuple[Cause, str]]:
+def _causes(drift: Drift, evidence: DriftEvidence) -> Iterator[tuple[Cause, str]]:
     """The possible causes, the most likely first: a cpuset that confines the thread with any mask, a pin set through
     libvirt, a cpuset written without libvirt, systemd's CPUAffinity=, and services that move threads."""
     for cpuset in evidence.cpusets:

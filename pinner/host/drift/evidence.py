@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from pinner.host.drift import causes
-from pinner.host.drift.causes import Cpuset, Evidence, Unit
+from pinner.host.drift.causes import Cpuset, DriftEvidence, Unit
 from pinner.host.kernel import cpusets, files
 from pinner.host.kernel.kernel import cpuset_mount
 from pinner.host.watch.watched import names_of_all
@@ -26,10 +26,10 @@ def explain(root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], Cp
     running = cache(lambda: _running(root))
     unit = cache(lambda name: _unit(root, name))
 
-    def evidence_of(drift: Drift) -> Evidence:
+    def evidence_of(drift: Drift) -> DriftEvidence:
         found = _cpusets_of(root, drift.actual[0].tid)
         names = [name for cpuset in found if (name := cpuset.path.rpartition("/")[2]).endswith(cpusets.UNITS)]
-        return Evidence(found, _pin(drift.target, pin_of), {name: unit(name) for name in names}, running())
+        return DriftEvidence(found, _pin(drift.target, pin_of), {name: unit(name) for name in names}, running())
 
     def explained(drift: Drift) -> Drift:
         if drift.cause == "unknown" and drift.target.kind == "irq":

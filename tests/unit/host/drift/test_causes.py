@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from support.values import cpus
 
-from pinner.host.drift.causes import Cpuset, Evidence, Unit, with_cause
+from pinner.host.drift.causes import Cpuset, DriftEvidence, Unit, with_cause
 from pinner.host.drift.evidence import explain, parse_unit
 from pinner.model.change import Target, ThreadMask
 from pinner.model.machine.interrupts import DeviceIrq
@@ -24,60 +24,60 @@ def drift(actual, expected="7", *, kind="vcpu", cause="unknown"):
 @pytest.mark.parametrize(
     ("actual", "evidence", "cause", "detail"),
     [
-        ("0-3", Evidence((VCPU, SCOPE, SLICE)), "cpuset", "cpuset machine.slice allows only CPUs 0-3"),
+        ("0-3", DriftEvidence((VCPU, SCOPE, SLICE)), "cpuset", "cpuset machine.slice allows only CPUs 0-3"),
         (
             "0-3",
-            Evidence((VCPU, SCOPE, SLICE), units={"machine.slice": Unit(cpus("0-3"))}),
+            DriftEvidence((VCPU, SCOPE, SLICE), units={"machine.slice": Unit(cpus("0-3"))}),
             "systemd",
             "AllowedCPUs=0-3 of machine.slice",
         ),
         (
             "0-3",
-            Evidence((VCPU, SLICE), units={"machine.slice": Unit(cpus("0-4"))}),
+            DriftEvidence((VCPU, SLICE), units={"machine.slice": Unit(cpus("0-4"))}),
             "cpuset",
             "cpuset machine.slice allows only CPUs 0-3",
         ),
         (
             "6",
-            Evidence((Cpuset("g1/vcpu0", cpus("6"), part=True),), pin=cpus("6")),
+            DriftEvidence((Cpuset("g1/vcpu0", cpus("6"), part=True),), pin=cpus("6")),
             "libvirt",
             "another libvirt client pinned it to CPUs 6",
         ),
         (
             "6",
-            Evidence((Cpuset("g1/vcpu0", cpus("6"), part=True),), pin=cpus("7")),
+            DriftEvidence((Cpuset("g1/vcpu0", cpus("6"), part=True),), pin=cpus("7")),
             "cpuset",
             "another program wrote CPUs 6 to cpuset g1/vcpu0",
         ),
-        ("6", Evidence((VCPU,), pin=cpus("7")), "unknown", UNKNOWN),
-        ("6", Evidence((Cpuset("g1/vcpu0", cpus("0-7"), part=True),)), "unknown", UNKNOWN),
+        ("6", DriftEvidence((VCPU,), pin=cpus("7")), "unknown", UNKNOWN),
+        ("6", DriftEvidence((Cpuset("g1/vcpu0", cpus("0-7"), part=True),)), "unknown", UNKNOWN),
         (
             "0-7",
-            Evidence((Cpuset("g1/vcpu0", cpus("0-7"), part=True),)),
+            DriftEvidence((Cpuset("g1/vcpu0", cpus("0-7"), part=True),)),
             "cpuset",
             "another program wrote CPUs 0-7 to cpuset g1/vcpu0",
         ),
         (
             "5",
-            Evidence((SERVICE,), units={"busyd.service": Unit(affinity=cpus("5"))}),
+            DriftEvidence((SERVICE,), units={"busyd.service": Unit(affinity=cpus("5"))}),
             "systemd",
             "CPUAffinity=5 of busyd.service",
         ),
         (
             "6",
-            Evidence((SERVICE,), units={"busyd.service": Unit(affinity=cpus("5"))}, running=frozenset({"tuned"})),
+            DriftEvidence((SERVICE,), units={"busyd.service": Unit(affinity=cpus("5"))}, running=frozenset({"tuned"})),
             "balancer",
             "services on this host move threads: tuned",
         ),
         (
             "6",
-            Evidence(running=frozenset({"numad", "tuned", "irqbalance"})),
+            DriftEvidence(running=frozenset({"numad", "tuned", "irqbalance"})),
             "balancer",
             "services on this host move threads: numad, tuned",
         ),
         (
             "6",
-            Evidence(running=frozenset({"irqbalance"})),
+            DriftEvidence(running=frozenset({"irqbalance"})),
             "unknown",
             f"{UNKNOWN}; irqbalance runs too, but moves only interrupts",
         ),
@@ -89,7 +89,7 @@ def test_the_first_cause_that_fits_is_given(actual, evidence, cause, detail):
 
 
 def test_a_known_cause_is_unchanged():
-    evidence = Evidence((SLICE,))
+    evidence = DriftEvidence((SLICE,))
     for known in (drift("0-3", cause="restarted"), Drift(Target("workqueue", "", None, "w"), cpus("0"), (), "unknown")):
         assert with_cause(known, evidence) == known
 
