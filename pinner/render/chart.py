@@ -24,7 +24,7 @@ _WIDTH, _HEIGHT = 800, 250
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """One line of a chart."""
 
     label: str
@@ -41,7 +41,9 @@ class Mark:
     label: str
 
 
-def chart(lines: Sequence[Line], series: Series, image: ImageFormat, title: str, marks: Sequence[Mark] = ()) -> bytes:
+def chart(
+    lines: Sequence[ChartLine], series: Series, image: ImageFormat, title: str, marks: Sequence[Mark] = ()
+) -> bytes:
     """The image of one series of several subjects. Raises Invalid without a line."""
     if not lines:
         raise Invalid("guest", "", "a guest or a host with measures")
@@ -77,7 +79,7 @@ def image_format(path: Path) -> ImageFormat:
     raise Invalid("--output", os.fspath(path), "a name that ends with .svg or .png")
 
 
-def _store(file: Path, lines: Sequence[Line], name: str, begin: int, step: int, count: int) -> None:
+def _store(file: Path, lines: Sequence[ChartLine], name: str, begin: int, step: int, count: int) -> None:
     """Write the values where RRDtool draws them from."""
     sources = [f"DS:v{number}:GAUGE:{2 * step}:0:U" for number in range(len(lines))]
     rrdtool.create(

@@ -103,12 +103,14 @@ def _probe_parts(found: "Probe") -> "list[RenderableType]":
 def _picture(pinner: "Service", found: "RunOutcome", series: "Series", file: Path) -> bytes:
     """The guests of the outcome before and after the run, with a mark for it. Raises NotFound, Invalid."""
     # Imported here because it loads RRDtool.
-    from pinner.render.chart import Line, Mark, chart, image_format
+    from pinner.render.chart import ChartLine, Mark, chart, image_format
 
     image, run = image_format(file), pinner.run(found.run)
     measures = pinner.measures(run.host, Span(begin=found.begin, end=found.end), None, (series.name,))
     of_run = [each for each in measures.histories if each.subject == HOST or each.name in found.guests]
-    lines = [Line(label, history) for label, history in highest(replace(measures, histories=tuple(of_run)), series)]
+    lines = [
+        ChartLine(label, history) for label, history in highest(replace(measures, histories=tuple(of_run)), series)
+    ]
     if not lines:
         raise NotFound("measures", f"{series.name} of run {found.run}")
     marks = [Mark(run.started_at, f"{run.id} begins")]

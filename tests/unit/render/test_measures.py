@@ -11,7 +11,7 @@ from support.values import NOON
 
 from pinner.model.errors import Invalid
 from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures, Span
-from pinner.render.chart import Line, chart
+from pinner.render.chart import ChartLine, chart
 from pinner.render.measures import host_line, rows, sorted_rows
 from pinner.render.sparkline import sparkline
 
@@ -79,7 +79,7 @@ def test_the_host_s_line_has_its_units():
 
 
 def lines_of(count):
-    return [Line(f"{EVIL} {number}: 100% \\", history("web", drops=(1.0, None, 3.0))) for number in range(count)]
+    return [ChartLine(f"{EVIL} {number}: 100% \\", history("web", drops=(1.0, None, 3.0))) for number in range(count)]
 
 
 def test_a_chart_is_an_svg_with_every_name_made_visible():

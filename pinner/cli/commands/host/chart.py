@@ -51,14 +51,14 @@ def register(commands: Commands) -> None:
 def chart(context: Context, arguments: Namespace) -> int:
     """Write the picture."""
     # Imported here because only this command draws.
-    from pinner.render.chart import Line, image_format
+    from pinner.render.chart import ChartLine, image_format
     from pinner.render.chart import chart as draw
 
     series, image = SERIES[arguments.series], image_format(arguments.output)
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
         found = pinner.measures(host, Span(begin=datetime.now(UTC) - arguments.last), arguments.guest, (series.name,))
-    lines = [Line(label, history) for label, history in highest(found, series)]
+    lines = [ChartLine(label, history) for label, history in highest(found, series)]
     if not lines:
         raise NotFound("measures", series.name)
     write_picture(arguments.output, draw(lines, series, image, f"{found.host}: {series.about}"))
