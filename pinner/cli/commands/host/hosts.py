@@ -25,7 +25,7 @@ MANY_NODES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class HostNow:
     """A host as it is now. Where libvirt does not answer, there is a topology and no snapshot."""
 
     host: str
@@ -34,7 +34,7 @@ class Observation:
     warnings: tuple[str, ...]
 
     @classmethod
-    def of(cls, snapshot: "Snapshot") -> "Observation":
+    def of(cls, snapshot: "Snapshot") -> "HostNow":
         """The observation that a snapshot is."""
         return cls(snapshot.host, snapshot.topology, snapshot, snapshot.warnings)
 
@@ -90,7 +90,7 @@ def show_host(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def show_topology(context: Context, found: Observation) -> None:
+def show_topology(context: Context, found: HostNow) -> None:
     """Print the hardware of a host: JSON, or tables."""
     if context.json:
         print_json({"host": found.host, "topology": codec.plain(found.topology)})
@@ -103,21 +103,21 @@ def show_topology(context: Context, found: Observation) -> None:
         context.show(devices(found.topology))
 
 
-def observe(pinner: "Service", host: str, sample_seconds: float, *, complete: bool = False) -> Observation:
+def observe(pinner: "Service", host: str, sample_seconds: float, *, complete: bool = False) -> HostNow:
     """The host as it is now; only its topology where libvirt does not answer or refuses, unless ``complete``.
 
     Raises HostUnreachable where the host does not answer either.
     """
     try:
-        return Observation.of(pinner.observe(host, sample_seconds))
+        return HostNow.of(pinner.observe(host, sample_seconds))
     except (HostUnreachable, NotPermitted, Busy) as error:
         if complete:
             raise
         warning = f"{error}; guests and processes are not shown"
-        return Observation(host, pinner.topology(host), None, (warning,))
+        return HostNow(host, pinner.topology(host), None, (warning,))
 
 
-def summary(found: Observation) -> Table:
+def summary(found: HostNow) -> Table:
     """The host as names and values, one per line."""
     topology, kernel = found.topology, found.topology.kernel
     dedicated = found.snapshot.dedicated if found.snapshot else CpuSet()

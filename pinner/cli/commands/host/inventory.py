@@ -103,7 +103,7 @@ def save(text: bytes, file: Path) -> None:
         raise Invalid("--save", str(file), f"a file that can be written ({reason(error)})") from None
 
 
-def show(context: Context, found: hosts.Observation, snapshot: "Snapshot") -> None:
+def show(context: Context, found: hosts.HostNow, snapshot: "Snapshot") -> None:
     """Print the snapshot as tables."""
     context.show(hosts.summary(found))
     context.show("")

@@ -4,7 +4,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.cli.commands.host.hosts import Observation, observe
+from pinner.cli.commands.host.hosts import HostNow, observe
 from pinner.cli.frame.context import Context, pick_host
 from pinner.cli.frame.options import (
     BUSY_THRESHOLD,
@@ -90,7 +90,7 @@ def topology(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _observation_and_plan(context: Context, arguments: Namespace) -> tuple[Observation, "Plan | None"]:
+def _observation_and_plan(context: Context, arguments: Namespace) -> tuple[HostNow, "Plan | None"]:
     if arguments.plan is None and not _has_plan_options(arguments):
         return _observe(context, arguments), None
     if arguments.plan is not None and (given(arguments) or arguments.snapshot or arguments.root or arguments.host):
@@ -98,14 +98,14 @@ def _observation_and_plan(context: Context, arguments: Namespace) -> tuple[Obser
     request = make_request(arguments)
     snapshot = captured(context, arguments)
     if snapshot is not None:
-        return Observation.of(snapshot), plan_offline(snapshot, request)
+        return HostNow.of(snapshot), plan_offline(snapshot, request)
     with context.open() as pinner:
         plan = (
             make_plan(context, pinner, arguments.host, request, arguments.sample_seconds)
             if arguments.plan is None
             else pinner.plan_by_id(arguments.plan)
         )
-        return Observation.of(pinner.snapshot(plan.basis.snapshot)), plan
+        return HostNow.of(pinner.snapshot(plan.basis.snapshot)), plan
 
 
 def _has_plan_options(arguments: Namespace) -> bool:
@@ -113,10 +113,10 @@ def _has_plan_options(arguments: Namespace) -> bool:
     return any(name != "sample_seconds" for name in given(arguments))
 
 
-def _observe(context: Context, arguments: Namespace) -> Observation:
+def _observe(context: Context, arguments: Namespace) -> HostNow:
     snapshot = captured(context, arguments)
     if snapshot is not None:
-        return Observation.of(snapshot)
+        return HostNow.of(snapshot)
     span = OBSERVE_SECONDS if arguments.sample_seconds is None else arguments.sample_seconds
     with context.open() as pinner, context.measuring(span):
         return observe(pinner, pick_host(pinner, arguments.host), span)
