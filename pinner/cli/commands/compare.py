@@ -26,7 +26,7 @@ DOCUMENTED = ("shared-pool", "numa-local", "isolated")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StrategyResult:
     """The result of a strategy: a plan, or the error that prevented one."""
 
     strategy: str
@@ -75,7 +75,7 @@ def compare(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _outcomes(context: Context, arguments: Namespace) -> list[Outcome]:
+def _outcomes(context: Context, arguments: Namespace) -> list[StrategyResult]:
     requests = [make_request(arguments, strategy=name) for name in arguments.strategies or DOCUMENTED]
     snapshot = captured(context, arguments)
     if snapshot is not None:
@@ -91,14 +91,14 @@ def _outcomes(context: Context, arguments: Namespace) -> list[Outcome]:
         return [_attempt(request, plan) for request in requests]
 
 
-def _attempt(request: "Request", plan: Callable[["Request"], "Plan"]) -> Outcome:
+def _attempt(request: "Request", plan: Callable[["Request"], "Plan"]) -> StrategyResult:
     try:
-        return Outcome(request.strategy, plan(request), None)
+        return StrategyResult(request.strategy, plan(request), None)
     except PinnerError as error:
-        return Outcome(request.strategy, None, error)
+        return StrategyResult(request.strategy, None, error)
 
 
-def _warnings(outcomes: list[Outcome]) -> Iterator[str]:
+def _warnings(outcomes: list[StrategyResult]) -> Iterator[str]:
     """Each warning once, with its strategies if not all strategies have it."""
     plans = [outcome for outcome in outcomes if outcome.plan]
     strategies_of: dict[str, list[str]] = defaultdict(list)
@@ -109,7 +109,7 @@ def _warnings(outcomes: list[Outcome]) -> Iterator[str]:
         yield warning if len(strategies) == len(plans) else f"{', '.join(strategies)}: {warning}"
 
 
-def _plain(outcome: Outcome) -> dict[str, object]:
+def _plain(outcome: StrategyResult) -> dict[str, object]:
     return {
         "strategy": outcome.strategy,
         "plan": codec.plain(outcome.plan) if outcome.plan else None,
@@ -136,7 +136,7 @@ ROWS: dict[str, Callable[["Plan"], object]] = {
 }
 
 
-def side_by_side(outcomes: list[Outcome]) -> Table:
+def side_by_side(outcomes: list[StrategyResult]) -> Table:
     """A table with a column for each strategy."""
     drawn = table("", *(outcome.strategy for outcome in outcomes))
     for name, value in ROWS.items():
