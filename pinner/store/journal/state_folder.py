@@ -16,7 +16,7 @@ _APPLICATION = b"pinner state folder"
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class StateOwner:
     """A host, as its state folder names it."""
 
     name: str
@@ -28,15 +28,15 @@ class Owner:
         return f"{self.name} (machine {self.machine[:12] or 'unknown'})"
 
 
-def this_host(name: str, machine_id: Path = MACHINE_ID) -> Owner:
+def this_host(name: str, machine_id: Path = MACHINE_ID) -> StateOwner:
     try:
         text = machine_id.read_bytes().strip()
     except OSError:
         text = b""
-    return Owner(name, hmac.new(_APPLICATION, text, hashlib.sha256).hexdigest() if text else "")
+    return StateOwner(name, hmac.new(_APPLICATION, text, hashlib.sha256).hexdigest() if text else "")
 
 
-def require_own_state(folder: Path, host: Owner) -> None:
+def require_own_state(folder: Path, host: StateOwner) -> None:
     """Note in a new state folder that it belongs to this host.
 
     Raises Invalid where it belongs to another host (it was copied, restored or is shared) or this host has another name
@@ -47,7 +47,7 @@ def require_own_state(folder: Path, host: Owner) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             _create(path, host)
-        found = Owner(**json.loads(path.read_bytes()))
+        found = StateOwner(**json.loads(path.read_bytes()))
     except OSError as error:
         raise StoreUnavailable(str(path), error.strerror or str(error)) from None
     except (ValueError, TypeError):
@@ -71,6 +71,6 @@ def require_own_state(folder: Path, host: Owner) -> None:
         )
 
 
-def _create(path: Path, host: Owner) -> None:
+def _create(path: Path, host: StateOwner) -> None:
     """Create the file. If another process was first, its host counts."""
     whole_file.create(path, json.dumps(asdict(host)).encode())

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from pinner.model.errors import Invalid, StoreUnavailable
-from pinner.store.journal.state_folder import FILE, Owner, require_own_state, this_host
+from pinner.store.journal.state_folder import FILE, StateOwner, require_own_state, this_host
 
-HERE, THERE = Owner("compute1", "a" * 64), Owner("compute2", "b" * 64)
+HERE, THERE = StateOwner("compute1", "a" * 64), StateOwner("compute2", "b" * 64)
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def test_a_folder_of_another_host_is_refused(folder):
 def test_a_renamed_host_learns_how_to_keep_its_runs(folder):
     require_own_state(folder, HERE)
     with pytest.raises(Invalid, match=r"\[host\] name = compute1"):
-        require_own_state(folder, Owner("new", HERE.machine))
+        require_own_state(folder, StateOwner("new", HERE.machine))
 
 
 @pytest.mark.parametrize(("before", "after"), [("", "a"), ("a", "")])
 def test_a_machine_without_an_id_is_known_by_its_name(folder, before, after):
-    require_own_state(folder, Owner("compute1", before))
-    require_own_state(folder, Owner("compute1", after))
+    require_own_state(folder, StateOwner("compute1", before))
+    require_own_state(folder, StateOwner("compute1", after))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"name": "compute1"}'])
@@ -56,7 +56,7 @@ def test_the_machine_id_is_not_stored_itself(tmp_path):
     host = this_host("compute1", tmp_path / "machine-id")
     assert len(host.machine) == 64
     assert "0123456789abcdef" not in host.machine
-    assert this_host("compute1", tmp_path / "missing") == Owner("compute1", "")
+    assert this_host("compute1", tmp_path / "missing") == StateOwner("compute1", "")
 
 
 def test_a_folder_that_cannot_be_made_is_named_with_the_kernels_reason(tmp_path):
