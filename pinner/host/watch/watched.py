@@ -12,7 +12,7 @@ from pinner.host.processes import qemu
 from pinner.model.kinds import TargetKind
 
 
-class Owner(NamedTuple):
+class ConfinedPart(NamedTuple):
     """The part of a guest that a cpuset confines."""
 
     guest: str
@@ -28,7 +28,7 @@ class Watched:
     """QEMU's process ids with their guest's UUID."""
     named: Mapping[int, str]
     """Process ids with their watched names."""
-    files: Mapping[str, Owner | None]
+    files: Mapping[str, ConfinedPart | None]
     """The files of cpusets, each with the part of a guest that its cpuset confines."""
 
 
@@ -36,7 +36,7 @@ def find(root: Path, mount: Mount, guests: Collection[str], names: Collection[st
     """The processes and cpusets of these guests (by UUID), and of the processes with these names."""
     qemus = {pid: uuid for uuid, pid in qemu.find(root, guests).qemus.items()} if guests else {}
     named = {pid: name for pid, name in names_of_all(root) if name in names} if names else {}
-    found: dict[str, Owner | None] = {}
+    found: dict[str, ConfinedPart | None] = {}
     for pid in (*qemus, *named):
         found |= dict.fromkeys(_files(cpusets.folders_of(root, mount, pid)))
     for pid, uuid in qemus.items():
@@ -74,11 +74,11 @@ def name_of(root: Path, pid: int) -> str:
         return ""
 
 
-def _of_guest(root: Path, mount: Mount, pid: int, uuid: str) -> dict[str, Owner | None]:
+def _of_guest(root: Path, mount: Mount, pid: int, uuid: str) -> dict[str, ConfinedPart | None]:
     innermost = next(iter(cpusets.folders_of(root, mount, pid)), None)
-    found: dict[str, Owner | None] = {}
+    found: dict[str, ConfinedPart | None] = {}
     for folder, part in cpusets.parts(cpusets.of_guest(innermost)) if innermost else ():
-        found |= dict.fromkeys(_files([folder]), Owner(uuid, *part) if part else None)
+        found |= dict.fromkeys(_files([folder]), ConfinedPart(uuid, *part) if part else None)
     return found
 
 
