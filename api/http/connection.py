@@ -16,7 +16,7 @@ from pinner.api.http.transport import Observed, endpoints
 LOG = logging.getLogger(__name__)
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """What a connection needs of its server."""
 
     limits: Limits
@@ -37,7 +37,7 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """Reads requests and sends answers. All of it runs in the event loop; a worker calls it through the loop."""
 
-    def __init__(self, owner: Owner, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, owner: ConnectionOwner, tls: ssl.SSLContext | None) -> None:
         self._owner = owner
         self._tls = tls
         self._reader = RequestReader(owner.limits)
