@@ -17,7 +17,7 @@ from pinner.model.machine.health import AgentHealth, Check, Queue
 from pinner.model.policy.drift import DriftReport
 from pinner.model.questions.capacity import Capacity
 from pinner.model.run.journal import Entry
-from pinner.store.database.probe import Probe
+from pinner.store.database.probe import DatabaseProbe
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -25,7 +25,7 @@ _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 class Metrics:
     """The metrics of one server. Several threads may use it."""
 
-    def __init__(self, probe: Probe, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, probe: DatabaseProbe, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._registry = registry = CollectorRegistry()
         self._observations = Histogram(
@@ -153,7 +153,7 @@ class Metrics:
 class _Now(Collector):
     """Reads at each scrape what needs no record."""
 
-    def __init__(self, metrics: Metrics, probe: Probe) -> None:
+    def __init__(self, metrics: Metrics, probe: DatabaseProbe) -> None:
         self._metrics = metrics
         self._probe = probe
 

@@ -12,7 +12,7 @@ from pinner.store.audit.agent_chain import AgentHeads
 from pinner.store.audit.audit import Audit
 from pinner.store.database import schema
 from pinner.store.database.engine import PREPARATION, Preparation, engine_of, make_file
-from pinner.store.database.probe import Probe
+from pinner.store.database.probe import DatabaseProbe
 from pinner.store.guest_hints import GuestHints
 from pinner.store.idempotency import IdempotencyKeys
 from pinner.store.plans import Plans
@@ -44,7 +44,7 @@ class Store:
     tokens: Tokens
     agent_heads: AgentHeads
     retention: Retention
-    probe: Probe
+    probe: DatabaseProbe
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def open_store(url: str) -> Iterator[Store]:
             tokens=Tokens(engine),
             agent_heads=AgentHeads(engine),
             retention=Retention(engine),
-            probe=Probe(engine),
+            probe=DatabaseProbe(engine),
         )
     finally:
         engine.dispose()

@@ -15,7 +15,7 @@ from pinner.repeated import Repeated
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.metrics import Metrics
 from pinner.service.policy.policies import HostPolicies
-from pinner.store.database.probe import Probe
+from pinner.store.database.probe import DatabaseProbe
 from pinner.worker import Worker
 
 LOG = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Monitor(Worker):
         self,
         hosts: Hosts,
         policies: HostPolicies,
-        probe: Probe,
+        probe: DatabaseProbe,
         metrics: Metrics,
         measure_room: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,

@@ -25,7 +25,7 @@ _ROW = 8192
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 
 
-class Probe:
+class DatabaseProbe:
     """Asks one database. Each method raises StoreUnavailable."""
 
     def __init__(self, engine: Engine) -> None:

@@ -12,7 +12,7 @@ from support.store.database_servers import SERVERS
 from pinner.model.errors import StoreUnavailable
 from pinner.store.database import tables
 from pinner.store.database.engine import connect, reading
-from pinner.store.database.probe import Probe, require_room
+from pinner.store.database.probe import DatabaseProbe, require_room
 from pinner.store.journal.journal import Journal
 from pinner.store.repositories import open_store
 
@@ -82,7 +82,7 @@ def test_a_server_that_takes_no_row_is_not_ready(databases, tmp_path, kind):
 def test_the_row_that_is_tried_is_not_left(databases, tmp_path, kind):
     engine = connect(databases.fresh(kind, tmp_path))
     try:
-        Probe(engine).check()
+        DatabaseProbe(engine).check()
         with reading(engine) as connection:
             assert connection.execute(select(func.count()).select_from(tables.idempotency_keys)).scalar() == 0
     finally:
