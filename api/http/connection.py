@@ -10,7 +10,7 @@ from typing import Protocol
 from pinner.api.http import response
 from pinner.api.http.limits import Limits
 from pinner.api.http.reader import RequestReader
-from pinner.api.http.request import Endpoints, Refused, Request
+from pinner.api.http.request import Endpoints, Request, RequestRefused
 from pinner.api.http.transport import Observed, endpoints
 
 LOG = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Connection(asyncio.Protocol):
         self._owner = owner
         self._tls = tls
         self._reader = RequestReader(owner.limits)
-        self._pending: deque[Request | Refused] = deque()
+        self._pending: deque[Request | RequestRefused] = deque()
         self._transport: asyncio.Transport
         self._tcp: asyncio.Transport
         """Below TLS; without it, the same transport."""
@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
         if self._handshake is not None or self._closing or self._reader.phase == "idle" or not self._drained.is_set():
             self.abort()
             return
-        self._refuse(Refused(408, "request_timeout", "the request did not arrive as a whole in time"))
+        self._refuse(RequestRefused(408, "request_timeout", "the request did not arrive as a whole in time"))
 
     def end(self) -> None:
         """The server stops: close, unless an answer is on its way."""
@@ -253,7 +253,7 @@ class Connection(asyncio.Protocol):
         if self._closing or self._owner.ending:
             return
         following = self._pending.popleft()
-        if isinstance(following, Refused):
+        if isinstance(following, RequestRefused):
             self._refuse(following)
             return
         self.current = following
@@ -261,7 +261,7 @@ class Connection(asyncio.Protocol):
         self.deadline = math.inf
         self._owner.submit(self, following)
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: RequestRefused) -> None:
         self._transport.write(response.refusal(refused))
         self._close()
 

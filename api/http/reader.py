@@ -12,7 +12,7 @@ from typing import Literal
 import httptools
 
 from pinner.api.http.limits import Limits
-from pinner.api.http.request import Refused, Request, malformed
+from pinner.api.http.request import Request, RequestRefused, malformed
 
 Phase = Literal["idle", "head", "body"]
 
@@ -32,8 +32,8 @@ class RequestReader:
         """The Content-Length of the request."""
         self._missing = 0
         """Bytes of the body of a message that the parser has ended at its head."""
-        self._refused: Refused | None = None
-        self._complete: list[Request | Refused] = []
+        self._refused: RequestRefused | None = None
+        self._complete: list[Request | RequestRefused] = []
         self.phase: Phase = "idle"
         self.wants_continue = False
         """The client waits for ``100 Continue`` before it sends the body (RFC 9110, section 10.1.1)."""
@@ -43,7 +43,7 @@ class RequestReader:
         """Bytes of the request that is not complete yet."""
         return 0 if self.phase == "idle" else self._request.size
 
-    def feed(self, data: bytes) -> list[Request | Refused]:
+    def feed(self, data: bytes) -> list[Request | RequestRefused]:
         """The requests that ``data`` completes. A Refused is the last item: no later byte of the connection counts."""
         if self._refused:
             return []
@@ -51,12 +51,14 @@ class RequestReader:
         try:
             while at < len(data) and not self._refused:
                 at += self._take_missing(data, at) if self._missing else self._parse(self._part(data, at))
-        except Refused as refused:
+        except RequestRefused as refused:
             self._refused = refused
             self._complete.append(refused)
         except MemoryError:
             self._request = Request()
-            self._refused = Refused(503, "overloaded", "the server has no memory for this request; try again later")
+            self._refused = RequestRefused(
+                503, "overloaded", "the server has no memory for this request; try again later"
+            )
             self._complete.append(self._refused)
         found, self._complete = self._complete, []
         return found
@@ -165,18 +167,18 @@ class RequestReader:
         if b"transfer-encoding" in headers:
             given = headers[b"transfer-encoding"][:100].decode("latin-1")
             message = f"Transfer-Encoding: {given!r} is not accepted; send the body with a Content-Length"
-            self._refuse(Refused(411, "length_required", message))
+            self._refuse(RequestRefused(411, "length_required", message))
         self._announced = int(headers.get(b"content-length", b"0"))
         if self._announced > limit:
             message = f"Content-Length: {self._announced} is too large: the limit is {limit} bytes"
-            self._refuse(Refused(413, "too_large", message))
+            self._refuse(RequestRefused(413, "too_large", message))
 
     def _refuse_head(self) -> None:
         limits = self._limits
         message = f"request head: the limit is {limits.head_bytes} bytes and {limits.headers} headers"
-        self._refuse(Refused(431, "head_too_large", message))
+        self._refuse(RequestRefused(431, "head_too_large", message))
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: RequestRefused) -> None:
         """Raise the refusal. llhttp replaces an exception of a callback with its own, so it is kept here as well."""
         self._refused = refused
         raise refused

@@ -9,7 +9,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from pinner.api.access.peer import ENVIRON, Peer, TcpPeer
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that the server answers itself with an error, before it closes the connection."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
@@ -19,9 +19,9 @@ class Refused(Exception):
         self.message = message
 
 
-def malformed(message: str) -> Refused:
+def malformed(message: str) -> RequestRefused:
     """The refusal of bytes that are not a valid HTTP/1.1 request."""
-    return Refused(400, "invalid", message)
+    return RequestRefused(400, "invalid", message)
 
 
 @dataclass(slots=True)

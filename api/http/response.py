@@ -6,7 +6,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 
 from pinner.api.errors import error_document
-from pinner.api.http.request import Refused
+from pinner.api.http.request import RequestRefused
 
 Headers = Iterable[tuple[str, str]]
 
@@ -20,7 +20,7 @@ def head(status: str, headers: Headers, *, close: bool) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-def refusal(refused: Refused) -> bytes:
+def refusal(refused: RequestRefused) -> bytes:
     """The whole answer to a request that the server refuses: pinner's error document."""
     body = error_document(refused.code, refused.message, {}, request_id := f"req-{uuid.uuid4()}")
     headers = (

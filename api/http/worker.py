@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pinner.api.errors import INTERNAL_ERROR
 from pinner.api.http import response
 from pinner.api.http.connection import Connection
-from pinner.api.http.request import Refused, Request, environ
+from pinner.api.http.request import Request, RequestRefused, environ
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -51,14 +51,14 @@ def _whole(
     """As ``_answer``, but an error is answered, too."""
     try:
         return _answer(app, connection, request, loop)
-    except Refused as refused:
+    except RequestRefused as refused:
         return response.refusal(refused), False
     except ConnectionResetError:
         LOG.info("%s %r: the client has gone", request.method, request.target[:100])
         return b"", False
     except Exception:
         LOG.exception("%s %r failed", request.method, request.target[:100])
-        return response.refusal(Refused(500, "internal", INTERNAL_ERROR)), False
+        return response.refusal(RequestRefused(500, "internal", INTERNAL_ERROR)), False
 
 
 def _answer(

@@ -11,7 +11,7 @@ from support.server.unix_http import NOBODY, on_unix_socket
 from pinner.api.app import create_app
 from pinner.api.http.limits import Limits
 from pinner.api.http.reader import RequestReader
-from pinner.api.http.request import Endpoints, Refused, Request, environ
+from pinner.api.http.request import Endpoints, Request, RequestRefused, environ
 
 pytestmark = pytest.mark.fault(66)
 
@@ -58,7 +58,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-def ours(*parts: bytes) -> list[Request | Refused]:
+def ours(*parts: bytes) -> list[Request | RequestRefused]:
     """The requests of a connection."""
     reader = RequestReader(Limits())
     return [item for part in parts for item in reader.feed(part)]
@@ -87,7 +87,7 @@ def judged(data: bytes) -> list[tuple[bytes, bytes, bytes]]:
     return found
 
 
-def described(items: list[Request | Refused]) -> list[tuple[bytes, bytes, bytes]]:
+def described(items: list[Request | RequestRefused]) -> list[tuple[bytes, bytes, bytes]]:
     return [(item.method.encode(), item.target, bytes(item.body)) for item in items if isinstance(item, Request)]
 
 
@@ -112,7 +112,7 @@ def test_the_body_is_the_same_however_its_bytes_arrive(head):
 @pytest.mark.parametrize("head", REFUSED.values(), ids=REFUSED)
 def test_a_head_whose_message_has_no_certain_end_is_refused_whole(head):
     (item,) = ours(head + b"\r\n" + BODY + NEXT)
-    assert isinstance(item, Refused)
+    assert isinstance(item, RequestRefused)
 
 
 def test_after_an_upgrade_that_is_ignored_the_connection_goes_on():

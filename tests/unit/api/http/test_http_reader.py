@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pinner.api.http.limits import Limits
 from pinner.api.http.reader import RequestReader
-from pinner.api.http.request import Refused
+from pinner.api.http.request import RequestRefused
 
 THREE = (
     b"POST /a?b=c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello"
@@ -32,7 +32,7 @@ def test_requests_are_the_same_however_their_bytes_arrive(cuts):
 @given(st.lists(st.binary(max_size=200), max_size=20))
 def test_no_bytes_break_the_reader(parts):
     found = read(parts)
-    assert all(not isinstance(item, Refused) for item in found[:-1]), "nothing is read after a refusal"
+    assert all(not isinstance(item, RequestRefused) for item in found[:-1]), "nothing is read after a refusal"
 
 
 @pytest.mark.parametrize("cut", [0, 5, 9, 12, 17, 19])
