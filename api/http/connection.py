@@ -10,7 +10,7 @@ from typing import Protocol
 from pinner.api.http import response
 from pinner.api.http.limits import Limits
 from pinner.api.http.reader import RequestReader
-from pinner.api.http.request import Endpoints, Request, RequestRefused
+from pinner.api.http.request import Endpoints, HttpRequest, RequestRefused
 from pinner.api.http.transport import Observed, endpoints
 
 LOG = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class ConnectionOwner(Protocol):
     def forget(self, connection: "Connection") -> None:
         """Count the connection no longer. It may be forgotten already."""
 
-    def submit(self, connection: "Connection", request: Request) -> None:
+    def submit(self, connection: "Connection", request: HttpRequest) -> None:
         """Have a worker answer the request with ``answer`` or ``send``, and then ``finish``."""
 
 
@@ -41,7 +41,7 @@ class Connection(asyncio.Protocol):
         self._owner = owner
         self._tls = tls
         self._reader = RequestReader(owner.limits)
-        self._pending: deque[Request | RequestRefused] = deque()
+        self._pending: deque[HttpRequest | RequestRefused] = deque()
         self._transport: asyncio.Transport
         self._tcp: asyncio.Transport
         """Below TLS; without it, the same transport."""
@@ -54,7 +54,7 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self.ends: Endpoints
         self.lost = False
-        self.current: Request | None = None
+        self.current: HttpRequest | None = None
         """The request that a worker answers now."""
         self.since = owner.loop.time()
         """The start of the wait for the current request."""
@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _advance(self) -> int:
-        return sum(request.size for request in self._pending if isinstance(request, Request))
+        return sum(request.size for request in self._pending if isinstance(request, HttpRequest))
 
     # The event loop calls these (asyncio.Protocol).
 

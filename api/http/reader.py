@@ -12,7 +12,7 @@ from typing import Literal
 import httptools
 
 from pinner.api.http.limits import Limits
-from pinner.api.http.request import Request, RequestRefused, malformed
+from pinner.api.http.request import HttpRequest, RequestRefused, malformed
 
 Phase = Literal["idle", "head", "body"]
 
@@ -23,7 +23,7 @@ class RequestReader:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
-        self._request = Request()
+        self._request = HttpRequest()
         self._head_bytes = 0
         self._line = b""
         """The request line, as far as it has arrived."""
@@ -33,7 +33,7 @@ class RequestReader:
         self._missing = 0
         """Bytes of the body of a message that the parser has ended at its head."""
         self._refused: RequestRefused | None = None
-        self._complete: list[Request | RequestRefused] = []
+        self._complete: list[HttpRequest | RequestRefused] = []
         self.phase: Phase = "idle"
         self.wants_continue = False
         """The client waits for ``100 Continue`` before it sends the body (RFC 9110, section 10.1.1)."""
@@ -43,7 +43,7 @@ class RequestReader:
         """Bytes of the request that is not complete yet."""
         return 0 if self.phase == "idle" else self._request.size
 
-    def feed(self, data: bytes) -> list[Request | RequestRefused]:
+    def feed(self, data: bytes) -> list[HttpRequest | RequestRefused]:
         """The requests that ``data`` completes. A Refused is the last item: no later byte of the connection counts."""
         if self._refused:
             return []
@@ -55,7 +55,7 @@ class RequestReader:
             self._refused = refused
             self._complete.append(refused)
         except MemoryError:
-            self._request = Request()
+            self._request = HttpRequest()
             self._refused = RequestRefused(
                 503, "overloaded", "the server has no memory for this request; try again later"
             )
@@ -66,7 +66,7 @@ class RequestReader:
     def on_message_begin(self) -> None:
         if self._missing:
             self._refuse(malformed("the body is shorter than its Content-Length"))
-        self._request, self._length, self._announced = Request(), 0, 0
+        self._request, self._length, self._announced = HttpRequest(), 0, 0
         self.phase = "head"
 
     def on_url(self, part: bytes) -> None:

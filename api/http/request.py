@@ -25,7 +25,7 @@ def malformed(message: str) -> RequestRefused:
 
 
 @dataclass(slots=True)
-class Request:
+class HttpRequest:
     method: str = ""
     target: bytes = b""
     """A path with its query, or an absolute URL (RFC 9112, section 3.2)."""
@@ -53,7 +53,7 @@ class Endpoints:
     """The server's own address; ``localhost`` and no port on a Unix socket."""
 
 
-def environ(request: Request, ends: Endpoints) -> dict[str, Any]:
+def environ(request: HttpRequest, ends: Endpoints) -> dict[str, Any]:
     """The WSGI environment of a request. Raises Refused for a target that is no path and no URL."""
     path, query, authority = _target(request.target)
     if b"%2f" in path.lower():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pinner.api.http import worker
 from pinner.api.http.connection import Connection
 from pinner.api.http.limits import Limits
-from pinner.api.http.request import Request
+from pinner.api.http.request import HttpRequest
 from pinner.model.machine.health import Queue
 from pinner.repeated import Repeated
 
@@ -86,7 +86,7 @@ class Serving:
     def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
 
-    def submit(self, connection: Connection, request: Request) -> None:
+    def submit(self, connection: Connection, request: HttpRequest) -> None:
         """Have a worker thread answer. The refusal of another method than GET would wait for the database."""
         is_health = request.target.partition(b"?")[0] in HEALTH and request.method in ("GET", "HEAD")
         threads = self._health if is_health else self._workers
@@ -99,7 +99,7 @@ class Serving:
         waiting = sorted(self._waiting.values())
         return Queue(len(waiting), self.loop.time() - waiting[0]) if waiting else Queue()
 
-    def _answer(self, number: int, connection: Connection, request: Request) -> None:
+    def _answer(self, number: int, connection: Connection, request: HttpRequest) -> None:
         del self._waiting[number]
         worker.answer(self._app, connection, request, self.loop)
 

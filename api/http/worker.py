@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pinner.api.errors import INTERNAL_ERROR
 from pinner.api.http import response
 from pinner.api.http.connection import Connection
-from pinner.api.http.request import Request, RequestRefused, environ
+from pinner.api.http.request import HttpRequest, RequestRefused, environ
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -35,7 +35,9 @@ class _Head:
         return not bodiless and not any(name.lower() == "content-length" for name, _ in self.headers)
 
 
-def answer(app: "WSGIApplication", connection: Connection, request: Request, loop: asyncio.AbstractEventLoop) -> None:
+def answer(
+    app: "WSGIApplication", connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
+) -> None:
     """Answer the request, unless its client has gone: then the application never sees it."""
     data, keep_alive = b"", False
     try:
@@ -46,7 +48,7 @@ def answer(app: "WSGIApplication", connection: Connection, request: Request, loo
 
 
 def _whole(
-    app: "WSGIApplication", connection: Connection, request: Request, loop: asyncio.AbstractEventLoop
+    app: "WSGIApplication", connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
 ) -> tuple[bytes, bool]:
     """As ``_answer``, but an error is answered, too."""
     try:
@@ -62,7 +64,7 @@ def _whole(
 
 
 def _answer(
-    app: "WSGIApplication", connection: Connection, request: Request, loop: asyncio.AbstractEventLoop
+    app: "WSGIApplication", connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
 ) -> tuple[bytes, bool]:
     """The answer, or its last part, and whether the connection can serve another request."""
     head = _Head()
@@ -79,7 +81,7 @@ def _answer(
 
 
 def _stream(
-    head: _Head, body: Iterable[bytes], connection: Connection, request: Request, loop: asyncio.AbstractEventLoop
+    head: _Head, body: Iterable[bytes], connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
 ) -> tuple[bytes, bool]:
     """Send the parts of a body as they come. Raises ConnectionResetError where the client has gone.
 

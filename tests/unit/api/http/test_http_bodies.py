@@ -11,7 +11,7 @@ from support.server.unix_http import NOBODY, on_unix_socket
 from pinner.api.app import create_app
 from pinner.api.http.limits import Limits
 from pinner.api.http.reader import RequestReader
-from pinner.api.http.request import Endpoints, Request, RequestRefused, environ
+from pinner.api.http.request import Endpoints, HttpRequest, RequestRefused, environ
 
 pytestmark = pytest.mark.fault(66)
 
@@ -58,7 +58,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-def ours(*parts: bytes) -> list[Request | RequestRefused]:
+def ours(*parts: bytes) -> list[HttpRequest | RequestRefused]:
     """The requests of a connection."""
     reader = RequestReader(Limits())
     return [item for part in parts for item in reader.feed(part)]
@@ -87,8 +87,8 @@ def judged(data: bytes) -> list[tuple[bytes, bytes, bytes]]:
     return found
 
 
-def described(items: list[Request | RequestRefused]) -> list[tuple[bytes, bytes, bytes]]:
-    return [(item.method.encode(), item.target, bytes(item.body)) for item in items if isinstance(item, Request)]
+def described(items: list[HttpRequest | RequestRefused]) -> list[tuple[bytes, bytes, bytes]]:
+    return [(item.method.encode(), item.target, bytes(item.body)) for item in items if isinstance(item, HttpRequest)]
 
 
 @pytest.mark.parametrize("head", READ.values(), ids=READ)
