@@ -10,7 +10,7 @@ from dataclasses import replace
 from apiflask import APIFlask
 
 from pinner.api.access.context import AppState
-from pinner.api.http.limits import Limits
+from pinner.api.http.limits import ClientLimits
 from pinner.api.http.serving import Serving
 from pinner.api.streams import MAX_STREAMS
 from pinner.heartbeat import Heartbeat
@@ -28,7 +28,7 @@ class Server:
     """An HTTP server on bound sockets. It runs in threads of its own and handles no signals."""
 
     def __init__(
-        self, app: APIFlask, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None, limits: Limits
+        self, app: APIFlask, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None, limits: ClientLimits
     ) -> None:
         self._state: AppState = app.extensions["pinner"]
         self._loop = asyncio.new_event_loop()
@@ -71,13 +71,13 @@ def serve(
     app: APIFlask,
     sockets: Sequence[socket.socket],
     tls: ssl.SSLContext | None = None,
-    limits: Limits | None = None,
+    limits: ClientLimits | None = None,
 ) -> Server:
     """Start a server for ``app`` on bound sockets (AF_UNIX, AF_INET, AF_INET6), which it closes when it stops.
 
     With ``tls`` the TCP sockets speak TLS only (tls.server_context). The limit of bodies is the application's own.
     """
-    return Server(app, sockets, tls, replace(limits or Limits(), body_bytes=app.config["MAX_CONTENT_LENGTH"]))
+    return Server(app, sockets, tls, replace(limits or ClientLimits(), body_bytes=app.config["MAX_CONTENT_LENGTH"]))
 
 
 def _url(bound: socket.socket, tls: ssl.SSLContext | None) -> str:

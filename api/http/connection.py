@@ -8,7 +8,7 @@ from collections import deque
 from typing import Protocol
 
 from pinner.api.http import response
-from pinner.api.http.limits import Limits
+from pinner.api.http.limits import ClientLimits
 from pinner.api.http.reader import RequestReader
 from pinner.api.http.request import Endpoints, HttpRequest, RequestRefused
 from pinner.api.http.transport import Observed, endpoints
@@ -19,7 +19,7 @@ LOG = logging.getLogger(__name__)
 class ConnectionOwner(Protocol):
     """What a connection needs of its server."""
 
-    limits: Limits
+    limits: ClientLimits
     loop: asyncio.AbstractEventLoop
     ending: bool
     """The server stops: an answer is the last one of its connection."""

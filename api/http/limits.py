@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClientLimits:
     """What one client, and all together, may cost. Sizes are in bytes, deadlines in seconds."""
 
     body_bytes: int = 256 * 1024

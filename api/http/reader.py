@@ -11,7 +11,7 @@ from typing import Literal
 
 import httptools
 
-from pinner.api.http.limits import Limits
+from pinner.api.http.limits import ClientLimits
 from pinner.api.http.request import HttpRequest, RequestRefused, malformed
 
 Phase = Literal["idle", "head", "body"]
@@ -20,7 +20,7 @@ Phase = Literal["idle", "head", "body"]
 class RequestReader:
     """The requests of one connection, in order. Reads nothing after the first malformed one."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ClientLimits) -> None:
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
         self._request = HttpRequest()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pinner.api.http import worker
 from pinner.api.http.connection import Connection
-from pinner.api.http.limits import Limits
+from pinner.api.http.limits import ClientLimits
 from pinner.api.http.request import HttpRequest
 from pinner.model.machine.health import Queue
 from pinner.repeated import Repeated
@@ -35,7 +35,9 @@ STOP_SECONDS = 5.0
 class Serving:
     """Serves an application. All methods but ``__init__`` and ``close`` run in the event loop."""
 
-    def __init__(self, app: "WSGIApplication", limits: Limits, threads: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, app: "WSGIApplication", limits: ClientLimits, threads: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.limits = limits
         self.loop = loop
         self.ending = False

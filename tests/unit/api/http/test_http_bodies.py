@@ -9,7 +9,7 @@ from support.server.recorded_clients import BODY, LINE, RECORDED
 from support.server.unix_http import NOBODY, on_unix_socket
 
 from pinner.api.app import create_app
-from pinner.api.http.limits import Limits
+from pinner.api.http.limits import ClientLimits
 from pinner.api.http.reader import RequestReader
 from pinner.api.http.request import Endpoints, HttpRequest, RequestRefused, environ
 
@@ -60,7 +60,7 @@ REFUSED = {
 
 def ours(*parts: bytes) -> list[HttpRequest | RequestRefused]:
     """The requests of a connection."""
-    reader = RequestReader(Limits())
+    reader = RequestReader(ClientLimits())
     return [item for part in parts for item in reader.feed(part)]
 
 
@@ -130,7 +130,7 @@ def test_a_body_that_ends_early_is_no_request():
 
 
 def test_the_size_of_an_incomplete_body_counts():
-    reader = RequestReader(Limits())
+    reader = RequestReader(ClientLimits())
     reader.feed(READ["an upgrade"] + b"\r\n" + BODY[:10])
     assert (reader.phase, reader.size > 10) == ("body", True)
 

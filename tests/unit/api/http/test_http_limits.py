@@ -17,7 +17,7 @@ from support.server.raw_http import HEALTH, connect, exchange, many, read_all, s
 from pinner.api.app import create_app
 from pinner.api.http import worker
 from pinner.api.http.connection import Connection
-from pinner.api.http.limits import Limits
+from pinner.api.http.limits import ClientLimits
 from pinner.api.server import THREADS, serve
 from pinner.server.sockets import listen_tcp
 
@@ -28,7 +28,7 @@ TOKENS, TEXT = one_caller()
 TOKEN = bearer(TEXT)
 LATE = 30.0
 """Seconds that a deadline of one second does not take, and an extended one would."""
-SHORT = Limits(head_seconds=1.0, body_seconds=1.0, idle_seconds=1.0, send_seconds=1.0, connections=40)
+SHORT = ClientLimits(head_seconds=1.0, body_seconds=1.0, idle_seconds=1.0, send_seconds=1.0, connections=40)
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_a_worker_without_memory_ends_its_connection_and_delays_no_stop(pinner, 
         raise MemoryError
 
     app = create_app(pinner, control=make_control(TOKENS), max_body_bytes=4096)
-    running = serve(app, [listen_tcp("127.0.0.1", 0)], None, Limits())
+    running = serve(app, [listen_tcp("127.0.0.1", 0)], None, ClientLimits())
     stopping = threading.Thread(target=running.stop, daemon=True)
     with monkeypatch.context() as broken, connect(running.url) as peer:
         broken.setattr(worker.response, "head", full)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinner.api.http.limits import Limits
+from pinner.api.http.limits import ClientLimits
 from pinner.api.http.reader import RequestReader
 from pinner.api.http.request import RequestRefused
 
@@ -16,7 +16,7 @@ THREE = (
 
 
 def read(parts):
-    reader = RequestReader(Limits())
+    reader = RequestReader(ClientLimits())
     return [item for part in parts for item in reader.feed(part)]
 
 
@@ -64,7 +64,7 @@ def test_a_request_without_memory_for_it_can_be_tried_again(monkeypatch, callbac
 
 def test_the_client_waits_for_continue_only_before_a_body_that_is_accepted():
     head = b"POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: "
-    accepted, refused = RequestReader(Limits()), RequestReader(Limits())
+    accepted, refused = RequestReader(ClientLimits()), RequestReader(ClientLimits())
     assert accepted.feed(head + b"5\r\n\r\n") == []
     assert accepted.wants_continue
     assert refused.feed(head + b"999999999\r\n\r\n")[0].status == 413

@@ -17,7 +17,7 @@ from pinner.api.access import access
 from pinner.api.access.tls import TlsFiles, server_context
 from pinner.api.app import create_app
 from pinner.api.http.connection import Connection
-from pinner.api.http.limits import Limits
+from pinner.api.http.limits import ClientLimits
 from pinner.api.http.serving import Serving
 from pinner.api.server import serve
 from pinner.server.sockets import listen_tcp
@@ -25,7 +25,7 @@ from pinner.server.sockets import listen_tcp
 pytestmark = pytest.mark.fault(45)
 
 HEAD = b"POST /v1/hosts/h1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-SHORT = Limits(head_seconds=1.0, connections=40)
+SHORT = ClientLimits(head_seconds=1.0, connections=40)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ class Watched(Serving):
         return super().admit(connection)
 
 
-def in_one_loop(scenario, app=None, tls=None, limits=Limits()):  # noqa: B008 - a frozen value
+def in_one_loop(scenario, app=None, tls=None, limits=ClientLimits()):  # noqa: B008 - a frozen value
     """Run ``scenario(serving, address)``; returns the errors that the event loop reports."""
     errors = []
 
@@ -144,7 +144,7 @@ def test_requests_in_advance_are_limited_by_their_size(server, pinner, monkeypat
 
 def test_what_waits_for_all_clients_is_limited(pinner, monkeypatch):
     """Answers that are not read, and requests that are not complete or not answered yet."""
-    limits = Limits(held_bytes=300_000)
+    limits = ClientLimits(held_bytes=300_000)
     app = create_app(pinner, control=make_control(), max_body_bytes=200_000)
     server = serve(app, [listen_tcp("127.0.0.1", 0)], None, limits)
     part = HEAD + b"Content-Length: 150000\r\n\r\n" + b" " * 140_000
@@ -204,4 +204,4 @@ def test_a_slow_reader_of_tls_gets_the_whole_answer(tmp_path):
         assert serving.newest.held > 0
         assert len((await answer).partition(b"\r\n\r\n")[2]) == SIZE
 
-    assert in_one_loop(scenario, long_answer, tls, Limits(linger_seconds=0.5)) == []
+    assert in_one_loop(scenario, long_answer, tls, ClientLimits(linger_seconds=0.5)) == []

@@ -18,7 +18,7 @@ from support.server.raw_http import connect, many, read_all
 from pinner.api.access.peer import ENVIRON, TcpPeer, UnixPeer
 from pinner.api.access.tls import TlsFiles, server_context
 from pinner.api.app import create_app
-from pinner.api.http.limits import Limits
+from pinner.api.http.limits import ClientLimits
 from pinner.api.server import serve
 from pinner.model.errors import HostUnreachable, Invalid
 from pinner.server.sockets import listen_tcp
@@ -189,7 +189,7 @@ def test_plain_http_on_a_tls_port_is_closed(pinner, files):
 
 @pytest.mark.fault(45)
 def test_unfinished_handshakes_are_bounded_in_number_and_time(pinner, authority, files):
-    limits = Limits(head_seconds=1.5, connections=30)
+    limits = ClientLimits(head_seconds=1.5, connections=30)
     with https(pinner, limits, **files) as served, many(served.server.url, 60) as peers:
         time.sleep(0.2)
         assert httpx.get(f"{served.server.url}/healthcheck", verify=client(authority)).status_code == 200
