@@ -43,7 +43,7 @@ class Processes:
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
+class QemuThreads:
     """The threads of one QEMU process by role."""
 
     vcpus: Mapping[int, Thread]
@@ -65,7 +65,7 @@ def is_emulator(name: str) -> bool:
     return role(name)[0] == "emulator"
 
 
-def roles(threads: Iterable[Thread]) -> Roles:
+def roles(threads: Iterable[Thread]) -> QemuThreads:
     """The threads by role; per-CPU threads, which cannot be moved (see affinity.masks), have none."""
     vcpus: dict[int, Thread] = {}
     iothreads: dict[int, Thread] = {}
@@ -80,7 +80,7 @@ def roles(threads: Iterable[Thread]) -> Roles:
                 iothreads[part] = thread
             case _:
                 emulator.append(thread)
-    return Roles(vcpus, iothreads, tuple(emulator))
+    return QemuThreads(vcpus, iothreads, tuple(emulator))
 
 
 def find(root: Path, uuids: Collection[str], users: Mapping[str, int | None] = _ANY) -> Processes:
