@@ -14,7 +14,7 @@ from pinner.hostsetup.setup import check_host
 from pinner.hostsetup.steps import Step
 from pinner.model.errors import PinnerError
 from pinner.server import folders
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 
 class StillApplied(PinnerError):
@@ -54,7 +54,7 @@ def still_applied(state: Path) -> str:
     """
     if not (state / "agent" / "journal.sqlite").exists():
         return ""
-    with closing(Journal(state / "agent")) as journal:
+    with closing(StoredJournal(state / "agent")) as journal:
         runs = journal.in_effect()
     if not runs:
         return ""

@@ -41,7 +41,7 @@ from pinner.model.kinds import TargetKind
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 from pinner.store.journal.state_folder import require_own_state, this_host
 from pinner.store.journal.unusable_journal import LastMasks, UnusableJournal, open_journal, pins_of
 from pinner.wiring.nova import nova_reader, nova_sets
@@ -95,7 +95,7 @@ def local_agent(
     )  # fmt: skip
     undo.callback(agent.close)
     tracefs.remove_left(LIVE)
-    if isinstance(journal, Journal):
+    if isinstance(journal, StoredJournal):
         _recover(agent)
     if threads is not None:
         purge = partial(purge_journal, config, journal, host, trail)
@@ -104,7 +104,7 @@ def local_agent(
     return agent
 
 
-def _journal(config: cfg.ConfigOpts, undo: ExitStack) -> Journal | UnusableJournal:
+def _journal(config: cfg.ConfigOpts, undo: ExitStack) -> StoredJournal | UnusableJournal:
     folder = agent_folder(config)
     require_own(folder, "[agent] state_dir")
     require_own_state(folder, this_host(host_name(config)))
@@ -117,7 +117,7 @@ def _snapshots(
     config: cfg.ConfigOpts,
     own: Container[int],
     libvirt: Libvirt,
-    journal: Journal | UnusableJournal,
+    journal: StoredJournal | UnusableJournal,
     placed: LastMasks,
     read_nova: Callable[[], NovaConf | None],
 ) -> TakeSnapshot:

@@ -21,7 +21,7 @@ from pinner.service.upkeep import retention
 from pinner.service.upkeep.chain_retention import cut_chain
 from pinner.service.upkeep.daily import Calendar, Daily
 from pinner.service.upkeep.retention import Limits, Purged
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 from pinner.store.journal.unusable_journal import UnusableJournal
 from pinner.store.retention import Retention
 from pinner.wiring.settings import agent_folder, host_name, now, state_dir
@@ -39,13 +39,13 @@ def start_daily(name: str, work: Callable[[datetime], None], folder: Path, undo:
 
 
 def purge_journal(
-    config: cfg.ConfigOpts, journal: Journal | UnusableJournal, host: LiveHost, trail: AgentTrail, today: datetime
+    config: cfg.ConfigOpts, journal: StoredJournal | UnusableJournal, host: LiveHost, trail: AgentTrail, today: datetime
 ) -> None:
     """Delete the runs that no undo needs any more from the agent's journal."""
     before = today - timedelta(days=config.retention.runs_days)
     if deleted := ended.purge(journal, before, host, host_name(config), boot_id(LIVE)):
         LOG.info("deleted %d runs from the journal, none of which can be undone any more", deleted)
-    if config.retention.audit_export and isinstance(journal, Journal):
+    if config.retention.audit_export and isinstance(journal, StoredJournal):
         cut_chain(journal.chain, trail, agent_folder(config), _limits(config), today)
 
 

@@ -17,7 +17,7 @@ from support import needs
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.guest.guest import Guest
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 _numbers = count()
 KILLS = pytest.StashKey[Counter[str]]()
@@ -129,8 +129,8 @@ def host(libvirt: Libvirt) -> LiveHost:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    journal = Journal(tmp_path)
+def journal(tmp_path: Path) -> Iterator[StoredJournal]:
+    journal = StoredJournal(tmp_path)
     yield journal
     journal.close()
 

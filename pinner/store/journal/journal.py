@@ -38,7 +38,7 @@ _RUN_ID_SECONDS = 2.0
 """How long ``begin`` waits until the process that has the lock has stored its run."""
 
 
-class Journal:
+class StoredJournal:
     """Satisfies apply's Journal with a database file and a lock file in one folder.
 
     A run locks the file from ``begin`` to ``end``. The kernel releases the lock when the process dies, so a ``running``

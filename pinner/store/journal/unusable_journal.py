@@ -11,7 +11,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StoreUnavailable
 from pinner.model.run.agent_audit import AgentEvent, AgentRecord, ChainHead
 from pinner.model.run.journal import Damaged, Entry, InForce, RecordedPins, Run
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 from pinner.store.retention import Needed
 
 LOG = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class UnusableJournal:
 class LastMasks:
     """The masks in force as the journal says, or as it said last while it cannot be read."""
 
-    def __init__(self, journal: Journal | UnusableJournal) -> None:
+    def __init__(self, journal: StoredJournal | UnusableJournal) -> None:
         self._journal = journal
         self._masks: tuple[CpuSet, ...] = ()
 
@@ -134,7 +134,7 @@ class LastMasks:
         return self._masks
 
 
-def pins_of(journal: Journal | UnusableJournal, guests: Collection[str]) -> RecordedPins:
+def pins_of(journal: StoredJournal | UnusableJournal, guests: Collection[str]) -> RecordedPins:
     """The pins that runs made on these guests; while the journal cannot be read, each live pin counts as pinner's."""
     if not isinstance(journal, UnusableJournal):
         try:
@@ -144,10 +144,10 @@ def pins_of(journal: Journal | UnusableJournal, guests: Collection[str]) -> Reco
     return RecordedPins(placed=frozenset(guests))
 
 
-def open_journal(folder: Path) -> Journal | UnusableJournal:
+def open_journal(folder: Path) -> StoredJournal | UnusableJournal:
     """The journal in ``folder``, or one that refuses every change if the file cannot be used."""
     try:
-        return Journal(folder)
+        return StoredJournal(folder)
     except StoreUnavailable as error:
         LOG.error(
             "no plan can be applied and no run rolled back, and processes and definitions that pinner has changed may "

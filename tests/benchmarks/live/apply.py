@@ -33,7 +33,7 @@ from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import AffinityChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan.plan import Basis
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 SHAPES = ((10, 4), (50, 18))
 """Guests, and the vCPUs of each. Each guest has an emulator and an iothread, too."""
@@ -65,7 +65,7 @@ def guests(count: int, vcpus: int) -> Iterator[tuple[str, list[Target]]]:
 
 def ours(uri: str, targets: list[Target], folder: Path) -> Callable[[CpuSet], tuple[float, float]]:
     """The executor on the live host, with its journal on disk; it returns wall time and CPU time."""
-    host, journal = LiveHost(Libvirt(uri)), Journal(folder)
+    host, journal = LiveHost(Libvirt(uri)), StoredJournal(folder)
     numbers = iter(range(1_000_000))
 
     def method(cpus: CpuSet) -> tuple[float, float]:

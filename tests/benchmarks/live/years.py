@@ -23,7 +23,7 @@ from pinner.model.run.journal import Entry, Run
 from pinner.store.audit.audit import Audit
 from pinner.store.database import schema, tables
 from pinner.store.database.engine import connect, writing
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 from pinner.store.runs.entries import entry_row
 from pinner.store.runs.runs import Runs, _run_row
 
@@ -111,7 +111,7 @@ def readings(folder: Path, runs: int, records: int) -> tuple[dict[str, float], i
     # The page of an empty database is as long as a page of a full one.
     fill_runs(engine, max(runs, 200))
     fill_audit(engine, max(records, 200))
-    with closing(Journal(folder / "agent")) as journal:
+    with closing(StoredJournal(folder / "agent")) as journal:
         fill_runs(journal._engine, max(runs, 200))
         stored, trail, guest = Runs(engine), Audit(engine), "00000000-0000-4000-8000-000000000007"
         figures = {

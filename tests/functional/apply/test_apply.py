@@ -30,7 +30,7 @@ from pinner.model.change import AffinityChange, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StalePlan
 from pinner.model.run.journal import Entry
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 pytestmark = pytest.mark.needs("two_cpus")
 
@@ -175,7 +175,7 @@ def test_two_concurrent_applies_leave_the_host_as_planned(libvirt, journal, tmp_
     ended: list[str] = []
 
     def run(name: str) -> None:
-        own = Journal(tmp_path)
+        own = StoredJournal(tmp_path)
         try:
             ended.append(apply(plan, LiveHost(libvirt), own, run=name).state)
         except Exception as error:

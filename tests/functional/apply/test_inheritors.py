@@ -26,7 +26,7 @@ from pinner.host.virt.libvirt import Libvirt
 from pinner.model.cpuset import CpuSet
 from pinner.store.database import tables
 from pinner.store.database.engine import writing
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 from pinner.store.runs.entries import entry_row
 from pinner.store.runs.runs import _run_row
 
@@ -159,7 +159,7 @@ def forking(request: pytest.FixtureRequest) -> Iterator[Forking]:
 
 
 @pytest.fixture
-def placed(live: LiveHost, journal: Journal, forking: Forking) -> Forking:
+def placed(live: LiveHost, journal: StoredJournal, forking: Forking) -> Forking:
     """The process, moved to the first CPU."""
     assert apply(plan_of(live, [change(live, daemon(forking.pid), FIRST)]), live, journal).state == "applied"
     time.sleep(0.02)  # two clock ticks: a child starts later than the change

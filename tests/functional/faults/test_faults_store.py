@@ -32,7 +32,7 @@ from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
 from pinner.service.compose import ServiceParts, compose
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 from pinner.store.repositories import open_store
 
 pytestmark = pytest.mark.needs("root", "two_cpus")
@@ -93,7 +93,7 @@ def all_masks(pids: tuple[int, ...]) -> dict[int, str]:
 def test_an_apply_is_refused_while_the_disk_of_the_journal_is_full(tmp_path, pids):
     before = all_masks(pids)
     host = LiveHost(Libvirt("qemu:///system"))
-    with small_disk(tmp_path / "disk") as disk, closing(Journal(disk)) as journal:
+    with small_disk(tmp_path / "disk") as disk, closing(StoredJournal(disk)) as journal:
         fill(disk)
         with pytest.raises(StoreUnavailable, match="disk is full"):
             apply(plan_for(host, pids), host, journal)
@@ -107,7 +107,11 @@ def test_changes_are_undone_when_the_disk_of_the_journal_becomes_full(tmp_path, 
     """The changes are undone at once; the end of the run is written once the disk has free space."""
     before = all_masks(pids)
     host = SlowHost()
-    with small_disk(tmp_path / "disk") as disk, closing(Journal(disk)) as journal, ThreadPoolExecutor(1) as worker:
+    with (
+        small_disk(tmp_path / "disk") as disk,
+        closing(StoredJournal(disk)) as journal,
+        ThreadPoolExecutor(1) as worker,
+    ):
         applying = worker.submit(apply, plan_for(host, pids), host, journal)
         assert host.waits.wait(10)
         fill(disk)
@@ -184,7 +188,7 @@ def test_an_apply_completes_while_the_central_database_cannot_be_written(
     host, clock = SlowHost(), [datetime.now(UTC)]
     with (
         open_store(f"sqlite:///{central_folder}/pinner.sqlite") as store,
-        closing(Journal(tmp_path / "agent")) as journal,
+        closing(StoredJournal(tmp_path / "agent")) as journal,
     ):
         agent = LocalAgent(
             lambda _: snapshot_of(pids),

@@ -31,7 +31,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.run.journal import Run
 from pinner.planning import planner
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 WHY = private_libvirt.missing() or ("" if AGENT and os.geteuid() == 0 else "needs root and qemu-guest-agent")
 STRICT = f"import warnings; warnings.simplefilter('error'); {warm.PINNER}"
@@ -72,7 +72,7 @@ def guest(booted: AgentGuest, libvirt: Libvirt) -> AgentGuest:
 
 @pytest.fixture
 def runs(guest: AgentGuest, libvirt: Libvirt, tmp_path: Path) -> Iterator["Runs"]:
-    journal = Journal(tmp_path)
+    journal = StoredJournal(tmp_path)
     yield Runs(libvirt, LiveHost(libvirt), journal)
     journal.close()
 
@@ -84,7 +84,7 @@ def now() -> datetime:
 class Runs:
     """Applies plans that change only the inside of the guest, and rolls them back."""
 
-    def __init__(self, libvirt: Libvirt, host: LiveHost, journal: Journal) -> None:
+    def __init__(self, libvirt: Libvirt, host: LiveHost, journal: StoredJournal) -> None:
         self._libvirt, self._host, self._journal = libvirt, host, journal
 
     def begin_anew(self) -> None:

@@ -12,7 +12,7 @@ from support.guests.real_guests import FIRST, ONLINE, SECOND, apply, plan_of, wh
 from pinner.host.live import ROOT, LiveHost
 from pinner.host.virt import domain_xml
 from pinner.host.virt.libvirt import Libvirt
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 pytestmark = [
     pytest.mark.fault(76),
@@ -36,7 +36,7 @@ def test_the_xml_of_the_destination_names_the_pins_that_are_in_it(libvirtd, tmp_
     private_libvirt.define_guest(libvirtd, private_libvirt.guest_xml("pins", extra=BEFORE_32), paused=True)
     host = LiveHost(Libvirt(libvirtd))
     guest = Libvirt(libvirtd).guests(ROOT)[0]
-    journal = Journal(tmp_path)
+    journal = StoredJournal(tmp_path)
     assert apply(plan_of(host, whole(host, guest)), host, journal).state == "applied"
     journal.close()
 

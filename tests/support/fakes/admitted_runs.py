@@ -11,10 +11,10 @@ from pinner.apply import executor
 from pinner.apply.ports import Admission
 from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.model.run.journal import Run
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 
-def apply_admitted(admission: Admission, host: InMemoryHost, journal: Journal, **more: object) -> Run:
+def apply_admitted(admission: Admission, host: InMemoryHost, journal: StoredJournal, **more: object) -> Run:
     """The run ``run-1`` of the admission; ``more`` are its options."""
     run = make_run("run-1", **more)
     return executor.apply(
@@ -22,7 +22,7 @@ def apply_admitted(admission: Admission, host: InMemoryHost, journal: Journal, *
     )
 
 
-def recover_killed(apply: Callable[[], Run], host: InMemoryHost, journal: Journal, policy: RecoveryPolicy) -> Run:
+def recover_killed(apply: Callable[[], Run], host: InMemoryHost, journal: StoredJournal, policy: RecoveryPolicy) -> Run:
     """The recovery of a run whose process was killed at its first write to the host."""
 
     def die(*_: object) -> None:

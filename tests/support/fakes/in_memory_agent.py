@@ -36,14 +36,14 @@ from pinner.model.reading import HostReading
 from pinner.model.run.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.run.journal import NEVER_BEGUN, Entry, Run
 from pinner.model.snapshot import Snapshot
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 
 class InMemoryAgent:
     """Makes one change after the other, and acquires ``gate`` before each of them."""
 
     def __init__(self, folder: Path, snapshot: Snapshot, now: Callable[[], datetime]) -> None:
-        self.journal = Journal(folder)
+        self.journal = StoredJournal(folder)
         key = SigningKey(folder / "signing.key")
         self.trail = AgentTrail(snapshot.host, self.journal.chain, key, now)
         self.taken = snapshot

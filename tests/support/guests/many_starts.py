@@ -47,7 +47,7 @@ from pinner.model.outcome.measures import HOST as HOST_SUBJECT
 from pinner.model.plan.plan import Basis, Roles
 from pinner.model.snapshot import Snapshot
 from pinner.store.history import HistoryFiles
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 from pinner.store.journal.unusable_journal import LastMasks
 
 URI = "test:///default"
@@ -170,7 +170,7 @@ class Agent:
         libvirt.virConnect.setKeepAlive = lambda *_: 0  # the driver has neither a connection to keep alive
         libvirt.virDomain.jobStats = lambda *_: {}  # nor jobs
         self.clock = clock = Clock()
-        self.libvirt, self.journal, own_pins = Driver(URI), Journal(folder), OwnPins()
+        self.libvirt, self.journal, own_pins = Driver(URI), StoredJournal(folder), OwnPins()
         queue, placed = HostEventQueue(clock), LastMasks(self.journal)
         (folder / "nova.conf").write_text("[DEFAULT]\n")
         read_nova = nova_conf.Reader([folder / "nova.conf"])

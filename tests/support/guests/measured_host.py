@@ -26,7 +26,7 @@ from pinner.model.guest.guest import Guest
 from pinner.service.compose import ServiceParts, compose
 from pinner.service.outcome.probe_execution import Timing
 from pinner.store.history import HistoryFiles
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 from pinner.store.repositories import open_store
 
 BUSY = ["/bin/sh", "-c", "while :; do :; done"]
@@ -142,7 +142,7 @@ def measured_service(
     take = partial(take_snapshot, ROOT, "h1", libvirt, now=now)
     with ExitStack() as stack:
         stack.enter_context(urgent())
-        journal = stack.enter_context(closing(Journal(folder / "agent")))
+        journal = stack.enter_context(closing(StoredJournal(folder / "agent")))
         trail = AgentTrail("h1", journal.chain, SigningKey(folder / "agent" / "signing.key"), now)
         agent = LocalAgent(
             lambda seconds: take(sample_seconds=seconds), host, journal, now, HostEventQueue(now), trail,

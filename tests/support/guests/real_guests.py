@@ -25,7 +25,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.plan import Basis, Plan
 from pinner.model.run.journal import Run
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 ONLINE = sorted(os.sched_getaffinity(0))
 FIRST, SECOND = CpuSet.of(ONLINE[:1]), CpuSet.of(ONLINE[1:2])
@@ -64,16 +64,16 @@ def whole(host: LiveHost, guest: Guest) -> list[AffinityChange]:
     ]
 
 
-def apply(plan: Plan, host: LiveHost, journal: Journal, **run: object) -> Run:
+def apply(plan: Plan, host: LiveHost, journal: StoredJournal, **run: object) -> Run:
     return executor.apply(plan, make_run(**run), host, journal, lambda: NOON, lambda *_: None)
 
 
-def rollback(host: LiveHost, journal: Journal, undoes: str = "run-1") -> Run:
+def rollback(host: LiveHost, journal: StoredJournal, undoes: str = "run-1") -> Run:
     run = make_run(f"back-{undoes}", kind="rollback", undoes=undoes)
     return executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
 
 
-def entries(journal: Journal) -> list[tuple[str, str]]:
+def entries(journal: StoredJournal) -> list[tuple[str, str]]:
     return [(entry.state, entry.error) for entry in journal.entries("run-1")]
 
 

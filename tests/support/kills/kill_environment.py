@@ -10,7 +10,7 @@ from itertools import count
 from support.kills.kills import Work, run_forked
 
 from pinner.model.errors import NotFound
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 ENDS = {"undone": "before", "rolled_back": "before", "applied": "planned", "applied_partly": "partly"}
 
@@ -32,7 +32,7 @@ class Environment:
 
     def run_state(self, run: str) -> str:
         """The state of a run in the journal; empty for an unknown run."""
-        with closing(Journal(self.work.folder)) as journal:
+        with closing(StoredJournal(self.work.folder)) as journal:
             try:
                 return journal.run(run).state
             except NotFound:
@@ -73,7 +73,7 @@ class Environment:
                 break
 
     def errors(self) -> list[str]:
-        with closing(Journal(self.work.folder)) as journal:
+        with closing(StoredJournal(self.work.folder)) as journal:
             return [journal.run("run-1").error, *(entry.error for entry in journal.entries("run-1"))]
 
     def reset(self) -> None:
@@ -89,7 +89,7 @@ class Environment:
 def prepared(environment: Environment) -> Iterator[Environment]:
     """The environment with its states before and after an apply recorded."""
     empty = environment.work.folder / "empty"
-    Journal(empty).close()
+    StoredJournal(empty).close()
     shutil.copy(empty / "journal.sqlite", environment.work.folder)
     environment.before = environment.observe()
     assert not run_forked(replace(environment.work, refused=0), "apply")

@@ -32,7 +32,7 @@ from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import KINDS, PartitionState, State, cpus_of
 from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Run
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 NEVER = -1
 WRITES = ("pin", "set_mask", "set_state", "restore_definition", "set_numatune", "move_memory", "name_pins")
@@ -54,25 +54,25 @@ class Work:
     refused: int = 0
     """The thread for which the host refuses the change."""
 
-    def apply(self, host: Host, journal: Journal) -> Run:
+    def apply(self, host: Host, journal: StoredJournal) -> Run:
         run = make_run(persist=self.persist, migrate_memory=self.migrate_memory, all_or_nothing=self.all_or_nothing)
         return executor.apply(self.plan, run, host, journal, lambda: NOON, lambda *_: None)
 
-    def rollback(self, host: Host, journal: Journal) -> Run:
+    def rollback(self, host: Host, journal: StoredJournal) -> Run:
         run = make_run("back", kind="rollback", undoes="run-1")
         return executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
 
-    def rollback_all(self, host: Host, journal: Journal) -> Run:
+    def rollback_all(self, host: Host, journal: StoredJournal) -> Run:
         run = make_run("all", kind="rollback", plan="")
         return executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
 
-    def back(self, host: Host, journal: Journal) -> Run | None:
+    def back(self, host: Host, journal: StoredJournal) -> Run | None:
         return self._recover(host, journal, "back")
 
-    def forward(self, host: Host, journal: Journal) -> Run | None:
+    def forward(self, host: Host, journal: StoredJournal) -> Run | None:
         return self._recover(host, journal, "forward")
 
-    def _recover(self, host: Host, journal: Journal, policy: RecoveryPolicy) -> Run | None:
+    def _recover(self, host: Host, journal: StoredJournal, policy: RecoveryPolicy) -> Run | None:
         return recover(host, journal, policy, lambda: NOON)
 
     def host(self) -> "LiveHost | FileHost":
@@ -120,7 +120,7 @@ def _fork_for_each(requests: Connection) -> None:
 
 
 def _run_child(work: Work, method: str, kill_at: int) -> None:
-    journal = Journal(work.folder)
+    journal = StoredJournal(work.folder)
     host = work.host()
     _KillPoint(kill_at).install(journal, host, work.refused)
     getattr(work, method)(host, journal)
@@ -133,7 +133,7 @@ class _KillPoint:
     def __init__(self, kill_at: int) -> None:
         self._left = kill_at
 
-    def install(self, journal: Journal, host: "LiveHost | FileHost", refused: int) -> None:
+    def install(self, journal: StoredJournal, host: "LiveHost | FileHost", refused: int) -> None:
         """Replace each method that writes, on these two objects only, by one that also counts points."""
         for name in RECORDS:
             setattr(journal, name, self._counted(getattr(journal, name)))

@@ -24,7 +24,7 @@ from pinner.host.virt.libvirt import Libvirt
 from pinner.model.outcome.measures import HOST, Measured
 from pinner.model.snapshot import Snapshot
 from pinner.store.history import HistoryFiles
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 
 def now() -> datetime:
@@ -33,7 +33,7 @@ def now() -> datetime:
 
 def main(path: str, user: str, folder: str, uri: str, *pids: str) -> None:
     movable = frozenset(map(int, pids))
-    libvirt, journal = Libvirt(uri), Journal(Path(folder))
+    libvirt, journal = Libvirt(uri), StoredJournal(Path(folder))
 
     def take(sample_seconds: float) -> Snapshot:
         others = frozenset(map(int, files.numbers("/proc"))) - movable

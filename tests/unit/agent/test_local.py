@@ -26,7 +26,7 @@ from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions, Entry
 from pinner.service.compose import compose
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 ANN = Caller("ann", "cli", "req-1")
 CPUS = sorted(os.sched_getaffinity(0))
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.needs("two_cpus")
 
 @pytest.fixture
 def journal(tmp_path):
-    with closing(Journal(tmp_path / "agent")) as journal:
+    with closing(StoredJournal(tmp_path / "agent")) as journal:
         yield journal
 
 

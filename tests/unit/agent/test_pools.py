@@ -11,7 +11,7 @@ from pinner.agent.pools import with_pools
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.errors import StoreUnavailable
 from pinner.model.run.journal import Entry
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 from pinner.store.journal.unusable_journal import UnusableJournal
 
 SHARING = guest(1, 1, cpus("1"))
@@ -20,7 +20,7 @@ SHARING = guest(1, 1, cpus("1"))
 
 @pytest.fixture
 def journal(tmp_path):
-    with closing(Journal(tmp_path / "agent")) as journal:
+    with closing(StoredJournal(tmp_path / "agent")) as journal:
         yield journal
 
 

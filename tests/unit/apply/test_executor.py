@@ -14,7 +14,7 @@ from pinner.model.errors import ApplyFailed, Blocked, HostBusy, HostUnreachable,
 from pinner.model.plan.groups import group_of
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.run.journal import Entry, Run
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 
 @pytest.fixture
@@ -42,11 +42,11 @@ WHOLE = make_run(all_or_nothing=True)
 """A run that makes all changes or none."""
 
 
-def apply(plan: Plan, host: InMemoryHost, journal: Journal, run: Run | None = None) -> Run:
+def apply(plan: Plan, host: InMemoryHost, journal: StoredJournal, run: Run | None = None) -> Run:
     return executor.apply(plan, run or make_run(), host, journal, lambda: NOON, lambda entry, total: None)
 
 
-def states(journal: Journal, run: str = "run-1") -> list[str]:
+def states(journal: StoredJournal, run: str = "run-1") -> list[str]:
     return [entry.state for entry in journal.entries(run)]
 
 

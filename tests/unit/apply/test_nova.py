@@ -12,7 +12,7 @@ from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.guest.nova import NovaGuest, NovaOwns, NovaSets
 from pinner.model.plan.plan import Plan, Roles, Wanted
 from pinner.model.plan.request import Request
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 PLACES = {emulator(): "1", vcpu(0): "2-7", vcpu(1): "2-7", daemon(500): "0"}
 US = emulator().owner
@@ -28,7 +28,7 @@ def host():
 
 @pytest.fixture
 def journal(tmp_path):
-    journal = Journal(tmp_path)
+    journal = StoredJournal(tmp_path)
     yield journal
     journal.close()
 
@@ -40,7 +40,7 @@ def the_plan(host: InMemoryHost, places: dict[Target, str], *, emulators: bool =
     return replace(made, wanted=wanted, roles=roles, request=Request(nova_emulators=emulators))
 
 
-def apply(plan: Plan, host: InMemoryHost, journal: Journal) -> str:
+def apply(plan: Plan, host: InMemoryHost, journal: StoredJournal) -> str:
     return executor.apply(plan, make_run(), host, journal, lambda: NOON, lambda entry, total: None).state
 
 

@@ -14,7 +14,7 @@ from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Entry, Run
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 WANTED = {emulator(): "1", vcpu(0): "2-7", vcpu(1): "2-7", daemon(400): "0"}
 PLANNED = {100: "1", 101: "1", 200: "2-7", 300: "2-7", 400: "0", 401: "0"}
@@ -36,7 +36,7 @@ def the_plan(host: InMemoryHost) -> Plan:
     return host.plan(*(host.change(target, after) for target, after in WANTED.items()))
 
 
-def leave(journal: Journal, plan: Plan, *changes: Change, **run: object) -> tuple[Entry, ...]:
+def leave(journal: StoredJournal, plan: Plan, *changes: Change, **run: object) -> tuple[Entry, ...]:
     """Leave a run open, like a process that died after it had begun."""
     every = (*plan.changes, *changes)
     entries = tuple(Entry("run-1", n, change, "intent", NOON) for n, change in enumerate(every, 1))
@@ -47,7 +47,7 @@ def leave(journal: Journal, plan: Plan, *changes: Change, **run: object) -> tupl
     return entries
 
 
-def recovered(host: InMemoryHost, journal: Journal, policy: RecoveryPolicy = "back") -> Run:
+def recovered(host: InMemoryHost, journal: StoredJournal, policy: RecoveryPolicy = "back") -> Run:
     run = recover(host, journal, policy, lambda: NOON)
     assert run is not None
     assert journal.run(run.id) == run
@@ -55,7 +55,7 @@ def recovered(host: InMemoryHost, journal: Journal, policy: RecoveryPolicy = "ba
     return run
 
 
-def states(journal: Journal) -> list[str]:
+def states(journal: StoredJournal) -> list[str]:
     return [entry.state for entry in journal.entries("run-1")]
 
 

@@ -15,7 +15,7 @@ from pinner.hostsetup.layout import MARK, UNITS, Layout, packaged
 from pinner.hostsetup.removal import StillApplied, remove_host, still_applied
 from pinner.hostsetup.setup import setup_host
 from pinner.model.errors import Invalid, PinnerError
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 pytestmark = pytest.mark.needs("root")
 
@@ -159,7 +159,7 @@ def test_a_removal_is_refused_while_a_run_is_applied(layout: Layout) -> None:
     do(layout)
     (layout.state / "agent").mkdir(parents=True)
     assert still_applied(layout.state) == ""
-    with closing(Journal(layout.state / "agent")) as journal:
+    with closing(StoredJournal(layout.state / "agent")) as journal:
         journal.begin(make_run("run-1"))
         with pytest.raises(StillApplied, match=r"run-1.*--force"):
             undo(layout)
@@ -177,7 +177,7 @@ def test_a_removal_is_refused_while_a_run_is_applied(layout: Layout) -> None:
 def test_a_removal_can_be_forced(layout: Layout) -> None:
     do(layout)
     (layout.state / "agent").mkdir(parents=True)
-    with closing(Journal(layout.state / "agent")) as journal:
+    with closing(StoredJournal(layout.state / "agent")) as journal:
         journal.begin(make_run("run-1"))
         journal.end(make_run("run-1", state="applied"))
     undo(layout, force=True)

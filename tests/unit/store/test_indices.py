@@ -9,7 +9,7 @@ from support.values import NOON, make_entries, make_plan, make_run, make_snapsho
 from pinner.model.page import PageRequest
 from pinner.store.audit.audit import Audit
 from pinner.store.guest_hints import GuestHints
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 from pinner.store.plans import Plans
 from pinner.store.policies import BackoffTable, Policies
 from pinner.store.runs.placements import Placements
@@ -87,15 +87,15 @@ def test_an_observation_and_a_list_page_use_an_index(sqlite, name):
 @pytest.mark.parametrize(
     ("query", "index"),
     [
-        (Journal.placed, "masks_of_processes"),
-        (Journal.moved_processes, "names_of_processes"),
-        (Journal.allocated, "masks_in_force"),
+        (StoredJournal.placed, "masks_of_processes"),
+        (StoredJournal.moved_processes, "names_of_processes"),
+        (StoredJournal.allocated, "masks_in_force"),
         (lambda journal: journal.changes_of("uuid"), "entries_of_owner"),
     ],
     ids=["placed", "moved_processes", "allocated", "changes_of"],
 )
 def test_the_journal_searches_what_is_in_force_in_an_index(tmp_path, query, index):
-    with closing(Journal(tmp_path)) as journal:
+    with closing(StoredJournal(tmp_path)) as journal:
         steps = list(plans_of(journal._engine, lambda: query(journal)))
     read = [step for step in steps if "entries" in step]
     assert read

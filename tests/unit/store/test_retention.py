@@ -26,7 +26,7 @@ from pinner.store.audit.audit import Audit
 from pinner.store.audit.durable_file import write_durably
 from pinner.store.database.tables import utc_text
 from pinner.store.idempotency import Reservation
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 from pinner.store.retention import Retention
 
 pytestmark = pytest.mark.fault(57)
@@ -294,7 +294,7 @@ def test_heads_that_a_later_one_covers_are_deleted_unless_a_record_names_them(st
 
 
 def test_the_journal_keeps_a_run_that_can_be_undone(tmp_path):
-    journal = Journal(tmp_path)
+    journal = StoredJournal(tmp_path)
     for number, state in enumerate(("applied", "applied", "undone")):
         run = make_run(f"run-{number}")
         journal.begin(run)

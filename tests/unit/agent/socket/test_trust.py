@@ -49,7 +49,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 pytestmark = pytest.mark.fault(41)
 
@@ -204,7 +204,7 @@ def test_more_callers_than_threads_are_told_at_once_that_the_agent_is_busy(patie
 
 def test_a_sample_ends_when_its_caller_disconnects(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "pinner.agent.socket.server")
-    with closing(Journal(tmp_path / "journal")) as journal:
+    with closing(StoredJournal(tmp_path / "journal")) as journal:
         agent = _agent(journal, InMemoryHost(), _sampled, _now)  # type: ignore[arg-type]
         serving = server_of(agent, tmp_path / "agent.sock", user=-1)
         serving.start()
@@ -309,19 +309,19 @@ def test_another_user_is_not_answered_although_the_socket_let_it_in(
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    with closing(Journal(tmp_path / "agent")) as journal:
+def journal(tmp_path: Path) -> Iterator[StoredJournal]:
+    with closing(StoredJournal(tmp_path / "agent")) as journal:
         yield journal
 
 
 @pytest.fixture
-def trusted_by_nobody(journal: Journal) -> LocalAgent:
+def trusted_by_nobody(journal: StoredJournal) -> LocalAgent:
     """The agent of an empty machine."""
     return _agent(journal, InMemoryHost())
 
 
 def _agent(
-    journal: Journal,
+    journal: StoredJournal,
     host: InMemoryHost,
     take: Callable[[float], Snapshot] = lambda _: make_snapshot(),
     clock: Callable[[], datetime] = lambda: NOON,
@@ -332,7 +332,7 @@ def _agent(
     return LocalAgent(take, host, journal, clock, HostEventQueue(clock), trail, name="h1", idle_limit=idle_limit)
 
 
-def results(journal: Journal) -> list[tuple[str, str]]:
+def results(journal: StoredJournal) -> list[tuple[str, str]]:
     """The action and the result of each record in the agent's trail after its first, which names the key."""
     return [(record.action, record.result) for record in journal.chain.records(1, 1000)]
 
@@ -353,7 +353,7 @@ def results(journal: Journal) -> list[tuple[str, str]]:
     ],
 )
 def test_a_forged_run_is_refused_and_nothing_is_journaled(
-    trusted_by_nobody: LocalAgent, journal: Journal, run: dict[str, object], field: str
+    trusted_by_nobody: LocalAgent, journal: StoredJournal, run: dict[str, object], field: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
         trusted_by_nobody.apply(make_plan(), make_run(**run), lambda *_: None)  # type: ignore[arg-type]
@@ -379,7 +379,7 @@ def test_a_forged_rollback_is_refused(trusted_by_nobody: LocalAgent, more: dict[
     assert refused.value.details["field"] == field
 
 
-def test_the_agent_sets_what_it_knows_itself(trusted_by_nobody: LocalAgent, journal: Journal) -> None:
+def test_the_agent_sets_what_it_knows_itself(trusted_by_nobody: LocalAgent, journal: StoredJournal) -> None:
     forged = make_run(
         actor="a\0b",
         origin="x" * 5000,
@@ -395,7 +395,7 @@ def test_the_agent_sets_what_it_knows_itself(trusted_by_nobody: LocalAgent, jour
     assert run.peer.endswith(f"(uid {os.geteuid()}), pid {os.getpid()}")
 
 
-def test_a_refused_run_claims_a_long_text(trusted_by_nobody: LocalAgent, journal: Journal) -> None:
+def test_a_refused_run_claims_a_long_text(trusted_by_nobody: LocalAgent, journal: StoredJournal) -> None:
     forged = make_run("r" * 10_000, actor="a\0b", plan="p" * 10_000)
     with pytest.raises(Invalid):
         trusted_by_nobody.apply(make_plan(), replace(forged, peer="eve (uid 7), pid 1"), lambda *_: None)
@@ -404,7 +404,7 @@ def test_a_refused_run_claims_a_long_text(trusted_by_nobody: LocalAgent, journal
     assert record.peer == "eve (uid 7), pid 1"
 
 
-def test_an_id_is_used_once(trusted_by_nobody: LocalAgent, journal: Journal) -> None:
+def test_an_id_is_used_once(trusted_by_nobody: LocalAgent, journal: StoredJournal) -> None:
     trusted_by_nobody.apply(_current(make_plan()), make_run(), lambda *_: None)
     with pytest.raises(RunConflict, match="an id that no run has"):
         trusted_by_nobody.apply(_current(make_plan()), make_run(), lambda *_: None)
@@ -462,7 +462,7 @@ def test_a_plan_beyond_any_host_is_refused(trusted_by_nobody: LocalAgent, plan: 
         trusted_by_nobody.apply(plan, make_run(), lambda *_: None)
 
 
-def test_a_refused_plan_is_a_failed_run_and_changes_nothing(journal: Journal) -> None:
+def test_a_refused_plan_is_a_failed_run_and_changes_nothing(journal: StoredJournal) -> None:
     """As the API's user would: any process, any mask. Here it is this process, which is pinner itself."""
     mask = os.sched_getaffinity(0)
     own = snapshot_of([os.getpid()])
@@ -487,7 +487,7 @@ def test_a_refused_plan_is_a_failed_run_and_changes_nothing(journal: Journal) ->
     assert "pinner itself" in end[1]
 
 
-def test_the_log_names_a_refused_run(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_a_refused_run(journal: StoredJournal, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     agent = _agent(journal, InMemoryHost())
     with pytest.raises(Invalid):
@@ -495,7 +495,7 @@ def test_the_log_names_a_refused_run(journal: Journal, caplog: pytest.LogCapture
     assert "refused run run-1, claimed by 'ann'" in caplog.text
 
 
-def test_the_start_of_a_process_cannot_be_foreseen(journal: Journal) -> None:
+def test_the_start_of_a_process_cannot_be_foreseen(journal: StoredJournal) -> None:
     """A plan that names a process which starts after the agent's snapshot does not change it."""
     host = InMemoryHost()
     change = make_change(pid=4242)
@@ -516,7 +516,7 @@ SWAPPINESS = StateChange(SYSCTLS["vm.swappiness"].target, Number(60), Number(1),
 
 @pytest.mark.fault(69)
 @pytest.mark.parametrize("others", [(), (make_change(4711),)], ids=["alone", "beside a process that has ended"])
-def test_settings_that_do_not_exist_are_an_error_before_the_run(journal: Journal, others) -> None:
+def test_settings_that_do_not_exist_are_an_error_before_the_run(journal: StoredJournal, others) -> None:
     host = InMemoryHost()
     agent = _agent(journal, host)
     records = results(journal)
@@ -530,7 +530,7 @@ def test_settings_that_do_not_exist_are_an_error_before_the_run(journal: Journal
     assert results(journal) == [*records, ("run.apply", "refused: invalid")]
 
 
-def test_a_run_with_one_setting_that_exists_makes_it_without_the_others(journal: Journal) -> None:
+def test_a_run_with_one_setting_that_exists_makes_it_without_the_others(journal: StoredJournal) -> None:
     host = InMemoryHost()
     host.states[SWAPPINESS.target] = Number(60)
     agent = _agent(journal, host, lambda _: replace(make_snapshot(), sysctls={"vm.swappiness": 60}))
@@ -541,7 +541,7 @@ def test_a_run_with_one_setting_that_exists_makes_it_without_the_others(journal:
 
 
 @pytest.mark.fault(69)
-def test_runs_that_are_refused_after_their_begin_are_bounded(journal: Journal, tmp_path: Path) -> None:
+def test_runs_that_are_refused_after_their_begin_are_bounded(journal: StoredJournal, tmp_path: Path) -> None:
     """Each is a durable run with two records of the trail."""
     seconds = [1000.0]
     agent = _agent(journal, InMemoryHost(), idle_limit=CallLimit(lambda: seconds[0], 3))
@@ -583,7 +583,7 @@ IDLE = {
 
 @pytest.mark.fault(69)
 @pytest.mark.parametrize("call", IDLE.values(), ids=IDLE)
-def test_calls_that_do_nothing_are_bounded_like_refusals(journal: Journal, tmp_path: Path, call) -> None:
+def test_calls_that_do_nothing_are_bounded_like_refusals(journal: StoredJournal, tmp_path: Path, call) -> None:
     seconds = [1000.0]
     key = SigningKey(tmp_path / "signing.key")
     trail = AgentTrail("h1", journal.chain, key, lambda: NOON, RefusalLimit(lambda: seconds[0]))

@@ -17,7 +17,7 @@ from pinner.agent.trail.trail import MAX_HEADS, MAX_MARKS, AgentTrail
 from pinner.apply import executor
 from pinner.model.errors import Busy, Gone, NotPermitted, StoreUnavailable
 from pinner.model.run.agent_audit import ChainHead
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 pytestmark = pytest.mark.fault(69)
 API_USER = 54321
@@ -59,7 +59,7 @@ class Setup:
 
 @pytest.fixture
 def setup(tmp_path):
-    with closing(Journal(tmp_path)) as journal:
+    with closing(StoredJournal(tmp_path)) as journal:
         yield Setup(tmp_path, journal)
 
 

@@ -14,14 +14,14 @@ from pinner.agent.trail.signing import SigningKey, is_signed, pem, read_pem
 from pinner.agent.trail.trail import AgentTrail
 from pinner.model.errors import HostBusy, Invalid, RunConflict, StoreUnavailable
 from pinner.model.run.agent_audit import ChainHead
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 CENTRE = ChainHead(7, "ab" * 32)
 
 
 @pytest.fixture
 def journal(tmp_path):
-    with closing(Journal(tmp_path)) as journal:
+    with closing(StoredJournal(tmp_path)) as journal:
         yield journal
 
 

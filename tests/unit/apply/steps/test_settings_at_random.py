@@ -24,7 +24,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import RunConflict
 from pinner.model.kinds import GuestCpus, Number, State, TargetKind
 from pinner.model.run.journal import Run
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 Kill = tuple[int, bool, RecoveryPolicy] | None
 """The number of a write, whether it is made before the process dies, and the policy of the recovery. None: no kill."""
@@ -112,7 +112,7 @@ class Model:
 class Machine:
     """A host with a setting of each kind, and its journal."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: StoredJournal) -> None:
         self.journal, self.host, self.model = journal, InMemoryHost(), Model()
         self.runs: list[str] = []
         self.undos = 0
@@ -181,7 +181,7 @@ class Machine:
 
 
 @contextmanager
-def killed(host: InMemoryHost, journal: Journal, point: int, *, made: bool) -> Iterator[None]:
+def killed(host: InMemoryHost, journal: StoredJournal, point: int, *, made: bool) -> Iterator[None]:
     """The process dies before or after (``made``) the write of this number."""
     alive, written, write = [True], [0], host.set_state
 
@@ -230,7 +230,7 @@ SET_AGAIN = [("apply", {"irq": 6}, None), ("foreign", "irq", 1), ("apply", {"irq
 @example([*SET_AGAIN, ("rollback", 0, None), ("all", None, None)])
 def test_settings_have_what_was_promised_after_any_sequence(sequence):
     with tempfile.TemporaryDirectory() as folder:
-        journal = Journal(Path(folder))
+        journal = StoredJournal(Path(folder))
         machine = Machine(journal)
         for name, *given_values in sequence:
             getattr(machine, name)(*given_values)

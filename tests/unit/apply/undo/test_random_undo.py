@@ -13,7 +13,7 @@ from pinner.apply import executor, recover
 from pinner.apply.steps.metadata import keeps_pins
 from pinner.model.change import PartPin, Target, ThreadMask
 from pinner.model.errors import NotFound, RunConflict
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 SEEDS = (*range(30), 94, 137, 197)
 """In the last three stories, an earlier version left something."""
@@ -79,7 +79,7 @@ class Story:
         self.open_journal()
 
     def open_journal(self):
-        self.journal = Journal(self.folder)
+        self.journal = StoredJournal(self.folder)
         for name in ("add", "save", "end"):
             setattr(self.journal._runs, name, self.counted(getattr(self.journal._runs, name)))
 

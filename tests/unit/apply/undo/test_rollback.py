@@ -7,7 +7,7 @@ from pinner.apply.recover import recover
 from pinner.model.change import Target, ThreadMask
 from pinner.model.errors import ApplyFailed, Busy, Gone, NotFound, RunConflict, StoreUnavailable
 from pinner.model.run.journal import IN_PART, Run
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def host(journal):
     return host
 
 
-def rollback(host: InMemoryHost, journal: Journal, name: str = "run-2", undoes: str = "run-1") -> Run:
+def rollback(host: InMemoryHost, journal: StoredJournal, name: str = "run-2", undoes: str = "run-1") -> Run:
     run = make_run(name, kind="rollback", undoes=undoes)
     return executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
 
 
-def states(journal: Journal) -> list[str]:
+def states(journal: StoredJournal) -> list[str]:
     return [entry.state for entry in journal.entries("run-1")]
 
 
@@ -235,7 +235,7 @@ def test_what_cannot_be_rolled_back(host, journal):
 
 
 def test_a_running_run_cannot_be_rolled_back(host, journal, tmp_path):
-    other = Journal(tmp_path)
+    other = StoredJournal(tmp_path)
     other.begin(make_run("run-9"))
     with pytest.raises(RunConflict, match="run-9 is running"):
         rollback(host, journal, undoes="run-9")

@@ -11,7 +11,7 @@ from pinner.apply.steps.metadata import keeps_pins
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.run.journal import Run
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 SCOPE = Target("partition", "machine.slice/g1.scope", None, "g1.scope")
 
@@ -166,7 +166,7 @@ def test_the_centre_closes_the_changes_of_an_earlier_boot_too(host, journal, tmp
     """Only the agent has noted at its start that they are gone."""
     apply(host, journal, "r1", host.change(daemon(300), "0"), host.change(vcpu(0), "4"))
     (tmp_path / "centre").mkdir()
-    centre = Journal(tmp_path / "centre")
+    centre = StoredJournal(tmp_path / "centre")
     centre.begin(replace(journal.run("r1"), state="running"))
     centre.intend(*journal.entries("r1"))
     centre.end(journal.run("r1"))

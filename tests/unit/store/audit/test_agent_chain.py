@@ -12,12 +12,12 @@ from support.values import NOON, make_entries, make_run
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.model.run.agent_audit import AgentAction, AgentEvent
 from pinner.store.audit.agent_chain import AgentChain
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 
 
 @pytest.fixture
 def journal(tmp_path):
-    with closing(Journal(tmp_path / "agent")) as journal:
+    with closing(StoredJournal(tmp_path / "agent")) as journal:
         yield journal
 
 

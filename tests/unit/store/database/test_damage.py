@@ -21,7 +21,7 @@ from pinner.api.app import create_app
 from pinner.cli.manage import manage
 from pinner.model.errors import StoreUnavailable
 from pinner.store.database.engine import connect
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 from pinner.store.journal.unusable_journal import LastMasks, UnusableJournal, open_journal, pins_of
 from pinner.store.repositories import open_store
 
@@ -64,7 +64,7 @@ def damage(path: Path, how) -> None:
 
 @pytest.fixture
 def journal_file(tmp_path):
-    with closing(Journal(tmp_path / "agent")) as journal:
+    with closing(StoredJournal(tmp_path / "agent")) as journal:
         for number in range(30):
             run = make_run(f"run-{number}")
             journal.begin(run)
@@ -99,7 +99,7 @@ def test_a_damaged_journal_is_named_and_refuses_every_change(journal_file, how):
 
 
 def test_the_masks_are_remembered_while_the_journal_cannot_be_read(journal_file):
-    with closing(Journal(journal_file.parent)) as journal:
+    with closing(StoredJournal(journal_file.parent)) as journal:
         masks = LastMasks(journal)
         before = masks()
         assert before

@@ -13,7 +13,7 @@ from pinner.model.errors import StoreUnavailable
 from pinner.store.database import tables
 from pinner.store.database.engine import connect, reading
 from pinner.store.database.probe import DatabaseProbe, require_room
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 from pinner.store.repositories import open_store
 
 pytestmark = pytest.mark.fault(70)
@@ -39,7 +39,10 @@ def test_a_folder_without_room_is_named_with_the_reason(tmp_path, full):
 
 
 def test_the_journal_and_the_database_need_room_to_be_ready(tmp_path, full):
-    with open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as store, closing(Journal(tmp_path / "agent")) as journal:
+    with (
+        open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as store,
+        closing(StoredJournal(tmp_path / "agent")) as journal,
+    ):
         for check in (journal.require_room, store.probe.check):
             with pytest.raises(StoreUnavailable, match=full):
                 check()

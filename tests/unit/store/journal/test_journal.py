@@ -16,12 +16,12 @@ from support.values import NOON, cpus, make_entries, make_run
 
 from pinner.model.change import Target
 from pinner.model.errors import HostBusy, NotFound, StoreUnavailable
-from pinner.store.journal.journal import MAX_NOTES, Journal
+from pinner.store.journal.journal import MAX_NOTES, StoredJournal
 
 
 @pytest.fixture
 def journal(tmp_path):
-    with closing(Journal(tmp_path / "agent")) as journal:
+    with closing(StoredJournal(tmp_path / "agent")) as journal:
         yield journal
 
 
@@ -39,7 +39,7 @@ def test_a_run_from_begin_to_end(journal, tmp_path):
         journal.note(entry)
     assert journal.entries(run.id) == tuple(done)
     journal.end(ended(run))
-    with closing(Journal(tmp_path / "agent")) as again:
+    with closing(StoredJournal(tmp_path / "agent")) as again:
         assert again.run(run.id) == ended(run)
         assert again.entries(run.id) == tuple(done)
 
@@ -71,7 +71,7 @@ def test_intend_writes_at_once_and_also_writes_waiting_notes(journal, tmp_path):
     first = replace(entries[0], state="done")
     journal.note(first)
     second = replace(entries[1], found=entries[2].change.before)
-    with closing(Journal(tmp_path / "agent")) as other:
+    with closing(StoredJournal(tmp_path / "agent")) as other:
         assert other.entries(run.id) == entries
         journal.intend(second)
         assert other.entries(run.id) == (first, second, entries[2])
@@ -81,7 +81,7 @@ def test_intend_writes_at_once_and_also_writes_waiting_notes(journal, tmp_path):
 def test_the_error_of_a_second_run_names_the_first_run(journal, tmp_path):
     """The second run is begun in the same journal, and in another journal of the same process."""
     journal.begin(make_run("run-1"))
-    with closing(Journal(tmp_path / "agent")) as other:
+    with closing(StoredJournal(tmp_path / "agent")) as other:
         for each in (journal, other):
             with pytest.raises(HostBusy, match="run run-1 is working on host") as caught:
                 each.begin(make_run("run-2"))
@@ -95,7 +95,7 @@ def test_the_error_of_a_second_run_names_the_first_run(journal, tmp_path):
 
 
 def test_one_of_several_threads_that_begin_at_the_same_time_gets_the_host(tmp_path):
-    journals = [Journal(tmp_path / "agent") for _ in range(6)]
+    journals = [StoredJournal(tmp_path / "agent") for _ in range(6)]
     won, refused, ready = [], [], threading.Barrier(6)
 
     def race(n):
@@ -164,7 +164,7 @@ def test_a_killed_process_releases_the_host_and_its_run_stays_open(journal, hold
 def test_only_one_caller_at_a_time_gets_an_interrupted_run(journal, holder, tmp_path):
     holder.kill()
     holder.wait()
-    with closing(Journal(tmp_path / "agent")) as other:
+    with closing(StoredJournal(tmp_path / "agent")) as other:
         found = journal.interrupted()
         assert other.interrupted() is None
         with pytest.raises(HostBusy, match="run-dead"):
@@ -188,7 +188,7 @@ def test_a_run_stays_open_if_its_end_cannot_be_written(journal, tmp_path, monkey
         broken.setattr(journal._runs, "end", full)
         with pytest.raises(StoreUnavailable, match="disk is full"):
             journal.end(ended(run))
-    with closing(Journal(tmp_path / "agent")) as other:
+    with closing(StoredJournal(tmp_path / "agent")) as other:
         assert other.interrupted() is None, "the journal still has the lock, so that the changes can be undone"
         journal.leave(run)
         assert other.interrupted() == run
@@ -215,7 +215,7 @@ def test_placed_returns_every_mask_that_a_process_may_have(journal):
 def test_the_lock_is_released_if_the_run_cannot_be_stored(journal, tmp_path, monkeypatch):
     monkeypatch.setattr("pinner.store.database.engine.BUSY_SECONDS", 0.05)
     journal.close()
-    with closing(Journal(tmp_path / "agent")) as other:
+    with closing(StoredJournal(tmp_path / "agent")) as other:
         with closing(sqlite3.connect(tmp_path / "agent/journal.sqlite")) as raw:
             raw.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreUnavailable, match="locked"):

@@ -10,7 +10,7 @@ from support.values import NOON, cpus, make_change, make_entries, make_run
 from pinner.model.change import Target
 from pinner.model.errors import StoreUnavailable
 from pinner.model.run.journal import RecordedPins
-from pinner.store.journal.journal import Journal
+from pinner.store.journal.journal import StoredJournal
 from pinner.store.journal.unusable_journal import UnusableJournal, pins_of
 
 pytestmark = pytest.mark.fault(52)
@@ -20,7 +20,7 @@ WEB, OTHER = (f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 2
 
 @pytest.fixture
 def journal(tmp_path):
-    with closing(Journal(tmp_path / "agent")) as journal:
+    with closing(StoredJournal(tmp_path / "agent")) as journal:
         yield journal
 
 
