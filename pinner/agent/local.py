@@ -16,7 +16,7 @@ from pinner.agent.protocol import Progress
 from pinner.agent.socket import limits, peers
 from pinner.agent.socket.waiting import require_caller
 from pinner.agent.trail.refusal_limit import CallLimit
-from pinner.agent.trail.trail import AgentTrail
+from pinner.agent.trail.trail import AgentTrailFile
 from pinner.apply import executor
 from pinner.apply.ports import Admission, Host, Journal
 from pinner.apply.recover import RecoveryPolicy, recover
@@ -90,7 +90,7 @@ class LocalAgent:
         journal: Journal,
         now: Callable[[], datetime],
         event_queue: HostEventQueue,
-        trail: AgentTrail,
+        trail: AgentTrailFile,
         recovery: RecoveryPolicy = "back",
         *,
         name: str,

@@ -16,7 +16,7 @@ from pinner.agent.recorder import Recorder
 from pinner.agent.socket.client import AgentClient
 from pinner.agent.socket.waiting import sleep
 from pinner.agent.trail.signing import SigningKey
-from pinner.agent.trail.trail import AgentTrail
+from pinner.agent.trail.trail import AgentTrailFile
 from pinner.conf.host_options import MOST_PINGED
 from pinner.heartbeat import Heartbeat
 from pinner.host.inventory import LIVE, take_snapshot
@@ -82,7 +82,7 @@ def local_agent(
     placed, own_pins, event_queue = LastMasks(journal), OwnPins(), HostEventQueue(now)
     sets, read_nova = nova_sets(config), nova_reader(config)
     host = LiveHost(libvirt, lambda guests: configured(sets, read_nova(), guests), own_pins)
-    trail = AgentTrail(host_name(config), journal.chain, SigningKey(agent_folder(config) / "signing.key"), now)
+    trail = AgentTrailFile(host_name(config), journal.chain, SigningKey(agent_folder(config) / "signing.key"), now)
     watcher = HostWatcher(config.libvirt.uri, own_pins, event_queue, placed) if threads is not None else None
     pinger = _pinger(config) if threads is not None and config.agent.keep_measures else None
     recorder = _recorder(config, libvirt, pinger) if threads is not None and config.agent.keep_measures else None

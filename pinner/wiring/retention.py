@@ -9,7 +9,7 @@ from pathlib import Path
 from oslo_config import cfg
 
 from pinner.agent.protocol import Agent
-from pinner.agent.trail.trail import AgentTrail
+from pinner.agent.trail.trail import AgentTrailFile
 from pinner.apply.undo import ended
 from pinner.heartbeat import Heartbeat
 from pinner.host.inventory import LIVE
@@ -39,7 +39,11 @@ def start_daily(name: str, work: Callable[[datetime], None], folder: Path, undo:
 
 
 def purge_journal(
-    config: cfg.ConfigOpts, journal: StoredJournal | UnusableJournal, host: LiveHost, trail: AgentTrail, today: datetime
+    config: cfg.ConfigOpts,
+    journal: StoredJournal | UnusableJournal,
+    host: LiveHost,
+    trail: AgentTrailFile,
+    today: datetime,
 ) -> None:
     """Delete the runs that no undo needs any more from the agent's journal."""
     before = today - timedelta(days=config.retention.runs_days)

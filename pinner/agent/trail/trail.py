@@ -47,7 +47,7 @@ class Chain(Protocol):
         """At most ``limit`` records with a number above ``after``, in their order."""
 
 
-class AgentTrail:
+class AgentTrailFile:
     """The audit trail of one agent."""
 
     def __init__(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from pinner.agent.trail.trail import MAX_RECORDS, AgentTrail
+from pinner.agent.trail.trail import MAX_RECORDS, AgentTrailFile
 from pinner.model.run.agent_audit import AgentRecord, Anchor
 from pinner.service.audit.audit_export import export_lines
 from pinner.service.upkeep.retention import Limits
@@ -17,7 +17,7 @@ AGES = 2
 has the records of the agent that belong to it."""
 
 
-def cut_chain(chain: AgentChain, trail: AgentTrail, folder: Path, limits: Limits, now: datetime) -> Path | None:
+def cut_chain(chain: AgentChain, trail: AgentTrailFile, folder: Path, limits: Limits, now: datetime) -> Path | None:
     """Write the agent's old records to a file in its own folder, and remove them from the chain; the file. None: no
     record is old enough. Raises StoreUnavailable."""
     last = chain.old(now - AGES * limits.audit, now)

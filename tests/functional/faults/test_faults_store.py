@@ -21,7 +21,7 @@ from support.values import NOON, make_snapshot
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.trail.signing import SigningKey
-from pinner.agent.trail.trail import AgentTrail
+from pinner.agent.trail.trail import AgentTrailFile
 from pinner.apply.recover import recover
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
@@ -196,7 +196,9 @@ def test_an_apply_completes_while_the_central_database_cannot_be_written(
             journal,
             lambda: datetime.now(UTC),
             HostEventQueue(lambda: datetime.now(UTC)),
-            AgentTrail("h1", journal.chain, SigningKey(tmp_path / "agent" / "signing.key"), lambda: datetime.now(UTC)),
+            AgentTrailFile(
+                "h1", journal.chain, SigningKey(tmp_path / "agent" / "signing.key"), lambda: datetime.now(UTC)
+            ),
             name="h1",
         )
         basis = store.snapshots.add(make_snapshot())

@@ -19,7 +19,7 @@ from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import Histories
 from pinner.agent.protocol import Progress
 from pinner.agent.trail.signing import SigningKey
-from pinner.agent.trail.trail import AgentTrail
+from pinner.agent.trail.trail import AgentTrailFile
 from pinner.apply.undo.history import whole_undo
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
@@ -45,7 +45,7 @@ class InMemoryAgent:
     def __init__(self, folder: Path, snapshot: Snapshot, now: Callable[[], datetime]) -> None:
         self.journal = StoredJournal(folder)
         key = SigningKey(folder / "signing.key")
-        self.trail = AgentTrail(snapshot.host, self.journal.chain, key, now)
+        self.trail = AgentTrailFile(snapshot.host, self.journal.chain, key, now)
         self.taken = snapshot
         self.now = now
         self.masks: dict[int, CpuSet] = {}

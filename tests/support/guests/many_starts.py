@@ -28,7 +28,7 @@ from pinner.agent.recorder import Recorder
 from pinner.agent.socket.client import AgentClient
 from pinner.agent.socket.server import AgentServer
 from pinner.agent.trail.signing import SigningKey
-from pinner.agent.trail.trail import AgentTrail
+from pinner.agent.trail.trail import AgentTrailFile
 from pinner.host.inventory import LIVE, take_snapshot
 from pinner.host.kernel import files
 from pinner.host.kernel.kernel import boot_id
@@ -175,7 +175,7 @@ class Agent:
         (folder / "nova.conf").write_text("[DEFAULT]\n")
         read_nova = nova_conf.Reader([folder / "nova.conf"])
         self.host = LiveHost(self.libvirt, own_pins=own_pins)
-        trail = AgentTrail(HOST, self.journal.chain, SigningKey(folder / "signing.key"), clock)
+        trail = AgentTrailFile(HOST, self.journal.chain, SigningKey(folder / "signing.key"), clock)
         self.watcher = HostWatcher(URI, own_pins, queue, placed)
         meter = HostMeter(LIVE, self.libvirt, clock.monotonic)
         self.recorder = Recorder(meter, HistoryFiles(folder / "history"), clock)

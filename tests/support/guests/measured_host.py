@@ -17,7 +17,7 @@ from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.recorder import SECONDS, Recorder
 from pinner.agent.trail.signing import SigningKey
-from pinner.agent.trail.trail import AgentTrail
+from pinner.agent.trail.trail import AgentTrailFile
 from pinner.host.inventory import take_snapshot
 from pinner.host.live import ROOT, LiveHost
 from pinner.host.measure.meter import HostMeter
@@ -143,7 +143,7 @@ def measured_service(
     with ExitStack() as stack:
         stack.enter_context(urgent())
         journal = stack.enter_context(closing(StoredJournal(folder / "agent")))
-        trail = AgentTrail("h1", journal.chain, SigningKey(folder / "agent" / "signing.key"), now)
+        trail = AgentTrailFile("h1", journal.chain, SigningKey(folder / "agent" / "signing.key"), now)
         agent = LocalAgent(
             lambda seconds: take(sample_seconds=seconds), host, journal, now, HostEventQueue(now), trail,
             name="h1", histories=recorder.measures,

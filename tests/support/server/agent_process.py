@@ -16,7 +16,7 @@ from pinner.agent.recorder import Recorder
 from pinner.agent.socket.server import AgentServer
 from pinner.agent.socket.waiting import sleep
 from pinner.agent.trail.signing import SigningKey
-from pinner.agent.trail.trail import AgentTrail
+from pinner.agent.trail.trail import AgentTrailFile
 from pinner.host.inventory import take_snapshot
 from pinner.host.kernel import files
 from pinner.host.live import LiveHost
@@ -42,7 +42,7 @@ def main(path: str, user: str, folder: str, uri: str, *pids: str) -> None:
             placed=journal.placed(), pins=journal.recorded_pins,
         )  # fmt: skip
 
-    trail = AgentTrail("h1", journal.chain, SigningKey(Path(folder) / "signing.key"), now)
+    trail = AgentTrailFile("h1", journal.chain, SigningKey(Path(folder) / "signing.key"), now)
     kept = HistoryFiles(Path(folder) / "history")
     kept.write([Measured(HOST, "", {})], now())
     agent = LocalAgent(

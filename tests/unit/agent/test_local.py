@@ -14,7 +14,7 @@ from support.values import NOON, make_plan, make_run, make_snapshot
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.trail.signing import SigningKey
-from pinner.agent.trail.trail import AgentTrail
+from pinner.agent.trail.trail import AgentTrailFile
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import AffinityChange, Target, ThreadMask
@@ -53,7 +53,7 @@ def clock():
 
 @pytest.fixture
 def agent(host, journal, busy, tmp_path):
-    trail = AgentTrail("h1", journal.chain, SigningKey(tmp_path / "agent" / "signing.key"), clock)
+    trail = AgentTrailFile("h1", journal.chain, SigningKey(tmp_path / "agent" / "signing.key"), clock)
     return LocalAgent(lambda _: snapshot_of([busy]), host, journal, clock, HostEventQueue(clock), trail, name="h1")
 
 
@@ -109,7 +109,7 @@ def test_a_rollback_restores_the_mask_of_each_thread(service, journal, plan, bus
 
 def test_an_apply_reads_only_the_settings_that_its_plan_changes(host, journal, busy, plan, tmp_path):
     """A host may have thousands of interrupts."""
-    trail = AgentTrail("h1", journal.chain, SigningKey(tmp_path / "agent" / "signing.key"), clock)
+    trail = AgentTrailFile("h1", journal.chain, SigningKey(tmp_path / "agent" / "signing.key"), clock)
     asked = []
 
     def inventory(kinds):

@@ -31,7 +31,7 @@ from pinner.agent.socket.client import AgentClient
 from pinner.agent.socket.server import AgentServer
 from pinner.agent.trail.refusal_limit import WINDOW_SECONDS, CallLimit, RefusalLimit
 from pinner.agent.trail.signing import SigningKey
-from pinner.agent.trail.trail import AgentTrail
+from pinner.agent.trail.trail import AgentTrailFile
 from pinner.model.change import AffinityChange, StateChange, Target, ThreadMask
 from pinner.model.errors import (
     Busy,
@@ -328,7 +328,7 @@ def _agent(
     idle_limit: CallLimit | None = None,
 ) -> LocalAgent:
     with tempfile.TemporaryDirectory() as folder:
-        trail = AgentTrail("h1", journal.chain, SigningKey(Path(folder) / "signing.key"), clock)
+        trail = AgentTrailFile("h1", journal.chain, SigningKey(Path(folder) / "signing.key"), clock)
     return LocalAgent(take, host, journal, clock, HostEventQueue(clock), trail, name="h1", idle_limit=idle_limit)
 
 
@@ -586,7 +586,7 @@ IDLE = {
 def test_calls_that_do_nothing_are_bounded_like_refusals(journal: StoredJournal, tmp_path: Path, call) -> None:
     seconds = [1000.0]
     key = SigningKey(tmp_path / "signing.key")
-    trail = AgentTrail("h1", journal.chain, key, lambda: NOON, RefusalLimit(lambda: seconds[0]))
+    trail = AgentTrailFile("h1", journal.chain, key, lambda: NOON, RefusalLimit(lambda: seconds[0]))
     agent = LocalAgent(
         lambda _: make_snapshot(), InMemoryHost(), journal, lambda: NOON, HostEventQueue(lambda: NOON), trail,
         name="h1", idle_limit=CallLimit(lambda: seconds[0], 3),

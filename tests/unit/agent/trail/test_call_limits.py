@@ -13,7 +13,7 @@ from pinner.agent.socket import peers, server
 from pinner.agent.socket.client import AgentClient
 from pinner.agent.trail.refusal_limit import WINDOW_SECONDS, CallLimit
 from pinner.agent.trail.signing import SigningKey
-from pinner.agent.trail.trail import MAX_HEADS, MAX_MARKS, AgentTrail
+from pinner.agent.trail.trail import MAX_HEADS, MAX_MARKS, AgentTrailFile
 from pinner.apply import executor
 from pinner.model.errors import Busy, Gone, NotPermitted, StoreUnavailable
 from pinner.model.run.agent_audit import ChainHead
@@ -34,7 +34,7 @@ class Setup:
         self.host.add(vcpu(0), "0-7")
         self.host.set_excluded = lambda guest, *, excluded: self.marks.append((guest, excluded))
         self.marks = []
-        trail = AgentTrail(
+        trail = AgentTrailFile(
             "h1", journal.chain, SigningKey(folder / "signing.key"), lambda: NOON, clock=lambda: self.seconds
         )
         self.agent = LocalAgent(

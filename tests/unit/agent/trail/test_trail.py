@@ -11,7 +11,7 @@ from support.values import NOON, make_run
 
 from pinner.agent.trail.refusal_limit import MAX_RECORDS, WINDOW_SECONDS, RefusalLimit
 from pinner.agent.trail.signing import SigningKey, is_signed, pem, read_pem
-from pinner.agent.trail.trail import AgentTrail
+from pinner.agent.trail.trail import AgentTrailFile
 from pinner.model.errors import HostBusy, Invalid, RunConflict, StoreUnavailable
 from pinner.model.run.agent_audit import ChainHead
 from pinner.store.journal.journal import StoredJournal
@@ -32,7 +32,7 @@ def key(tmp_path):
 
 @pytest.fixture
 def trail(journal, key):
-    return AgentTrail("h1", journal.chain, key, lambda: NOON)
+    return AgentTrailFile("h1", journal.chain, key, lambda: NOON)
 
 
 def test_the_key_is_made_once_and_only_its_owner_may_read_it(tmp_path):
@@ -111,7 +111,7 @@ def test_a_refused_run_is_recorded_unless_it_began(trail, journal):
 @pytest.mark.fault(41)
 def test_a_flood_of_refused_runs_fills_neither_the_trail_nor_the_log(journal, key, caplog):
     seconds = [1000.0]
-    trail = AgentTrail("h1", journal.chain, key, lambda: NOON, RefusalLimit(lambda: seconds[0]))
+    trail = AgentTrailFile("h1", journal.chain, key, lambda: NOON, RefusalLimit(lambda: seconds[0]))
     forged = make_run("x\nroot logged in " + "x" * 1_000_000, actor="a\x1b[2J" + "a" * 1_000_000)
     for _ in range(100):
         refuse(trail, forged)
@@ -139,7 +139,7 @@ def test_a_run_with_the_id_of_an_earlier_one_is_recorded(trail):
 
 def test_another_key_is_recorded(trail, journal, tmp_path):
     other = SigningKey(tmp_path / "other.key")
-    AgentTrail("h1", journal.chain, other, lambda: NOON)
-    AgentTrail("h1", journal.chain, other, lambda: NOON)
+    AgentTrailFile("h1", journal.chain, other, lambda: NOON)
+    AgentTrailFile("h1", journal.chain, other, lambda: NOON)
     assert [record.action for record in trail.records(0, 10)] == ["key.set", "key.set"]
     assert trail.records(1, 10)[0].after == other.public
