@@ -4,7 +4,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from pinner.cli.frame.confirm import agreed, require_answer
-from pinner.cli.frame.context import Context
+from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.follow import follow, follow_watch, show_run
 from pinner.cli.frame.options import fix_option, given, host_option, make_plan, make_request, request_options
 from pinner.cli.frame.values import watch_seconds
@@ -84,7 +84,7 @@ def register(commands: Commands) -> None:
     fix_option(parser)
 
 
-def apply(context: Context, arguments: Namespace) -> int:
+def apply(context: CommandContext, arguments: Namespace) -> int:
     """Apply a plan and follow the run."""
     if arguments.plan is not None and (given(arguments) or arguments.host):
         raise Invalid("PLAN_ID", arguments.plan, "a PLAN_ID without plan options and --host: a stored plan has its own")
@@ -120,7 +120,7 @@ def apply(context: Context, arguments: Namespace) -> int:
     return 0 if ended.state == "applied" else 1
 
 
-def _plan(context: Context, pinner: "Service", arguments: Namespace) -> "Plan":
+def _plan(context: CommandContext, pinner: "Service", arguments: Namespace) -> "Plan":
     if arguments.plan is not None:
         return pinner.plan_by_id(arguments.plan)
     return make_plan(context, pinner, arguments.host, make_request(arguments), arguments.sample_seconds)

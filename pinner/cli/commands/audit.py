@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pinner.cli.commands import audit_proof
-from pinner.cli.frame.context import Context
+from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.options import page_options
 from pinner.cli.frame.output import cells, moment, table
 from pinner.cli.frame.tables import Cell, Table
@@ -52,7 +52,7 @@ def register(commands: Commands) -> None:
     audit_proof.register(verbs)
 
 
-def list_audit(context: Context, arguments: Namespace) -> int:
+def list_audit(context: CommandContext, arguments: Namespace) -> int:
     """Print a page of the audit trail."""
     with context.open() as pinner:
         page = pinner.audit(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.cli.frame.context import Context, reason
+from pinner.cli.frame.context import CommandContext, reason
 from pinner.cli.frame.output import cells, print_json
 from pinner.cli.frame.values import path
 from pinner.cli.parser import Commands, add_command
@@ -87,7 +87,7 @@ def _register_verify(verbs: Commands) -> None:
     )
 
 
-def verify(context: Context, arguments: Namespace) -> int:
+def verify(context: CommandContext, arguments: Namespace) -> int:
     """Print whether the audit trail is intact, and what is wrong."""
     anchor = _read_anchor(arguments.anchor) if arguments.anchor else None
     if (arguments.file is None) != (arguments.public_key is None):
@@ -101,14 +101,14 @@ def verify(context: Context, arguments: Namespace) -> int:
     return 0 if found.ok else 1
 
 
-def anchor(context: Context, _arguments: Namespace) -> int:
+def anchor(context: CommandContext, _arguments: Namespace) -> int:
     """Print an anchor."""
     with context.open() as pinner:
         print_json(codec.plain(pinner.audit_anchor()))
     return 0
 
 
-def export(context: Context, arguments: Namespace) -> int:
+def export(context: CommandContext, arguments: Namespace) -> int:
     """Write the trail to a new file, which appears when it is complete."""
     part = arguments.file.with_name(f".{arguments.file.name}.{os.getpid()}")
     count = 0
@@ -130,7 +130,7 @@ def export(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def print_key(context: Context, arguments: Namespace) -> int:
+def print_key(context: CommandContext, arguments: Namespace) -> int:
     """Print the public key of the agent."""
     from pinner.agent.trail.signing import pem
 
@@ -174,7 +174,7 @@ def _read(file: Path, option: str) -> bytes:
     return content
 
 
-def _show(context: Context, found: "Verification") -> None:
+def _show(context: CommandContext, found: "Verification") -> None:
     if context.json:
         print_json(codec.plain(found))
         return

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import captured, make_request, plan_offline, request_options, source_options
 from pinner.cli.frame.output import cells, print_items, table
 from pinner.cli.frame.tables import Table
@@ -56,7 +56,7 @@ def register(commands: Commands) -> None:
     request_options(parser, strategy=False)
 
 
-def compare(context: Context, arguments: Namespace) -> int:
+def compare(context: CommandContext, arguments: Namespace) -> int:
     """Print the outcomes. Raises the first error if no strategy gives a plan."""
     outcomes = _outcomes(context, arguments)
     errors = [outcome.error for outcome in outcomes if outcome.error]
@@ -75,7 +75,7 @@ def compare(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _outcomes(context: Context, arguments: Namespace) -> list[StrategyResult]:
+def _outcomes(context: CommandContext, arguments: Namespace) -> list[StrategyResult]:
     requests = [make_request(arguments, strategy=name) for name in arguments.strategies or DOCUMENTED]
     snapshot = captured(context, arguments)
     if snapshot is not None:

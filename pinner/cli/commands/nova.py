@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.commands import nova_hooks
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import captured, source_options
 from pinner.cli.frame.output import cells, cpu_cell, print_json, table
 from pinner.cli.frame.tables import Table
@@ -41,7 +41,7 @@ def register(commands: Commands) -> None:
     nova_hooks.register(verbs)
 
 
-def check_nova(context: Context, arguments: Namespace) -> int:
+def check_nova(context: CommandContext, arguments: Namespace) -> int:
     """Print the report; the exit status is 1 if something is misconfigured."""
     # Imported here for the same reason as in context.open_pinner.
     from pinner import wiring
@@ -59,7 +59,7 @@ def check_nova(context: Context, arguments: Namespace) -> int:
     return 1 if report.findings else 0
 
 
-def _print(context: Context, report: "NovaReport") -> None:
+def _print(context: CommandContext, report: "NovaReport") -> None:
     context.show(owners(report))
     context.show("")
     if not report.findings:

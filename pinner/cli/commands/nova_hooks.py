@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pinner.cli.frame.confirm import agreed, require_answer
-from pinner.cli.frame.context import Context
+from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.output import print_json
 from pinner.cli.frame.values import path
 from pinner.cli.parser import Commands, add_command
@@ -37,7 +37,7 @@ def register(verbs: Commands) -> None:
     _add(verbs, "remove-hooks", _remove, "remove pinner's hook script for the libvirt of this host", _REMOVE)
 
 
-def _add(verbs: Commands, name: str, run: Callable[[Context, Namespace], int], summary: str, about: str) -> None:
+def _add(verbs: Commands, name: str, run: Callable[[CommandContext, Namespace], int], summary: str, about: str) -> None:
     parser = add_command(
         verbs,
         name,
@@ -66,20 +66,20 @@ def _add(verbs: Commands, name: str, run: Callable[[Context, Namespace], int], s
     )
 
 
-def _install(context: Context, arguments: Namespace) -> int:
+def _install(context: CommandContext, arguments: Namespace) -> int:
     # Imported here for the same reason as in context.open_pinner.
     from pinner.hostsetup.hooks import install_hooks
 
     return _do(context, arguments, install_hooks, "Install pinner's hook script")
 
 
-def _remove(context: Context, arguments: Namespace) -> int:
+def _remove(context: CommandContext, arguments: Namespace) -> int:
     from pinner.hostsetup.hooks import remove_hooks
 
     return _do(context, arguments, remove_hooks, "Remove pinner's hook script")
 
 
-def _do(context: Context, arguments: Namespace, change: Callable[..., None], question: str) -> int:
+def _do(context: CommandContext, arguments: Namespace, change: Callable[..., None], question: str) -> int:
     from pinner.hostsetup.hook_paths import HookPaths
 
     folder = arguments.hooks.absolute() if arguments.hooks else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.commands.host.chart import SERIES, highest
-from pinner.cli.frame.context import Context
+from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.output import cells, facts, moment, print_json, table
 from pinner.cli.frame.pictures import require_svg, show, write_picture
 from pinner.cli.frame.tables import Table
@@ -68,7 +68,7 @@ def register(commands: Commands) -> None:
     )
 
 
-def outcome(context: Context, arguments: Namespace) -> int:
+def outcome(context: CommandContext, arguments: Namespace) -> int:
     """Print the outcome of a run or a probe."""
     if arguments.id.startswith(PROBE_ID):
         return _of_probe(context, arguments)
@@ -85,7 +85,7 @@ def outcome(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _of_probe(context: Context, arguments: Namespace) -> int:
+def _of_probe(context: CommandContext, arguments: Namespace) -> int:
     if arguments.series is not None:
         raise Invalid("--series", arguments.series, "no series, because the picture of a probe has all measures")
     require_svg(arguments.output)
@@ -119,7 +119,7 @@ def _picture(pinner: "Service", found: "RunOutcome", series: "Series", file: Pat
     return chart(lines, series, image, title, marks)
 
 
-def show_outcome(context: Context, found: "RunOutcome") -> None:
+def show_outcome(context: CommandContext, found: "RunOutcome") -> None:
     """Print an outcome as tables."""
     watch = f"{found.watch.state}: {found.watch.why}" if found.watch else ""
     undone = f"run {found.watch.rollback}" if found.watch else ""

@@ -4,7 +4,7 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import (
     captured,
     fix_option,
@@ -106,7 +106,7 @@ def _format_option(parser: Parser) -> None:
     )
 
 
-def create_plan(context: Context, arguments: Namespace) -> int:
+def create_plan(context: CommandContext, arguments: Namespace) -> int:
     """Make a plan, and print it."""
     request = make_request(arguments)
     snapshot = captured(context, arguments)
@@ -139,7 +139,7 @@ def _status(plan: "Plan", arguments: Namespace) -> int:
     return CHANGES if arguments.detailed_exitcode and (plan.changes or plan.blocked) else 0
 
 
-def list_plans(context: Context, arguments: Namespace) -> int:
+def list_plans(context: CommandContext, arguments: Namespace) -> int:
     """Print a page of stored plans."""
     with context.open() as pinner:
         page = pinner.plans(arguments.host, PageRequest(arguments.limit, arguments.marker))
@@ -154,7 +154,7 @@ def list_plans(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def show_stored(context: Context, arguments: Namespace) -> int:
+def show_stored(context: CommandContext, arguments: Namespace) -> int:
     """Print a stored plan."""
     with context.open() as pinner:
         plan = pinner.plan_by_id(arguments.plan)
@@ -162,7 +162,7 @@ def show_stored(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def print_explanation(context: Context, found: "Explanation") -> int:
+def print_explanation(context: CommandContext, found: "Explanation") -> int:
     """Print why a guest has its place."""
     if context.json:
         print_value(found)
@@ -173,7 +173,7 @@ def print_explanation(context: Context, found: "Explanation") -> int:
     return 0
 
 
-def print_plan(context: Context, plan: "Plan", form: str) -> None:
+def print_plan(context: CommandContext, plan: "Plan", form: str) -> None:
     """Print a plan in one of FORMATS."""
     match "json" if context.json else form:
         case "json":

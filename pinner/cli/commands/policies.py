@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.frame.confirm import agreed, require_answer
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import fix_option, host_option, request_options, updated
 from pinner.cli.frame.output import cells, cpu_cell, facts, moment, print_json, table
 from pinner.cli.frame.tables import Table
@@ -99,7 +99,7 @@ def register(commands: Commands) -> None:
     detailed_exitcode(drift, "if something drifted")
 
 
-def show_policy(context: Context, arguments: Namespace) -> int:
+def show_policy(context: CommandContext, arguments: Namespace) -> int:
     """Print the policy."""
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
@@ -108,7 +108,7 @@ def show_policy(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def set_policy(context: Context, arguments: Namespace) -> int:
+def set_policy(context: CommandContext, arguments: Namespace) -> int:
     """Set the policy, and print it."""
     require_answer(yes=arguments.yes)
     with context.open() as pinner:
@@ -127,7 +127,7 @@ def set_policy(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def delete_policy(context: Context, arguments: Namespace) -> int:
+def delete_policy(context: CommandContext, arguments: Namespace) -> int:
     """Delete the policy."""
     require_answer(yes=arguments.yes)
     with context.open() as pinner:
@@ -143,7 +143,7 @@ def delete_policy(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def show_drift(context: Context, arguments: Namespace) -> int:
+def show_drift(context: CommandContext, arguments: Namespace) -> int:
     """Print the drift."""
     with context.open() as pinner:
         report = pinner.drift(pick_host(pinner, arguments.host))
@@ -233,7 +233,7 @@ def _revisions(present: Policy | None) -> "Expected":
     return ("" if present is None else codec.content_hash(present),)
 
 
-def _print(context: Context, host: str, policy: ShownPolicy) -> None:
+def _print(context: CommandContext, host: str, policy: ShownPolicy) -> None:
     if context.json:
         print_json(codec.plain(policy))
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.frame.confirm import agreed, require_answer
-from pinner.cli.frame.context import Context
+from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.follow import Interrupted
 from pinner.cli.frame.output import print_json
 from pinner.cli.frame.values import probe_windows, window_seconds
@@ -71,7 +71,7 @@ def register(commands: Commands) -> None:
     )
 
 
-def probe(context: Context, arguments: Namespace) -> int:
+def probe(context: CommandContext, arguments: Namespace) -> int:
     """Start a probe, show its windows, and print its verdict."""
     require_answer(yes=arguments.yes)
     with context.open() as pinner:
@@ -89,7 +89,7 @@ def probe(context: Context, arguments: Namespace) -> int:
     return 0 if ended.outcome and ended.outcome.judgement in ("better", "no matter") else 1
 
 
-def _followed(context: Context, pinner: "Service", arguments: Namespace) -> "Probe":
+def _followed(context: CommandContext, pinner: "Service", arguments: Namespace) -> "Probe":
     """Start a probe and wait for its end. Raises Interrupted on Ctrl-C, which ends the probe."""
     found: Probe | None = None
     try:
@@ -110,7 +110,7 @@ def _followed(context: Context, pinner: "Service", arguments: Namespace) -> "Pro
         raise Interrupted(_cancelled(context, pinner, found)) from None
 
 
-def _cancelled(context: Context, pinner: "Service", found: "Probe") -> str:
+def _cancelled(context: CommandContext, pinner: "Service", found: "Probe") -> str:
     with suppress(KeyboardInterrupt):
         try:
             pinner.cancel_probe(found.id, context.caller)
@@ -123,7 +123,7 @@ def _cancelled(context: Context, pinner: "Service", found: "Probe") -> str:
     return f"interrupted; probe {found.id} is {found.state}{left}"
 
 
-def _show_window(context: Context, found: "Probe", number: int) -> None:
+def _show_window(context: CommandContext, found: "Probe", number: int) -> None:
     each = found.windows[number]
     values = ", ".join(f"{name} {value:.1f}" for name, value in each.values.items())
     text = f"does not count: {each.void}" if each.void else values

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, get_args
 
 from pinner.cli.frame.confirm import agreed, require_answer
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.follow import follow, show_run, subject
 from pinner.cli.frame.options import host_option, page_options
 from pinner.cli.frame.output import cells, moment, table
@@ -73,7 +73,7 @@ def register(commands: Commands) -> None:
     showing.add_argument("run_id", metavar="RUN_ID", help="id of the run (see `pinner run list`)")
 
 
-def rollback(context: Context, arguments: Namespace) -> int:
+def rollback(context: CommandContext, arguments: Namespace) -> int:
     """Undo a run or all runs, and follow the rollback."""
     if not arguments.all and (arguments.host or arguments.delete_policy):
         option = "--host" if arguments.host else "--delete-policy"
@@ -95,7 +95,7 @@ def _question(arguments: Namespace, pinner: "Service") -> str:
     return f"Undo run {run.id} on host {run.host}?"
 
 
-def _start(context: Context, arguments: Namespace, pinner: "Service") -> "Run":
+def _start(context: CommandContext, arguments: Namespace, pinner: "Service") -> "Run":
     if not arguments.all:
         return pinner.rollback(arguments.run_id, context.caller)
     host = pick_host(pinner, arguments.host)
@@ -105,7 +105,7 @@ def _start(context: Context, arguments: Namespace, pinner: "Service") -> "Run":
     return pinner.rollback_all(host, context.caller)
 
 
-def list_runs(context: Context, arguments: Namespace) -> int:
+def list_runs(context: CommandContext, arguments: Namespace) -> int:
     """Print a page of runs."""
     with context.open() as pinner:
         page = pinner.runs(arguments.host, PageRequest(arguments.limit, arguments.marker), state=arguments.state)
@@ -132,7 +132,7 @@ def _narrow(runs: "Iterable[Run]") -> Table:
     return drawn
 
 
-def show(context: Context, arguments: Namespace) -> int:
+def show(context: CommandContext, arguments: Namespace) -> int:
     """Print a run with all its changes."""
     with context.open() as pinner:
         run = pinner.run(arguments.run_id)

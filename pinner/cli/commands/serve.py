@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from pinner.cli.frame.context import Context
+from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.values import port
 from pinner.cli.parser import Commands, Parser, add_command
 from pinner.model.errors import Invalid
@@ -46,7 +46,7 @@ def _add_only(parser: Parser) -> None:
     )
 
 
-def serve(context: Context, arguments: Namespace) -> int:
+def serve(context: CommandContext, arguments: Namespace) -> int:
     """Serve until interrupted."""
     if context.url:
         raise Invalid("--url", context.url, "no --url and no PINNER_URL: serve works on this host only")

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from pinner.cli.frame.context import Context
+from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.output import cells, print_items, table
 from pinner.cli.parser import Commands, add_command, add_noun
 
@@ -19,7 +19,7 @@ def register(commands: Commands) -> None:
     )
 
 
-def list_strategies(context: Context, _arguments: Namespace) -> int:
+def list_strategies(context: CommandContext, _arguments: Namespace) -> int:
     """Print the strategies."""
     with context.open() as pinner:
         strategies = pinner.strategies()

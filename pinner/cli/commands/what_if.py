@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from pinner import codec
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import OBSERVE_SECONDS, captured, make_request, request_options, source_options
 from pinner.cli.frame.output import cells, cpu_cell, facts, moment, print_json, table
 from pinner.cli.frame.tables import Table
@@ -82,7 +82,7 @@ def _scenario_options(parser: Parser) -> None:
     )
 
 
-def show_what_if(context: Context, arguments: Namespace) -> int:
+def show_what_if(context: CommandContext, arguments: Namespace) -> int:
     """Print the numbers of both plans."""
     request = make_request(arguments)
     found = _answer(context, arguments, request, _scenario(arguments, request))
@@ -123,7 +123,7 @@ def _scenario(arguments: Namespace, request: "Request") -> Scenario:
     )
 
 
-def _answer(context: Context, arguments: Namespace, request: "Request", scenario: Scenario) -> "WhatIf":
+def _answer(context: CommandContext, arguments: Namespace, request: "Request", scenario: Scenario) -> "WhatIf":
     if (snapshot := captured(context, arguments)) is not None:
         # Imported here, because the planner takes longer than the other imports of a command.
         from pinner.planning.questions.whatif import what_if
@@ -159,7 +159,7 @@ def _change(more: float) -> str:
     return f"{more:+.2f}" if more else ""
 
 
-def show_explanation(context: Context, found: "Explanation") -> None:
+def show_explanation(context: CommandContext, found: "Explanation") -> None:
     """Print why a guest has its place, and the costs of the others."""
     nodes = ", ".join(map(str, found.nodes)) or "none"
     context.show(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # a command imports only what it uses: see main
 
 
 @contextmanager
-def open_pinner(context: "Context", root: Path | None) -> "Iterator[Service]":
+def open_pinner(context: "CommandContext", root: Path | None) -> "Iterator[Service]":
     """The service for one command: of the server at ``context.url``, else of the machine captured below ``root``, else
     of this host."""
     # Imported here, because ``--help`` must not wait until the database and libvirt are imported.
@@ -49,7 +49,7 @@ def open_pinner(context: "Context", root: Path | None) -> "Iterator[Service]":
 
 
 @dataclass(frozen=True)
-class Context:
+class CommandContext:
     """The context of one call of the command."""
 
     config_files: list[Path] | None
@@ -123,10 +123,10 @@ class Context:
             yield
 
 
-def make_context(options: Namespace) -> Context:
+def make_context(options: Namespace) -> CommandContext:
     """The context from the shared options and the environment."""
     url = os.environ.get("PINNER_URL", "") if options.url is None else options.url
-    return Context(
+    return CommandContext(
         config_files=options.config_file,
         url=url,
         token=_token(options.token_file),

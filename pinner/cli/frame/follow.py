@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.cli.frame.context import Context
+from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.output import cells, cpu_cell, facts, moment, plain_list, print_json, table
 from pinner.cli.frame.tables import Table
 from pinner.model.run.run_events import ALL_RUNS
@@ -26,7 +26,7 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C after a run was started; the text says whether the run continues, or how it ended."""
 
 
-def follow(context: Context, pinner: "Service", start: Callable[[], "Run"]) -> "Run":
+def follow(context: CommandContext, pinner: "Service", start: Callable[[], "Run"]) -> "Run":
     """Start a run, show its changes as they end, and return the run as it ended.
 
     Raises Interrupted on Ctrl-C. A run of this process is first finished, so that no host is left half
@@ -47,7 +47,7 @@ def follow(context: Context, pinner: "Service", start: Callable[[], "Run"]) -> "
     return pinner.run(run.id)
 
 
-def follow_watch(context: Context, pinner: "Service", run: "Run") -> "Watch | None":
+def follow_watch(context: CommandContext, pinner: "Service", run: "Run") -> "Watch | None":
     """Wait for the end of the watch of an ended run, and show it; None for a run that is not watched.
 
     Raises Interrupted on Ctrl-C: the server goes on.
@@ -69,7 +69,7 @@ def follow_watch(context: Context, pinner: "Service", run: "Run") -> "Watch | No
     return found
 
 
-def _outcome(context: Context, pinner: "Service", run: "Run") -> str:
+def _outcome(context: CommandContext, pinner: "Service", run: "Run") -> str:
     """Whether a run continues, or how it ended, after Ctrl-C."""
     if pinner.where:
         return f"interrupted; run {run.id} goes on at {pinner.where} (see it: pinner run show {run.id})"
@@ -79,7 +79,7 @@ def _outcome(context: Context, pinner: "Service", run: "Run") -> str:
     return f"interrupted; run {run.id} has ended {pinner.run(run.id).state} (see it: pinner run show {run.id})"
 
 
-def _show(context: Context, entry: "Entry", number: int, total: int) -> None:
+def _show(context: CommandContext, entry: "Entry", number: int, total: int) -> None:
     # Counted here, because the run may make more changes before this message is printed.
     line = f"[{number:>{len(str(total))}}/{total}] {entry.state:<6} {_change(entry)}"
     if entry.summary:
@@ -101,7 +101,7 @@ def subject(run: "Run") -> str:
     return f"run {run.undoes}" if run.undoes else f"plan {run.plan}"
 
 
-def show_run(context: Context, run: "Run", entries: tuple["Entry", ...], *, every: bool) -> None:
+def show_run(context: CommandContext, run: "Run", entries: tuple["Entry", ...], *, every: bool) -> None:
     """Print a run: as JSON, or as tables with ``every`` entry or only the entries with an error."""
     if context.json:
         print_json({"run": codec.plain(run), "entries": plain_list(entries)})

@@ -4,7 +4,7 @@ from argparse import BooleanOptionalAction, Namespace
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, get_args
 
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
 from pinner.cli.parser import Options, Parser
 from pinner.model.errors import Invalid
@@ -256,7 +256,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def make_plan(
-    context: Context, pinner: "Service", host: str | None, request: Request, sample_seconds: float | None
+    context: CommandContext, pinner: "Service", host: str | None, request: Request, sample_seconds: float | None
 ) -> "Plan":
     """Make and store a plan from the present state of a host (None: the only host)."""
     host = pick_host(pinner, host)
@@ -272,7 +272,7 @@ def require_no_sample(arguments: Namespace) -> None:
         raise Invalid("--sample-seconds", f"{arguments.sample_seconds:g}", why)
 
 
-def captured(context: Context, arguments: Namespace) -> "Snapshot | None":
+def captured(context: CommandContext, arguments: Namespace) -> "Snapshot | None":
     """The snapshot from --snapshot or --root; None if neither is given. Raises Invalid."""
     require_no_sample(arguments)
     if arguments.snapshot is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pinner import codec
-from pinner.cli.frame.context import Context, reason
+from pinner.cli.frame.context import CommandContext, reason
 from pinner.cli.frame.output import print_json
 from pinner.model.errors import Invalid
 
@@ -23,7 +23,7 @@ def require_svg(file: Path | None) -> None:
 
 
 def show(
-    context: Context, found: T, parts: "Callable[[T], Iterable[RenderableType]]", file: Path | None, title: str
+    context: CommandContext, found: T, parts: "Callable[[T], Iterable[RenderableType]]", file: Path | None, title: str
 ) -> None:
     """Print what a command found, as its parts or as JSON, and draw the parts where a file is named. Raises like
     ``write_picture``."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pinner.cli.frame.context import Context
+from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.output import cells, cpu_cell, facts, moment, table
 from pinner.cli.frame.tables import Table
 from pinner.cli.show.places import alike, part
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pinner.model.plan.plan import GuestMemory, Isolation, LeftOut, Move, Plan
 
 
-def show_plan(context: Context, plan: "Plan") -> None:
+def show_plan(context: CommandContext, plan: "Plan") -> None:
     """Print a plan: its CPU sets, its changes, the targets that it leaves out with the reasons, its objective."""
     for part_ in (
         heading(plan),

@@ -3,7 +3,7 @@
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import host_option
 from pinner.cli.frame.output import cells, table
 from pinner.cli.frame.pictures import require_svg, show
@@ -45,7 +45,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", type=path, help="also draw the table: a file .svg")
 
 
-def blame(context: Context, arguments: Namespace) -> int:
+def blame(context: CommandContext, arguments: Namespace) -> int:
     """Trace, and print the threads."""
     require_svg(arguments.output)
     with context.open() as pinner:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.output import cells, cpu_cell, facts, print_json, table
 from pinner.cli.frame.tables import Cell, Table
 from pinner.cli.frame.values import vcpus
@@ -32,7 +32,7 @@ def register(verbs: Commands) -> None:
     parser.add_argument("--vcpus", metavar="N", type=vcpus, help="only guests of N vCPUs (default: 1, 2, 4 and so on)")
 
 
-def show_capacity(context: Context, arguments: Namespace) -> int:
+def show_capacity(context: CommandContext, arguments: Namespace) -> int:
     """Print the room of a host."""
     with context.open() as pinner:
         found = pinner.capacity(pick_host(pinner, arguments.host), arguments.vcpus)

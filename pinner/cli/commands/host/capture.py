@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from pinner.cli.frame.context import Context
+from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.output import print_json
 from pinner.cli.frame.values import path
 from pinner.cli.parser import Commands, add_command
@@ -38,7 +38,7 @@ def register(commands: Commands) -> None:
     )
 
 
-def capture(context: Context, arguments: Namespace) -> int:
+def capture(context: CommandContext, arguments: Namespace) -> int:
     """Save the machine, and print the number of files."""
     if context.url:
         raise Invalid("--url", context.url, "no --url and no PINNER_URL: capture works on this machine only")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import host_option
 from pinner.cli.frame.output import print_json
 from pinner.cli.frame.pictures import write_picture
@@ -48,7 +48,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", type=path, required=True, help="the file: .svg or .png")
 
 
-def chart(context: Context, arguments: Namespace) -> int:
+def chart(context: CommandContext, arguments: Namespace) -> int:
     """Write the picture."""
     # Imported here because only this command draws.
     from pinner.render.chart import ChartLine, image_format

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import require_no_sample, sample_option, source_options
 from pinner.cli.frame.output import print_json
 from pinner.cli.parser import Commands, add_command
@@ -63,7 +63,7 @@ def register(commands: Commands) -> None:
     )
 
 
-def check(context: Context, arguments: Namespace) -> int:
+def check(context: CommandContext, arguments: Namespace) -> int:
     """Print the findings."""
     try:
         report = _report(context, arguments)
@@ -82,7 +82,7 @@ def check(context: Context, arguments: Namespace) -> int:
     return MONITOR[report.state] if arguments.monitor else 0
 
 
-def _report(context: Context, arguments: Namespace) -> "CheckReport":
+def _report(context: CommandContext, arguments: Namespace) -> "CheckReport":
     require_no_sample(arguments)
     if arguments.snapshot is not None:
         # Imported here for the same reason as in context.open_pinner.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.frame.confirm import agreed, require_answer
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import host_option
 from pinner.cli.frame.output import cells, cpu_cell, kib, print_items, print_json, table
 from pinner.cli.frame.tables import Table
@@ -69,7 +69,7 @@ def register(commands: Commands) -> None:
         host_option(parser)
 
 
-def set_excluded(context: Context, arguments: Namespace, *, excluded: bool) -> int:
+def set_excluded(context: CommandContext, arguments: Namespace, *, excluded: bool) -> int:
     """Mark a guest as excluded, or remove the mark."""
     require_answer(yes=arguments.yes)
     with context.open() as pinner:
@@ -86,7 +86,7 @@ def set_excluded(context: Context, arguments: Namespace, *, excluded: bool) -> i
     return 0
 
 
-def list_guests(context: Context, arguments: Namespace) -> int:
+def list_guests(context: CommandContext, arguments: Namespace) -> int:
     """Print the guests."""
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)

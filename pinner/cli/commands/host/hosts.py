@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.commands.host import capacity, interrupts
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.output import cells, cpu_cell, facts, kib, print_json, table
 from pinner.cli.frame.tables import Table
 from pinner.cli.frame.values import path
@@ -66,7 +66,7 @@ def register(commands: Commands) -> None:
     interrupts.register(verbs)
 
 
-def list_hosts(context: Context, _arguments: Namespace) -> int:
+def list_hosts(context: CommandContext, _arguments: Namespace) -> int:
     """Print the hosts' names."""
     with context.open() as pinner:
         hosts = pinner.hosts()
@@ -80,7 +80,7 @@ def list_hosts(context: Context, _arguments: Namespace) -> int:
     return 0
 
 
-def show_host(context: Context, arguments: Namespace) -> int:
+def show_host(context: CommandContext, arguments: Namespace) -> int:
     """Print a host's topology; CPU use is not measured."""
     with context.open(arguments.root) as pinner:
         found = observe(pinner, pick_host(pinner, arguments.host), 0)
@@ -90,7 +90,7 @@ def show_host(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def show_topology(context: Context, found: HostNow) -> None:
+def show_topology(context: CommandContext, found: HostNow) -> None:
     """Print the hardware of a host: JSON, or tables."""
     if context.json:
         print_json({"host": found.host, "topology": codec.plain(found.topology)})
@@ -144,7 +144,7 @@ def summary(found: HostNow) -> Table:
     return facts(*(row for row in rows if str(row[1])))
 
 
-def show_nodes(context: Context, topology: "Topology") -> None:
+def show_nodes(context: CommandContext, topology: "Topology") -> None:
     """Print the NUMA nodes, and the distances of many nodes as a matrix."""
     context.show(nodes(topology))
     for matrix in distances(topology, context.out.width) if len(topology.nodes) > MANY_NODES else ():

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.output import cells, cpu_cell, print_json, table
 from pinner.cli.frame.tables import Cell, Table
 from pinner.cli.frame.values import path
@@ -32,7 +32,7 @@ def register(verbs: Commands) -> None:
     )
 
 
-def show_interrupts(context: Context, arguments: Namespace) -> int:
+def show_interrupts(context: CommandContext, arguments: Namespace) -> int:
     """Print the interrupts of a host."""
     with context.open(arguments.root) as pinner:
         found = pinner.interrupts(pick_host(pinner, arguments.host))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pinner import codec, whole_file
 from pinner.cli.commands.host import guests, hosts, processes
-from pinner.cli.frame.context import Context, pick_host, reason
+from pinner.cli.frame.context import CommandContext, pick_host, reason
 from pinner.cli.frame.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, require_no_sample, sample_option
 from pinner.cli.frame.output import print_json
 from pinner.cli.frame.values import path
@@ -54,7 +54,7 @@ def register(commands: Commands) -> None:
     sample_option(parser, f"{OBSERVE_SECONDS:g}; with --save {SAVE_SECONDS:g}; with --root 0")
 
 
-def inventory(context: Context, arguments: Namespace) -> int:
+def inventory(context: CommandContext, arguments: Namespace) -> int:
     """Take a snapshot, and show it or save it."""
     require_no_sample(arguments)
     with context.open(arguments.root) as pinner:
@@ -103,7 +103,7 @@ def save(text: bytes, file: Path) -> None:
         raise Invalid("--save", str(file), f"a file that can be written ({reason(error)})") from None
 
 
-def show(context: Context, found: hosts.HostNow, snapshot: "Snapshot") -> None:
+def show(context: CommandContext, found: hosts.HostNow, snapshot: "Snapshot") -> None:
     """Print the snapshot as tables."""
     context.show(hosts.summary(found))
     context.show("")

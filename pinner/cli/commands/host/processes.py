@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, sample_option
 from pinner.cli.frame.output import cells, cpu_cell, cut, print_items, table
 from pinner.cli.frame.tables import Table
@@ -51,7 +51,7 @@ def register(commands: Commands) -> None:
     host_option(parser)
 
 
-def list_processes(context: Context, arguments: Namespace) -> int:
+def list_processes(context: CommandContext, arguments: Namespace) -> int:
     """Print the processes, the busiest first. Raises Invalid."""
     if arguments.threshold is not None and not arguments.busy:
         raise Invalid("--threshold", f"{arguments.threshold:g}", "an option beside --busy")

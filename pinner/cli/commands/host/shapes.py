@@ -4,7 +4,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import captured, given, make_request, request_options, source_options
 from pinner.cli.frame.output import cells, facts, kib, print_json, table
 from pinner.cli.frame.values import memory, vcpus
@@ -60,7 +60,7 @@ def shape_options(to: Options) -> None:
     )
 
 
-def show_shape_rooms(context: Context, arguments: Namespace) -> int:
+def show_shape_rooms(context: CommandContext, arguments: Namespace) -> int:
     """Print the room of a host for guests of one shape."""
     if arguments.huge_pages and not arguments.memory:
         raise Invalid("--huge-pages", kib(arguments.huge_pages), "an option beside --memory, whose pages these are")
@@ -80,7 +80,7 @@ def show_shape_rooms(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _capacity(context: Context, arguments: Namespace, shape: GuestShape) -> "Capacity":
+def _capacity(context: CommandContext, arguments: Namespace, shape: GuestShape) -> "Capacity":
     if (snapshot := captured(context, arguments)) is not None:
         # Imported here, because the planner takes longer than the other imports of a command.
         from pinner.service.hosts.offline import capacity_from_snapshot

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, get_args
 
 from pinner import codec
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import host_option
 from pinner.cli.frame.output import cells, print_json, table
 from pinner.cli.frame.tables import Cell, Table
@@ -69,7 +69,7 @@ def register(commands: Commands) -> None:
     )
 
 
-def top(context: Context, arguments: Namespace) -> int:
+def top(context: CommandContext, arguments: Namespace) -> int:
     """Show the table again and again."""
     wanted = arguments.rounds or (None if context.out.is_terminal and not context.json else 1)
     with context.open() as pinner:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.commands.host.hosts import HostNow, observe
-from pinner.cli.frame.context import Context, pick_host
+from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import (
     BUSY_THRESHOLD,
     OBSERVE_SECONDS,
@@ -61,7 +61,7 @@ def register(commands: Commands) -> None:
     request_options(parser)
 
 
-def topology(context: Context, arguments: Namespace) -> int:
+def topology(context: CommandContext, arguments: Namespace) -> int:
     """Draw the host, and the plan if one is asked for."""
     found, plan = _observation_and_plan(context, arguments)
     for warning in found.warnings if plan is None else ():  # a plan has its own warnings
@@ -90,7 +90,7 @@ def topology(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _observation_and_plan(context: Context, arguments: Namespace) -> tuple[HostNow, "Plan | None"]:
+def _observation_and_plan(context: CommandContext, arguments: Namespace) -> tuple[HostNow, "Plan | None"]:
     if arguments.plan is None and not _has_plan_options(arguments):
         return _observe(context, arguments), None
     if arguments.plan is not None and (given(arguments) or arguments.snapshot or arguments.root or arguments.host):
@@ -113,7 +113,7 @@ def _has_plan_options(arguments: Namespace) -> bool:
     return any(name != "sample_seconds" for name in given(arguments))
 
 
-def _observe(context: Context, arguments: Namespace) -> HostNow:
+def _observe(context: CommandContext, arguments: Namespace) -> HostNow:
     snapshot = captured(context, arguments)
     if snapshot is not None:
         return HostNow.of(snapshot)
