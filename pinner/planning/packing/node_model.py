@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pinner.planning.packing.bound import cores
 from pinner.planning.packing.exchange import exchanged
 from pinner.planning.packing.heuristic import Packing
-from pinner.planning.packing.program import Program, Row, Work, solved
+from pinner.planning.packing.program import Program, ProgramRow, Work, solved
 from pinner.planning.packing.values import PackingGuest, PackingNode, Score
 
 _NO_LIMIT = float("-inf")
@@ -75,23 +75,23 @@ def _cost(column: _Column, nodes: Sequence[PackingNode]) -> tuple[int, int, int]
             return 0, 0, 1
 
 
-def _rows(nodes: Sequence[PackingNode], classes: Sequence[_Class], columns: Sequence[_Column]) -> Iterator[Row]:
+def _rows(nodes: Sequence[PackingNode], classes: Sequence[_Class], columns: Sequence[_Column]) -> Iterator[ProgramRow]:
     """Each guest is placed or not; each node has enough CPUs and memory, and enough cores or shared ones."""
     for guests in classes:
         mine = tuple((at, 1) for at, each in enumerate(columns) if isinstance(each, _Placed) and each.guests == guests)
-        yield Row(mine, len(guests), len(guests))
+        yield ProgramRow(mine, len(guests), len(guests))
     for position, node in enumerate(nodes):
         here = [
             (at, each.guests[0])
             for at, each in enumerate(columns)
             if isinstance(each, _Placed) and each.node == position
         ]
-        yield Row(tuple((at, guest.size) for at, guest in here), _NO_LIMIT, node.free)
+        yield ProgramRow(tuple((at, guest.size) for at, guest in here), _NO_LIMIT, node.free)
         if node.memory is not None:
-            yield Row(tuple((at, guest.memory) for at, guest in here), _NO_LIMIT, node.memory)
+            yield ProgramRow(tuple((at, guest.memory) for at, guest in here), _NO_LIMIT, node.memory)
         width, whole, most = cores([node])
         needed = tuple((at, -(-guest.size // width)) for at, guest in here)
-        yield Row((*needed, (columns.index(_Shared(position)), -most)), _NO_LIMIT, whole)
+        yield ProgramRow((*needed, (columns.index(_Shared(position)), -most)), _NO_LIMIT, whole)
 
 
 def _homes(columns: Sequence[_Column], values: Sequence[int]) -> dict[str, int]:

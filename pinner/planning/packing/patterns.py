@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from pinner.planning.packing.program import Program, Row
+from pinner.planning.packing.program import Program, ProgramRow
 from pinner.planning.packing.values import PackingGuest, PackingNode, Score, Shape, needed_domains
 
 MOST_PATTERNS = 1000
@@ -173,7 +173,7 @@ def _rows(
     members: dict[GuestClass, tuple[str, ...]],
     shapes: list[Counter[Shape]],
     pools: tuple[tuple[int, ...], ...],
-) -> Iterator[Row]:
+) -> Iterator[ProgramRow]:
     """The rows: each guest is placed or not, each domain has one pattern, each piece has a slot, only pieces that
     exist are split, and memory is not exceeded."""
     found: dict[_Limit, list[tuple[int, float]]] = {}
@@ -183,15 +183,15 @@ def _rows(
     for limit, entries in found.items():
         match limit:
             case GuestClass():
-                yield Row(tuple(entries), len(members[limit]), len(members[limit]))
+                yield ProgramRow(tuple(entries), len(members[limit]), len(members[limit]))
             case _Domains(pool, shape):
-                yield Row(tuple(entries), 0, shapes[pool][shape])
+                yield ProgramRow(tuple(entries), 0, shapes[pool][shape])
             case _Pieces() | _Splits():
-                yield Row(tuple(entries), float("-inf"), 0)
+                yield ProgramRow(tuple(entries), float("-inf"), 0)
             case _Memory(pool):
                 limits = [nodes[node].memory for node in pools[pool]]
                 if None not in limits:
-                    yield Row(tuple(entries), 0, sum(limit for limit in limits if limit is not None))
+                    yield ProgramRow(tuple(entries), 0, sum(limit for limit in limits if limit is not None))
 
 
 @dataclass(frozen=True, slots=True)

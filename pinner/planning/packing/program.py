@@ -7,7 +7,7 @@ from pinner.planning.packing.values import Score
 
 
 @dataclass(frozen=True)
-class Row:
+class ProgramRow:
     """A sum of columns with factors, which lies between two numbers."""
 
     entries: tuple[tuple[int, float], ...]
@@ -20,7 +20,7 @@ class Row:
 class Program:
     """An integer program; each column is 0 or more."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ProgramRow, ...]
     costs: tuple[tuple[float, ...], ...]
     """The terms of the score, in its order, each as a factor for every column. The program may lack the last ones."""
     fixed: Score
@@ -39,7 +39,7 @@ class Solution:
     """No solution has a lower value."""
 
 
-Minimise = Callable[[Program, int, Sequence[Row], int], Solution]
+Minimise = Callable[[Program, int, Sequence[ProgramRow], int], Solution]
 """The solution with the lowest value of one term of a program's score, within further rows and a budget."""
 
 
@@ -63,7 +63,7 @@ class Solved:
 def solved(program: Program, known: Score, bound: Score, work: Work) -> Solved:
     """The solution with the lowest score. There is one with the score ``known``, and none below ``bound``."""
     least: list[int] = []
-    limits: list[Row] = []
+    limits: list[ProgramRow] = []
     values: tuple[int, ...] = ()
     for term, (factors, constant) in enumerate(zip(program.costs, program.fixed, strict=False)):
         proven = known[: term + 1] == bound[: term + 1] and least == list(known[:term])
@@ -78,5 +78,5 @@ def solved(program: Program, known: Score, bound: Score, work: Work) -> Solved:
             value = found.value + constant
         least.append(value)
         entries = tuple((column, factor) for column, factor in enumerate(factors) if factor)
-        limits.append(Row(entries, float("-inf"), value - constant))
+        limits.append(ProgramRow(entries, float("-inf"), value - constant))
     return Solved(values, Score(*least, *program.fixed[len(least) :]))

@@ -7,7 +7,7 @@ program has the same answer on every machine with the same version of HiGHS.
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from pinner.planning.packing.program import Minimise, Program, Row, Solution
+from pinner.planning.packing.program import Minimise, Program, ProgramRow, Solution
 
 MISSING = "it was not tried: the solver is not installed: pip install 'pinner[optimal]'"
 _ROUNDING = 1e-6
@@ -20,7 +20,7 @@ def installed() -> Minimise | None:
     return _minimised if find_spec("highspy") and find_spec("numpy") else None
 
 
-def _minimised(program: Program, term: int, limits: Sequence[Row], nodes: int) -> Solution:
+def _minimised(program: Program, term: int, limits: Sequence[ProgramRow], nodes: int) -> Solution:
     """The solution with the lowest value of one term of the score, within further rows.
 
     ``nodes`` is the budget.
