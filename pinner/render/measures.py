@@ -19,7 +19,7 @@ _LATEST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MeasureRow:
     """One guest at the end of the measures. A value that is not known now is None."""
 
     name: str
@@ -48,7 +48,7 @@ class Row:
         return (self.delays[0] or 0.0) >= HIGH_DELAY
 
 
-def rows(measures: Measures, hour: Measures | None = None) -> tuple[Row, ...]:
+def rows(measures: Measures, hour: Measures | None = None) -> tuple[MeasureRow, ...]:
     """The guests that run, by their names. The trend is that of ``hour``, if it is given."""
     running = [each for each in measures.histories if each.name]
     trends = {each.subject: each.values.get(TREND, ()) for each in (hour or measures).histories}
@@ -56,7 +56,7 @@ def rows(measures: Measures, hour: Measures | None = None) -> tuple[Row, ...]:
     return tuple(_row(each, trends.get(each.subject, ())) for each in ordered)
 
 
-def sorted_rows(found: Iterable[Row], by: SortKey) -> tuple[Row, ...]:
+def sorted_rows(found: Iterable[MeasureRow], by: SortKey) -> tuple[MeasureRow, ...]:
     """The rows, the highest value first, and those whose value is not known last; by name in ascending order."""
     match by:
         case "delay":
@@ -79,11 +79,11 @@ def host_line(measures: Measures) -> str:
     return ", ".join(known) or "nothing is measured yet"
 
 
-def _row(history: History, trend: tuple[float | None, ...]) -> Row:
+def _row(history: History, trend: tuple[float | None, ...]) -> MeasureRow:
     delays = tuple(_latest(history, name) for name in _DELAYS)
     use = _sum(_latest(history, name) for name in _USES)
     drops = _latest(history, "drops")
-    return Row(history.name, delays, use, drops, trend, _latest(history, PING), _latest(history, PING_LOSS))
+    return MeasureRow(history.name, delays, use, drops, trend, _latest(history, PING), _latest(history, PING_LOSS))
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
     from pinner.model.outcome.measures import History, Measures
-    from pinner.render.measures import Row
+    from pinner.render.measures import MeasureRow
     from pinner.service.protocol import Service
 
 REFRESH_SECONDS = 5
@@ -119,7 +119,7 @@ def _shown(measures: "Measures", hour: "Measures", sort: SortKey, width: int) ->
     return Group(Text(visible(f"{measures.host}: {host_line(measures)}")), _table(rows(measures, hour), sort, width))
 
 
-def _table(guests: "tuple[Row, ...]", sort: SortKey, width: int) -> Table:
+def _table(guests: "tuple[MeasureRow, ...]", sort: SortKey, width: int) -> Table:
     """The table of the guests. In a narrow terminal it has fewer columns, so that the names can be read."""
     found = sorted_rows(guests, sort)
     texts = [_texts(row) for row in found]
@@ -138,7 +138,7 @@ def _table(guests: "tuple[Row, ...]", sort: SortKey, width: int) -> Table:
     return drawn
 
 
-def _texts(row: "Row") -> dict[str, str]:
+def _texts(row: "MeasureRow") -> dict[str, str]:
     """The text of each column. A guest that is not pinged, or does not answer, has no pings."""
     numbers = (_text(delay, ".1f") for delay in (row.delay, *row.delays))
     others = (_text(row.use, ".0f", " %"), _text(row.drops, ".1f"))
