@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pinner.host.settings import cards
-from pinner.host.settings.row import Row
+from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import Number
@@ -74,7 +74,7 @@ def _get(name: str) -> tuple[int, ...]:
     return cards.ask(name, _GET, (0,) * _FIELDS)
 
 
-ROW: Row[Number] = Row(
+ROW: HostRow[Number] = HostRow(
     lambda _access, target: usecs_of(target),
     lambda _access, target, state: set_usecs(target, state),
     lambda facts: read_coalescing(facts.root, facts.packets, facts.elapsed(), facts.refused),

@@ -18,7 +18,7 @@ from pathlib import Path
 from pinner.host.kernel import beneath, files
 from pinner.host.kernel.cgroups import set_property
 from pinner.host.kernel.kernel import mount_of
-from pinner.host.settings.row import Row
+from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Invalid
 from pinner.model.kinds import Number
@@ -134,7 +134,7 @@ def _require_known(target: Target) -> None:
         raise Invalid("CPU weight", str(target)[:80], f"that of {SLICE}")
 
 
-ROW: Row[Number] = Row(
+ROW: HostRow[Number] = HostRow(
     lambda access, target: weight_of(access.root, target),
     lambda access, target, state: set_weight(access.root, target, state),
     lambda facts: read_cpu_weights(facts.root),

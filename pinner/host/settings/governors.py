@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pinner.host.kernel import beneath, files
-from pinner.host.settings.row import Row
+from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
@@ -109,7 +109,7 @@ _HINTS = {
 }
 
 
-ROW: Row[Governor] = Row(
+ROW: HostRow[Governor] = HostRow(
     lambda access, target: governor_of(access.root, target),
     lambda access, target, state: set_governor(access.root, target, state),
     lambda facts: read_governors(facts.root),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from pinner.host.kernel import files
-from pinner.host.settings.row import Access, Agents, Row
+from pinner.host.settings.row import Access, Agents, HostRow
 from pinner.host.virt.guest_agent import CLOSE, Allowance, GuestAgent
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
@@ -230,7 +230,7 @@ def _reached(access: Access, target: Target) -> Agents:
     return access.agents
 
 
-ROW: Row[GuestCpus] = Row(
+ROW: HostRow[GuestCpus] = HostRow(
     lambda access, target: vcpus_of(_reached(access, target), target),
     lambda access, target, state: set_vcpus(_reached(access, target), target, state),
     lambda facts: facts.ask_guests(facts.guests) if facts.ask_guests else None,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinner.host.kernel import files, procfs
-from pinner.host.settings.row import Row
+from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
@@ -201,7 +201,7 @@ def _environment(root: Path, pid: int) -> CpuSet | None:
     return CpuSet()
 
 
-ROW: Row[CpuSet] = Row(
+ROW: HostRow[CpuSet] = HostRow(
     lambda _access, target: banned_cpus(target),
     lambda _access, target, state: set_banned(target, state),
     lambda facts: read_irqbalance(facts.root, facts.processes),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pinner.host.kernel import beneath, files
 from pinner.host.settings.irqbalance import read_balancers
-from pinner.host.settings.row import Row
+from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
@@ -148,7 +148,7 @@ _HINTS = {
 }
 
 
-ROW: Row[CpuSet] = Row(
+ROW: HostRow[CpuSet] = HostRow(
     lambda access, target: affinity(access.root, target),
     lambda access, target, state: set_affinity(access.root, target, state),
     lambda facts: read_device_irqs(facts.root, facts.processes),

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinner.host.settings import cards
-from pinner.host.settings.row import Row
+from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import Number
@@ -67,7 +67,7 @@ def _get(name: str) -> _Channels:
     return _Channels(*cards.ask(name, _GET, _Channels(*[0] * 8)))
 
 
-ROW: Row[Number] = Row(
+ROW: HostRow[Number] = HostRow(
     lambda _access, target: count_of(target),
     lambda _access, target, state: set_count(target, state),
     lambda facts: read_queues(facts.root, facts.refused),

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinner.host.settings import cards
-from pinner.host.settings.row import Row
+from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import Number
@@ -67,7 +67,7 @@ def _get(name: str) -> _Rings:
     return _Rings(*cards.ask(name, _GET, _Rings(*[0] * 8)))
 
 
-ROW: Row[Number] = Row(
+ROW: HostRow[Number] = HostRow(
     lambda _access, target: size_of(target),
     lambda _access, target, state: set_size(target, state),
     lambda facts: read_rings(facts.root, facts.refused),

@@ -49,7 +49,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Generic[S]):
+class HostRow(Generic[S]):
     """How a kind is read and set."""
 
     state: Callable[[Access, Target], S]

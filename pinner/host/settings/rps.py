@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pinner.host.kernel import beneath, files
 from pinner.host.settings import interfaces
-from pinner.host.settings.row import Row
+from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
@@ -99,7 +99,7 @@ def _queue(root: Path, target: Target) -> Iterator[int]:
         os.close(queue)
 
 
-ROW: Row[CpuSet] = Row(
+ROW: HostRow[CpuSet] = HostRow(
     lambda access, target: cpus_of(access.root, target),
     lambda access, target, state: set_cpus(access.root, target, state),
     lambda facts: read_rps(facts.root),

@@ -5,21 +5,21 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pinner.host.settings.row import Access, Agents, Facts, Row
+from pinner.host.settings.row import Access, Agents, Facts, HostRow
 from pinner.model.change import Target
 from pinner.model.errors import Invalid
 from pinner.model.kinds import KINDS, WITH_STATE, State, TargetKind
 
 
-def _row(kind: TargetKind) -> Row[Any]:
+def _row(kind: TargetKind) -> HostRow[Any]:
     """The row in the kind's module. Raises ImportError without a module, TypeError without a row."""
     row = getattr(import_module(f"{__package__}.{KINDS[kind].module}"), "ROW", None)
-    if not isinstance(row, Row) or (row.read is None) != (KINDS[kind].remedy is None):
+    if not isinstance(row, HostRow) or (row.read is None) != (KINDS[kind].remedy is None):
         raise TypeError(f"host/settings/{KINDS[kind].module}.py needs a ROW, with read for a setting")
     return row
 
 
-ROWS: Mapping[TargetKind, Row[Any]] = {kind: _row(kind) for kind in WITH_STATE}
+ROWS: Mapping[TargetKind, HostRow[Any]] = {kind: _row(kind) for kind in WITH_STATE}
 """The kinds that have a state."""
 
 
@@ -42,7 +42,7 @@ def read(facts: Facts, only: Collection[TargetKind]) -> dict[str, Any]:
     return {KINDS[kind].module: row.read(facts) for kind, row in ROWS.items() if row.read and kind in only}
 
 
-def _row_of(target: Target) -> Row[Any]:
+def _row_of(target: Target) -> HostRow[Any]:
     if target.kind not in ROWS:
         raise Invalid("target", str(target)[:80], "a target that has a state")
     return ROWS[target.kind]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pinner.host.kernel import beneath, files
-from pinner.host.settings.row import Row
+from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
 from pinner.model.kinds import Number
@@ -89,7 +89,7 @@ _HINTS = {
 }
 
 
-ROW: Row[Number] = Row(
+ROW: HostRow[Number] = HostRow(
     lambda access, target: value_of(access.root, target),
     lambda access, target, state: set_value(access.root, target, state),
     lambda facts: read_sysctls(facts.root),
