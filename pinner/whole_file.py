@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 DRAFT = ".pinner-draft-"
 """The begin of the name of each draft. A process that is killed leaves its draft behind."""
@@ -16,7 +17,8 @@ def create(path: Path, content: bytes) -> None:
     Raises OSError; then there is no file.
     """
     with draft(path.parent) as new:
-        _fill(new, content)
+        with _on_disk(new) as file:
+            file.write(content)
         publish(new, path)
 
 
@@ -25,17 +27,25 @@ def replace(path: Path, content: bytes, mode: int = 0o600, drafts: Path | None =
 
     Raises OSError; then the file is as before.
     """
-    with draft(drafts or path.parent) as new:
-        _fill(new, content)
+    with replacing(path, mode, drafts or path.parent) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path, mode: int, drafts: Path, prefix: str = DRAFT) -> Iterator[BinaryIO]:
+    """The file, which ``path`` names once the context has written it without an error; see ``replace``."""
+    with draft(drafts, prefix) as new:
+        with _on_disk(new) as file:
+            yield file
         # Last: nobody else reads or runs a file that is not complete.
         new.chmod(mode)
         new.replace(path)
 
 
 @contextmanager
-def draft(folder: Path) -> Iterator[Path]:
+def draft(folder: Path, prefix: str = DRAFT) -> Iterator[Path]:
     """A new and empty file of mode 0600. It ends with the context, if it still has its name. Raises OSError."""
-    number, name = tempfile.mkstemp(prefix=DRAFT, dir=folder)
+    number, name = tempfile.mkstemp(prefix=prefix, dir=folder)
     os.close(number)
     try:
         yield Path(name)
@@ -49,8 +59,10 @@ def publish(new: Path, path: Path) -> None:
         os.link(new, path)
 
 
-def _fill(path: Path, content: bytes) -> None:
+@contextmanager
+def _on_disk(path: Path) -> Iterator[BinaryIO]:
+    """The file to write, which is on disk after the context."""
     with path.open("wb") as file:
-        file.write(content)
+        yield file
         file.flush()
         os.fsync(file.fileno())

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pinner import whole_file
 from pinner.model.errors import StoreUnavailable
 
-_PART = ".unfinished.part"
-"""One name for all files: the next file overwrites what a killed process left."""
+_PART = ".unfinished-"
+"""The begin of the name of a file that is not complete: the next file removes what a killed process left."""
 
 
 @contextmanager
@@ -44,15 +45,15 @@ def write_durably(path: Path, lines: Iterable[str]) -> None:
 
     Creates the folder. Nothing stays of an incomplete file. Raises StoreUnavailable.
     """
-    part = path.with_name(_PART)
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        try:
-            _write(part, lines)
-            part.rename(path)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+        for left in path.parent.glob(f"{_PART}*"):
+            left.unlink(missing_ok=True)
+        with (
+            whole_file.replacing(path, 0o600, path.parent, _PART) as file,
+            gzip.GzipFile("", fileobj=file, mode="wb", mtime=0) as packed,
+        ):
+            packed.writelines(line.encode() for line in lines)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -60,14 +61,3 @@ def write_durably(path: Path, lines: Iterable[str]) -> None:
             os.close(folder)
     except OSError as error:
         raise StoreUnavailable(str(path), error.strerror or str(error)) from None
-
-
-def _write(path: Path, lines: Iterable[str]) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o600), "wb") as raw:
-        os.fchmod(raw.fileno(), 0o600)
-        with gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
-            for line in lines:
-                packed.write(line.encode())
-        raw.flush()
-        os.fsync(raw.fileno())
