@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import ssl
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from pinner.api.access.context import AppState
 from pinner.api.http.limits import ClientLimits
 from pinner.api.http.serving import Serving
 from pinner.api.streams import MAX_STREAMS
-from pinner.heartbeat import Heartbeat
+from pinner.heartbeat import BeatingThread
 from pinner.model.machine.health import Queue
 from pinner.service.hosts.hosts import OBSERVING_CALLERS
 
@@ -33,8 +32,8 @@ class Server:
         self._state: AppState = app.extensions["pinner"]
         self._loop = asyncio.new_event_loop()
         self._serving = Serving(app, limits, THREADS, self._loop)
-        self._thread = threading.Thread(target=self._loop.run_forever, name="api", daemon=True)
-        self.heartbeat = Heartbeat(self._thread, HANGS_SECONDS)
+        self._thread = BeatingThread(self._loop.run_forever, "api", HANGS_SECONDS)
+        self.heartbeat = self._thread.heartbeat
         """Of the event loop, which nothing may block."""
         self._serving.on_tick(self.heartbeat.beat)
         self._thread.start()

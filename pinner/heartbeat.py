@@ -44,6 +44,15 @@ class Heartbeat:
         return f"the thread {self.name} has made no progress for {silent:.0f} s"
 
 
+class BeatingThread(threading.Thread):
+    """A thread of a server, with its heartbeat. It does not keep the process from its end."""
+
+    def __init__(self, work: Callable[[], None], name: str, limit: float = math.inf) -> None:
+        """``limit``: see Heartbeat."""
+        super().__init__(target=work, name=name, daemon=True)
+        self.heartbeat = Heartbeat(self, limit)
+
+
 def wrong(heartbeats: Iterable[Heartbeat]) -> tuple[str, ...]:
     """What is wrong with the threads; empty: nothing."""
     return tuple(each.wrong for each in heartbeats if each.wrong)

@@ -4,7 +4,7 @@ import math
 import threading
 from abc import ABC, abstractmethod
 
-from pinner.heartbeat import Heartbeat
+from pinner.heartbeat import BeatingThread
 
 
 class Worker(ABC):
@@ -13,8 +13,8 @@ class Worker(ABC):
     def __init__(self, name: str, limit: float = math.inf) -> None:
         """``name`` is the name of the thread. Between two beats of its heart lie at most ``limit`` seconds."""
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._repeat, name=name, daemon=True)
-        self.heartbeat = Heartbeat(self._thread, limit)
+        self._thread = BeatingThread(self._repeat, name, limit)
+        self.heartbeat = self._thread.heartbeat
 
     @abstractmethod
     def _repeat(self) -> None:

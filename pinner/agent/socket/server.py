@@ -20,7 +20,7 @@ from pinner.agent.socket import calls, peers, wire
 from pinner.agent.socket.line import PULSE_SECONDS, Line
 from pinner.agent.socket.waiting import CallerLeft, waits_for
 from pinner.agent.socket.workers import Workers
-from pinner.heartbeat import Heartbeat
+from pinner.heartbeat import BeatingThread
 from pinner.model.errors import Busy, NotPermitted, PinnerError, document
 from pinner.model.run.journal import Entry
 from pinner.repeated import Repeated
@@ -99,9 +99,9 @@ class AgentServer:
         if os.geteuid() == 0:
             os.chown(path, user, -1)
         self._socket.listen(MAX_CALLS)
-        self._accepting = threading.Thread(target=self._accept, name="agent-accept", daemon=True)
-        self._pulsing = threading.Thread(target=self._pulse, name="agent-pulse", daemon=True)
-        self.heartbeats = [Heartbeat(thread, HANGS_SECONDS) for thread in (self._accepting, self._pulsing)]
+        self._accepting = BeatingThread(self._accept, "agent-accept", HANGS_SECONDS)
+        self._pulsing = BeatingThread(self._pulse, "agent-pulse", HANGS_SECONDS)
+        self.heartbeats = [self._accepting.heartbeat, self._pulsing.heartbeat]
         """Of the thread that accepts connections, and of the one that gives signs of life."""
 
     def start(self) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import libvirt  # type: ignore[import-untyped]
 
-from pinner.heartbeat import Heartbeat
+from pinner.heartbeat import BeatingThread
 from pinner.host.virt import domain_xml
 from pinner.model.cpuset import CpuSet
 from pinner.model.doubling import doubled
@@ -82,8 +82,8 @@ class LibvirtEvents:
         self._wake = threading.Event()
         self._closing = False
         self._callbacks: list[int] = []
-        self._thread = threading.Thread(target=self._reconnect, name="libvirt-events", daemon=True)
-        self.heartbeat = Heartbeat(self._thread)
+        self._thread = BeatingThread(self._reconnect, "libvirt-events")
+        self.heartbeat = self._thread.heartbeat
         """Without a limit: a connection to a libvirtd that hangs is made when it goes on."""
         self._lost_at: float | None = time.monotonic()
 

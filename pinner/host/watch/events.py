@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
-from pinner.heartbeat import Heartbeat
+from pinner.heartbeat import BeatingThread, Heartbeat
 from pinner.host.kernel import cpusets, files
 from pinner.host.kernel.inotify import FileWritten
 from pinner.host.kernel.kernel import cpuset_mount
@@ -79,8 +79,7 @@ class HostWatcher:
         """New threads by QEMU's process id."""
         self._writes: Debouncer[str, None] = Debouncer(DEBOUNCE_SECONDS)
         """Written files. Truncation on open counts as a write too, and the new content comes later."""
-        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
-        self._heartbeat = Heartbeat(self._thread, HANGS_SECONDS)
+        self._thread = BeatingThread(self._run, "events", HANGS_SECONDS)
         self._wait = threading.Event()
         self._next_rescan = time.monotonic() + RESCAN_SECONDS
         self.failure = ""
@@ -89,7 +88,7 @@ class HostWatcher:
     @property
     def heartbeats(self) -> list[Heartbeat]:
         """Of the threads of this watcher."""
-        return [self._heartbeat, self._sources.heartbeat]
+        return [self._thread.heartbeat, self._sources.heartbeat]
 
     @property
     def libvirt_lost(self) -> float | None:
@@ -104,7 +103,7 @@ class HostWatcher:
     def close(self) -> None:
         """Stop the thread and wait until it has ended."""
         self._closing = True
-        self._heartbeat.end()
+        self._thread.heartbeat.end()
         self._wait.set()
         self._sources.wake()
         self._thread.join()
@@ -113,7 +112,7 @@ class HostWatcher:
         failures = 0
         with self._sources as sources:
             while not self._closing:
-                self._heartbeat.beat()
+                self._thread.heartbeat.beat()
                 try:
                     self._step(sources)
                 except Exception as error:

@@ -7,11 +7,12 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
 from cachetools import LRUCache
 
-from pinner.heartbeat import Heartbeat
+from pinner.heartbeat import BeatingThread, Heartbeat
 from pinner.model.doubling import doubled
 from pinner.model.errors import HostUnreachable, Invalid, NotFound, PinnerError
 from pinner.model.policy.event import GuestEventOutcome
@@ -83,10 +84,9 @@ class DeliveryQueue:
         self._failing: LRUCache[str, float] = LRUCache(MAX_HOSTS)
         """The hosts whose latest event failed, and when."""
         self._threads = [
-            threading.Thread(target=self._work, args=(number,), name=f"delivery-{number}", daemon=True)
-            for number in range(WORKERS)
+            BeatingThread(partial(self._work, number), f"delivery-{number}", HANGS_SECONDS) for number in range(WORKERS)
         ]
-        self.heartbeats = [Heartbeat(thread, HANGS_SECONDS) for thread in self._threads]
+        self.heartbeats = [thread.heartbeat for thread in self._threads]
 
     def start(self) -> None:
         """Start the threads."""

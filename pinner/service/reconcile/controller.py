@@ -8,9 +8,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
-from pinner.heartbeat import Heartbeat
+from pinner.heartbeat import BeatingThread
 from pinner.model.doubling import doubled
 from pinner.model.errors import NotFound, PinnerError
 from pinner.model.policy.drift import DriftReport
@@ -102,11 +103,12 @@ class PolicyController:
         self._clock = clock
         self._stop = threading.Event()
         self._threads = [
-            threading.Thread(target=self._repeat, args=(number, work), name=f"controller-{name}", daemon=True)
-            for number, (name, work) in enumerate((("events", self._wait_for_events), ("measure", self._measure)))
+            BeatingThread(partial(self._repeat, 0, self._wait_for_events), "controller-events", HANGS_SECONDS),
+            BeatingThread(
+                partial(self._repeat, 1, self._measure), "controller-measure", measure_seconds + HANGS_SECONDS
+            ),
         ]
-        limits = (HANGS_SECONDS, measure_seconds + HANGS_SECONDS)
-        self.heartbeats = [Heartbeat(thread, limit) for thread, limit in zip(self._threads, limits, strict=True)]
+        self.heartbeats = [thread.heartbeat for thread in self._threads]
         """Of the thread that waits for events, and of the one that measures."""
         self._reconciling = threading.Lock()
         self._after = 0
