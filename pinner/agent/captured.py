@@ -102,7 +102,7 @@ class CapturedAgent:
     def publish_policy_set(self) -> None:
         """Does nothing, because no caller waits for events of a captured machine."""
 
-    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+    def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """The drifts unchanged, because a captured machine does not show their causes."""
         return drifts
 

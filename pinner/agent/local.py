@@ -51,7 +51,7 @@ class Machine(Host, Protocol):
     def topology(self) -> Topology:
         """See Agent."""
 
-    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+    def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
@@ -301,12 +301,12 @@ class LocalAgent:
         """See Agent."""
         self._event_queue.publish("policy-set", "")
 
-    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+    def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
         found: list[Drift] = []
         for part in batches(drifts, _EXPLAINED):
             require_caller()
-            found += self._host.explain(tuple(part))
+            found += self._host.explain_drifts(tuple(part))
         return tuple(found)
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:

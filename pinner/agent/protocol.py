@@ -95,7 +95,7 @@ class Agent(Protocol):
     def publish_policy_set(self) -> None:
         """Publish a host event: the host has a new policy. Raises HostUnreachable."""
 
-    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+    def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """The same drifts, where each cause ``unknown`` is replaced by the cause that the host shows now, if any.
 
         Reads the cpusets above the threads, systemd's settings, the running balancers, and the writers of pins (Cause,

@@ -221,9 +221,9 @@ class LiveHost:
         """See Agent."""
         return read_topology(ROOT)
 
-    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+    def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
-        return evidence.explain(ROOT, drifts, self._libvirt.pin_of)
+        return evidence.explain_drifts(ROOT, drifts, self._libvirt.pin_of)
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""

@@ -136,7 +136,7 @@ def _publish_policy_set(agent: Agent, _given: Arguments, _: SocketCaller) -> Non
 
 def _explain(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     drifts = _read(tuple[Drift, ...], given, "drifts", limits.MAX_CHANGES)
-    return _plain(agent.explain(limits.require_drifts(drifts)))
+    return _plain(agent.explain_drifts(limits.require_drifts(drifts)))
 
 
 def _set_excluded(agent: Agent, given: Arguments, _: SocketCaller) -> None:
@@ -184,7 +184,7 @@ HANDLERS: dict[str, Handler] = {
     "has_guest": _has_guest,
     "publish_guest_event": _publish_guest_event,
     "publish_policy_set": _publish_policy_set,
-    "explain": _explain,
+    "explain_drifts": _explain,
     "set_excluded": _set_excluded,
     "audit_head": _audit_head,
     "audit_records": _audit_records,

@@ -129,10 +129,10 @@ class AgentClient:
         """See Agent."""
         self._call(call="publish_policy_set")
 
-    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+    def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
         given = [codec.plain(drift) for drift in drifts]
-        return self._read(tuple[Drift, ...], self._call(call="explain", drifts=given))
+        return self._read(tuple[Drift, ...], self._call(call="explain_drifts", drifts=given))
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""

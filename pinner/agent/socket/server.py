@@ -40,7 +40,7 @@ MAX_SAME_CALLS = {
     "measures": 4,  # one takes up to 90 MiB
     "blame": 2,
     "host_events": 16,
-    "explain": 8,
+    "explain_drifts": 8,
     "audit_records": 8,
 }
 """Calls of one name at once: long waits must not keep others from a rollback."""

@@ -115,9 +115,9 @@ def create_plan(context: CommandContext, arguments: Namespace) -> int:
     if snapshot is not None:
         if arguments.explain is not None:
             # Imported here, because the planner takes longer than the other imports of a command.
-            from pinner.planning.questions.explain import explain
+            from pinner.planning.questions.explain import explain_placement
 
-            return print_explanation(context, explain(snapshot, request, arguments.explain))
+            return print_explanation(context, explain_placement(snapshot, request, arguments.explain))
         plan = plan_offline(snapshot, request)
         print_plan(context, plan, arguments.format)
         context.note("the plan is from a captured machine: it is not stored and cannot be applied")

@@ -21,8 +21,10 @@ _BOOTED = "run/systemd/system"
 _SYSTEMD_SECONDS = 5
 
 
-def explain(root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], CpuSet | None]) -> tuple[Drift, ...]:
-    """See Agent.explain. ``pin_of`` returns a part's pin in libvirt's live XML; it may raise PinnerError."""
+def explain_drifts(
+    root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], CpuSet | None]
+) -> tuple[Drift, ...]:
+    """The drifts with their causes. ``pin_of`` returns a part's pin in libvirt's live XML; it may raise PinnerError."""
     running = cache(lambda: _running(root))
     unit = cache(lambda name: _unit(root, name))
 

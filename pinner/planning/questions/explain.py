@@ -24,7 +24,7 @@ MOST = 64
 """The most alternatives of a host with very many nodes and caches."""
 
 
-def explain(
+def explain_placement(
     snapshot: Snapshot, request: Request, guest: str, strategies: Mapping[str, Strategy] | None = None
 ) -> Explanation:
     """The explanation for a guest (name or UUID) of the plan of this request. Raises like

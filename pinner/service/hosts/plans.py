@@ -12,7 +12,7 @@ from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.planning import planner
 from pinner.planning.changes.plan_identity import id_of
-from pinner.planning.questions.explain import explain
+from pinner.planning.questions.explain import explain_placement
 from pinner.planning.questions.whatif import what_if
 from pinner.planning.strategies.strategy import installed, require_known
 from pinner.service.hosts.hosts import Hosts
@@ -75,7 +75,7 @@ class PlanMaker:
         basis = found.basis.snapshot
         if found.id != id_of(basis, found.request):
             raise Invalid("plan", plan, "a plan that a caller requested; this one follows a recorded placement")
-        return explain(self._store.snapshots.get(basis), found.request, guest)
+        return explain_placement(self._store.snapshots.get(basis), found.request, guest)
 
     def keep(self, basis: Snapshot, plan: Plan, caller: Caller) -> None:
         """Store a plan and its snapshot. The audit trail records the plan when it is new."""

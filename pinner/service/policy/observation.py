@@ -75,7 +75,7 @@ class Observer:
             return Observation(policy, placement, taken, None, (), str(error), run_seq, last)
         found = drifts(plan, placement, taken)
         if any(drift.cause == "unknown" for drift in found):
-            found = self._hosts.agent(host).explain(found)
+            found = self._hosts.agent(host).explain_drifts(found)
         found = with_backoff(found, backoffs, self._now())
         enforced = policy is not None and policy.mode == "enforce"
         obstacle = plan.blocked or (worsening.objection(plan) if enforced else "")

@@ -19,7 +19,7 @@ def cause_and_detail(host, target, expected):
     """The cause and detail of the target's drift."""
     actual = tuple(mask for mask in host.masks(target) if mask.cpus != expected)
     assert actual
-    (found,) = host.explain((Drift(target, expected, actual, "unknown"),))
+    (found,) = host.explain_drifts((Drift(target, expected, actual, "unknown"),))
     return found.cause, found.detail
 
 
@@ -77,5 +77,5 @@ def test_a_guest_that_has_ended_causes_no_error(start_guest, host, kill):
     guest = start_guest()
     actual = host.masks(vcpu(guest))
     kill(guest)
-    (found,) = host.explain((Drift(vcpu(guest), FIRST, actual, "unknown"),))
+    (found,) = host.explain_drifts((Drift(vcpu(guest), FIRST, actual, "unknown"),))
     assert found.cause == "unknown"

@@ -204,7 +204,7 @@ class InMemoryAgent:
     def publish_policy_set(self) -> None:
         self.event_queue.publish("policy-set", "")
 
-    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+    def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         return tuple(replace(drift, cause=self.cause) if drift.cause == "unknown" else drift for drift in drifts)
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:

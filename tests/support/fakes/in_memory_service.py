@@ -49,7 +49,7 @@ from pinner.model.run.verification import AgentTrail, Verification, verification
 from pinner.model.snapshot import Snapshot
 from pinner.outcome import probing
 from pinner.planning.questions import capacity
-from pinner.planning.questions.explain import explain
+from pinner.planning.questions.explain import explain_placement
 from pinner.planning.questions.shape_room import shape_rooms
 from pinner.planning.questions.whatif import what_if
 from pinner.service.audit.audit_export import export_lines
@@ -207,7 +207,7 @@ class InMemoryService:
 
     def explain(self, plan: str, guest: str) -> Explanation:
         found = self.plan_by_id(plan)
-        return explain(self.observe(found.host, 0.0), found.request, guest)
+        return explain_placement(self.observe(found.host, 0.0), found.request, guest)
 
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         rows = [

@@ -107,7 +107,7 @@ def test_host_events_drift_and_exclusions_go_through_the_socket(client: AgentCli
     agent.cause = "balancer"
     change = make_change(100)
     restarted = Drift(change.target, change.after, change.before, "restarted")
-    assert [drift.cause for drift in client.explain((restarted, replace(restarted, cause="unknown")))] == [
+    assert [drift.cause for drift in client.explain_drifts((restarted, replace(restarted, cause="unknown")))] == [
         "restarted",
         "balancer",
     ]
@@ -146,7 +146,7 @@ def test_host_events_drift_and_exclusions_go_through_the_socket(client: AgentCli
         (b'{"call": "has_guest", "guest": "\\u0000"}', "invalid"),
         (b'{"call": "publish_guest_event", "guest": "g", "detail": 7}', "invalid"),
         (b'{"call": "set_excluded", "guest": "g", "excluded": "perhaps"}', "invalid"),
-        (b'{"call": "explain", "drifts": "all"}', "invalid"),
+        (b'{"call": "explain_drifts", "drifts": "all"}', "invalid"),
         (b'{"call": "run", "run": "\\ud800"}', "invalid"),
         (b"not json", "invalid"),
         (b"\xff\xfe", "invalid"),

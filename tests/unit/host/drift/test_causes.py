@@ -4,7 +4,7 @@ import pytest
 from support.values import cpus
 
 from pinner.host.drift.causes import Cpuset, DriftEvidence, Unit, with_cause
-from pinner.host.drift.evidence import explain, parse_unit
+from pinner.host.drift.evidence import explain_drifts, parse_unit
 from pinner.model.change import Target, ThreadMask
 from pinner.model.machine.interrupts import DeviceIrq
 from pinner.model.policy.drift import Drift
@@ -107,7 +107,7 @@ def test_irqbalance_is_the_likely_cause_where_it_runs(tmp_path, running, cause, 
     target = DeviceIrq(24, "ens1-rx-0", "0000:3b:00.0", cpus("9")).target
     moved = Drift(target, cpus("0"), (), "unknown", states=(cpus("9"), cpus("0")))
     arrived = replace(moved, cause="arrived")
-    found = explain(tmp_path, (moved, arrived), lambda _: None)
+    found = explain_drifts(tmp_path, (moved, arrived), lambda _: None)
     assert [(each.cause, each.detail) for each in found] == [(cause, detail), ("arrived", "")]
 
 

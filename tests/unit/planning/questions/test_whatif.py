@@ -16,7 +16,7 @@ from pinner.model.plan.request import Request
 from pinner.model.questions.whatif import Explanation, GuestShape, NewGuests, Scenario, WhatIf
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
-from pinner.planning.questions.explain import explain
+from pinner.planning.questions.explain import explain_placement
 from pinner.planning.questions.scenario import changed
 from pinner.planning.questions.whatif import what_if
 
@@ -106,7 +106,7 @@ def test_any_scenario_of_any_host_has_an_answer(host: Snapshot, data, strategy: 
 
 
 def test_an_explanation_has_the_reason_and_what_each_other_node_costs():
-    found = explain(GUESTS, LOCAL, "g2")
+    found = explain_placement(GUESTS, LOCAL, "g2")
     assert (found.guest.name, str(found.cpus), found.nodes) == ("g2", "20-31", (1,))
     assert found.why == ("node 1 has 100% of the guest's memory",)
     node, now = found.alternatives
@@ -120,20 +120,20 @@ def test_an_explanation_has_the_reason_and_what_each_other_node_costs():
 
 def test_an_explanation_says_why_another_node_is_impossible():
     small = replace(HOST, nodes=(HOST.nodes[0], replace(HOST.nodes[1], memory_kib=4 * GIB)))
-    found = explain(snapshot(small, [guest(1, 2, HOST.online, memory={}, memory_kib=50 * GIB)]), LOCAL, "g1")
+    found = explain_placement(snapshot(small, [guest(1, 2, HOST.online, memory={}, memory_kib=50 * GIB)]), LOCAL, "g1")
     assert found.nodes == (0,)
     assert "has the guest's 52428800 KiB of memory; the largest has 4194304 KiB" in found.alternatives[0].impossible
 
 
 def test_a_guest_without_a_place_has_the_reason_and_no_alternatives():
     host = snapshot(HOST, [guest(1, 13, HOST.online), guest(2, 2, HOST.online, excluded=True)])
-    found = explain(host, LOCAL, "g1")
+    found = explain_placement(host, LOCAL, "g1")
     assert (found.cpus, found.alternatives) == (CpuSet(), ())
     assert "no NUMA node has more than 12" in found.why[0]
-    assert "its metadata excludes it" in explain(host, LOCAL, "g2").why[0]
-    assert explain(host, Request(guests=("g1",)), "g2").why == ("the request does not name the guest",)
+    assert "its metadata excludes it" in explain_placement(host, LOCAL, "g2").why[0]
+    assert explain_placement(host, Request(guests=("g1",)), "g2").why == ("the request does not name the guest",)
     with pytest.raises(NotFound):
-        explain(host, LOCAL, "g3")
+        explain_placement(host, LOCAL, "g3")
 
 
 def test_caches_are_alternatives_too():
@@ -141,7 +141,7 @@ def test_caches_are_alternatives_too():
     domains = tuple(cpus(each) for each in ("0,2,4,6,16,18,20,22", "8,10,12,14,24,26,28,30", "1,3,5,7,17,19,21,23"))
     top = replace(top, l3_domains=domains)
     host = snapshot(top, [guest(1, 4, top.online - top.isolated, memory={0: GIB})])
-    found = explain(host, Request("isolated"), "g1")
+    found = explain_placement(host, Request("isolated"), "g1")
     assert found.nodes == (0,)
     assert [each.kind for each in found.alternatives] == ["node", "l3", "l3", "now"]
     assert all(each.impossible or each.cpus for each in found.alternatives)
@@ -156,7 +156,7 @@ def test_every_guest_of_any_host_has_an_explanation(host: Snapshot, strategy: st
     except NoFit:
         assume(False)
     for each in host.guests:
-        found = explain(host, Request(strategy), each.name)
+        found = explain_placement(host, Request(strategy), each.name)
         assert found.why
         assert bool(found.cpus) == any(
             want.target.kind == "vcpu" and want.target.owner == each.uuid for want in made.wanted
