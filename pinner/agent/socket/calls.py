@@ -69,6 +69,9 @@ def _topology(agent: Agent, _given: Arguments, _: SocketCaller) -> object:
 
 
 def _apply(agent: Agent, given: Arguments, caller: SocketCaller) -> object:
+    document = given.get("plan")
+    for name, items in document.items() if isinstance(document, dict) else ():
+        _require_most(f"plan.{name}", items, limits.MAX_CHANGES)
     return agent.apply(_read(Plan, given, "plan"), _run_of(given, caller), caller.progress)
 
 
@@ -159,9 +162,15 @@ def _run_of(given: Arguments, caller: SocketCaller) -> Run:
 def _read(kind: type[T], given: Arguments, name: str, most: int | None = None) -> T:
     """An argument. Raises Invalid; also for a list of more than ``most`` items, which is not read."""
     value = given.get(name)
-    if most is not None and isinstance(value, list) and len(value) > most:
-        raise Invalid(name, len(value), f"at most {most} items")
+    if most is not None:
+        _require_most(name, value, most)
     return codec.read(kind, value, name)
+
+
+def _require_most(name: str, value: object, most: int) -> None:
+    """Raises Invalid for a list of more than ``most`` items."""
+    if isinstance(value, list) and len(value) > most:
+        raise Invalid(name, len(value), f"at most {most} items")
 
 
 def _plain(values: tuple[object, ...]) -> list[object]:
