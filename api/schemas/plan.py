@@ -6,7 +6,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_va
 
 from pinner.api.schemas.inputs import MAX_NAMES, BusyThreshold, CpuList, Input, Name, Names, Seconds, Whole
 from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH, CpuSet
-from pinner.model.kinds import Remedy
+from pinner.model.kinds import REMEDIES, Remedy
 from pinner.model.plan.objective import MOST_WEIGHT
 from pinner.model.plan.request import MAX_BUDGET, MAX_MOVES, Isolating, Request, Smt
 from pinner.model.policy.policy import Mode, Policy, Setback
@@ -117,16 +117,8 @@ class PlanParameters(Input):
         Field(
             alias="with",
             max_length=MAX_NAMES,
-            description="What the plan changes besides the CPUs of threads. irqs: the CPUs of interrupts. Those of "
-            "devices leave the CPUs of guests, for the housekeeping CPUs of their device's NUMA node. rps: the CPUs of "
-            "receive packet steering, without those of guests. sysctls: the kernel's settings for networks and memory, "
-            "each with one fixed value; a better value stays. rings: the receive rings of cards that have dropped "
-            "packets, as large as the driver allows. governors: the frequency governors of the CPUs of vCPUs, which "
-            "become performance where they lower the frequency. coalescing: cards with many packets and an interrupt "
-            "for each of them gather packets for some time. irqbalance: it sends no interrupts to the CPUs of guests. "
-            "queues: cards that use one of several queues get one for each CPU of their node. guest-rps: inside "
-            "guests whose virtio cards have fewer queues than vCPUs, all vCPUs process received packets. cpu-weights: "
-            "the CPU weight of machine.slice, which holds all guests, becomes ten times that of the other slices.",
+            description="What the plan changes besides the CPUs of threads. "
+            + " ".join(f"{kind.remedy}: {kind.summary}." for kind in REMEDIES.values()),
         ),
     ] = _DEFAULT.remedies
 

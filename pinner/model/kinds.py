@@ -127,6 +127,8 @@ class Kind:
     """The type of the state; None: the kind has threads, or is never planned."""
     remedy: Remedy | None = None
     """The name in a request; None: the kind is no setting."""
+    summary: str = ""
+    """What a plan that is asked for the setting does, for people."""
     has_part: bool = False
     """Whether a number is part of a target's identity, where the kind has a state."""
     is_pinned: bool = False
@@ -154,7 +156,15 @@ class Kind:
 
 
 _ROWS = (
-    Kind("weight", "weight {name}", order=0, state=Number, remedy="cpu-weights", leaves_file=True),
+    Kind(
+        "weight",
+        "weight {name}",
+        order=0,
+        state=Number,
+        remedy="cpu-weights",
+        summary="the CPU weight of machine.slice, which holds all guests: ten times that of the other slices",
+        leaves_file=True,
+    ),
     Kind(
         "guest_rps",
         "guest {name} rps rx-{part}",
@@ -163,13 +173,50 @@ _ROWS = (
         order=0,
         state=GuestCpus,
         remedy="guest-rps",
+        summary="RPS inside guests whose virtio cards have fewer queues than vCPUs, through their guest agents",
         has_part=True,
     ),
-    Kind("queues", "queues {name}", order=0, state=Number, remedy="queues"),
-    Kind("coalescing", "coalescing {name}", order=0, state=Number, remedy="coalescing"),
-    Kind("governor", "governor of CPUs {name}", order=0, state=Governor, remedy="governors", has_part=True),
-    Kind("ring", "ring {name}", order=0, state=Number, remedy="rings"),
-    Kind("sysctl", "sysctl {name}", order=0, state=Number, remedy="sysctls"),
+    Kind(
+        "queues",
+        "queues {name}",
+        order=0,
+        state=Number,
+        remedy="queues",
+        summary="cards that use one of several queues get more",
+    ),
+    Kind(
+        "coalescing",
+        "coalescing {name}",
+        order=0,
+        state=Number,
+        remedy="coalescing",
+        summary="cards with many packets gather them for one interrupt",
+    ),
+    Kind(
+        "governor",
+        "governor of CPUs {name}",
+        order=0,
+        state=Governor,
+        remedy="governors",
+        summary="the frequency governors of the CPUs of vCPUs: performance",
+        has_part=True,
+    ),
+    Kind(
+        "ring",
+        "ring {name}",
+        order=0,
+        state=Number,
+        remedy="rings",
+        summary="the receive rings of cards that have dropped packets, as large as possible",
+    ),
+    Kind(
+        "sysctl",
+        "sysctl {name}",
+        order=0,
+        state=Number,
+        remedy="sysctls",
+        summary="the kernel's settings that docs/remedies.md lists",
+    ),
     Kind(
         "rps",
         "rps {name} rx-{part}",
@@ -177,17 +224,29 @@ _ROWS = (
         order=0,
         state=CpuSet,
         remedy="rps",
+        summary="the CPUs that process received packets: the CPUs of guests are taken out",
         has_part=True,
         follows_former=True,
         may_be_off=True,
     ),
-    Kind("irq", "irq {part} {name}", parts="irq {parts}", order=0, state=CpuSet, remedy="irqs", has_part=True),
+    Kind(
+        "irq",
+        "irq {part} {name}",
+        parts="irq {parts}",
+        order=0,
+        state=CpuSet,
+        remedy="irqs",
+        summary="the CPUs of interrupts: those of devices leave the CPUs of guests, for the housekeeping CPUs of their "
+        "device's NUMA node",
+        has_part=True,
+    ),
     Kind(
         "irqbalance",
         "irqbalance ({owner})",
         order=0,
         state=CpuSet,
         remedy="irqbalance",
+        summary="it sends no interrupts to the CPUs of guests",
         has_part=True,
         ends_with_process=True,
         follows_former=True,
@@ -257,5 +316,6 @@ SETTINGS = _where(lambda row: row.remedy)
 """The settings of the host, or of a guest's own kernel. No other change depends on a setting: where the kernel refuses
 one, a run makes all its other changes, those of partitions, too. Processes are no settings: a process that keeps its
 CPUs would lose them to a partition."""
+REMEDIES: Mapping[Remedy, Kind] = {name: row for name in get_args(Remedy) for row in _ROWS if row.remedy == name}
 ALONE: tuple[TargetKind, ...] = ("process", *SETTINGS)
 """The targets on which no other change depends: where one has ended, a run makes its other changes."""

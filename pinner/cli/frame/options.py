@@ -8,7 +8,7 @@ from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
 from pinner.cli.parser import Options, Parser
 from pinner.model.errors import Invalid
-from pinner.model.kinds import Remedy
+from pinner.model.kinds import REMEDIES, Remedy
 from pinner.model.page import DEFAULT_LIMIT
 from pinner.model.plan.request import Request
 
@@ -98,15 +98,7 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
         choices=get_args(Remedy),
         action="append",
         dest="remedies",
-        help="what the plan changes besides the CPUs of threads; irqs = the CPUs of interrupts: those of devices leave "
-        "the CPUs of guests, for the housekeeping CPUs of their device's NUMA node; rps = the CPUs that process "
-        "received packets: the CPUs of guests are taken out; sysctls = the kernel's settings that docs/remedies.md "
-        "lists; rings = the receive rings of cards that have dropped packets, as large as possible; governors = the "
-        "frequency governors of the CPUs of vCPUs: performance; coalescing = cards with many packets gather them for "
-        "one interrupt; irqbalance = it sends no interrupts to the CPUs of guests; queues = "
-        "cards that use one of several queues get more; guest-rps = RPS inside guests whose virtio cards have fewer "
-        "queues than vCPUs, through their guest agents; cpu-weights = the CPU weight of machine.slice, which holds all "
-        "guests: ten times that of the other slices; may be repeated (default: nothing)",
+        help=f"what the plan changes besides the CPUs of threads; {_remedies()}; may be repeated (default: nothing)",
     )
     if not for_policy:
         group.add_argument(
@@ -117,6 +109,11 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
             "this option, a well-placed guest keeps its CPUs",
         )
         sample_option(group, "[host] sample_seconds in the configuration")
+
+
+def _remedies() -> str:
+    """Each setting with its summary."""
+    return "; ".join(f"{kind.remedy} = {kind.summary}" for kind in REMEDIES.values())
 
 
 def _target_options(group: Options) -> None:

@@ -5,10 +5,10 @@ import pytest
 from support.fakes.in_memory_host import InMemoryHost, daemon, vcpu
 from support.values import NOON, cpus, make_run
 
-from pinner.apply import executor, steps
+from pinner.apply import executor
 from pinner.apply.recover import recover
 from pinner.model.change import StateChange
-from pinner.model.errors import ApplyFailed, Gone, StalePlan
+from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.machine.interrupts import Balancer, DeviceIrq
 from pinner.model.run.change_text import before_and_after
 from pinner.model.settings.rps import RpsQueue
@@ -83,50 +83,6 @@ def test_all_or_nothing_leaves_nothing_of_a_failed_run(host, journal, point):
     assert (run.state, affinities(host), host.kernel()) == ("undone", ["0-7"] * 3, before)
 
 
-@pytest.mark.parametrize("policy", ["back", "forward"])
-@pytest.mark.parametrize("point", range(4))
-@pytest.mark.parametrize("made", [False, True])
-def test_a_run_that_was_killed_at_any_point_is_undone_or_finished(host, journal, point, made, policy):
-    """The process dies before or after each write."""
-    before = host.kernel()
-
-    class Killed(BaseException):
-        pass
-
-    real = host.set_state, host.pin
-
-    def dying(act):
-        def write(*args, **more):
-            if len(host.writes) == point:
-                if made:
-                    act(*args, **more)
-                host.dead = True
-                raise Killed
-            act(*args, **more)
-
-        return write
-
-    host.set_state, host.pin = map(dying, real)
-    journal.end = lambda *_: (_ for _ in ()).throw(Killed())
-    undo, steps_undo = steps.undo, lambda *_, **__: (_ for _ in ()).throw(Killed())
-    steps.undo = steps_undo
-    try:
-        with pytest.raises(Killed):
-            apply(host, journal, *changes(host), host.change(vcpu(0), "2"))
-    finally:
-        steps.undo = undo
-        del journal.end
-    host.set_state, host.pin = real
-    journal._notes.clear()  # they died with the process
-    run = recover(host, journal, policy, lambda: NOON)
-    if policy == "back":
-        assert (run.state, affinities(host), host.kernel()) == ("undone", ["0-7"] * 3, before)
-    else:
-        assert (run.state, affinities(host)) == ("applied", ["0"] * 3)
-        assert rollback(host, journal).state == "rolled_back"
-        assert (affinities(host), host.kernel()) == (["0-7"] * 3, before)
-
-
 def test_an_interrupt_that_vanishes_during_an_apply_is_gone_and_delays_nothing(host, journal):
     def vanish(write):
         if write[0] == str(QUEUES[0]):
@@ -156,21 +112,6 @@ def test_an_undo_leaves_another_device_under_the_number_alone(host, journal):
     assert str(host.states[other]) == "0"
     first = journal.entries("run-1")[0]
     assert (first.state, first.error) == ("gone", str(Gone(str(QUEUES[0]))))
-
-
-def test_a_moved_interrupt_makes_the_plan_stale(host, journal):
-    planned = changes(host)
-    host.states[QUEUES[1]] = cpus("5")
-    with pytest.raises(StalePlan, match=r"irq 25 ens1-rx-1 \(0000:3b:00.0\) is '5', no longer '0-7'"):
-        apply(host, journal, *planned)
-    assert affinities(host) == ["0-7", "5", "0-7"]
-
-
-def test_an_interrupt_that_another_program_moved_since_stays(host, journal):
-    apply(host, journal, *changes(host))
-    host.states[QUEUES[1]] = cpus("5")
-    assert rollback(host, journal).state == "rolled_back_partly"
-    assert affinities(host) == ["0-7", "5", "0-7"]
 
 
 @pytest.mark.parametrize("offline", ["1,8-63", "8-63"], ids=["still", "no longer"])
@@ -229,10 +170,6 @@ def test_irqbalance_gets_its_cpus_back_after_the_interrupts(host, journal, undoe
     else:
         run = executor.rollback(undo, host, journal, lambda: NOON, lambda entry, total: None)
     assert (run.state, found, host.states[balancer]) == ("rolled_back", [["0-7"] * 3], cpus(""))
-
-
-def test_interrupts_reset_no_masks(host):
-    assert not any(map(steps.resets_masks, changes(host)))
 
 
 def test_rps_that_is_switched_off_is_shown_and_restored(host, journal):

@@ -1,37 +1,20 @@
-"""Runs with a live partition, in which the kernel refuses an interrupt, a receive queue or a sysctl."""
+"""Runs with a live partition and every kind of setting, in which the kernel refuses one."""
 
 import pytest
 from support.fakes.in_memory_host import InMemoryHost, vcpu
+from support.made_up.setting_cases import CASES
 from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor
 from pinner.apply.recover import recover
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed, Busy, HostUnreachable, NotPermitted, StalePlan
-from pinner.model.kinds import Governor, GuestCpus, Number
-from pinner.model.machine.frequency import FAST, FrequencyDomain
-from pinner.model.machine.interrupts import DeviceIrq
-from pinner.model.settings.coalescing import RxCoalescing
-from pinner.model.settings.cpu_weights import DEFAULT, RAISED, WEIGHT
-from pinner.model.settings.guest_rps import GuestQueue, GuestRps
-from pinner.model.settings.queues import CardQueues
-from pinner.model.settings.rings import RxRing
-from pinner.model.settings.rps import RpsQueue
-from pinner.model.settings.sysctls import SYSCTLS
+from pinner.model.kinds import KINDS, GuestCpus, Number
+from pinner.model.settings.cpu_weights import DEFAULT, WEIGHT
 
 SCOPE = Target("partition", "machine.slice/g1", None, "g1")
-RPS_OF_A_GUEST = GuestRps("uuid", "g1", "boot").target(GuestQueue("eth0", 2, 0, cpus("")))
-SETTINGS = {
-    "irq": (DeviceIrq(24, "ens1-rx-0", "0000:3b:00.0", cpus("0-7")).target, cpus("0-7"), cpus("0")),
-    "rps": (RpsQueue("ens1", 2, 0, cpus("0-7")).target, cpus("0-7"), cpus("0-3")),
-    "ring": (RxRing("ens1", 2, 512, 4096, has_dropped=True).target, Number(512), Number(4096)),
-    "sysctl": (SYSCTLS["vm.swappiness"].target, Number(60), Number(1)),
-    "coalescing": (RxCoalescing("ens1", 2, 0, 0, is_adaptive=False).target, Number(0), Number(50)),
-    "queues": (CardQueues("ens1", 2, 1, 8).target, Number(1), Number(8)),
-    "guest_rps": (RPS_OF_A_GUEST, GuestCpus(cpus("")), GuestCpus(cpus("0-3"))),
-    "weight": (WEIGHT, DEFAULT, RAISED),
-    "governor": (FrequencyDomain(4, cpus("4-7"), FAST).target, Governor("powersave"), FAST),
-}
+RPS_OF_A_GUEST = CASES["guest_rps"].target
+SETTINGS = {kind: (case.target, case.before, case.after) for kind, case in CASES.items() if not KINDS[kind].is_late}
 BEFORE = {SCOPE: MEMBER} | {target: before for target, before, _ in SETTINGS.values()}
 
 
@@ -131,7 +114,7 @@ def test_a_run_that_was_killed_after_the_refusal(host, journal, policy, state, p
     refuse(host, irq)
     journal._notes.clear()  # they died with the process
     run = recover(host, journal, policy, lambda: NOON)
-    assert (run.state, host.states[irq]) == (state, cpus("0-7"))
+    assert (run.state, host.states[irq]) == (state, SETTINGS["irq"][1])
     assert host.states[SCOPE] == (MEMBER if policy == "back" else isolated("4-7"))
 
 
@@ -206,7 +189,7 @@ def test_a_plan_for_the_inside_of_a_guest_alone_is_stale_or_made(host, journal):
 
 @pytest.mark.parametrize("policy", ["back", "forward"])
 @pytest.mark.parametrize(
-    ("kind", "granted"), [("ring", Number(4080)), ("coalescing", Number(48)), ("guest_rps", GuestCpus(cpus("0-1")))]
+    ("kind", "granted"), [("ring", Number(4080)), ("coalescing", Number(48)), ("guest_rps", GuestCpus(cpus("0")))]
 )
 def test_a_run_that_was_killed_after_the_kernel_rounded_a_value(host, journal, kind, granted, policy):
     """Nothing but the run's own entry says whose value that is."""

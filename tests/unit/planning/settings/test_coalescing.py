@@ -7,8 +7,8 @@ from support import hosts
 from support.hosts import cpus
 
 from pinner import codec
-from pinner.model.errors import Invalid, Refused
-from pinner.model.kinds import Governor, Number
+from pinner.model.errors import Refused
+from pinner.model.kinds import Number
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.coalescing import RxCoalescing
@@ -17,8 +17,7 @@ from pinner.planning import admission, planner
 from pinner.planning.changes.plan_identity import identified
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
-from pinner.planning.request.process_matching import pruned, with_loads
-from pinner.render import shell, text
+from pinner.planning.request.process_matching import with_loads
 
 WITH = Request(remedies=("coalescing",))
 
@@ -72,25 +71,6 @@ def test_a_card_that_interrupts_for_each_packet_at_any_time_is_left_out_with_the
             "it interrupts after 1 packets at any time (rx-frames), which only a person changes",
         )
     ]
-
-
-def test_the_commands_and_the_texts_say_so():
-    made = plan(host())
-    script = shell.render(made)
-    assert "\nethtool -C ens1 rx-usecs 50\n" in script
-    assert "\n# ethtool -C ens1 rx-usecs 0\n" in script
-    words = "coalescing ens1: 0 -> 50 (a setting of the kernel; the card receives many packets, and interrupts the host"
-    assert words in text.render(made)
-
-
-def test_a_snapshot_without_coalescing_is_a_clear_error_and_other_plans_are_what_they_were():
-    old = replace(host(), coalescing=None)
-    with pytest.raises(Invalid, match="with: 'coalescing' is not valid"):
-        plan(old)
-    assert b'"coalescing"' not in codec.dump(old)
-    assert planner.plan(old, "s", Request()) == planner.plan(host(), "s", Request())
-    assert pruned(host(), Request(), None).coalescing is None
-    assert pruned(host(), WITH, None).coalescing == CARDS
 
 
 def test_a_policy_keeps_the_time_of_a_card_that_receives_few_packets_now():
@@ -147,10 +127,3 @@ def test_the_agent_refuses_other_changes(which, before, usecs, request_, why):
     forged = replace(change, target=which.target, before=Number(before), after=Number(usecs))
     with pytest.raises(Refused, match=why):
         permit(replace(made, changes=(forged,), request=request_), host())
-
-
-def test_the_agent_refuses_a_state_of_another_kind():
-    made = plan(host())
-    (change,) = [each for each in made.changes if each.target.kind == "coalescing"]
-    with pytest.raises(Refused, match="of this form"):
-        permit(replace(made, changes=(replace(change, after=Governor("performance")),)), host())

@@ -10,7 +10,7 @@ from support.made_up.readings import findings
 from support.values import MEMBER
 
 from pinner import codec
-from pinner.model.errors import Invalid, Refused
+from pinner.model.errors import Refused
 from pinner.model.guest.guest import Cgroup
 from pinner.model.kinds import Number
 from pinner.model.plan.request import Request
@@ -20,7 +20,6 @@ from pinner.planning import admission, planner
 from pinner.planning.changes.plan_identity import identified
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
-from pinner.planning.request.process_matching import pruned
 from pinner.render import shell, text
 
 WITH = Request(remedies=("cpu-weights",))
@@ -106,15 +105,6 @@ def test_the_commands_and_the_texts_say_so():
         "\n# systemctl set-property --runtime machine.slice CPUWeight=\n# rm -f /run/systemd/system.control/" in script
     )
     assert "weight machine.slice: 100 -> 1000 (a setting of the kernel; " in text.render(plan(host()))
-
-
-def test_a_snapshot_without_weights_is_a_clear_error_and_keeps_its_hash():
-    old = replace(host(), cpu_weights=None)
-    with pytest.raises(Invalid, match=r"with: 'cpu-weights' is not valid.*this snapshot has none, so take a new one"):
-        plan(old)
-    assert b"cpu_weights" not in codec.dump(old)
-    assert pruned(host(), Request(), None).cpu_weights is None
-    assert pruned(host(), WITH, None).cpu_weights == {SLICE: 100}
 
 
 def test_a_drift_shows_that_the_weight_was_unset_and_another_weight_stays():

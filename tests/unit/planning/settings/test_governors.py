@@ -7,7 +7,7 @@ from support import hosts
 from support.hosts import cpus
 
 from pinner import codec
-from pinner.model.errors import Invalid, Refused
+from pinner.model.errors import Refused
 from pinner.model.guest.nova import NovaConf
 from pinner.model.kinds import Governor, Number
 from pinner.model.machine.frequency import FrequencyDomain
@@ -16,10 +16,6 @@ from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
 from pinner.planning.changes.plan_identity import identified
-from pinner.planning.placement.drift import drifts
-from pinner.planning.placement.record import record
-from pinner.planning.request.process_matching import pruned
-from pinner.render import shell, text
 
 WITH = Request(remedies=("governors",))
 
@@ -94,38 +90,6 @@ def test_a_plan_says_which_tunables_a_rollback_forgets():
     assert [each for each in made.warnings if "tunables" in each] == [
         "governor of CPUs 4-7: a rollback restores ondemand with the kernel's defaults for its tunables"
     ]
-
-
-def test_the_commands_and_the_texts_say_so():
-    made = plan(host((domain("4-7"),)))
-    script = shell.render(made)
-    assert "\necho performance > /sys/devices/system/cpu/cpufreq/policy4/scaling_governor\n" in script
-    assert "\n# echo powersave > /sys/devices/system/cpu/cpufreq/policy4/scaling_governor\n" in script
-    words = "governor of CPUs 4-7: powersave -> performance (a setting of the kernel; a vCPU that wakes finds its CPU"
-    assert words in text.render(made)
-
-
-def test_a_snapshot_without_governors_is_a_clear_error_and_other_plans_are_what_they_were():
-    old = replace(host(), governors=None)
-    with pytest.raises(Invalid, match=r"with: 'governors' is not valid.*this snapshot has none, so take a new one"):
-        plan(old)
-    assert b'"governors"' not in codec.dump(old)
-    assert planner.plan(old, "s", Request()) == planner.plan(host(), "s", Request())
-    assert plan(replace(host(), governors=())).changes
-    assert pruned(host(), Request(), None).governors is None
-    assert pruned(host(), WITH, None).governors == DOMAINS
-
-
-def test_a_drift_shows_what_another_program_set():
-    made = plan(host())
-    placement, placed = record(made, host(), None), after(host(), made)
-    slow = replace(placed.governors[3], governor=Governor("conservative"))
-    seen = replace(placed, governors=(*placed.governors[:3], slow, *placed.governors[4:]))
-    (drift,) = drifts(planner.plan_from_placement(seen, "s2", WITH, placement), placement, seen)
-    assert (str(drift.target), tuple(map(str, drift.states))) == (
-        "governor of CPUs 8",
-        ("conservative", "performance"),
-    )
 
 
 def permit(made, taken):

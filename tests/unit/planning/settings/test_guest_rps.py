@@ -17,8 +17,6 @@ from pinner.planning import admission, planner
 from pinner.planning.changes.plan_identity import identified
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
-from pinner.planning.request.process_matching import pruned
-from pinner.render import shell, text
 
 WITH = Request(remedies=("guest-rps",))
 BOOT = "11111111-2222-3333-4444-555555555555"
@@ -79,14 +77,6 @@ def test_the_warning_has_the_whole_name_of_a_guest_with_a_space_in_it():
     assert "guest web server 1: this changes the inside of the guest, until the guest restarts" in made.warnings
 
 
-def test_the_script_changes_nothing_inside_a_guest_and_says_what_to_do_there():
-    made = plan(host())
-    script = shell.render(made)
-    assert "\n# inside the guest: echo 0000000f > /sys/class/net/eth0/queues/rx-0/rps_cpus\n" in script
-    assert "\n# # inside the guest: echo 00000000 > /sys/class/net/eth0/queues/rx-0/rps_cpus\n" in script
-    assert "guest g1 eth0 rps rx-0: none -> 0-3" in text.render(made)
-
-
 def test_without_the_option_or_the_permission_nothing_changes():
     assert changed(plan(host(), Request())) == {}
     with pytest.raises(Invalid, match="guest_agents = true"):
@@ -109,11 +99,6 @@ def test_a_guest_that_pinner_leaves_alone_keeps_its_rps_and_the_agent_says_so_to
     (forged,) = changed(plan(host())).values()
     with pytest.raises(Refused, match=r"excluded|names other guests"):
         permit(replace(plan(taken, request_), changes=(forged,)), taken)
-
-
-def test_a_plan_for_other_settings_does_not_keep_those_of_guests():
-    assert pruned(host(), Request(), None).guest_rps is None
-    assert pruned(host(), WITH, None).guest_rps == FOUND
 
 
 def test_a_policy_sets_lost_masks_again_also_after_the_guest_has_restarted():
@@ -148,13 +133,6 @@ def permit(made, taken):
     known, ended = identified(made, taken)
     admission.require_permitted(known, taken, admission.Past(), migrate_memory=False)
     return ended
-
-
-def test_the_agent_admits_the_planners_changes_and_skips_a_guest_that_has_restarted():
-    made = plan(host())
-    assert permit(made, host()) == frozenset()
-    restarted = host((replace(FOUND[0], boot=BOOT[::-1]), *FOUND[1:]))
-    assert {str(target) for target in permit(made, restarted)} == {"guest g1 eth0 rps rx-0"}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from support.hosts import cpus
 from support.made_up.readings import placed, reading
 
 from pinner import codec
-from pinner.model.errors import Invalid, Refused
+from pinner.model.errors import Refused
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
@@ -17,8 +17,7 @@ from pinner.planning import admission, planner
 from pinner.planning.changes.plan_identity import identified
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
-from pinner.planning.request.process_matching import pruned
-from pinner.render import shell, text
+from pinner.render import shell
 from pinner.service.hosts.findings import HostChecker
 
 WITH = Request(housekeeping="0-3", emulator="4-5", remedies=("irqbalance",))
@@ -62,12 +61,7 @@ def test_the_change_comes_after_those_of_interrupts_which_irqbalance_would_move_
     assert [each.target.kind for each in made.changes][:3] == ["irq", "irq", "irqbalance"]
 
 
-def test_the_commands_and_the_texts_say_so():
-    made = plan(host(RUNNING))
-    script = shell.render(made)
-    assert "\nprintf 'settings cpus 2,4-15' | socat - UNIX-CONNECT:/run/irqbalance/irqbalance812.sock\n" in script
-    assert "\n# printf 'settings cpus 2' | socat" in script
-    assert "irqbalance (812): 2 -> 2,4-15" in text.render(made)
+def test_the_command_for_no_banned_cpus_is_null():
     none = replace(RUNNING, banned_now=cpus(""))
     assert "\n# printf 'settings cpus NULL' | socat" in shell.render(plan(host(none)))
 
@@ -85,16 +79,6 @@ def test_some_cpu_is_left_for_interrupts():
     assert [each.why for each in made.skipped if each.target.kind == "irqbalance"] == [
         "no CPU would be left for interrupts"
     ]
-
-
-def test_a_snapshot_without_irqbalance_is_a_clear_error_and_other_plans_are_what_they_were():
-    old = replace(host(RUNNING), irqbalance=None)
-    with pytest.raises(Invalid, match="with: 'irqbalance' is not valid"):
-        plan(old)
-    assert plan(host()).changes == plan(host(), replace(WITH, remedies=())).changes
-    assert planner.plan(old, "s", Request()) == planner.plan(host(RUNNING), "s", Request())
-    assert pruned(host(RUNNING), Request(), None).irqbalance is None
-    assert pruned(host(RUNNING), WITH, None).irqbalance == (RUNNING,)
 
 
 def test_a_restarted_irqbalance_has_forgotten_them_and_a_policy_sets_them_again():
@@ -139,12 +123,6 @@ def permit(made, taken):
     known, ended = identified(made, taken)
     admission.require_permitted(known, taken, admission.Past(), migrate_memory=False)
     return ended
-
-
-def test_the_agent_admits_the_planners_changes_and_skips_an_irqbalance_that_has_ended():
-    made = plan(host(RUNNING))
-    assert permit(made, host(RUNNING)) == frozenset()
-    assert {str(target) for target in permit(made, host(replace(RUNNING, started=78)))} == {"irqbalance (812)"}
 
 
 @pytest.mark.parametrize(

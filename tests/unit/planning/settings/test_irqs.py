@@ -20,7 +20,6 @@ from pinner.planning.changes.plan_identity import identified
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
 from pinner.planning.policy.leaving_out import leave_out
-from pinner.render import shell
 
 NIC, DISK, FAR = "0000:3b:00.0", "0000:01:00.0", "0000:d8:00.0"
 DEVICES = (Device("pci", NIC, 0), Device("pci", DISK, None), Device("pci", FAR, 1))
@@ -128,13 +127,6 @@ def test_no_interrupt_moves_where_guests_have_every_housekeeping_cpu():
     assert any("no interrupt is moved" in warning for warning in made.warnings)
 
 
-def test_the_commands_set_and_restore_the_affinity():
-    text = shell.render(plan(host(*queues("9", 1))))
-    assert "\necho 0 > /proc/irq/24/smp_affinity_list\n" in text
-    assert "\n# echo 9 > /proc/irq/24/smp_affinity_list\n" in text
-    assert "# irq 24 ens1-rx-0 (0000:3b:00.0): 9 -> 0: off the CPUs of guests" in text
-
-
 def test_irqbalance_is_named_where_it_may_undo_the_plan():
     def about(balancer):
         return [each for each in plan(host(balancers=(balancer,))).warnings if "irqbalance" in each]
@@ -145,13 +137,6 @@ def test_irqbalance_is_named_where_it_may_undo_the_plan():
         "IRQBALANCE_BANNED_CPULIST=4-15,18-31 in /etc/default/irqbalance and restart it, or plan --with irqbalance, too"
     ]
     assert "its environment cannot be read" in about(Balancer(7, "", None))[0]
-
-
-def test_a_snapshot_without_interrupts_is_a_clear_error():
-    old = replace(host(), irqs=None)
-    with pytest.raises(Invalid, match=r"with: 'irqs' is not valid.*this snapshot has none, so take a new one"):
-        plan(old)
-    assert plan(old, replace(WITH, remedies=())).changes
 
 
 def test_an_unknown_remedy_is_refused():
@@ -169,12 +154,6 @@ def test_plans_and_snapshots_without_interrupts_are_what_they_were():
     asked = codec.load(Request, codec.dump(WITH))
     assert asked == WITH
     assert codec.plain(WITH)["with"] == ["irqs"]
-
-
-def test_interrupts_without_the_request_change_nothing_in_a_plan():
-    request = replace(WITH, remedies=())
-    one, other = host(*queues("9")), host()
-    assert planner.plan(one, "s", request) == planner.plan(other, "s", request)
 
 
 def test_an_interrupt_returns_to_its_recorded_cpu_with_a_drift():
@@ -198,11 +177,6 @@ def permitted(made, snapshot):
     known, ended = identified(made, snapshot)
     admission.require_permitted(known, snapshot, admission.Past(), migrate_memory=False)
     return ended
-
-
-def test_the_agent_admits_the_planners_changes():
-    taken = host(*queues("0-31", 6), *queues("5", 2, 40, FAR))
-    assert permitted(plan(taken), taken) == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from support import hosts
 from support.hosts import cpus
 
 from pinner import codec
-from pinner.model.errors import Invalid, Refused
+from pinner.model.errors import Refused
 from pinner.model.kinds import Number
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import Device
@@ -19,8 +19,6 @@ from pinner.planning import admission, planner
 from pinner.planning.changes.plan_identity import identified
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
-from pinner.planning.request.process_matching import pruned
-from pinner.render import shell, text
 
 WITH = Request(remedies=("queues",))
 CARDS = (
@@ -65,28 +63,11 @@ def test_a_card_with_one_queue_gets_one_for_each_cpu_of_its_node_and_a_second_pl
     assert codec.load(Snapshot, codec.dump(host())) == host()
 
 
-def test_the_commands_and_the_texts_say_so():
-    made = plan(host())
-    script = shell.render(made)
-    assert "\nethtool -L ens1 combined 8\n" in script
-    assert "\n# ethtool -L ens1 combined 1\n" in script
-    assert "queues ens1: 1 -> 8 (a setting of the kernel; the card uses one of 64 queues" in text.render(made)
-
-
 def test_the_interrupts_of_the_former_queues_are_placed_after_the_card_has_its_new_ones():
     taken = replace(host(), irqs=DeviceIrqs((DeviceIrq(24, "ens1-0", "0000:3b:00.0", cpus("0-15")),)))
     made = plan(taken, Request(remedies=("irqs", "queues")))
     kinds = [each.target.kind for each in made.changes]
     assert kinds.index("irq") > kinds.index("queues")
-
-
-def test_a_snapshot_without_queues_is_a_clear_error_and_other_plans_are_what_they_were():
-    old = replace(host(), queues=None)
-    with pytest.raises(Invalid, match="with: 'queues' is not valid"):
-        plan(old)
-    assert planner.plan(old, "s", Request()) == planner.plan(host(), "s", Request())
-    assert pruned(host(), Request(), None).queues is None
-    assert pruned(host(), WITH, None).queues == CARDS
 
 
 def test_a_policy_puts_the_number_back_and_leaves_another_number_alone():
@@ -104,13 +85,6 @@ def permit(made, taken):
     known, ended = identified(made, taken)
     admission.require_permitted(known, taken, admission.Past(), migrate_memory=False)
     return ended
-
-
-def test_the_agent_admits_the_planners_changes_and_skips_a_card_that_is_another_now():
-    made = plan(host())
-    assert permit(made, host()) == frozenset()
-    other = host((replace(CARDS[0], index=9), *CARDS[1:]))
-    assert {str(target) for target in permit(made, other)} == {"queues ens1"}
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,13 @@ from support import hosts
 from support.hosts import cpus
 
 from pinner import codec
-from pinner.model.errors import Invalid, Refused
+from pinner.model.errors import Refused
 from pinner.model.kinds import Number
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.rings import RxRing
 from pinner.planning import admission, planner
 from pinner.planning.changes.plan_identity import identified
-from pinner.planning.placement.drift import drifts
-from pinner.planning.placement.record import record
-from pinner.render import shell
 
 WITH = Request(remedies=("rings",))
 RINGS = (
@@ -55,43 +52,14 @@ def test_a_card_that_has_dropped_packets_gets_its_largest_ring_and_a_second_plan
     assert codec.load(Plan, codec.dump(made)) == made
 
 
-def test_the_commands_say_so():
-    script = shell.render(plan(host()))
-    assert "\nethtool -G ens1 rx 4096\n" in script
-    assert "\n# ethtool -G ens1 rx 512\n" in script
-
-
 def test_a_plan_never_lowers_a_ring():
     assert changed(plan(host((RxRing("ens1", 2, 8192, 4096, has_dropped=True),)))) == {}
-
-
-def test_a_snapshot_without_rings_is_a_clear_error_and_other_plans_are_what_they_were():
-    old = replace(host(), rings=None)
-    with pytest.raises(Invalid, match="with: 'rings' is not valid"):
-        plan(old)
-    assert b"rings" not in codec.dump(old)
-    assert planner.plan(old, "s", Request()) == planner.plan(host(), "s", Request())
-
-
-def test_a_drift_shows_what_another_program_set():
-    made = plan(host())
-    placement, placed = record(made, host(), None), after(host(), made)
-    seen = replace(placed, rings=(replace(placed.rings[0], size=256), *placed.rings[1:]))
-    (drift,) = drifts(planner.plan_from_placement(seen, "s2", WITH, placement), placement, seen)
-    assert (str(drift.target), tuple(map(str, drift.states))) == ("ring ens1", ("256", "4096"))
 
 
 def permit(made, taken):
     known, ended = identified(made, taken)
     admission.require_permitted(known, taken, admission.Past(), migrate_memory=False)
     return ended
-
-
-def test_the_agent_admits_the_planners_changes_and_skips_a_card_that_is_another_now():
-    made = plan(host())
-    assert permit(made, host()) == frozenset()
-    other = replace(host(), rings=(replace(RINGS[0], index=9),))
-    assert {str(target) for target in permit(made, other)} == {"ring ens1"}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from support import hosts
 from support.hosts import cpus
 
 from pinner import codec
-from pinner.model.errors import Invalid, Refused
+from pinner.model.errors import Refused
 from pinner.model.plan.request import Request
 from pinner.model.settings.rps import RpsQueue
 from pinner.planning import admission, planner
@@ -67,14 +67,6 @@ def test_the_commands_and_the_texts_say_so():
     )
 
 
-def test_a_snapshot_without_rps_is_a_clear_error_and_other_plans_are_what_they_were():
-    old = replace(host(), rps=None)
-    with pytest.raises(Invalid, match="with: 'rps' is not valid"):
-        plan(old)
-    assert b"rps" not in codec.dump(old)
-    assert planner.plan(old, "s", Request()) == planner.plan(host(), "s", Request())
-
-
 def test_a_drift_shows_what_another_program_set():
     made = plan(host())
     placement, placed = record(made, host(), None), after(host(), made)
@@ -89,13 +81,6 @@ def permit(made, taken):
     known, ended = identified(made, taken)
     admission.require_permitted(known, taken, admission.Past(), migrate_memory=False)
     return ended
-
-
-def test_the_agent_admits_the_planners_changes_and_skips_an_interface_that_is_another_now():
-    made = plan(host())
-    assert permit(made, host()) == frozenset()
-    other = tuple(replace(each, index=9) if each.interface == "ens1" else each for each in QUEUES)
-    assert {str(target) for target in permit(made, host(other))} == {"rps ens1 rx-0", "rps ens1 rx-1"}
 
 
 @pytest.mark.parametrize(

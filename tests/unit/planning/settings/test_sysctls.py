@@ -8,17 +8,14 @@ from support.hosts import cpus
 
 from pinner import codec
 from pinner.model.change import StateChange, Target
-from pinner.model.errors import Invalid, Refused
+from pinner.model.errors import Refused
 from pinner.model.kinds import Number
-from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.sysctls import SYSCTLS
-from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
 from pinner.planning.changes.plan_identity import identified
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
-from pinner.render import shell, text
 
 WITH = Request(remedies=("sysctls",))
 DEFAULTS = {
@@ -82,37 +79,12 @@ def test_some_values_are_set_only_on_hosts_that_need_them():
     assert changed(plan(host(realtime="fifo")))["kernel.sched_rt_runtime_us"] == -1
 
 
-def test_the_commands_and_the_texts_say_so():
-    made = plan(host())
-    script = shell.render(made)
-    assert "\nsysctl -w net.core.rmem_max=26214400\n" in script
-    assert "\n# sysctl -w net.core.rmem_max=212992\n" in script
-    words = (
-        "sysctl net.core.netdev_budget: 300 -> 600 (a setting of the kernel; a CPU handles more packets in one turn)"
-    )
-    assert words in text.render(made)
-
-
 def test_a_sysctl_that_the_kernel_lacks_is_left_out_with_the_reason():
     taken = host()
     made = plan(replace(taken, sysctls={k: v for k, v in taken.sysctls.items() if k != "net.core.somaxconn"}))
     assert "net.core.somaxconn" not in changed(made)
     (left,) = [each for each in made.skipped if each.target.kind == "sysctl"]
     assert (left.target.owner, left.why) == ("net.core.somaxconn", "this kernel has no such sysctl")
-
-
-def test_a_snapshot_without_sysctls_is_a_clear_error_and_other_plans_are_what_they_were():
-    old = replace(host(), sysctls=None)
-    with pytest.raises(Invalid, match=r"with: 'sysctls' is not valid.*this snapshot has none, so take a new one"):
-        plan(old)
-    assert b"sysctls" not in codec.dump(old)
-    assert planner.plan(old, "s", Request()) == planner.plan(host(), "s", Request())
-
-
-def test_a_plan_with_sysctls_is_the_same_after_json():
-    made, taken = plan(host()), host()
-    assert codec.load(Plan, codec.dump(made)) == made
-    assert codec.load(Snapshot, codec.dump(taken)) == taken
 
 
 def test_a_drift_shows_what_another_program_set():
@@ -131,13 +103,6 @@ def permit(made, taken):
     known, ended = identified(made, taken)
     admission.require_permitted(known, taken, admission.Past(), migrate_memory=False)
     return ended
-
-
-def test_the_agent_admits_the_planners_changes_and_skips_a_sysctl_that_it_lacks():
-    made = plan(host())
-    assert permit(made, host()) == frozenset()
-    lacking = replace(host(), sysctls={k: v for k, v in DEFAULTS.items() if k != "vm.swappiness"})
-    assert {str(target) for target in permit(made, lacking)} == {"sysctl vm.swappiness"}
 
 
 def forged(key, before, after, request=WITH):

@@ -1,0 +1,225 @@
+"""A made-up host for each kind of setting, on which a plan changes one target of the kind."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from support import hosts
+from support.hosts import cpus
+
+from pinner import codec
+from pinner.model.change import StateChange, Target
+from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import KINDS, Governor, GuestCpus, Number, State, TargetKind
+from pinner.model.machine.frequency import FAST, FrequencyDomain
+from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE
+from pinner.model.settings.guest_rps import GuestQueue, GuestRps
+from pinner.model.settings.queues import CardQueues
+from pinner.model.settings.rings import RxRing
+from pinner.model.settings.rps import RpsQueue
+from pinner.model.snapshot import Snapshot
+from pinner.planning import planner
+
+GUEST = hosts.guest(1, 2, cpus("4-15"))
+BALANCER = Balancer(812, "--foreground", cpus(""), 77, banned_now=cpus("2"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """16 CPUs with a guest on 4-15, 0-1 for processes, 2-3 for emulators."""
+
+    kind: TargetKind
+    field: Any
+    """The setting in the snapshot."""
+    words: str
+    """The target that the plan changes."""
+    before: State
+    after: State
+    do: str
+    undo: str
+    """The lines of the script; for several lines the first one."""
+    with_state: Callable[[State], Any]
+    """The field with another state of this target."""
+    another: Any
+    """The field with another target under the same name, or without the target."""
+    bad: Mapping[str, State]
+    """States that no plan gives to the target, by the agent's reasons."""
+
+    @cached_property
+    def request(self) -> Request:
+        return Request(remedies=(self.remedy,))
+
+    @property
+    def remedy(self) -> Any:
+        return KINDS[self.kind].remedy
+
+    def host(self, field: Any) -> Snapshot:
+        return hosts.snapshot(hosts.plain(16), [GUEST], **{KINDS[self.kind].module: field})
+
+    @cached_property
+    def taken(self) -> Snapshot:
+        return self.host(self.field)
+
+    def plan(self, taken: Snapshot | None = None, request: Request | None = None) -> Plan:
+        taken = taken or self.taken
+        return planner.plan(taken, codec.content_hash(taken), request or self.request)
+
+    @cached_property
+    def change(self) -> StateChange:
+        """The plan's change of this kind."""
+        (change,) = (each for each in self.plan().changes if each.target.kind == self.kind)
+        assert isinstance(change, StateChange)
+        return change
+
+    @property
+    def target(self) -> Target:
+        return self.change.target
+
+    def applied(self, made: Plan, state: State) -> Snapshot:
+        """The host after the plan, with this state of the target."""
+        return replace(hosts.applied(self.taken, made), **{KINDS[self.kind].module: self.with_state(state)})
+
+
+IRQ = DeviceIrq(24, "ens1-rx-0", "0000:3b:00.0", cpus("0-15"))
+RPS = RpsQueue("ens1", 2, 0, cpus("0-15"))
+RING = RxRing("ens1", 2, 512, 4096, has_dropped=True)
+DOMAIN = FrequencyDomain(4, cpus("4-7"), Governor("powersave"))
+CARD = RxCoalescing("ens1", 2, 0, 0, False, 90_000.0)
+QUEUES = CardQueues("ens1", 2, 1, 8)
+QUEUE = GuestQueue("eth0", 2, 0, cpus(""))
+INSIDE = GuestRps(GUEST.uuid, "g1", "11111111-2222-3333-4444-555555555555", cpus("0-1"), (QUEUE,))
+
+
+def number(state: State) -> int:
+    assert isinstance(state, Number)
+    return state.value
+
+
+_CASES = (
+    Case(
+        "irq",
+        DeviceIrqs((IRQ,)),
+        "irq 24 ens1-rx-0 (0000:3b:00.0)",
+        IRQ.cpus,
+        cpus("0"),
+        "echo 0 > /proc/irq/24/smp_affinity_list",
+        "echo 0-15 > /proc/irq/24/smp_affinity_list",
+        lambda state: DeviceIrqs((replace(IRQ, cpus=state),)),
+        DeviceIrqs((replace(IRQ, name="other"),)),
+        {"CPUs 9 are": cpus("9")},
+    ),
+    Case(
+        "rps",
+        (RPS,),
+        "rps ens1 rx-0",
+        RPS.cpus,
+        cpus("0-1"),
+        "echo 00000003 > /sys/class/net/ens1/queues/rx-0/rps_cpus",
+        "echo 0000ffff > /sys/class/net/ens1/queues/rx-0/rps_cpus",
+        lambda state: (replace(RPS, cpus=state),),
+        (replace(RPS, index=9),),
+        {"are for guests": cpus("0-4")},
+    ),
+    Case(
+        "sysctl",
+        {"vm.swappiness": 60},
+        "sysctl vm.swappiness",
+        Number(60),
+        Number(1),
+        "sysctl -w vm.swappiness=1",
+        "sysctl -w vm.swappiness=60",
+        lambda state: {"vm.swappiness": number(state)},
+        {},
+        {"a plan gives it the value 1, and no other": Number(0)},
+    ),
+    Case(
+        "ring",
+        (RING,),
+        "ring ens1",
+        Number(512),
+        Number(4096),
+        "ethtool -G ens1 rx 4096",
+        "ethtool -G ens1 rx 512",
+        lambda state: (replace(RING, size=number(state)),),
+        (replace(RING, index=9),),
+        {"the maximum of 4096 packets, and no other size": Number(64)},
+    ),
+    Case(
+        "governor",
+        (DOMAIN,),
+        "governor of CPUs 4-7",
+        DOMAIN.governor,
+        FAST,
+        "echo performance > /sys/devices/system/cpu/cpufreq/policy4/scaling_governor",
+        "echo powersave > /sys/devices/system/cpu/cpufreq/policy4/scaling_governor",
+        lambda state: (replace(DOMAIN, governor=state),),
+        (replace(DOMAIN, cpus=cpus("4-5")),),
+        {"a plan gives it the governor performance, and no other": Governor("userspace")},
+    ),
+    Case(
+        "coalescing",
+        (CARD,),
+        "coalescing ens1",
+        Number(0),
+        Number(50),
+        "ethtool -C ens1 rx-usecs 50",
+        "ethtool -C ens1 rx-usecs 0",
+        lambda state: (replace(CARD, usecs=number(state)),),
+        (replace(CARD, index=9),),
+        {"a plan gives it 50 us, and no other time": Number(1 << 31)},
+    ),
+    Case(
+        "irqbalance",
+        (BALANCER,),
+        "irqbalance (812)",
+        cpus("2"),
+        cpus("2-15"),
+        "printf 'settings cpus 2-15' | socat - UNIX-CONNECT:/run/irqbalance/irqbalance812.sock",
+        "printf 'settings cpus 2' | socat - UNIX-CONNECT:/run/irqbalance/irqbalance812.sock",
+        lambda state: (replace(BALANCER, banned_now=state),),
+        (replace(BALANCER, started=78),),
+        {"CPUs 2 were banned before, and a plan only adds CPUs": cpus("4-15")},
+    ),
+    Case(
+        "queues",
+        (QUEUES,),
+        "queues ens1",
+        Number(1),
+        Number(8),
+        "ethtool -L ens1 combined 8",
+        "ethtool -L ens1 combined 1",
+        lambda state: (replace(QUEUES, count=number(state)),),
+        (replace(QUEUES, index=9),),
+        {"a plan gives it 8 queues, and no other number": Number(64)},
+    ),
+    Case(
+        "guest_rps",
+        (INSIDE,),
+        "guest g1 eth0 rps rx-0",
+        GuestCpus(CpuSet()),
+        GuestCpus(cpus("0-1")),
+        "# inside the guest: echo 00000003 > /sys/class/net/eth0/queues/rx-0/rps_cpus",
+        "# inside the guest: echo 00000000 > /sys/class/net/eth0/queues/rx-0/rps_cpus",
+        lambda state: (replace(INSIDE, queues=(replace(QUEUE, vcpus=state.vcpus),)),),
+        (replace(INSIDE, boot=INSIDE.boot[::-1]),),
+        {"a plan gives it the vCPUs 0-1, and no others": GuestCpus(cpus("0"))},
+    ),
+    Case(
+        "weight",
+        {SLICE: 100},
+        "weight machine.slice",
+        DEFAULT,
+        RAISED,
+        "systemctl set-property --runtime machine.slice CPUWeight=1000",
+        "systemctl set-property --runtime machine.slice CPUWeight=",
+        lambda state: {SLICE: number(state)},
+        {},
+        {"a plan gives it the weight 1000, and no other": Number(10_000)},
+    ),
+)
+CASES: Mapping[TargetKind, Case] = {case.kind: case for case in _CASES}
