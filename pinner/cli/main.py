@@ -1,6 +1,7 @@
 """The ``pinner`` command: parse the arguments, call the service, print the result.
 
-parser.EXIT_STATUS has the meaning of each exit status; it is 1, too, if the reader of the output has closed the pipe.
+frame/parser.EXIT_STATUS has the meaning of each exit status; it is 1, too, if the reader of the output has closed the
+pipe.
 """
 
 import atexit
@@ -15,7 +16,7 @@ from importlib import import_module
 import pinner
 from pinner.cli.frame.context import make_context
 from pinner.cli.frame.guard import guarded
-from pinner.cli.parser import ASKING, CHANGES, Parser, exit_status, shared_options, wants_json
+from pinner.cli.frame.parser import ASKING, CHANGES, Parser, exit_status, shared_options, wants_json
 
 COMMANDS = {
     "inventory": "host.inventory",
@@ -27,7 +28,7 @@ COMMANDS = {
     "plan": "plans",
     "compare": "compare",
     "what-if": "what_if",
-    "capacity": "host.shapes",
+    "capacity": "host.capacity",
     "apply": "apply",
     "rollback": "runs",
     "run": "runs",
@@ -44,11 +45,11 @@ COMMANDS = {
     "capture": "host.capture",
     "serve": "serve",
 }
-"""The module of each command and noun, in commands/. Only the module of the called one is imported: together they take
-longer than a plan."""
+"""The module of each command and noun, in commands/. Only the called one is imported: together they take longer than a
+plan."""
 
 OBJECTS_BETWEEN_SEARCHES = 100_000
-"""How many more objects a command makes before Python looks for unused ones again."""
+"""Objects that a command makes before Python looks for unused ones again."""
 
 DESCRIPTION = """\
 pinner separates the CPUs of libvirt guests, of their emulator threads and of
@@ -89,7 +90,7 @@ def make_parser(argv: Sequence[str] = ()) -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Execute one command, and return the exit status."""
+    """Execute one command; the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
     # pinner uses no plug-in of pydantic, and a search for them reads the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -7,8 +7,8 @@ from pinner.cli.frame.confirm import agreed, require_answer
 from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.follow import follow, follow_watch, show_run
 from pinner.cli.frame.options import fix_option, given, host_option, make_plan, make_request, request_options
+from pinner.cli.frame.parser import Commands, add_command
 from pinner.cli.frame.values import watch_seconds
-from pinner.cli.parser import Commands, add_command
 from pinner.cli.show.plantable import show_plan
 from pinner.model.errors import Invalid
 from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
@@ -35,7 +35,6 @@ see docs/measures.md for what it finds, and how often it is wrong."""
 
 
 def register(commands: Commands) -> None:
-    """Add the command."""
     parser = add_command(
         commands,
         "apply",
@@ -85,7 +84,6 @@ def register(commands: Commands) -> None:
 
 
 def apply(context: CommandContext, arguments: Namespace) -> int:
-    """Apply a plan and follow the run."""
     if arguments.plan is not None and (given(arguments) or arguments.host):
         raise Invalid("PLAN_ID", arguments.plan, "a PLAN_ID without plan options and --host: a stored plan has its own")
     require_answer(yes=arguments.yes)

@@ -11,8 +11,8 @@ from pinner import codec
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import captured, make_request, plan_offline, request_options, source_options
 from pinner.cli.frame.output import cells, print_items, table
+from pinner.cli.frame.parser import Commands, add_command
 from pinner.cli.frame.tables import Table
-from pinner.cli.parser import Commands, add_command
 from pinner.model.errors import PinnerError, document
 from pinner.model.plan.objective import TERMS
 from pinner.render import visible
@@ -35,7 +35,6 @@ class StrategyResult:
 
 
 def register(commands: Commands) -> None:
-    """Add the command."""
     parser = add_command(
         commands,
         "compare",
@@ -57,7 +56,7 @@ def register(commands: Commands) -> None:
 
 
 def compare(context: CommandContext, arguments: Namespace) -> int:
-    """Print the outcomes. Raises the first error if no strategy gives a plan."""
+    """Raises the first error if no strategy gives a plan."""
     outcomes = _outcomes(context, arguments)
     errors = [outcome.error for outcome in outcomes if outcome.error]
     if len(errors) == len(outcomes):
@@ -99,7 +98,7 @@ def _attempt(request: "Request", plan: Callable[["Request"], "Plan"]) -> Strateg
 
 
 def _warnings(outcomes: list[StrategyResult]) -> Iterator[str]:
-    """Each warning once, with its strategies if not all strategies have it."""
+    """Each warning once, with its strategies if not all have it."""
     plans = [outcome for outcome in outcomes if outcome.plan]
     strategies_of: dict[str, list[str]] = defaultdict(list)
     for outcome in plans:
@@ -137,7 +136,6 @@ ROWS: dict[str, Callable[["Plan"], object]] = {
 
 
 def side_by_side(outcomes: list[StrategyResult]) -> Table:
-    """A table with a column for each strategy."""
     drawn = table("", *(outcome.strategy for outcome in outcomes))
     for name, value in ROWS.items():
         drawn.add_row(*cells(name, style="bold"), *cells(*(value(o.plan) if o.plan else "-" for o in outcomes)))

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.commands.host.chart import SERIES, highest
+from pinner.cli.commands.probe import verdict_parts, window_parts
 from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.output import cells, facts, moment, print_json, table
+from pinner.cli.frame.parser import Commands, add_command
 from pinner.cli.frame.pictures import require_svg, show, write_picture
 from pinner.cli.frame.tables import Table
 from pinner.cli.frame.values import path
-from pinner.cli.parser import Commands, add_command
-from pinner.cli.show.probe_result import verdict_parts, window_parts
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.outcome.measures import HOST, Span
 from pinner.model.outcome.probe import PROBE_ID
@@ -32,7 +32,6 @@ _DEFAULT_SERIES = "delay_vcpu"
 
 
 def register(commands: Commands) -> None:
-    """Add the command."""
     parser = add_command(
         commands,
         "outcome",
@@ -69,7 +68,6 @@ def register(commands: Commands) -> None:
 
 
 def outcome(context: CommandContext, arguments: Namespace) -> int:
-    """Print the outcome of a run or a probe."""
     if arguments.id.startswith(PROBE_ID):
         return _of_probe(context, arguments)
     with context.open() as pinner:
@@ -120,7 +118,6 @@ def _picture(pinner: "Service", found: "RunOutcome", series: "Series", file: Pat
 
 
 def show_outcome(context: CommandContext, found: "RunOutcome") -> None:
-    """Print an outcome as tables."""
     watch = f"{found.watch.state}: {found.watch.why}" if found.watch else ""
     undone = f"run {found.watch.rollback}" if found.watch else ""
     terms = ", ".join(f"{term.name} {term.before:g} -> {term.after:g}" for term in found.expected)

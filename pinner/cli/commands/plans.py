@@ -17,7 +17,7 @@ from pinner.cli.frame.options import (
     updated,
 )
 from pinner.cli.frame.output import cells, cut, moment, print_value, table
-from pinner.cli.parser import CHANGES, Commands, Parser, add_command, add_noun, detailed_exitcode
+from pinner.cli.frame.parser import CHANGES, Commands, Parser, add_command, add_noun, detailed_exitcode
 from pinner.model.errors import Invalid
 from pinner.model.page import PageRequest
 
@@ -37,7 +37,6 @@ of several strategies side by side."""
 
 
 def register(commands: Commands) -> None:
-    """Add the noun."""
     verbs = add_noun(
         commands, "plan", "make and show a plan, list plans, or show a stored plan", implied="create", about=ABOUT
     )
@@ -107,7 +106,6 @@ def _format_option(parser: Parser) -> None:
 
 
 def create_plan(context: CommandContext, arguments: Namespace) -> int:
-    """Make a plan, and print it."""
     request = make_request(arguments)
     snapshot = captured(context, arguments)
     if snapshot is not None and arguments.policy:
@@ -140,7 +138,6 @@ def _status(plan: "Plan", arguments: Namespace) -> int:
 
 
 def list_plans(context: CommandContext, arguments: Namespace) -> int:
-    """Print a page of stored plans."""
     with context.open() as pinner:
         page = pinner.plans(arguments.host, PageRequest(arguments.limit, arguments.marker))
     headers = ("PLAN", "HOST", "STRATEGY", "MADE", "CHANGES", "UNPLACED", "NOTE")
@@ -155,7 +152,6 @@ def list_plans(context: CommandContext, arguments: Namespace) -> int:
 
 
 def show_stored(context: CommandContext, arguments: Namespace) -> int:
-    """Print a stored plan."""
     with context.open() as pinner:
         plan = pinner.plan_by_id(arguments.plan)
     print_plan(context, plan, arguments.format)
@@ -163,7 +159,6 @@ def show_stored(context: CommandContext, arguments: Namespace) -> int:
 
 
 def print_explanation(context: CommandContext, found: "Explanation") -> int:
-    """Print why a guest has its place."""
     if context.json:
         print_value(found)
     else:

@@ -9,8 +9,8 @@ from pinner.cli.frame.confirm import agreed, require_answer
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import fix_option, host_option, request_options, updated
 from pinner.cli.frame.output import cells, cpu_cell, facts, moment, print_json, table
+from pinner.cli.frame.parser import CHANGES, Commands, add_command, add_noun, detailed_exitcode
 from pinner.cli.frame.tables import Table
-from pinner.cli.parser import CHANGES, Commands, add_command, add_noun, detailed_exitcode
 from pinner.cli.show.places import masks, part
 from pinner.cli.show.plantable import left_out
 from pinner.model.errors import NotFound
@@ -40,7 +40,6 @@ below are those of a first policy."""
 
 
 def register(commands: Commands) -> None:
-    """Add the noun, and the command that shows the drift from the policy."""
     verbs = add_noun(commands, "policy", "show, set or delete the policy that `pinner serve` maintains on a host")
     show = add_command(
         verbs, "show", show_policy, "show a host's policy", examples=["pinner policy show", "pinner policy show --json"]
@@ -100,7 +99,6 @@ def register(commands: Commands) -> None:
 
 
 def show_policy(context: CommandContext, arguments: Namespace) -> int:
-    """Print the policy."""
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
         shown = ShownPolicy.of(pinner.policy(host), pinner.setback(host))
@@ -109,7 +107,6 @@ def show_policy(context: CommandContext, arguments: Namespace) -> int:
 
 
 def set_policy(context: CommandContext, arguments: Namespace) -> int:
-    """Set the policy, and print it."""
     require_answer(yes=arguments.yes)
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
@@ -128,7 +125,6 @@ def set_policy(context: CommandContext, arguments: Namespace) -> int:
 
 
 def delete_policy(context: CommandContext, arguments: Namespace) -> int:
-    """Delete the policy."""
     require_answer(yes=arguments.yes)
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
@@ -144,7 +140,6 @@ def delete_policy(context: CommandContext, arguments: Namespace) -> int:
 
 
 def show_drift(context: CommandContext, arguments: Namespace) -> int:
-    """Print the drift."""
     with context.open() as pinner:
         report = pinner.drift(pick_host(pinner, arguments.host))
     status = CHANGES if arguments.detailed_exitcode and report.drifts else 0
@@ -252,7 +247,6 @@ def _print(context: CommandContext, host: str, policy: ShownPolicy) -> None:
 
 
 def _shown(value: object) -> object:
-    """The value of a field of the request, for people."""
     match value:
         case tuple():
             return ", ".join(value) or "-"

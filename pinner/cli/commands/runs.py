@@ -10,8 +10,8 @@ from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.follow import follow, show_run, subject
 from pinner.cli.frame.options import host_option, page_options
 from pinner.cli.frame.output import cells, moment, table
+from pinner.cli.frame.parser import Commands, add_command, add_noun
 from pinner.cli.frame.tables import Cell, Table
-from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.model.errors import Invalid, NoPolicy
 from pinner.model.page import PageRequest
 from pinner.model.run.journal import RunState
@@ -26,7 +26,6 @@ WIDE = 120
 
 
 def register(commands: Commands) -> None:
-    """Add the noun, and the command that undoes a run."""
     undo = add_command(
         commands,
         "rollback",
@@ -74,7 +73,6 @@ def register(commands: Commands) -> None:
 
 
 def rollback(context: CommandContext, arguments: Namespace) -> int:
-    """Undo a run or all runs, and follow the rollback."""
     if not arguments.all and (arguments.host or arguments.delete_policy):
         option = "--host" if arguments.host else "--delete-policy"
         raise Invalid(option, arguments.host or True, "given with --all: a run belongs to one host already")
@@ -106,7 +104,6 @@ def _start(context: CommandContext, arguments: Namespace, pinner: "Service") -> 
 
 
 def list_runs(context: CommandContext, arguments: Namespace) -> int:
-    """Print a page of runs."""
     with context.open() as pinner:
         page = pinner.runs(arguments.host, PageRequest(arguments.limit, arguments.marker), state=arguments.state)
     drawn = _wide(page.items) if context.json or context.out.width >= WIDE else _narrow(page.items)
@@ -115,7 +112,6 @@ def list_runs(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _wide(runs: "Iterable[Run]") -> Table:
-    """The runs with a column for each part."""
     headers = ("RUN", "KIND", "HOST", "STATE", "STARTED", "BY", "OF")
     drawn = table(*headers, whole=("RUN", "STATE", "STARTED", "OF"))
     for run in runs:
@@ -124,7 +120,7 @@ def _wide(runs: "Iterable[Run]") -> Table:
 
 
 def _narrow(runs: "Iterable[Run]") -> Table:
-    """The runs with two lines each, for a terminal that has no room for seven columns."""
+    """The runs with two lines each, for a terminal without room for seven columns."""
     drawn = table("RUN", "STATE", "WHAT", whole=("RUN", "STATE"))
     for run in runs:
         what = (f"{run.kind} of {subject(run)}", f"{moment(run.started_at)} on {run.host} by {run.actor}")
@@ -133,7 +129,6 @@ def _narrow(runs: "Iterable[Run]") -> Table:
 
 
 def show(context: CommandContext, arguments: Namespace) -> int:
-    """Print a run with all its changes."""
     with context.open() as pinner:
         run = pinner.run(arguments.run_id)
         entries = pinner.entries(arguments.run_id)

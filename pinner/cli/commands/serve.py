@@ -3,13 +3,12 @@
 from argparse import Namespace
 
 from pinner.cli.frame.context import CommandContext
+from pinner.cli.frame.parser import Commands, Parser, add_command
 from pinner.cli.frame.values import port
-from pinner.cli.parser import Commands, Parser, add_command
 from pinner.model.errors import Invalid
 
 
 def register(commands: Commands) -> None:
-    """Add the command."""
     parser = add_command(
         commands,
         "serve",
@@ -47,7 +46,6 @@ def _add_only(parser: Parser) -> None:
 
 
 def serve(context: CommandContext, arguments: Namespace) -> int:
-    """Serve until interrupted."""
     if context.url:
         raise Invalid("--url", context.url, "no --url and no PINNER_URL: serve works on this host only")
     # Imported here for the same reason as in context.open_pinner.

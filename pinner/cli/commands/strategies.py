@@ -4,11 +4,10 @@ from argparse import Namespace
 
 from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.output import cells, print_items, table
-from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.cli.frame.parser import Commands, add_command, add_noun
 
 
 def register(commands: Commands) -> None:
-    """Add the noun."""
     verbs = add_noun(commands, "strategy", "list the strategies for plans")
     add_command(
         verbs,
@@ -20,7 +19,6 @@ def register(commands: Commands) -> None:
 
 
 def list_strategies(context: CommandContext, _arguments: Namespace) -> int:
-    """Print the strategies."""
     with context.open() as pinner:
         strategies = pinner.strategies()
     if context.json:

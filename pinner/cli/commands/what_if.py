@@ -1,4 +1,4 @@
-"""pinner what-if: the plan of a host beside the plan of the same host with other guests, nodes, CPUs or strategy."""
+"""pinner what-if: the plan of a host beside that of the same host with other guests, nodes, CPUs or strategy."""
 
 from argparse import Namespace
 from dataclasses import replace
@@ -8,9 +8,9 @@ from pinner import codec
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import OBSERVE_SECONDS, captured, make_request, request_options, source_options
 from pinner.cli.frame.output import cells, cpu_cell, facts, moment, print_json, table
+from pinner.cli.frame.parser import Commands, Parser, add_command
 from pinner.cli.frame.tables import Table
 from pinner.cli.frame.values import new_guests, node, weight
-from pinner.cli.parser import Commands, Parser, add_command
 from pinner.cli.show.plantable import left_out
 from pinner.model.cpuset import CpuSet
 from pinner.model.questions.whatif import Scenario
@@ -27,7 +27,6 @@ New guests have just started: none of their memory is resident yet."""
 
 
 def register(commands: Commands) -> None:
-    """Add the command."""
     parser = add_command(
         commands,
         "what-if",
@@ -83,7 +82,6 @@ def _scenario_options(parser: Parser) -> None:
 
 
 def show_what_if(context: CommandContext, arguments: Namespace) -> int:
-    """Print the numbers of both plans."""
     request = make_request(arguments)
     found = _answer(context, arguments, request, _scenario(arguments, request))
     if context.json:
@@ -137,7 +135,6 @@ def _answer(context: CommandContext, arguments: Namespace, request: "Request", s
 
 
 def _numbers(found: "WhatIf") -> Table:
-    """The plans side by side."""
     drawn = table("", "BEFORE", "AFTER", "CHANGE", right=("BEFORE", "AFTER", "CHANGE"))
     one, other = found.before, found.after
     drawn.add_row(*cells("strategy", one.strategy, other.strategy, ""))

@@ -1,12 +1,12 @@
 """The question before a change: commands that change a host, or that delete data, ask at the terminal.
 
-Without a terminal they refuse, unless --yes is given: a script says explicitly that it wants the change.
+Without a terminal they refuse, unless --yes is given: a script must say that it wants the change.
 """
 
 import sys
 from typing import TextIO
 
-from pinner.cli.parser import UsageError
+from pinner.cli.frame.parser import UsageError
 from pinner.render import visible
 
 
@@ -22,7 +22,7 @@ class AnswerNeeded(UsageError):
 
 
 def require_answer(*, yes: bool) -> None:
-    """Raise AnswerNeeded if the user can neither be asked nor has given --yes. Call it before any work is done."""
+    """Raise AnswerNeeded where the user can neither be asked nor has given --yes. Call it before any work."""
     if not (yes or (_is_terminal(sys.stdin) and _is_terminal(sys.stderr))):
         raise AnswerNeeded
 

@@ -50,8 +50,6 @@ def open_pinner(context: "CommandContext", root: Path | None) -> "Iterator[Servi
 
 @dataclass(frozen=True)
 class CommandContext:
-    """The context of one call of the command."""
-
     config_files: list[Path] | None
     url: str
     token: str
@@ -69,11 +67,10 @@ class CommandContext:
 
     @cached_property
     def err(self) -> "Console":
-        """The console of notes, warnings and progress."""
         return console(stderr=True)
 
     def open(self, root: Path | None = None) -> "AbstractContextManager[Service]":
-        """Open the service; with ``root``, the service of the captured machine in that folder."""
+        """Open the service; with ``root``, that of the captured machine in this folder. Raises Invalid."""
         if root is not None and self.url:
             raise Invalid("--root", str(root), f"no --root together with a server ({self.url})")
         if root is not None and not any(root.glob("sys/devices/system/cpu/cpu[0-9]*")):
@@ -89,11 +86,10 @@ class CommandContext:
             sys.stdout.writelines(f"{line}\n" for line in lines)
 
     def note(self, text: str) -> None:
-        """Print a line for the person at the terminal, on stderr."""
+        """Print a line on stderr."""
         self.say(visible(text))
 
     def warn(self, text: str) -> None:
-        """Print a warning, on stderr."""
         self.say(f"warning: {visible(text)}", style="yellow")
 
     def say(self, text: str, style: str = "") -> None:
@@ -124,7 +120,6 @@ class CommandContext:
 
 
 def make_context(options: Namespace) -> CommandContext:
-    """The context from the shared options and the environment."""
     url = os.environ.get("PINNER_URL", "") if options.url is None else options.url
     return CommandContext(
         config_files=options.config_file,
@@ -135,7 +130,7 @@ def make_context(options: Namespace) -> CommandContext:
 
 
 def pick_host(pinner: "Service", name: str | None) -> str:
-    """The host called ``name``, or the only host. Raises NotFound, or Invalid if there is not exactly one host."""
+    """The host called ``name``, or the only host. Raises NotFound, and Invalid if there is not exactly one."""
     hosts = pinner.hosts()
     if name is not None:
         if name not in hosts:
@@ -159,7 +154,7 @@ def _token(file: Path | None) -> str:
 
 
 def reason(error: Exception) -> str:
-    """The reason why a file could not be read or written, without the file's name."""
+    """Why a file could not be read or written, without its name."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

@@ -29,8 +29,8 @@ class Interrupted(KeyboardInterrupt):
 def follow(context: CommandContext, pinner: "Service", start: Callable[[], "Run"]) -> "Run":
     """Start a run, show its changes as they end, and return the run as it ended.
 
-    Raises Interrupted on Ctrl-C. A run of this process is first finished, so that no host is left half
-    changed. A run of a server continues without this process.
+    Raises Interrupted on Ctrl-C. A run of this process is finished first, so that no host is left half changed; a run
+    of a server continues.
     """
     run = None
     try:
@@ -95,14 +95,14 @@ def _change(entry: "Entry") -> str:
 
 
 def subject(run: "Run") -> str:
-    """The run or plan of a run, for people."""
+    """What a run applies or undoes."""
     if run.undoes_all:
         return ALL_RUNS
     return f"run {run.undoes}" if run.undoes else f"plan {run.plan}"
 
 
 def show_run(context: CommandContext, run: "Run", entries: tuple["Entry", ...], *, every: bool) -> None:
-    """Print a run: as JSON, or as tables with ``every`` entry or only the entries with an error."""
+    """Print a run as JSON, or as tables with ``every`` entry or only those with an error."""
     if context.json:
         print_json({"run": codec.plain(run), "entries": plain_list(entries)})
         return

@@ -1,4 +1,4 @@
-"""Runs a command so that whatever ends it is reported on stderr, in one line or as JSON, and by the exit status."""
+"""Runs a command: whatever ends it is reported on stderr, in one line or as JSON, and by the exit status."""
 
 import errno
 import json
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pinner.cli.parser import UsageError
+from pinner.cli.frame.parser import UsageError
 from pinner.model.errors import Invalid, NoFit, NotFound, PinnerError
 from pinner.render import visible
 
@@ -39,25 +39,23 @@ class _Report:
         return status
 
     def interrupted(self, message: str) -> int:
-        """Report Ctrl-C, and return the exit status."""
         if self.json:
             return self.error("interrupted", message, 130, {}, traced=False)
         print(visible(f"{self.program}: {message}"), file=sys.stderr)
         return 130
 
     def internal(self, error: Exception) -> int:
-        """Report a defect, and return the exit status."""
+        """Report a defect; the exit status."""
         hint = " (--debug shows the traceback)" if self.debug is False else ""
         message = f"internal: {type(error).__name__}: {error}{hint}"
         return self.error("internal", message, 1, {}, traced=self.debug is not False)
 
 
 def guarded(program: str, command: Callable[[], int], *, debug: bool | None = None, as_json: bool = False) -> int:
-    """Run ``command``, and return the exit status.
+    """Run ``command``; the exit status.
 
-    With ``debug``, the traceback of an error is printed first. None: the program has no such option, so that the
-    traceback of a defect is always printed. With ``as_json``, an error is one line of JSON, like a body of REST:
-    {"error": {"code", "message", "details"}}.
+    With ``debug``, the traceback of an error is printed first; None: the program has no such option, and the traceback
+    of a defect is always printed. With ``as_json``, an error is one line of JSON, like a body of REST.
     """
     _prepare_streams()
     report = _Report(program, as_json, debug)

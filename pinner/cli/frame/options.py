@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from pinner.cli.frame.context import CommandContext, pick_host
+from pinner.cli.frame.parser import Options, Parser
 from pinner.cli.frame.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
-from pinner.cli.parser import Options, Parser
 from pinner.model.errors import Invalid
 from pinner.model.kinds import REMEDIES, Remedy
 from pinner.model.page import DEFAULT_LIMIT
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
 BUSY_THRESHOLD = Request().busy_threshold
 OBSERVE_SECONDS = 1.0
-"""Seconds between the two samples of a command that makes no plan; a plan uses the configured span."""
+"""Between the two samples of a command that makes no plan; a plan uses the configured span."""
 
 REQUEST = tuple(field.name for field in fields(Request))
 _LISTS = ("guests", "processes", "excluded_guests", "excluded_processes", "remedies", "fix")
 
 
 def host_option(parser: Parser) -> None:
-    """The option --host of a command for one host."""
     parser.add_argument("--host", metavar="HOST", help="the host's name (default: the only host)")
 
 
@@ -41,7 +40,6 @@ def sample_option(to: Options, default: str) -> None:
 
 
 def page_options(parser: Parser) -> None:
-    """The options --limit and --marker of a list."""
     parser.add_argument(
         "--limit", metavar="N", type=limit, default=DEFAULT_LIMIT, help="show at most N items (default: %(default)s)"
     )
@@ -51,7 +49,7 @@ def page_options(parser: Parser) -> None:
 
 
 def source_options(parser: Parser) -> None:
-    """The options that name the source of the snapshot: a host, a snapshot file, or a captured machine."""
+    """The options of the snapshot's source: a host, a snapshot file, or a captured machine."""
     group = parser.add_argument_group("source (at most one)").add_mutually_exclusive_group()
     group.add_argument("--host", metavar="HOST", help="the host with this name (default: the only host)")
     group.add_argument(
@@ -66,7 +64,6 @@ def source_options(parser: Parser) -> None:
 
 
 def fix_option(parser: Parser) -> None:
-    """The option --fix of a command that makes a plan to apply, or sets a policy."""
     parser.add_argument(
         "--fix",
         metavar="CODE",
@@ -77,7 +74,7 @@ def fix_option(parser: Parser) -> None:
 
 
 def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool = False) -> None:
-    """The options for the parameters of a plan, or of a policy; an option that is not given is None.
+    """The options for the parameters of a plan or a policy; an option that is not given is None.
 
     A policy has no --rebalance and no --sample-seconds: it never rebalances, and its span is in the configuration.
     """
@@ -117,7 +114,6 @@ def _remedies() -> str:
 
 
 def _target_options(group: Options) -> None:
-    """The options that select guests and processes."""
     group.add_argument(
         "--guest",
         metavar="GUEST",
@@ -141,7 +137,6 @@ def _target_options(group: Options) -> None:
 
 
 def _exclusion_options(group: Options) -> None:
-    """The options that exclude guests and processes, or include what is excluded by default."""
     group.add_argument(
         "--exclude-guest",
         metavar="GUEST",
@@ -166,7 +161,6 @@ def _exclusion_options(group: Options) -> None:
 
 
 def _cpu_options(group: Options) -> None:
-    """The options that say which CPUs each role gets."""
     group.add_argument(
         "--housekeeping", metavar="CPUS", help="CPU list for busy host processes, such as 0-3, or auto (default)"
     )
@@ -189,7 +183,6 @@ def _cpu_options(group: Options) -> None:
 
 
 def _placement_options(group: Options) -> None:
-    """The options that say how a plan chooses among the CPUs for guests."""
     group.add_argument(
         "--weight",
         metavar="TERM=NUMBER",
@@ -237,7 +230,7 @@ def make_request(arguments: Namespace, **settings: str) -> Request:
 
 
 def updated(request: Request, arguments: Namespace, **settings: Any) -> Request:
-    """The request with the values of the given options in place of its own values. Raises Invalid."""
+    """The request with the values of the given options in place of its own. Raises Invalid."""
     for name in given(arguments):
         if name in REQUEST:
             value = getattr(arguments, name)
@@ -246,7 +239,6 @@ def updated(request: Request, arguments: Namespace, **settings: Any) -> Request:
 
 
 def _value(name: str, value: Any) -> Any:
-    """The value of a field of the request, from the value of its option."""
     if name in _LISTS:
         return tuple(value)
     return dict(value) if name == "weights" else value
@@ -283,7 +275,7 @@ def captured(context: CommandContext, arguments: Namespace) -> "Snapshot | None"
 
 
 def plan_offline(snapshot: "Snapshot", request: Request) -> "Plan":
-    """Make a plan from a snapshot, without a host, a database or privileges. The plan is not stored."""
+    """A plan from a snapshot, without a host, a database or privileges. It is not stored."""
     # Imported here for the same reason as in context.open_pinner.
     from pinner.service.hosts import offline
 

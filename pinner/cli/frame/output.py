@@ -27,13 +27,12 @@ _TRAILING = re.compile("[ \t]+$", re.MULTILINE)
 
 
 class _Trimmed:
-    """A text stream whose lines have no blanks at their end. rich pads the last column of a table."""
+    """A text stream whose lines have no blanks at their end: rich pads the last column of a table."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write text; rich writes whole lines."""
         return self._stream.write(_TRAILING.sub("", text))
 
     def __getattr__(self, name: str) -> Any:
@@ -41,7 +40,7 @@ class _Trimmed:
 
 
 def console(stderr: bool = False) -> "Console":
-    """A console without markup. rich uses no colour if the output is not a terminal or NO_COLOR is set."""
+    """A console without markup; without colour if the output is no terminal or NO_COLOR is set."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -66,7 +65,7 @@ def _width(stream: TextIO) -> int:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document on stdout, in ASCII, so that it contains no terminal escape."""
+    """Print one JSON document in ASCII, so that it contains no terminal escape."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
@@ -76,33 +75,32 @@ def print_value(value: object) -> None:
 
 
 def print_items(values: Iterable[object]) -> None:
-    """Print a whole list as JSON, in the same shape as a page of a longer list. Mappings are printed unchanged."""
+    """Print a whole list as JSON, in the shape of a page. Mappings are printed unchanged."""
     print_json({"items": [value if isinstance(value, dict) else codec.plain(value) for value in values], "next": ""})
 
 
 def plain_list(values: Iterable[object]) -> list[Any]:
-    """Values as plain data, each converted by its own type (the codec does not convert the items of a bare tuple)."""
+    """Values as plain data, each by its own type: the codec does not convert the items of a bare tuple."""
     return [codec.plain(value) for value in values]
 
 
 def plain_page(page: "Page[Any]") -> dict[str, Any]:
-    """A page as plain data."""
     return {"items": plain_list(page.items), "next": page.next}
 
 
 def table(*headers: str, right: Collection[str] = (), whole: Collection[str] = ()) -> Table:
-    """An empty table. Columns named in ``right`` hold numbers. Columns named in ``whole`` keep their width if the table
-    has to shrink."""
+    """An empty table. Columns in ``right`` hold numbers. Columns in ``whole`` keep their width if the table has to
+    shrink."""
     return Table(headers, right=right, whole=whole)
 
 
 def cells(*values: object, style: str = "") -> list[Cell]:
-    """A row of a table. A Cell is used unchanged, any other value is escaped for the terminal."""
+    """A row of a table. A Cell stays as it is, any other value is escaped for the terminal."""
     return [value if isinstance(value, Cell) else Cell(visible(str(value)), style) for value in values]
 
 
 def facts(*rows: tuple[str, object]) -> Table:
-    """A table without headers: one name and its value per line."""
+    """A table without headers: one name and its value a line."""
     drawn = Table(("name", "value"), show_header=False)
     for name, value in rows:
         drawn.add_row(*cells(name, style="bold"), *cells(value))
@@ -116,22 +114,22 @@ def folded(text: object, width: int = 18) -> list[str]:
 
 
 def cpu_cell(text: object) -> Cell:
-    """A CPU list as a table cell. A long list takes several lines, so that no number is split."""
+    """A CPU list as a cell of several lines, so that no number is split."""
     return Cell("\n".join(folded(text)))
 
 
 def cut(text: str) -> Cell:
-    """Text in one line of a table cell; the end of a long text is cut off."""
+    """Text in one line of a cell; the end of a long text is cut off."""
     return Cell(visible(text), cut=True)
 
 
 def moment(at: datetime) -> str:
-    """A time for people: local time, with seconds."""
+    """Local time, with seconds."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def kib(amount: int) -> str:
-    """An amount of memory for people: in KiB, MiB or GiB."""
+    """An amount of memory in KiB, MiB or GiB."""
     if amount < 1024:
         return f"{amount} KiB"
     return f"{amount / 1024:.0f} MiB" if amount < 1024**2 else f"{amount / 1024**2:.1f} GiB"

@@ -1,4 +1,4 @@
-"""Shows what a command found, and writes the file that --output names."""
+"""Shows the answer of a command, and writes the picture that --output names."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -25,8 +25,7 @@ def require_svg(file: Path | None) -> None:
 def show(
     context: CommandContext, found: T, parts: "Callable[[T], Iterable[RenderableType]]", file: Path | None, title: str
 ) -> None:
-    """Print what a command found, as its parts or as JSON, and draw the parts where a file is named. Raises like
-    ``write_picture``."""
+    """Print an answer, as its parts or as JSON, and draw the parts where a file is named. Raises Invalid."""
     if context.json:
         print_json(codec.plain(found))
     else:
@@ -40,7 +39,7 @@ def show(
 
 
 def write_picture(file: Path, picture: bytes) -> None:
-    """Write a picture. Raises Invalid where the file cannot be written."""
+    """Raises Invalid where the file cannot be written."""
     try:
         file.write_bytes(picture)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Reads a snapshot from the file that ``pinner inventory --save`` wrote."""
+"""Snapshots in the files that ``pinner inventory --save`` wrote."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ MAX_BYTES = 1024**3
 
 
 def read_snapshot(file: Path) -> Snapshot:
-    """The snapshot in a file. Raises Invalid, which names the file, and the wrong field in the file."""
+    """The snapshot in a file. Raises Invalid with the file and the wrong field."""
     try:
         with file.open("rb") as opened:
             content = opened.read(MAX_BYTES + 1)
@@ -37,7 +37,7 @@ def read_snapshot(file: Path) -> Snapshot:
 
 
 def _contradictions(topology: "Topology") -> Iterator[str]:
-    """What no machine can be: nothing that pinner writes is like this, but a file that was edited may be."""
+    """What no machine can be: a file that was edited may say it."""
     cpus, nodes = [cpu.id for cpu in topology.cpus], [node.id for node in topology.nodes]
     for cpu in cpus:
         if not 0 <= cpu < MAX_CPUS:

@@ -1,4 +1,4 @@
-"""Tables. A table whose texts fit is drawn without rich: the import of rich takes as long as a plan."""
+"""Tables. One whose texts fit is drawn without rich, whose import takes as long as a plan."""
 
 import textwrap
 from collections.abc import Callable, Collection, Iterator
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 GAP = 2
-"""Blanks between two columns."""
 LEAST = 20
 """A column is not folded into lines that are shorter."""
 _HEADER = "bold"
@@ -45,7 +44,7 @@ class Cell:
 class Table:
     """A table without lines between its cells, easy to read and to grep.
 
-    Columns named in ``right`` hold numbers. Columns named in ``whole`` keep their width if the table has to shrink.
+    Columns in ``right`` hold numbers. Columns in ``whole`` keep their width if the table has to shrink.
     """
 
     def __init__(
@@ -61,12 +60,11 @@ class Table:
         self.rows: list[tuple[Cell, ...]] = []
 
     def add_row(self, *cells: Cell) -> None:
-        """Add a row with one cell for each column."""
         self.rows.append(cells)
 
     def plain(self, width: int) -> list[str] | None:
-        """The lines of the table, without styles; None where rich has to draw it: texts are not ASCII, or it is not
-        enough to fold the last column."""
+        """The lines of the table, without styles; None where rich has to draw it: a text is not ASCII, or to fold the
+        last column is not enough."""
         rows = self._rows()
         if not all(cell.text.isascii() for row in rows for cell in row):
             return None
@@ -80,7 +78,7 @@ class Table:
         return ["".join(cell.text for cell in line).rstrip() for line in self._lines(rows, len)]
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        """See rich. Where all texts fit, it is enough to pad them: rich lays out each cell like a page."""
+        """Where all texts fit, it is enough to pad them: rich lays out each cell like a page."""
         from rich.cells import cell_len
         from rich.segment import Segment
 

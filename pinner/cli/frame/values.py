@@ -26,19 +26,16 @@ _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=
 
 
 def seconds(text: str) -> float:
-    """The length of a measurement: 0 to MAX_SAMPLE_SECONDS."""
     from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
     return _number(text, MAX_SAMPLE_SECONDS, f"a number of seconds from 0 to {MAX_SAMPLE_SECONDS:g}")
 
 
 def percent(text: str) -> float:
-    """Per cent of one CPU, 0 or more."""
     return _number(text, math.inf, "a number of per cent of one CPU, 0 or more")
 
 
 def moves(text: str) -> int:
-    """How many guests may move: 0 to MAX_MOVES."""
     if not (text.isascii() and text.isdigit() and int(text) <= MAX_MOVES):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of guests from 0 to {MAX_MOVES}")
     return int(text)
@@ -54,35 +51,30 @@ def weight(text: str) -> tuple[str, float]:
 
 
 def limit(text: str) -> int:
-    """The largest number of items in a list: 1 to MAX_LIMIT."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_LIMIT):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_LIMIT}")
     return int(text)
 
 
 def cores(text: str) -> int:
-    """A number of cores: 1 to MAX_CPUS."""
     if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_CPUS):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of cores from 1 to {MAX_CPUS}")
     return int(text)
 
 
 def search_nodes(text: str) -> int:
-    """The budget of a solver: 0 to MAX_BUDGET search nodes."""
     if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) <= MAX_BUDGET):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of search nodes from 0 to {MAX_BUDGET}")
     return int(text)
 
 
 def vcpus(text: str) -> int:
-    """The number of vCPUs of a guest: 1 to MAX_CPUS."""
     if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_CPUS):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of vCPUs from 1 to {MAX_CPUS}")
     return int(text)
 
 
 def trace_seconds(text: str) -> float:
-    """The length of a trace: above 0, up to MAX_SECONDS."""
     from pinner.model.processes.blame import MAX_SECONDS
 
     found = _number(text, MAX_SECONDS, f"a number of seconds above 0 and up to {MAX_SECONDS:g}")
@@ -92,14 +84,13 @@ def trace_seconds(text: str) -> float:
 
 
 def rounds(text: str) -> int:
-    """How often something is shown: 1 or more."""
     if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) >= 1):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
 
 
 def watch_seconds(text: str) -> int:
-    """The time of a watch: a number of seconds or minutes."""
+    """A number of seconds or minutes."""
     from pinner.model.run.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
 
     found = re.fullmatch(r"([1-9][0-9]{0,3})([sm])", text, re.ASCII)
@@ -120,7 +111,6 @@ def probe_windows(text: str) -> int:
 
 
 def window_seconds(text: str) -> int:
-    """The length of a window in seconds."""
     from pinner.model.outcome.probe import MAX_SECONDS, MIN_SECONDS
 
     if not (text.isascii() and text.isdigit() and len(text) < 9 and MIN_SECONDS <= int(text) <= MAX_SECONDS):
@@ -147,7 +137,6 @@ def memory(text: str) -> int:
 
 
 def node(text: str) -> int:
-    """The id of a NUMA node."""
     if not (text.isascii() and text.isdigit() and len(text) < 9):
         raise argparse.ArgumentTypeError(f"{text!r} is not the number of a NUMA node")
     return int(text)

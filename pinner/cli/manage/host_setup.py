@@ -4,8 +4,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from pinner.cli.frame.confirm import agreed, require_answer
+from pinner.cli.frame.parser import Commands, Parser, exit_status, yes_option
 from pinner.cli.frame.values import path
-from pinner.cli.parser import Commands, Parser, exit_status, yes_option
 from pinner.render import visible
 
 _SETUP = """\
@@ -33,7 +33,6 @@ _STATUS = {
 
 
 def register(commands: Commands) -> None:
-    """Add the commands."""
     setup = _add(commands, "setup-host", "make pinner's user, folders, configuration and systemd units", _SETUP)
     setup.set_defaults(execute=_setup)
     remove = _add(commands, "remove-host", "stop pinner's units, and remove what setup-host has made", _REMOVE)

@@ -1,6 +1,6 @@
-"""The ``pinner-manage`` command: an administrator sets up a host, makes tokens for the API, and upgrades the database.
+"""The ``pinner-manage`` command: set up a host, make tokens for the API, upgrade the database.
 
-parser.EXIT_STATUS has the meaning of each exit status.
+frame/parser.EXIT_STATUS has the meaning of each exit status.
 """
 
 import sys
@@ -15,9 +15,18 @@ from sqlalchemy import Engine
 from pinner.cli.frame.confirm import agreed, require_answer
 from pinner.cli.frame.context import local_caller
 from pinner.cli.frame.guard import guarded
+from pinner.cli.frame.parser import (
+    ASKING,
+    Commands,
+    Parser,
+    UsageError,
+    add_config_file,
+    exit_status,
+    wants_json,
+    yes_option,
+)
 from pinner.cli.frame.values import path
 from pinner.cli.manage import host_setup, tokens
-from pinner.cli.parser import ASKING, Commands, Parser, UsageError, add_config_file, exit_status, wants_json, yes_option
 from pinner.model.errors import Invalid
 from pinner.store.database import schema
 from pinner.store.database.damage import set_file_aside
@@ -45,7 +54,7 @@ without a terminal it needs --yes.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Execute one command, and return the exit status."""
+    """Execute one command; the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
     return guarded("pinner-manage", lambda: _run(argv), as_json=wants_json(argv))
 
@@ -70,7 +79,6 @@ def _shared_options() -> Parser:
 
 
 def make_parser() -> Parser:
-    """The parser of all commands."""
     parser = Parser(prog="pinner-manage", description=DESCRIPTION, epilog=EPILOG, parents=[_shared_options()])
     parser.add_argument("--version", action="version", version=f"pinner {version('pinner')}")
     about = "Show and change the schema of pinner's database."
@@ -151,7 +159,6 @@ def _upgrade(engine: Engine, arguments: Namespace) -> None:
 
 
 def _days(text: str) -> int:
-    """A number of days of the command line."""
     if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= MAX_DAYS:
         raise ArgumentTypeError(f"{text!r} is not a number of days from 1 to {MAX_DAYS}")
     return int(text)

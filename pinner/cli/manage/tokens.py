@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 
 from pinner.cli.frame.confirm import agreed
 from pinner.cli.frame.output import cells, console, moment, print_items, table
+from pinner.cli.frame.parser import ASKING, Commands, Parser, add_config_file, exit_status, yes_option
 from pinner.cli.frame.values import expiry
-from pinner.cli.parser import ASKING, Commands, Parser, add_config_file, exit_status, yes_option
 from pinner.model.errors import Invalid
 from pinner.model.run.token import ROLES
 from pinner.store.database import schema

@@ -1,17 +1,17 @@
-"""A host as lines of text: nodes, L3 domains, cores and their CPUs, each CPU with the letter of its role.
+"""A host as lines of text: nodes, L3 domains, cores and their CPUs, each with the letter of its role.
 
 Pure: the width is a parameter. The letters show everything that the colours show.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+import textwrap
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat, zip_longest
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from pinner.cli.frame.output import folded, kib
-from pinner.cli.show.draw_nodes import details, memory_only
 from pinner.cli.show.roles import ORDER, Role, Uses
 from pinner.model.cpuset import CpuSet
 from pinner.model.page import batches
@@ -120,7 +120,7 @@ def _label(members: Sequence["Cpu"], many_dies: bool) -> str:
 
 
 def _cores(cpus: Iterable["Cpu"]) -> list[list["Cpu"]]:
-    """The CPUs grouped by core. The kernel reports no siblings of an offline CPU, which is a group of its own."""
+    """The CPUs by core. The kernel reports no siblings of an offline CPU, which is a group of its own."""
     cores: dict[CpuSet, list[Cpu]] = defaultdict(list)
     for cpu in cpus:
         cores[cpu.siblings or CpuSet.of([cpu.id])].append(cpu)
@@ -136,7 +136,7 @@ def _core(threads: Sequence["Cpu"], uses: Uses, id_width: int, bracketed: bool) 
 
 
 def _wrap(cores: Sequence[Text], width: int) -> Iterator[Text]:
-    """Lines of whole cores. If all cores have the same width, a line has a power of two of them, to align columns."""
+    """Lines of whole cores. If all have the same width, a line has a power of two of them, to align columns."""
     widths = {core.cell_len for core in cores}
     fit = max(1, (width + 1) // (max(widths) + 1))
     if len(widths) == 1 and len(cores) > fit:
@@ -162,3 +162,72 @@ def _legend(topology: "Topology", uses: Uses, width: int) -> Iterator[Text]:
 
 def _rank(role: Role) -> tuple[int, str]:
     return (ORDER.index(role) if role in ORDER else -1, role.name)
+
+
+if TYPE_CHECKING:
+    from pinner.model.machine.topology import Cache, Device, Node, Topology
+
+_SHOWN = {"01": "storage", "02": "network", "03": "display", "0b": "processor", "12": "accelerator"}
+"""The PCI classes of devices whose place matters; bridges and system functions are left out."""
+
+
+def details(topology: "Topology", node: "Node", width: int) -> Iterator[str]:
+    """Lines of at most ``width`` columns about a node: its caches, huge pages and devices, as far as known."""
+    caches = [cache for cache in topology.caches if cache.cpus & node.cpus]
+    facts = (
+        ("caches", _caches(caches, node)),
+        ("hugepages", [f"{p.total} of {kib(p.size_kib)} ({p.free} free)" for p in node.hugepages if p.total]),
+        ("devices", _devices([device for device in topology.devices if _is_near(device, node, topology)])),
+    )
+    for name, parts in facts:
+        indent = " " * (len(name) + 2)
+        text = f"{name}  {', '.join(parts)}"
+        yield from textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False) if parts else ()
+
+
+def memory_only(topology: "Topology") -> Mapping[int, list[tuple[int, "Node"]]]:
+    """The nodes with memory and without CPUs, each with its distance, by the id of the nearest node with CPUs.
+
+    A node whose distance is not known is left out.
+    """
+    populated = [node for node in topology.nodes if node.cpus]
+    found: dict[int, list[tuple[int, Node]]] = defaultdict(list)
+    for node in topology.nodes:
+        ways = [(near.distances[node.id], near.id) for near in populated if node.id in near.distances]
+        if ways and node.memory_kib and not node.cpus:
+            distance, nearest = min(ways)
+            found[nearest].append((distance, node))
+    return found
+
+
+def _is_near(device: "Device", node: "Node", topology: "Topology") -> bool:
+    """Whether the device is on the node. The only node of a machine has the devices for which no node is reported."""
+    return device.node == node.id or (device.node is None and len(topology.nodes) == 1)
+
+
+def _caches(caches: list["Cache"], node: "Node") -> list[str]:
+    """``4 L2 of 1 MiB``, by level and size."""
+    counted = Counter((cache.level, cache.size_kib, cache.cpus <= node.cpus) for cache in caches)
+    return [
+        f"{count} L{level} of {_size(size)}{'' if own else ' shared with other nodes'}"
+        for (level, size, own), count in sorted(counted.items())
+    ]
+
+
+def _size(amount: int) -> str:
+    """The size of a cache, which is no power of two on many machines."""
+    if not amount:
+        return "unknown size"
+    return f"{amount} KiB" if amount < 1024 else f"{amount / 1024:g} MiB"
+
+
+def _devices(devices: list["Device"]) -> list[str]:
+    """Network interfaces with their PCI address, then the other devices whose place matters."""
+    interfaces = [device for device in devices if device.kind == "net" and device.description]  # without virtual ones
+    named = {device.description for device in interfaces}
+    shown = [f"{visible(device.name)} ({visible(device.description)})" for device in interfaces]
+    for device in devices:
+        kind = _SHOWN.get(device.description[:2])
+        if device.kind == "pci" and kind and device.name not in named:
+            shown.append(f"{visible(device.name)} ({kind})")
+    return shown

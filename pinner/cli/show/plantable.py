@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def show_plan(context: CommandContext, plan: "Plan") -> None:
-    """Print a plan: its CPU sets, its changes, the targets that it leaves out with the reasons, its objective."""
     for part_ in (
         heading(plan),
         changes(plan),
@@ -56,7 +55,7 @@ def heading(plan: "Plan") -> Table:
 
 
 def changes(plan: "Plan") -> Table | str:
-    """Every change as before -> after with its reason; vCPUs with the same change share a line."""
+    """Every change with its reason; vCPUs with the same change share a line."""
     if not plan.changes:
         return "nothing to do: everything is where this plan wants it"
     drawn = table("OF", "WHAT", "BEFORE", "", "AFTER", "WHY", whole=("BEFORE", "", "AFTER"))
@@ -120,7 +119,7 @@ def isolation(needed: "Isolation") -> Table:
 
 
 def objective(found: "Objective") -> Table:
-    """The terms of the objective, now and as planned; a term that the strategy does not ask for is dim."""
+    """The terms of the objective, now and as planned; one that the strategy does not ask for is dim."""
     numbers = ("NOW", "PLANNED")
     drawn = table("OBJECTIVE (0 is best)", "TIER", *numbers, "UNIT", "WEIGHT", right=("TIER", *numbers, "WEIGHT"))
     for term in found.terms:

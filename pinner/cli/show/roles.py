@@ -32,7 +32,7 @@ UNUSED = Role(".", "unused", "default")
 ORDER = (HOUSEKEEPING, EMULATOR, VCPU, ISOLATED, DEDICATED, UNUSED, OFFLINE)
 
 Uses = Mapping[int, Role]
-"""CPU id to its role; every CPU of the topology has one."""
+"""The role of every CPU of the topology, by CPU id."""
 
 
 def shared(roles: Iterable[Role]) -> Role:
@@ -65,7 +65,7 @@ def uses_unknown(topology: "Topology") -> Uses:
 
 
 def uses_planned(snapshot: "Snapshot", plan: "Plan") -> Uses:
-    """The roles by the CPU sets of the plan. CPUs that the plan isolates for vCPUs are shown as isolated."""
+    """The roles by the plan. CPUs that it isolates for vCPUs are shown as isolated."""
     wanted = plan.isolation.wanted if plan.isolation else CpuSet()
     sets = {
         HOUSEKEEPING: plan.roles.housekeeping,

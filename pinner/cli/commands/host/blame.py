@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import host_option
 from pinner.cli.frame.output import cells, table
+from pinner.cli.frame.parser import Commands, add_command
 from pinner.cli.frame.pictures import require_svg, show
 from pinner.cli.frame.tables import Table
 from pinner.cli.frame.values import path, trace_seconds
-from pinner.cli.parser import Commands, add_command
 from pinner.render import visible
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ _BAR = 20
 
 
 def register(commands: Commands) -> None:
-    """Add the command."""
     parser = add_command(
         commands,
         "blame",
@@ -46,7 +45,6 @@ def register(commands: Commands) -> None:
 
 
 def blame(context: CommandContext, arguments: Namespace) -> int:
-    """Trace, and print the threads."""
     require_svg(arguments.output)
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)

@@ -4,14 +4,13 @@ from argparse import Namespace
 
 from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.output import print_json
+from pinner.cli.frame.parser import Commands, add_command
 from pinner.cli.frame.values import path
-from pinner.cli.parser import Commands, add_command
 from pinner.model.errors import Invalid
 from pinner.render import counted
 
 
 def register(commands: Commands) -> None:
-    """Add the command."""
     parser = add_command(
         commands,
         "capture",
@@ -39,7 +38,6 @@ def register(commands: Commands) -> None:
 
 
 def capture(context: CommandContext, arguments: Namespace) -> int:
-    """Save the machine, and print the number of files."""
     if context.url:
         raise Invalid("--url", context.url, "no --url and no PINNER_URL: capture works on this machine only")
     # Imported here for the same reason as in context.open_pinner.

@@ -8,9 +8,9 @@ from pinner import codec
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import host_option
 from pinner.cli.frame.output import print_json
+from pinner.cli.frame.parser import Commands, add_command
 from pinner.cli.frame.pictures import write_picture
 from pinner.cli.frame.values import path, span
-from pinner.cli.parser import Commands, add_command
 from pinner.model.errors import NotFound
 from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, Span
 from pinner.render import counted, visible
@@ -23,7 +23,6 @@ _MOST_LINES = 8
 
 
 def register(commands: Commands) -> None:
-    """Add the command."""
     parser = add_command(
         commands,
         "chart",
@@ -49,7 +48,6 @@ def register(commands: Commands) -> None:
 
 
 def chart(context: CommandContext, arguments: Namespace) -> int:
-    """Write the picture."""
     # Imported here because only this command draws.
     from pinner.render.chart import ChartLine, image_format
     from pinner.render.chart import chart as draw

@@ -12,7 +12,7 @@ from pinner import codec
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import require_no_sample, sample_option, source_options
 from pinner.cli.frame.output import print_json
-from pinner.cli.parser import Commands, add_command
+from pinner.cli.frame.parser import Commands, add_command
 from pinner.model.errors import PinnerError
 from pinner.model.outcome.check import RANKS
 from pinner.render import counted, visible
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SAMPLE_SECONDS = 2.0
 MONITOR: dict["HostState", int] = {"ok": 0, "warning": 1, "critical": 2, "unknown": 0}
-"""The exit status with --monitor. What is not known does not raise it: the number of such findings is in the line."""
+"""The exit status with --monitor. What is not known does not raise it: the line has the number of such findings."""
 UNKNOWN = 3
 """The exit status of a monitoring plug-in that could not check at all."""
 _NEEDS: dict["Needs", str] = {
@@ -40,7 +40,6 @@ STATUS = {
 
 
 def register(commands: Commands) -> None:
-    """Add the command."""
     parser = add_command(
         commands,
         "check",
@@ -64,7 +63,6 @@ def register(commands: Commands) -> None:
 
 
 def check(context: CommandContext, arguments: Namespace) -> int:
-    """Print the findings."""
     try:
         report = _report(context, arguments)
     except PinnerError as error:
@@ -108,7 +106,7 @@ def monitor_line(report: "CheckReport") -> str:
 
 
 def lines(report: "CheckReport", width: int) -> Iterator[str]:
-    """The report for people: each finding with its evidence, the reason and the remedies."""
+    """The report: each finding with its evidence, the reason and the remedies."""
     span = f"over {report.sample_seconds:.3g} s" if report.sample_seconds else "without a second sample"
     for finding in report.findings:
         yield from _lines(finding, width)

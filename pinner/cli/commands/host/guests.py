@@ -11,8 +11,8 @@ from pinner.cli.frame.confirm import agreed, require_answer
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import host_option
 from pinner.cli.frame.output import cells, cpu_cell, kib, print_items, print_json, table
+from pinner.cli.frame.parser import Commands, add_command, add_noun
 from pinner.cli.frame.tables import Table
-from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.show.places import masks
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import PinnerError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NO_TRENDS: Mapping[str, str] = MappingProxyType({})
 _WIDE = 100
-"""The columns of a terminal that has room for the line of the hour beside the names."""
+"""Columns of a terminal that has room for the line of the hour beside the names."""
 _BARS = 12
 
 PIN_OFF = """\
@@ -39,7 +39,6 @@ libvirt metadata. The command moves no thread: the next plan places the guest.""
 
 
 def register(commands: Commands) -> None:
-    """Add the noun."""
     verbs = add_noun(commands, "guest", "list the guests of a host, exclude a guest from placement or include it again")
     parser = add_command(
         verbs,
@@ -87,7 +86,6 @@ def set_excluded(context: CommandContext, arguments: Namespace, *, excluded: boo
 
 
 def list_guests(context: CommandContext, arguments: Namespace) -> int:
-    """Print the guests."""
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
         snapshot = pinner.observe(host, 0)

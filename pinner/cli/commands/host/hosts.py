@@ -1,4 +1,4 @@
-"""pinner host list | show, and the tables about a host that `pinner inventory` also shows."""
+"""pinner host list | show | capacity | interrupts, and the tables about a host that `pinner inventory` also shows."""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.cli.commands.host import capacity, interrupts
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.output import cells, cpu_cell, facts, kib, print_json, table
-from pinner.cli.frame.tables import Table
-from pinner.cli.frame.values import path
-from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.cli.frame.parser import Commands, add_command, add_noun
+from pinner.cli.frame.tables import Cell, Table
+from pinner.cli.frame.values import path, vcpus
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 
@@ -40,7 +39,6 @@ class HostNow:
 
 
 def register(commands: Commands) -> None:
-    """Add the noun."""
     verbs = add_noun(commands, "host", "list the hosts, or show the hardware or the room of a host")
     add_command(verbs, "list", list_hosts, "list the hosts that pinner knows", examples=["pinner host list --json"])
     show = add_command(
@@ -62,12 +60,11 @@ def register(commands: Commands) -> None:
         type=path,
         help="show the captured machine in this directory, which contains proc/ and sys/ (see `pinner capture`)",
     )
-    capacity.register(verbs)
-    interrupts.register(verbs)
+    _register_capacity(verbs)
+    _register_interrupts(verbs)
 
 
 def list_hosts(context: CommandContext, _arguments: Namespace) -> int:
-    """Print the hosts' names."""
     with context.open() as pinner:
         hosts = pinner.hosts()
     if context.json:
@@ -81,7 +78,7 @@ def list_hosts(context: CommandContext, _arguments: Namespace) -> int:
 
 
 def show_host(context: CommandContext, arguments: Namespace) -> int:
-    """Print a host's topology; CPU use is not measured."""
+    """CPU use is not measured."""
     with context.open(arguments.root) as pinner:
         found = observe(pinner, pick_host(pinner, arguments.host), 0)
     for warning in found.warnings:
@@ -91,7 +88,6 @@ def show_host(context: CommandContext, arguments: Namespace) -> int:
 
 
 def show_topology(context: CommandContext, found: HostNow) -> None:
-    """Print the hardware of a host: JSON, or tables."""
     if context.json:
         print_json({"host": found.host, "topology": codec.plain(found.topology)})
         return
@@ -118,7 +114,6 @@ def observe(pinner: "Service", host: str, sample_seconds: float, *, complete: bo
 
 
 def summary(found: HostNow) -> Table:
-    """The host as names and values, one per line."""
     topology, kernel = found.topology, found.topology.kernel
     dedicated = found.snapshot.dedicated if found.snapshot else CpuSet()
     sockets = {cpu.socket for cpu in topology.cpus if cpu.socket is not None}
@@ -194,3 +189,108 @@ def devices(topology: "Topology") -> Table:
         node = "unknown" if device.node is None else device.node
         drawn.add_row(*cells(device.name, device.kind, node, device.description))
     return drawn
+
+
+if TYPE_CHECKING:
+    from pinner.model.questions.capacity import Capacity, StrategyCapacity
+
+_FREE = "FREE VCPUS"
+
+
+def _register_capacity(verbs: Commands) -> None:
+    parser = add_command(
+        verbs,
+        "capacity",
+        show_capacity,
+        "show how many more guests fit a host",
+        about="By strategy, NUMA node and number of vCPUs. The guests fit beside the\n"
+        "present ones: no vCPU would share a CPU, and no placed guest would move.",
+        examples=["pinner host capacity", "pinner host capacity compute1 --vcpus 4 --json"],
+    )
+    parser.add_argument("host", metavar="HOST", nargs="?", help="the host's name (default: the only host)")
+    parser.add_argument("--vcpus", metavar="N", type=vcpus, help="only guests of N vCPUs (default: 1, 2, 4 and so on)")
+
+
+def show_capacity(context: CommandContext, arguments: Namespace) -> int:
+    with context.open() as pinner:
+        found = pinner.capacity(pick_host(pinner, arguments.host), arguments.vcpus)
+    if context.json:
+        print_json(codec.plain(found))
+        return 0
+    rows = (("host", found.host), ("strategy", found.strategy), ("policy", found.mode or "none"))
+    context.show(facts(*rows))
+    context.show("")
+    context.show(rooms(found))
+    for each in found.strategies:
+        if each.why:
+            context.out.print(*cells(f"{each.strategy}: no guest can be placed: {each.why}"), soft_wrap=True)
+    return 0
+
+
+def rooms(found: "Capacity") -> Table:
+    """The number of guests of each size, a row for each strategy and node."""
+    sizes = sorted({size for each in found.strategies for size in each.guests})
+    of_size = [f"{size} VCPU{'S' if size > 1 else ''}" for size in sizes]
+    drawn = table("STRATEGY", "NODE", "CPUS", _FREE, *of_size, right=(_FREE, *of_size), whole=("STRATEGY", "CPUS"))
+    for each in found.strategies:
+        for row in _room_rows(each, sizes):
+            drawn.add_row(*row)
+    return drawn
+
+
+def _room_rows(each: "StrategyCapacity", sizes: list[int]) -> Iterator[list[Cell]]:
+    for node in each.nodes:
+        name = "unknown" if node.node is None else node.node
+        numbers = (node.guests[size] for size in sizes)
+        yield cells(each.strategy, name, cpu_cell(node.cpus or "no CPUs"), node.free_vcpus, *numbers)
+    yield cells(each.strategy, "all", "", each.free_vcpus, *(each.guests[size] for size in sizes))
+
+
+if TYPE_CHECKING:
+    from pinner.model.machine.interrupts import DeviceInterrupts, HostInterrupts
+
+
+def _register_interrupts(verbs: Commands) -> None:
+    parser = add_command(
+        verbs,
+        "interrupts",
+        show_interrupts,
+        "show the interrupts of a host's devices, their CPUs and the roles of these",
+        about="By device and NUMA node, with the NAPI threads of network interfaces. `pinner\n"
+        "check` says which of them hurt guests.",
+        examples=["pinner host interrupts", "pinner host interrupts compute1 --json"],
+    )
+    parser.add_argument("host", metavar="HOST", nargs="?", help="the host's name (default: the only host)")
+    parser.add_argument(
+        "--root", metavar="DIR", type=path, help="show the captured machine in this directory (see `pinner capture`)"
+    )
+
+
+def show_interrupts(context: CommandContext, arguments: Namespace) -> int:
+    with context.open(arguments.root) as pinner:
+        found = pinner.interrupts(pick_host(pinner, arguments.host))
+    if context.json:
+        print_json(codec.plain(found))
+    elif found.devices:
+        context.show(interrupts(found))
+    else:
+        context.show("no interrupts of devices are known")
+    return 0
+
+
+def interrupts(found: "HostInterrupts") -> Table:
+    drawn = table("DEVICE", "NODE", "NUMBER", "NAME", "CPUS", "ROLES", "LOCAL", right=("NUMBER",), whole=("DEVICE",))
+    for device in found.devices:
+        for row in _interrupt_rows(device):
+            drawn.add_row(*row)
+    return drawn
+
+
+def _interrupt_rows(device: "DeviceInterrupts") -> Iterator[list[Cell]]:
+    label = device.interface or device.device
+    node = "unknown" if device.node is None else device.node
+    for each in device.interrupts:
+        roles = ", ".join(f"{role.role} {role.cpus}" if len(each.roles) > 1 else role.role for role in each.roles)
+        local = {True: "yes", False: "no", None: "unknown"}[each.is_local]
+        name = f"{each.name} (managed)" if each.managed else each.name
+        yield cells(label, node, each.number, name, cpu_cell(each.cpus or "none"), roles, local)

@@ -10,19 +10,18 @@ from pinner.cli.commands.host import guests, hosts, processes
 from pinner.cli.frame.context import CommandContext, pick_host, reason
 from pinner.cli.frame.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, require_no_sample, sample_option
 from pinner.cli.frame.output import print_json
+from pinner.cli.frame.parser import Commands, add_command
 from pinner.cli.frame.values import path
-from pinner.cli.parser import Commands, add_command
 from pinner.model.errors import Invalid
 
 if TYPE_CHECKING:
     from pinner.model.snapshot import Snapshot
 
 SAVE_SECONDS = 5.0
-"""Seconds between the samples of a saved snapshot: the default of a plan, because plans are made from it."""
+"""Between the samples of a saved snapshot: the default of a plan, because plans are made from it."""
 
 
 def register(commands: Commands) -> None:
-    """Add the command."""
     parser = add_command(
         commands,
         "inventory",
@@ -55,7 +54,6 @@ def register(commands: Commands) -> None:
 
 
 def inventory(context: CommandContext, arguments: Namespace) -> int:
-    """Take a snapshot, and show it or save it."""
     require_no_sample(arguments)
     with context.open(arguments.root) as pinner:
         span = _span(arguments)
@@ -104,7 +102,6 @@ def save(text: bytes, file: Path) -> None:
 
 
 def show(context: CommandContext, found: hosts.HostNow, snapshot: "Snapshot") -> None:
-    """Print the snapshot as tables."""
     context.show(hosts.summary(found))
     context.show("")
     hosts.show_nodes(context, snapshot.topology)

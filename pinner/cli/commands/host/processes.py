@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, sample_option
 from pinner.cli.frame.output import cells, cpu_cell, cut, print_items, table
+from pinner.cli.frame.parser import Commands, add_command, add_noun
 from pinner.cli.frame.tables import Table
 from pinner.cli.frame.values import percent
-from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.show.places import masks
 from pinner.model.errors import Invalid
 from pinner.render import counted
@@ -27,7 +27,6 @@ MOVABLE: dict["Immovable", str] = {
 
 
 def register(commands: Commands) -> None:
-    """Add the noun."""
     verbs = add_noun(commands, "process", "list the processes of a host")
     parser = add_command(
         verbs,
@@ -52,7 +51,7 @@ def register(commands: Commands) -> None:
 
 
 def list_processes(context: CommandContext, arguments: Namespace) -> int:
-    """Print the processes, the busiest first. Raises Invalid."""
+    """The busiest first. Raises Invalid."""
     if arguments.threshold is not None and not arguments.busy:
         raise Invalid("--threshold", f"{arguments.threshold:g}", "an option beside --busy")
     threshold = BUSY_THRESHOLD if arguments.threshold is None else arguments.threshold
@@ -68,12 +67,11 @@ def list_processes(context: CommandContext, arguments: Namespace) -> int:
 
 
 def busiest(found: Iterable["Process"], threshold: float = -1.0) -> list["Process"]:
-    """The processes above ``threshold`` per cent of one CPU, sorted by load, highest first."""
+    """The processes above ``threshold`` per cent of one CPU, highest load first."""
     return sorted((p for p in found if p.load > threshold), key=lambda p: (-p.load, p.pid))
 
 
 def processes(shown: Iterable["Process"]) -> Table:
-    """A table of processes."""
     numbers = ("PID", "CPU %", "THREADS")
     headers = (*numbers, "AFFINITY", "MOVABLE", "UNIT", "COMMAND")
     drawn = table(*headers, right=numbers, whole=(*numbers, "AFFINITY"))

@@ -13,9 +13,9 @@ from pinner import codec
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import host_option
 from pinner.cli.frame.output import cells, print_json, table
+from pinner.cli.frame.parser import Commands, add_command
 from pinner.cli.frame.tables import Cell, Table
 from pinner.cli.frame.values import rounds
-from pinner.cli.parser import Commands, add_command
 from pinner.model.outcome.measures import TREND, Span
 from pinner.render import visible
 from pinner.render.measures import SortKey, host_line, rows, sorted_rows
@@ -43,7 +43,6 @@ _LESS = ("IOTHREAD", "VHOST", "EMULATOR")
 
 
 def register(commands: Commands) -> None:
-    """Add the command."""
     parser = add_command(
         commands,
         "top",
@@ -70,7 +69,6 @@ def register(commands: Commands) -> None:
 
 
 def top(context: CommandContext, arguments: Namespace) -> int:
-    """Show the table again and again."""
     wanted = arguments.rounds or (None if context.out.is_terminal and not context.json else 1)
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
@@ -120,7 +118,7 @@ def _shown(measures: "Measures", hour: "Measures", sort: SortKey, width: int) ->
 
 
 def _table(guests: "tuple[MeasureRow, ...]", sort: SortKey, width: int) -> Table:
-    """The table of the guests. In a narrow terminal it has fewer columns, so that the names can be read."""
+    """The table of the guests; in a narrow terminal with fewer columns, so that the names can be read."""
     found = sorted_rows(guests, sort)
     texts = [_texts(row) for row in found]
     columns = [name for name in _COLUMNS if name not in _PINGS or any(text[name] != "-" for text in texts)]

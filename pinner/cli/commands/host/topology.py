@@ -18,7 +18,7 @@ from pinner.cli.frame.options import (
     source_options,
 )
 from pinner.cli.frame.output import print_json
-from pinner.cli.parser import Commands, add_command
+from pinner.cli.frame.parser import Commands, add_command
 from pinner.cli.show.roles import Uses, uses_now, uses_planned, uses_unknown
 from pinner.model.errors import Invalid
 
@@ -40,7 +40,6 @@ command warns, and draws the host without roles."""
 
 
 def register(commands: Commands) -> None:
-    """Add the command."""
     parser = add_command(
         commands,
         "topology",
@@ -62,7 +61,6 @@ def register(commands: Commands) -> None:
 
 
 def topology(context: CommandContext, arguments: Namespace) -> int:
-    """Draw the host, and the plan if one is asked for."""
     found, plan = _observation_and_plan(context, arguments)
     for warning in found.warnings if plan is None else ():  # a plan has its own warnings
         context.warn(warning)

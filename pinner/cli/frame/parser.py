@@ -31,11 +31,10 @@ class UsageError(Exception):
     """The command line cannot be parsed, or is not complete."""
 
     code = "usage"
-    """The error's code in JSON."""
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Breaks the help text of an option at spaces only, so that a name such as shared-pool is not split."""
+    """Breaks the help text of an option at spaces only, so that shared-pool is not split."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
@@ -44,8 +43,8 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """A parser that reports an error in one line and refuses abbreviated options.
 
-    An abbreviation would become ambiguous, and break a script, when a later version adds an option. ``implied`` is the
-    command to run if the command line names none: ``pinner plan`` means ``pinner plan create``.
+    A later option could make an abbreviation ambiguous, and break a script. ``implied`` is the command to run if the
+    command line names none: ``pinner plan`` means ``pinner plan create``.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -54,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         self.commands: Commands | None = None
 
     def with_commands(self) -> Commands:
-        """Make this the parser of a noun, and return the group for the noun's commands."""
+        """Make this the parser of a noun; the group for the noun's commands."""
         self.commands = self.add_subparsers(title="commands", metavar="COMMAND", required=True)
         return self.commands
 
@@ -108,14 +107,12 @@ def detailed_exitcode(parser: Parser, changes: str) -> None:
 
 
 def yes_option(to: Options) -> None:
-    """The option --yes of a command that asks."""
     to.add_argument(
         "--yes", action="store_true", help="do not ask before the change; needed where there is no terminal to ask at"
     )
 
 
 def add_config_file(to: Options) -> None:
-    """Add the option that names configuration files."""
     to.add_argument(
         "--config-file",
         metavar="FILE",
@@ -126,7 +123,7 @@ def add_config_file(to: Options) -> None:
 
 
 def add_noun(commands: Commands, name: str, summary: str, *, implied: str = "", about: str = "") -> Commands:
-    """Add a noun, and return the group for its commands."""
+    """Add a noun; the group for its commands."""
     parser = commands.add_parser(
         name,
         help=summary,
@@ -150,8 +147,8 @@ def add_command(
 ) -> Parser:
     """Add a command. ``run(context, arguments)`` executes it and returns the exit status.
 
-    ``status`` holds the command's own meanings of exit statuses, in place of those in EXIT_STATUS. ``asks``: the
-    command asks before it changes anything, and has the option --yes.
+    ``status`` replaces meanings in EXIT_STATUS. ``asks``: the command asks before it changes anything, and has the
+    option --yes.
     """
     meanings = {**(ASKING if asks else {}), **(status or {})}
     parser = commands.add_parser(
