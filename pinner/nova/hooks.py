@@ -1,8 +1,8 @@
 """Hooks for clouds older than Nova 22, as Nova's HookManager loads and calls them.
 
 An entry point of the group ``nova.hooks`` has the name of a place in Nova's code. Nova makes one object of its class
-and calls the object's ``pre`` and ``post``; ``post`` gets the result and then the arguments. nova-compute calls
-``build_instance`` after it started the guest or failed to start it. An error here must not affect nova-compute.
+and calls its ``pre`` and ``post``; ``post`` gets the result and then the arguments. nova-compute calls
+``build_instance`` after it started the guest or failed to. An error here must not affect nova-compute.
 
 Those clouds run Python 3.8 or older: this module and ``handover`` need nothing newer, and only the standard library.
 """

@@ -18,7 +18,7 @@ backend.init_backend(backend.BackendType.THREADING)  # must precede the import o
 
 from pinner import __version__, wiring  # noqa: E402
 from pinner.model.errors import Invalid, PinnerError  # noqa: E402
-from pinner.nova.broker import json_bound  # noqa: E402
+from pinner.nova.broker import bounds  # noqa: E402
 from pinner.nova.broker.broker import BrokerFaults, Receiver  # noqa: E402
 from pinner.nova.broker.formats import Formats  # noqa: E402
 from pinner.nova.broker.notification import Message, parse  # noqa: E402
@@ -31,9 +31,9 @@ LOG = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """The endpoint that oslo.messaging calls with each notification of priority info.
+    """oslo.messaging calls it with each notification of priority info.
 
-    It never raises an error for a message: every message is acknowledged, and invalid messages are quarantined.
+    It never raises an error for a message: every message is acknowledged, and invalid ones are quarantined.
     """
 
     def __init__(self, queue: DeliveryQueue, quarantine: Quarantine) -> None:
@@ -44,7 +44,6 @@ class Endpoint:
     def info(
         self, ctxt: object, publisher_id: object, event_type: object, payload: object, metadata: Mapping[str, object]
     ) -> None:
-        """Handle one notification."""
         message = Message(publisher_id, event_type, payload, ctxt, metadata.get("timestamp"))
         try:
             event = None if self._formats.is_unversioned(publisher_id, event_type, payload) else parse(message)
@@ -59,7 +58,7 @@ class Endpoint:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the listener until SIGINT or SIGTERM; return the exit status."""
+    """Run the listener until SIGINT or SIGTERM; the exit status."""
     parser = argparse.ArgumentParser(prog="pinner-nova-listener", description=__doc__)
     parser.add_argument("--version", action="version", version=f"pinner {__version__}")
     parser.add_argument(
@@ -90,7 +89,7 @@ def listen(config: cfg.ConfigOpts) -> None:
         raise Invalid("[nova_listener] topics", "", "one of Nova's versioned_notifications_topics, or more")
     sender = Sender(options.server, options.token_file)
     quarantine = _quarantine(wiring.state_dir(config) / "nova-listener" / "quarantine.jsonl")
-    json_bound.bound(quarantine.put)
+    bounds.bound_values(quarantine.put)
     queue = DeliveryQueue(sender.send, quarantine.put)
     supervisor = Supervisor()
     receiver = Receiver(config, Endpoint(queue, quarantine), BrokerFaults(supervisor.fail))

@@ -1,6 +1,6 @@
 """The settings of the weigher for Nova's scheduler: /etc/pinner/weigher.conf.
 
-This runs inside nova-scheduler. Therefore it needs only the standard library and Python 3.8.
+This runs inside nova-scheduler, so it needs only the standard library and Python 3.8.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SECTION = "weigher"
 
 
 class SettingsError(ValueError):
-    """A setting is wrong, or the file cannot be read."""
+    pass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Settings:
     server: str
     """The URL of the pinner servers; {host} is the name of the host."""
     token_file: str = ""
-    """The file with the token of the server; it contains {host} where ``server`` does. Empty: no token."""
+    """The file with the server's token; it contains {host} where ``server`` does. Empty: no token."""
     ca_file: str = ""
-    """The file with the certificates that the servers' certificates must be signed with; empty: those of the system."""
+    """The file with the certificates of the servers' authorities; empty: those of the system."""
     multiplier: float = 1.0
     """The weight of a host where the flavor fits."""
     timeout: float = 0.5
@@ -40,7 +40,7 @@ class Settings:
 
 
 def read_settings(file: str = CONFIG) -> Settings:
-    """The settings of the file. Raises SettingsError with the name of the file and of the setting."""
+    """The settings of the file. Raises SettingsError with the names of file and setting."""
     parser = configparser.ConfigParser(interpolation=None, strict=True, inline_comment_prefixes=("#",))
     try:
         with open(file, encoding="utf-8") as lines:  # noqa: PTH123 - the standard library alone, as in handover

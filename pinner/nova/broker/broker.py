@@ -1,8 +1,8 @@
 """The listener's side of the message broker: it receives notifications, and ends the process where it cannot.
 
-oslo.messaging waits for a broker that does not answer. Where a broker answers and refuses, oslo.messaging ends or
-repeats the attempt for ever. Here a refusal is reported with its remedy, repeated with delays, and then the process
-ends: a listener that hears nothing must not look as if it worked.
+oslo.messaging waits for a broker that does not answer, and ends or repeats for ever an attempt that is refused. Here a
+refusal is logged with its remedy, repeated with delays, and then the process ends: a listener that hears nothing must
+not look as if it worked.
 """
 
 import logging
@@ -19,7 +19,7 @@ from oslo_messaging.notify.listener import NotificationServer  # type: ignore[im
 
 from pinner.model.doubling import doubled
 from pinner.model.errors import Invalid
-from pinner.nova.broker import decompression, properties
+from pinner.nova.broker import bounds
 from pinner.nova.broker.broker_log import BROKER_LOG, MESSAGE_LOGS, ConnectionLogFilter, MessageLogFilter
 
 LOG = logging.getLogger(__name__)
@@ -32,11 +32,11 @@ WINDOW_SECONDS = 300.0
 POLL_SECONDS = 5.0
 """The longest wait for a message; then the thread that waits says that it goes on."""
 HANGS_SECONDS = 120.0
-"""A thread that has waited so long hangs: the broker is connected and does not answer a call of oslo.messaging, which
-has no time limit of its own."""
+"""A thread that has waited so long hangs: the broker leaves a call of oslo.messaging without an answer, which has no
+time limit of its own."""
 DECLARE_SECONDS = 30.0
-"""The queue is declared again so often. No broker tells a consumer that the exchange or the binding was deleted: the
-consumer would wait for ever for messages that its queue no longer gets."""
+"""The queue is declared again so often. No broker tells a consumer that the exchange or the binding was deleted: it
+would wait for ever."""
 STOP_SECONDS = 10.0
 """The longest wait for the end of the connection, when the process ends."""
 
@@ -67,7 +67,7 @@ class BrokerFaults:
         self.stopped = threading.Event()
 
     def refused(self, error: Exception) -> None:
-        """The broker refused something, by an error of oslo.messaging. Waits until the time of the next attempt."""
+        """The broker refused something. Waits until the time of the next attempt."""
         count = self._count(self._refusals)
         why = explained(error)
         if count > MAX_REFUSALS:
@@ -77,7 +77,7 @@ class BrokerFaults:
         self.stopped.wait(delay)
 
     def lost(self, text: str) -> None:
-        """The connection was lost; ``text`` is the log's line about it."""
+        """``text`` is the log's line about the lost connection."""
         count = self._count(self._outages)
         if count > MAX_OUTAGES:
             self._end(f"the connection to the broker was lost {count} times within {WINDOW_SECONDS:.0f} s: {text}")
@@ -95,7 +95,7 @@ class BrokerFaults:
 
 
 def explained(error: Exception) -> str:
-    """The broker's words in an error of oslo.messaging, and the remedy if there is a known one."""
+    """The broker's words in an error of oslo.messaging, and the remedy if one is known."""
     text = str(error).rpartition(" tries: ")[2]
     remedy = next((each for words, each in _REMEDIES if words in text), "")
     return f"{text} ({remedy})" if remedy else text
@@ -151,8 +151,8 @@ class Receiver:
 
     def __init__(self, config: cfg.ConfigOpts, endpoint: object, faults: BrokerFaults) -> None:
         """``endpoint`` gets the notifications. Raises Invalid for a wrong URL."""
-        decompression.bound()
-        properties.bound()
+        bounds.bound_compression()
+        bounds.bound_properties()
         self._config = config
         self._endpoint = endpoint
         self._faults = faults
@@ -163,7 +163,6 @@ class Receiver:
         self._thread = threading.Thread(target=self._start, name="listen", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:

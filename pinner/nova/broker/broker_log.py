@@ -1,4 +1,7 @@
-"""The log of oslo.messaging's connection to the broker, as far as people need it."""
+"""The log of oslo.messaging's connection to the broker, as far as people need it.
+
+It imports no oslo.messaging, which needs the backend of oslo.service before.
+"""
 
 import logging
 import time
@@ -21,7 +24,7 @@ _UNREADABLE = "Failed to process message"
 
 
 class MessageLogFilter(logging.Filter):
-    """A log filter that passes one warning or error in MESSAGE_SECONDS."""
+    """Passes one warning or error in MESSAGE_SECONDS."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -29,7 +32,6 @@ class MessageLogFilter(logging.Filter):
         self._next = clock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log the record."""
         if record.levelno < logging.WARNING:
             return True
         now = self._clock()
@@ -40,7 +42,7 @@ class MessageLogFilter(logging.Filter):
 
 
 class ConnectionLogFilter(logging.Filter):
-    """A log filter that passes the first warning of each outage of the broker, and then one in REMIND_SECONDS."""
+    """Passes the first warning of each outage of the broker, and then one in REMIND_SECONDS."""
 
     def __init__(self, lost: Callable[[str], None] = lambda _: None) -> None:
         """``lost`` gets the first warning of each outage."""
@@ -53,7 +55,6 @@ class ConnectionLogFilter(logging.Filter):
         """When the latest record came. oslo.messaging logs each attempt to connect."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log the record."""
         text = record.getMessage()
         self.latest = time.monotonic()
         if text.startswith(_UNREADABLE):

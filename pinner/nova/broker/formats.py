@@ -1,4 +1,4 @@
-"""Finds out which hosts send Nova's notifications in the unversioned format only, which pinner cannot use."""
+"""The hosts that send Nova's notifications in the unversioned format only, which pinner cannot use."""
 
 import logging
 import threading
@@ -14,8 +14,7 @@ LOG = logging.getLogger(__name__)
 MAX_HOSTS = 10_000
 """The hosts that are remembered."""
 MAX_NAME = 255
-"""The most characters of a host's name. A longer publisher is no host: any program with access to the broker can send
-one."""
+"""Characters of a host's name. A longer publisher is no host: any program with access to the broker can send one."""
 ENOUGH = 2
 """Unversioned notifications without a versioned one. With both formats, Nova sends one of each in turn."""
 
@@ -27,12 +26,12 @@ class Formats:
         self._lock = threading.Lock()
         self._warning = Repeated(LOG)
         self._unversioned: LRUCache[str, int] = LRUCache(MAX_HOSTS)
-        """Host to the number of its unversioned notifications since its last versioned one."""
+        """The number of a host's unversioned notifications since its last versioned one."""
 
     def is_unversioned(self, publisher: object, event_type: object, payload: object) -> bool:
         """Whether a notification is unversioned. Logs a warning, at most once a minute, where its host sends no others.
 
-        The publisher is ``compute.HOST`` in an unversioned notification, and ``nova-compute:HOST`` in a versioned one.
+        The publisher is ``compute.HOST`` in an unversioned notification, ``nova-compute:HOST`` in a versioned one.
         """
         if isinstance(payload, Mapping) and "nova_object.version" in payload:
             with self._lock:

@@ -1,7 +1,7 @@
 """Parser of Nova's versioned notifications. It does no I/O.
 
-https://docs.openstack.org/nova/latest/reference/notifications.html. Fields that a newer Nova adds are ignored. A
-missing field that pinner needs and another major version of the payload are errors.
+https://docs.openstack.org/nova/latest/reference/notifications.html. Unknown fields are ignored. A missing field that
+pinner needs and another major version of the payload are errors.
 """
 
 import json
@@ -43,11 +43,11 @@ KIND_OF_ACTION: Mapping[str, GuestEventKind] = {
     "shelve_offload": "gone",
     "delete": "gone",
 }
-"""Nova's action to the kind of event that its end notification reports."""
+"""The kind of event that the end notification of each of Nova's actions reports."""
 
 BY_PUBLISHER = ("rebuild", "live_migration_post", "resize_confirm", "shelve_offload")
-"""The actions whose end concerns the host that publishes it. ``host`` is the destination for the second and third, and
-null for the last; for a rebuild it is the host that the guest was evacuated from until the end."""
+"""The actions whose end concerns the host that publishes it. ``host`` is the destination for the second and third, null
+for the last, and for a rebuild the host from which the guest was evacuated."""
 
 LEFT_AT_START = ("rebuild", "resize_revert")
 """The actions whose start names in ``host`` the host that the guest has left, if another host publishes it: it was
@@ -57,7 +57,7 @@ LEAVING = "live_migration_pre"
 """The action whose start reports that a guest is leaving. The destination publishes it; ``host`` is the source."""
 
 MAX_SIZE = 48 << 10
-"""The most bytes of an event's texts as JSON. A server accepts requests of 64 KiB, and thousands of events may wait."""
+"""Bytes of an event's texts as JSON. A server accepts requests of 64 KiB, and thousands of events may wait."""
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,253}[A-Za-z0-9_])?")
 _GUEST = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -69,7 +69,7 @@ class NovaEvent:
     host: str
     guest_event: GuestEvent
     destination: str = ""
-    """The destination host of a guest that is leaving; empty for other events."""
+    """The destination of a guest that is leaving; empty for other events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class _Instance:
 
 
 def parse(message: Message) -> NovaEvent | None:
-    """The event of a notification; None for a notification that pinner does not use. Raises Invalid."""
+    """The event of a notification; None for one that pinner does not use. Raises Invalid."""
     parts = message.event_type.split(".") if isinstance(message.event_type, str) else []
     if len(parts) < 2:
         raise Invalid("event_type", message.event_type, "words with dots between them, such as instance.create.end")

@@ -15,11 +15,11 @@ from pinner.render import visible
 LOG = logging.getLogger(__name__)
 
 MAX_BYTES = 4 * 1024 * 1024
-"""The size limit of the file. One older file of the same size is kept."""
+"""Of the file. One older file of the same size is kept."""
 MAX_LINE = 64 * 1024
-"""The length limit of one message in characters."""
+"""Characters of one message."""
 MAX_REASON = 1000
-"""The length limit of a reason in characters: it may quote a value of the message."""
+"""Characters of a reason: it may quote a value of the message."""
 
 
 class _PrivateFile(RotatingFileHandler):
@@ -37,16 +37,16 @@ class Quarantine:
     """
 
     def __init__(self, file: Path) -> None:
-        """Only the owner can read the files, because messages may contain secrets. Raises OSError."""
+        """Only the owner can read the files: messages may contain secrets. Raises OSError."""
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file
         self._lock = threading.Lock()
         self._lines = _PrivateFile(file, maxBytes=MAX_BYTES, backupCount=1, encoding="utf-8")
         self.count = 0
-        """The number of messages since the start."""
+        """Messages since the start."""
 
     def put(self, message: object, reason: str) -> None:
-        """Write a message to the file. Any object is accepted: a part that JSON cannot express is written as text."""
+        """Write a message. A part that JSON cannot express is written as text."""
         reason = reason[:MAX_REASON]
         line = _json({"at": datetime.now(UTC), "why": reason, "message": message})
         if len(line) > MAX_LINE:
@@ -58,7 +58,6 @@ class Quarantine:
         LOG.warning("message quarantined, %s since the start, see %s: %s", count, self._file, visible(reason))
 
     def close(self) -> None:
-        """Close the file."""
         self._lines.close()
 
 

@@ -1,4 +1,4 @@
-"""Delivery of Nova's events to pinner servers, with retries. Events that cannot be delivered go to the quarantine."""
+"""Delivery of Nova's events to pinner servers, with retries; what cannot be delivered goes to the quarantine."""
 
 import heapq
 import logging
@@ -26,8 +26,8 @@ WORKERS = 48
 WORKERS_PER_HOST = 8
 """Threads that may send events to one host at a time."""
 WORKERS_IN_DOUBT = 36
-"""Threads that may send events to the hosts that are not known to answer, each host one at a time: however many servers
-do not answer, threads are left for the others. Half as many for the hosts whose latest event failed."""
+"""Threads that may send to the hosts that are not known to answer, one a host, so that threads are left for the others.
+Half as many for the hosts whose latest event failed."""
 MAX_QUEUED = 10_000
 """Events that may wait at the same time."""
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
@@ -67,7 +67,6 @@ class DeliveryQueue:
         self._queues: defaultdict[str, list[_QueuedEvent]] = defaultdict(list)
         """The waiting events of each host, as heaps."""
         self._waiting = 0
-        """The number of waiting events."""
         self._firsts: dict[int, list[tuple[float, int, str]]] = {workers: [] for workers in _IN_DOUBT}
         """When the first event of each host is due, its number and the host, as heaps by the threads that the host may
         use. An entry stays until it is the first one, although its event has been taken or the host has changed."""
@@ -77,8 +76,8 @@ class DeliveryQueue:
         self._open = True
         self._ignored = Repeated(LOG)
         self._silent: LRUCache[str, float] = LRUCache(MAX_HOSTS)
-        """The hosts that did not answer to the end of a guest, and when. Such an event is not repeated: the host may be
-        the one that all guests were evacuated from, and when it is back, it finds out by itself."""
+        """The hosts that did not answer to the end of a guest, and when. Such an event is not repeated: all guests may
+        have been evacuated from the host, and when it is back, it finds out by itself."""
         self._answering: LRUCache[str, float] = LRUCache(MAX_HOSTS)
         """The hosts that answered the latest event, and when."""
         self._failing: LRUCache[str, float] = LRUCache(MAX_HOSTS)
@@ -89,7 +88,6 @@ class DeliveryQueue:
         self.heartbeats = [thread.heartbeat for thread in self._threads]
 
     def start(self) -> None:
-        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
@@ -240,8 +238,10 @@ class DeliveryQueue:
             return time.monotonic() < self._silent.get(host, 0.0) + SILENT_SECONDS
 
     def _retry_later(self, queued: _QueuedEvent, error: PinnerError) -> None:
-        """Queue the event for its next attempt, or send it to the quarantine after the last one. If the host did not
-        answer, this attempt counts for all its events that are due: each would wait as long again."""
+        """Queue the event for its next attempt, or send it to the quarantine after the last one.
+
+        If the host did not answer, this attempt counts for all its events that are due: each would wait as long again.
+        """
         host = queued.event.host
         with self._changed:
             first = host not in self._failing
@@ -273,7 +273,6 @@ class DeliveryQueue:
         return taken
 
     def _note(self, host: str, *, answered: bool) -> None:
-        """Note whether the host answered."""
         with self._changed:
             if answered:
                 self._answering[host] = time.monotonic()

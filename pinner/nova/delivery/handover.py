@@ -1,7 +1,7 @@
-"""Sends an event of a guest to pinner. libvirt's hook script and Nova's hooks call this module.
+"""Sends an event of a guest to pinner, for libvirt's hook script and Nova's hooks.
 
-This runs inside other programs. Therefore it needs only the standard library and Python 3.8. Its settings are in a file
-with lines ``name = value``: ``url`` of the pinner server, and the ``token`` that a server needs over TCP.
+This runs inside other programs, so it needs only the standard library and Python 3.8. Its settings are in a file with
+lines ``name = value``: ``url`` of the pinner server, and the ``token`` that a server needs over TCP.
 """
 
 import json
@@ -11,14 +11,14 @@ from pinner.nova.delivery import plain_http
 
 CONFIG = "/etc/pinner/hook.conf"
 SERVER = "unix:/run/pinner/api.sock"
-"""The server where the settings name none: the one of this host."""
+"""The server where the settings name none: that of this host."""
 TIMEOUT = 5.0
 """Seconds for the whole answer."""
 _PATH = "/v1/events/guest-started"
 
 
 def settings(file: str = CONFIG) -> "dict[str, str]":
-    """The settings of the file by name; the defaults where the file does not exist."""
+    """The settings of the file by name; the defaults where it does not exist."""
     values = {"url": SERVER, "token": ""}
     try:
         with open(file, encoding="utf-8") as lines:  # noqa: PTH123 - as short as pathlib, and needs no import

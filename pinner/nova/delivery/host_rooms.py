@@ -1,7 +1,7 @@
 """The room of hosts as their pinner servers tell it, for Nova's scheduler.
 
-This runs inside nova-scheduler. Therefore it needs only the standard library and Python 3.8, and it trusts no answer.
-Threads ask the servers; a scheduling waits only for hosts that were never asked before, and no longer than ``timeout``.
+This runs inside nova-scheduler, so it needs only the standard library and Python 3.8, and it trusts no answer. Threads
+ask the servers; a scheduling waits only for hosts that were never asked before, and no longer than ``timeout``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOG = logging.getLogger(__name__)
 
 THREADS = (8, 4)
 """Hosts that are asked at the same time: of those that did not answer yet or lately, and of those that do. More would
-take the scheduler's own threads the interpreter."""
+take the interpreter from the scheduler's own threads."""
 ANSWER_SECONDS = 5.0
 """The longest time for one answer. A thread waits so long, no scheduling does."""
 MOST_VCPUS = 8192
@@ -138,7 +138,7 @@ class _Entry:
     asking: bool = False
     awaited: bool = False
     failures: int = 0
-    """The answers that were missing since the last one."""
+    """Missing answers since the last one."""
     used: int | None = None
 
 
@@ -158,7 +158,7 @@ class HostRooms:
         self._tls = _tls(settings)
 
     def rooms(self, hosts: Iterable[str]) -> dict[str, Room]:
-        """The room of each of these hosts that is known, after at most ``timeout`` seconds.
+        """The known room of each of these hosts, after at most ``timeout`` seconds.
 
         A host is waited for once, when it is asked for the first time.
         """
@@ -186,7 +186,7 @@ class HostRooms:
             }
 
     def claimed(self, host: str, used: int) -> int:
-        """By how many vCPUs Nova's use of the host has grown to ``used`` since the room of the host was read."""
+        """By how many vCPUs Nova's use of the host has grown to ``used`` since its room was read."""
         with self._lock:
             entry = self._entries[host]
             if entry.used is None:

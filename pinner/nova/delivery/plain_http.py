@@ -1,7 +1,8 @@
-"""One request over HTTP that ends in time, whatever the server does: a timeout for each part of an answer would let a
-slow server hold the caller for hours. No proxy is used and no redirect followed: both would get the token.
+"""One request over HTTP that ends in time, whatever the server does.
 
-This runs inside Nova and libvirt's hook script. Therefore it needs only the standard library and Python 3.8.
+A timeout for each part of an answer would let a slow server hold the caller for hours. No proxy is used and no redirect
+followed: both would get the token. This runs inside Nova and libvirt's hook script, so it needs only the standard
+library and Python 3.8.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import urllib.parse
 from typing import Any
 
 MAX_ANSWER = 256 * 1024
-"""The most bytes of an answer. The capacity of a host with 16 nodes has about 4 KiB."""
+"""Bytes of an answer. The capacity of a host with 16 nodes has about 4 KiB."""
 _TOKEN = re.compile(r"[\x21-\x7e]*")
 _UNIX = "unix:"
 

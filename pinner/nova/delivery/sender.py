@@ -1,38 +1,103 @@
-"""Sends Nova's events to the pinner server of each host."""
+"""Sends Nova's events to the pinner server of each host, and asks the destinations of migrations for their CPUs."""
 
+import logging
 import threading
+import time
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import HostUnreachable, Invalid
+from pinner.model.errors import HostUnreachable, Invalid, PinnerError
 from pinner.model.policy.event import GuestEventOutcome
 from pinner.model.run.audit import Caller
 from pinner.nova.broker.notification import NovaEvent
-from pinner.nova.delivery.destinations import PATIENCE, Destinations
 from pinner.service.remote.remote import RemoteService
+
+LOG = logging.getLogger(__name__)
+
+WAIT_SECONDS = 0.3
+"""How long the first releases wait for a destination. Later ones to the same destination do not wait."""
+PATIENCE = 5.0
+"""Seconds in which a destination may answer. Releases use a late answer, too."""
+KEEP_SECONDS = 60.0
+"""How long an answer, or a missing one, is remembered."""
+MAX_OPEN = 64
+"""Questions without an answer. Beyond that a destination counts as one that does not answer."""
+
+
+@dataclass
+class _Question:
+    asked: float
+    answered: threading.Event = field(default_factory=threading.Event)
+    cpus: CpuSet = CpuSet()
+
+    @property
+    def is_fresh(self) -> bool:
+        return time.monotonic() < self.asked + KEEP_SECONDS
+
+
+class Destinations:
+    """Asks each destination once within KEEP_SECONDS. Several threads may use it."""
+
+    def __init__(self, ask: Callable[[str], CpuSet]) -> None:
+        """``ask`` returns the online CPUs of a host, or raises PinnerError."""
+        self._ask = ask
+        self._guard = threading.Lock()
+        self._questions: dict[str, _Question] = {}
+
+    def cpus(self, host: str) -> CpuSet:
+        """The online CPUs of a host; none if it has not answered WAIT_SECONDS after the question."""
+        question = self._question(host)
+        question.answered.wait(max(question.asked + WAIT_SECONDS - time.monotonic(), 0.0))
+        return question.cpus
+
+    def _question(self, host: str) -> _Question:
+        """The question to the host, which is asked now if it was not asked lately."""
+        with self._guard:
+            self._questions = {name: known for name, known in self._questions.items() if known.is_fresh}
+            if host in self._questions:
+                return self._questions[host]
+            question = self._questions[host] = _Question(time.monotonic())
+            open_ones = sum(not known.answered.is_set() for known in self._questions.values())
+        if open_ones > MAX_OPEN:
+            question.answered.set()
+        else:
+            # A thread of its own, because a server that sends its answer slowly would hold the release.
+            work = threading.Thread(target=self._answer, args=(host, question), name="destination", daemon=True)
+            work.start()
+        return question
+
+    def _answer(self, host: str, question: _Question) -> None:
+        try:
+            question.cpus = self._ask(host)
+        except PinnerError as error:
+            LOG.info("destination %s did not say which CPUs it has: %s", host, error)
+        except Exception:  # an error in this program must not end without a word
+            LOG.exception("destination %s could not be asked for its CPUs", host)
+        finally:
+            question.answered.set()
+
 
 HOST = "{host}"
 """In options: the name of the host that an event is about."""
 NO_CALLER = Caller("", "", "")
-"""The server takes the caller from the token instead."""
+"""The server takes the caller from the token."""
 ANSWER_TIMEOUT = 30.0
 """Seconds for a whole answer. The release of a large guest takes one or two."""
 MAX_ANSWER = 4 * 1024 * 1024
-"""The most bytes of an answer. The topology of a host with 8192 CPUs has about 1 MiB."""
+"""Bytes of an answer. The topology of a host with 8192 CPUs has about 1 MiB."""
 
 
 class Sender:
-    """Sends events to the pinner server of each host."""
-
     def __init__(self, server: str, token_file: str | None) -> None:
-        """``server`` is the URL of the servers, ``token_file`` the file with their token.
+        """``server`` is the URL of the servers, ``token_file`` the file with their token; ``{host}`` in both is the
+        host's name.
 
-        ``{host}`` in both is replaced by the host's name. Raises Invalid for a wrong URL, for a file that cannot be
-        read, and for one token of all hosts: the names come from notifications, and whoever can send one would choose
-        the server that gets the token.
+        Raises Invalid for a wrong URL, an unreadable file, and one token of all hosts: the names come from
+        notifications, and whoever can send one would choose the server that gets the token.
         """
         self._server = server
         self._token_file = token_file or ""
@@ -47,7 +112,7 @@ class Sender:
             self._token("")
 
     def send(self, nova_event: NovaEvent) -> GuestEventOutcome:
-        """Send an event to the server of its host. Raises PinnerError."""
+        """Raises PinnerError."""
         event = nova_event.guest_event
         if nova_event.destination:
             # The release leaves out the CPUs that the destination lacks; without an answer it leaves out none.

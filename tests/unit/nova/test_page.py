@@ -15,8 +15,8 @@ from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH
 from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.guest.nova import cpus as nova_cpus
 from pinner.model.plan.request import Request
-from pinner.nova.broker import decompression, notification
-from pinner.nova.delivery import delivery, destinations, handover
+from pinner.nova.broker import bounds, notification
+from pinner.nova.delivery import delivery, handover, sender
 from pinner.nova.weigher_conf import Settings
 from pinner.planning import planner
 from pinner.planning.placement import event_order
@@ -53,14 +53,14 @@ FIGURES = [
         (200, 1 << 20, 4 << 20),
     ),
     ("events with more than 48 KiB of names and extra specs", notification.MAX_SIZE, 48 << 10),
-    ("more than 16 MiB, also after its decompression", decompression.MAX_BYTES, 16 << 20),
+    ("more than 16 MiB, also after its decompression", bounds.MAX_BYTES, 16 << 20),
     ("Every 30 seconds the listener declares its queue", BROKER.DECLARE_SECONDS, 30),
     ("the listener notices that within two minutes", BROKER.HANGS_SECONDS, 120),
     ("tries again after 1, 2, 4, 8 and 16 seconds", (BROKER.FIRST_DELAY, BROKER.MAX_REFUSALS), (1, 5)),
     ("more than ten times within five minutes", (BROKER.MAX_OUTAGES, BROKER.WINDOW_SECONDS), (10, 300)),
     ("15 attempts in nine minutes or more", (delivery.MAX_ATTEMPTS, int(sum(RETRIES) / 60)), (15, 9)),
-    ("if the destination's pinner answers within 0.3 seconds", destinations.WAIT_SECONDS, 0.3),
-    ("that there is none, for a minute", destinations.KEEP_SECONDS, 60),
+    ("if the destination's pinner answers within 0.3 seconds", sender.WAIT_SECONDS, 0.3),
+    ("that there is none, for a minute", sender.KEEP_SECONDS, 60),
     ("The policy checks the host every two seconds", controller.MIGRATING_SECONDS, 2),
     ("A report to pinner ends after five seconds", handover.TIMEOUT, 5),
     ("script ends it after 60 seconds", re.findall(r'timeout -k 1 (\d+) "\$python" -I -m', SCRIPT), ["60"]),

@@ -18,7 +18,7 @@ from kombu.transport.pyamqp import Message
 from support.nova.samples import SETS
 
 from pinner import codec
-from pinner.nova.broker import decompression, json_bound, properties
+from pinner.nova.broker import bounds
 from pinner.nova.broker.broker_log import ConnectionLogFilter, MessageLogFilter
 
 
@@ -43,8 +43,8 @@ def test_a_message_that_cannot_be_decoded_is_no_loss_of_the_connection(caplog):
     ("name", "compress"), [("gzip", zlib.compress), ("bzip2", bz2.compress), ("lzma", lzma.compress)]
 )
 def test_a_compressed_message_is_bounded(name, compress):
-    decompression.bound()
-    whole = bytes(decompression.MAX_BYTES)
+    bounds.bound_compression()
+    whole = bytes(bounds.MAX_BYTES)
     for body in (b"", b"{}", whole):
         assert compression.decompress(compress(body), name) == body
     for body in (compress(whole + b"x"), compress(b"{}" * 99)[:-9]):
@@ -54,7 +54,7 @@ def test_a_compressed_message_is_bounded(name, compress):
 
 def test_an_unknown_compression_is_refused():
     compression.register(bytes, bytes, "application/x-unheard-of", ["unheard-of"])
-    decompression.bound()
+    bounds.bound_compression()
     with pytest.raises(ValueError, match="does not accept this compression"):
         compression.decompress(b"", "unheard-of")
 
@@ -62,7 +62,7 @@ def test_an_unknown_compression_is_refused():
 @pytest.fixture
 def bounded_properties(monkeypatch):
     monkeypatch.setattr(serialization, "PROPERTY_CLASSES", dict(serialization.PROPERTY_CLASSES))
-    properties.bound()
+    bounds.bound_properties()
 
 
 def received(encoded: bytes, body: bytes) -> Message:
@@ -119,7 +119,7 @@ def test_a_message_with_other_properties_is_dropped_and_not_expanded(encoded):
 @pytest.mark.usefixtures("bounded_properties")
 def test_a_message_that_is_not_compressed_is_bounded_too():
     encoded = sent(content_type="application/json")
-    most = b"1" + b" " * (decompression.MAX_BYTES - 1)
+    most = b"1" + b" " * (bounds.MAX_BYTES - 1)
     assert received(encoded, most).payload == 1
     with pytest.raises(DecodeError, match="more than 16777216 bytes"):
         _ = received(encoded, most + b" ").payload
@@ -129,9 +129,9 @@ def test_a_message_that_is_not_compressed_is_bounded_too():
 def refused(monkeypatch, bounded_properties):
     """What was refused because of its values."""
     monkeypatch.setattr(serialization_of_kombu, "_decoders", dict(serialization_of_kombu._decoders))
-    decompression.bound()
+    bounds.bound_compression()
     refused = []
-    json_bound.bound(lambda *message: refused.append(message))
+    bounds.bound_values(lambda *message: refused.append(message))
     return refused
 
 
@@ -162,7 +162,7 @@ def test_a_message_with_millions_of_values_takes_little_memory_and_is_quarantine
     try:
         with pytest.raises(DecodeError, match="values, more than 100000"):
             decoded(body)
-        assert tracemalloc.get_traced_memory()[1] < 5 * decompression.MAX_BYTES
+        assert tracemalloc.get_traced_memory()[1] < 5 * bounds.MAX_BYTES
     finally:
         tracemalloc.stop()
     ((begin, why),) = refused
@@ -175,7 +175,7 @@ def test_novas_notifications_have_a_hundredth_of_the_values(refused, samples):
     for name in samples.names:
         body = envelope(json.dumps(samples.load(name)))
         assert decoded(body) == samples.load(name)
-        assert 100 * codec.most_values(body) < json_bound.MAX_VALUES
+        assert 100 * codec.most_values(body) < bounds.MAX_VALUES
     assert refused == []
 
 

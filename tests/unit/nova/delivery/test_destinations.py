@@ -22,10 +22,8 @@ from pinner.model.policy.event import GuestEvent
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
 from pinner.nova.broker.notification import NovaEvent
-from pinner.nova.delivery import destinations
 from pinner.nova.delivery.delivery import DeliveryQueue
-from pinner.nova.delivery.destinations import WAIT_SECONDS, Destinations
-from pinner.nova.delivery.sender import Sender
+from pinner.nova.delivery.sender import WAIT_SECONDS, Destinations, Sender
 
 SOURCE, SILENT = "127.0.0.1", [f"127.0.0.{number}" for number in range(2, 7)]
 GUESTS = 20
@@ -48,7 +46,7 @@ def test_a_destination_is_asked_once_and_its_answer_is_remembered():
 
 
 def test_an_old_answer_is_asked_for_again(monkeypatch):
-    monkeypatch.setattr(destinations, "KEEP_SECONDS", 0.05)
+    monkeypatch.setattr("pinner.nova.delivery.sender.KEEP_SECONDS", 0.05)
     answers = iter([cpus("0-3"), cpus("0-5")])
     known = Destinations(lambda host: next(answers))
     assert str(known.cpus("b")) == "0-3"
@@ -109,8 +107,8 @@ def test_all_wait_together_for_a_silent_destination_and_use_its_late_answer():
 
 
 def test_the_number_of_open_questions_is_bounded(monkeypatch):
-    monkeypatch.setattr(destinations, "MAX_OPEN", 3)
-    monkeypatch.setattr(destinations, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("pinner.nova.delivery.sender.MAX_OPEN", 3)
+    monkeypatch.setattr("pinner.nova.delivery.sender.WAIT_SECONDS", 0.0)
     gate = threading.Event()
     before = threading.active_count()
     known = Destinations(lambda host: gate.wait(10) and cpus("0"))
