@@ -11,11 +11,10 @@ from pinner.hostsetup.layout import ACCOUNT
 from pinner.model.errors import PinnerError
 
 _COMMENT = "pinner API"
-"""The comment of the user that setup-host makes, as in sysusers.d/pinner.conf: remove-host removes no other user."""
+"""The comment of the user that setup-host makes, as in sysusers.d/pinner.conf: remove-host removes no other."""
 
 
 def exists() -> bool:
-    """Whether the user and its group exist."""
     return find() is not None and _has_group()
 
 
@@ -45,7 +44,7 @@ def create(sysusers: Path) -> None:
 
 
 def remove() -> None:
-    """Remove the user and the group. Raises PinnerError."""
+    """Raises PinnerError."""
     if find() is not None:
         run("userdel", ACCOUNT)
     if _has_group():

@@ -1,18 +1,69 @@
-"""The paths of pinner's hook script among libvirt's hooks, and whose the files there are."""
+"""The paths of pinner's hook script among libvirt's hooks, whose the files there are, and which folders were made.
+
+A list beside the files names the folders that the installation has made, so that a removal leaves none.
+"""
 
 import os
 import re
 import sys
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from pinner.hostsetup import made_folders
+from pinner.hostsetup import steps
+from pinner.hostsetup.steps import Step
+
+FOLDERS_MARK = "# pinner's list of folders"
+_HEAD = f"""\
+# Written by pinner nova install-hooks.
+{FOLDERS_MARK} that it has made, and that remove-hooks removes if empty.
+"""
+
+
+def missing_folders(*files: Path) -> tuple[Path, ...]:
+    """The folders that these files need and that do not exist; each folder after its parent."""
+    return tuple(sorted({folder for file in files for folder in file.parents if not folder.exists()}))
+
+
+def folder_list(root: Path, folders: Collection[Path]) -> str:
+    return _HEAD + "".join(f"{_host_path(root, folder)}\n" for folder in sorted(folders))
+
+
+def listed_folders(root: Path, file: Path, files: Collection[Path]) -> tuple[Path, ...]:
+    """The folders that the list names and that are on the way to one of ``files``: an installation makes no others."""
+    names = (steps.content(file) or "").splitlines()
+    possible = {folder for each in files for folder in each.parents if folder != root}
+    return tuple(sorted(folder for folder in possible if _host_path(root, folder) in names))
+
+
+def folder_removal(folders: Collection[Path], files: Collection[Path]) -> Iterator[Step]:
+    """The removal of each of these folders that has nothing but ``files``, children first."""
+    for folder in sorted(folders, reverse=True):
+        yield Step(f"remove {folder}", partial(_is_kept, folder, {*files, *folders}), partial(_remove_empty, folder))
+
+
+def _host_path(root: Path, folder: Path) -> str:
+    """The folder's path on the host whose file system begins at ``root``."""
+    return f"/{folder.relative_to(root)}" if folder.is_relative_to(root) else str(folder)
+
+
+def _is_kept(folder: Path, own: Collection[Path]) -> bool:
+    return folder.is_symlink() or not folder.is_dir() or any(path not in own for path in folder.iterdir())
+
+
+def _remove_empty(folder: Path) -> None:
+    # Another program may have written a file into the folder just now.
+    with suppress(OSError):
+        folder.rmdir()
+
 
 _MARKS = (
     "# pinner's hook script for libvirt",
     "# pinner's filter for libvirt",
     "# libvirt hook script for pinner",
-    made_folders.MARK,
+    FOLDERS_MARK,
 )
 """The begin of the second line of each file of pinner, the third one in copies that were made by hand."""
 _START = 4096
@@ -23,7 +74,7 @@ python = {python}
 """
 _SONAME = re.compile(r"libvirt\.so\.0\.(\d+)\.\d+")
 FIRST_WITH_FOLDER = 6005
-"""libvirt 6.5.0 was the first version that runs the scripts in qemu.d, too. Its library's name has 6005 in it."""
+"""libvirt 6.5.0 was the first that runs the scripts in qemu.d. Its library's name has 6005 in it."""
 
 HOSTS_HOOKS = "etc/libvirt/hooks"
 _SNAP, SNAPS_HOOKS = "snap/openstack-hypervisor/current", "var/snap/openstack-hypervisor/common/etc/libvirt/hooks"
@@ -39,7 +90,7 @@ def _own_python() -> Path:
 
 @dataclass(frozen=True)
 class HookPaths:
-    """The paths of the hook script on the host whose file system begins at ``root``."""
+    """The paths on the host whose file system begins at ``root``."""
 
     root: Path = Path("/")
     folder: Path | None = None
@@ -74,7 +125,7 @@ class HookPaths:
 
     @property
     def filter(self) -> Path:
-        """The filter that the script runs. It is not in qemu.d, where libvirt would run it as a script of its own."""
+        """The filter that the script runs. In qemu.d libvirt would run it as a script of its own."""
         return self.hooks / "pinner-strip-pins"
 
     @property
@@ -84,7 +135,6 @@ class HookPaths:
 
     @property
     def settings(self) -> Path:
-        """The settings of the script."""
         return self.root / "etc/pinner/hook.conf"
 
     @property

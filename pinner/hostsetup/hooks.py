@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from pinner import whole_file
-from pinner.hostsetup import made_folders, steps
+from pinner.hostsetup import hook_paths, steps
 from pinner.hostsetup.hook_paths import (
     DAEMONS,
     FIRST_WITH_FOLDER,
@@ -55,15 +55,15 @@ def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool
 
 
 def remove_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool) -> None:
-    """Remove the files and folders of ``install_hooks``, except settings that were changed and folders that have
-    other files. Raises Invalid."""
+    """Remove the files and folders of ``install_hooks``, except changed settings and folders with other files. Raises
+    Invalid."""
     _check(paths)
-    made, files = made_folders.listed(paths.root, paths.made, _all_files(paths)), set(_present(paths))
+    made, files = hook_paths.listed_folders(paths.root, paths.made, _all_files(paths)), set(_present(paths))
     if paths.alone in files:
         # libvirt remembers that the script exists, and took its absence for a failure before 6.5.0.
         say(f"libvirt before 6.5.0 starts no guest after the removal, until this is done: {_restart(paths)}")
     steps.execute(_remove(paths), say, dry_run=dry_run)
-    steps.execute(made_folders.removal(made, files), say, dry_run=dry_run)
+    steps.execute(hook_paths.folder_removal(made, files), say, dry_run=dry_run)
     if dry_run:
         return
     if steps.content(paths.settings) is not None:
@@ -150,12 +150,12 @@ def _others_python(python: Path) -> str:
 
 def _install(paths: HookPaths, script: Path) -> Iterator[Step]:
     settings = paths.settings
-    missing = made_folders.missing(settings, paths.filter, script)
+    missing = hook_paths.missing_folders(settings, paths.filter, script)
     yield from (Step(f"create {folder}", folder.is_dir, partial(folder.mkdir, 0o755)) for folder in missing)
     if missing:
         # After the folders: whatever the list names, pinner has made.
-        made = made_folders.text(
-            paths.root, {*missing, *made_folders.listed(paths.root, paths.made, _all_files(paths))}
+        made = hook_paths.folder_list(
+            paths.root, {*missing, *hook_paths.listed_folders(paths.root, paths.made, _all_files(paths))}
         )
         yield Step(f"write {paths.made}", lambda: False, partial(steps.write, paths.made, made))
     # Unchanged settings may name the Python of an older installation, which may not exist any more.

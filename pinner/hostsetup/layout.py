@@ -31,12 +31,10 @@ class Layout:
 
     @property
     def config_folder(self) -> Path:
-        """The folder of the configuration."""
         return self.root / "etc/pinner"
 
     @property
     def config(self) -> Path:
-        """The configuration of the units."""
         return self.config_folder / "pinner.conf"
 
     @property
@@ -46,26 +44,21 @@ class Layout:
 
     @property
     def sysusers(self) -> Path:
-        """The declaration of user and group."""
         return self.root / "etc/sysusers.d/pinner.conf"
 
     @property
     def tmpfiles(self) -> Path:
-        """The declaration of the sockets' folder."""
         return self.root / "etc/tmpfiles.d/pinner.conf"
 
     @property
     def state(self) -> Path:
-        """The state folder."""
         return self.root / "var/lib/pinner"
 
     @property
     def sockets(self) -> Path:
-        """The folder of the sockets."""
         return self.root / "run/pinner"
 
     def unit(self, name: str) -> Path:
-        """The path of a unit."""
         return self.root / "etc/systemd/system" / name
 
     def installed(self) -> dict[Path, str]:

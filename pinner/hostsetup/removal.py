@@ -49,8 +49,7 @@ def remove_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool, pu
 def still_applied(state: Path) -> str:
     """Why pinner must not be removed yet, by the agent's journal; empty if nothing speaks against it.
 
-    The journal has every run that changed this host. An enforced policy that has placed guests or processes has an
-    applied run. A policy that has placed nothing yet is not seen here.
+    An enforced policy that has placed guests or processes has an applied run; one that has placed nothing is not seen.
     """
     if not (state / "agent" / "journal.sqlite").exists():
         return ""

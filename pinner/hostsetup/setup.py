@@ -44,7 +44,7 @@ def setup_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool) -> 
 
 
 def check_host(layout: Layout) -> None:
-    """Raise Invalid if this process is not root, if the host does not run systemd, or if an image is not safe."""
+    """Raise Invalid if this process is not root, the host does not run systemd, or an image is not safe."""
     if os.geteuid() != 0:
         raise Invalid("user", str(os.geteuid()), "root: call it with sudo")
     if not layout.is_image and not Path("/run/systemd/system").is_dir():
@@ -54,7 +54,7 @@ def check_host(layout: Layout) -> None:
 
 
 def _check_image(layout: Layout) -> None:
-    """Raise Invalid where a path in the image leads out of it, or another user can change the path."""
+    """Raise Invalid where a path in the image leads out of it, or another user can change it."""
     require_own(layout.root, "--root")
     inside = steps.real(layout.root)
     files = [*layout.installed(), layout.config, layout.state / "agent/journal.sqlite", layout.sockets / "agent.sock"]

@@ -1,4 +1,4 @@
-"""The steps of a setup or a removal: each can be shown, is left out where nothing is to do, and can be repeated."""
+"""The steps of a setup or a removal: each can be shown, repeated, and is left out where nothing is to do."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from pinner.model.errors import Invalid
 
 @dataclass(frozen=True)
 class Step:
-    """A change of the host: ``text`` describes it as an infinitive, ``is_done`` says whether nothing is to do."""
+    """A change of the host: ``text`` is an infinitive, ``is_done`` says whether nothing is to do."""
 
     text: str
     is_done: Callable[[], bool]
@@ -22,8 +22,10 @@ class Step:
 
 
 def execute(steps: Iterable[Step], say: Callable[[str], None], *, dry_run: bool) -> None:
-    """Make each step that is not done, and report it; with ``dry_run`` only report. Raises Invalid for a path that
-    cannot be changed; the steps before have been made and reported."""
+    """Make each step that is not done, and report it; with ``dry_run`` only report.
+
+    Raises Invalid for a path that cannot be changed; the steps before have been made and reported.
+    """
     for step in steps:
         if step.is_done():
             say(f"nothing to do: {step.text}")
@@ -39,10 +41,9 @@ def execute(steps: Iterable[Step], say: Callable[[str], None], *, dry_run: bool)
 
 
 def write(path: Path, text: str, mode: int = 0o644, drafts: Path | None = None) -> None:
-    """Write a file with its folder, in one step: another program may read or run it at any moment. ``drafts`` as for
-    whole_file.replace.
+    """Write a file with its folder, in one step: another program may read or run it at any moment.
 
-    Raises Invalid for a path that cannot be written; then the file is as before.
+    ``drafts`` as for whole_file.replace. Raises Invalid for a path that cannot be written; then the file is as before.
     """
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -52,7 +53,7 @@ def write(path: Path, text: str, mode: int = 0o644, drafts: Path | None = None) 
 
 
 def content(path: Path) -> str | None:
-    """The text of a file; None if there is no file. Raises Invalid for a path that is not a readable file."""
+    """The text of a file; None if there is none. Raises Invalid for a path that is no readable file."""
     try:
         if not os.path.lexists(path):
             return None

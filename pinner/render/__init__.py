@@ -1,7 +1,4 @@
-"""Plans and changes as text for people, safe on a terminal and in a log.
-
-``text`` shows a plan as plain text, ``shell`` as shell commands.
-"""
+"""Plans, changes and measures for people, safe on a terminal and in a log."""
 
 from pinner.model.run.change_text import before_and_after
 from pinner.model.text import counted

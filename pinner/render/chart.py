@@ -25,8 +25,6 @@ _WIDTH, _HEIGHT = 800, 250
 
 @dataclass(frozen=True, slots=True)
 class ChartLine:
-    """One line of a chart."""
-
     label: str
     """The name of its subject."""
     history: History
@@ -92,6 +90,6 @@ def _store(file: Path, lines: Sequence[ChartLine], name: str, begin: int, step: 
 
 
 def _escaped(label: str) -> str:
-    """A label without what RRDtool takes for its own, because a guest chooses its name: a colon ends a label, and a
-    backslash begins a code that cannot be escaped at its end."""
+    """A label without what RRDtool takes for its own: a guest chooses its name, a colon ends a label, and a backslash
+    begins a code that cannot be escaped at its end."""
     return visible(label).replace("\\", "/").replace(":", "\\:")

@@ -1,6 +1,6 @@
-"""Measures as rows of a table."""
+"""Measures as rows of a table, and as lines of bars."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Literal
@@ -23,7 +23,6 @@ class MeasureRow:
     """One guest at the end of the measures. A value that is not known now is None."""
 
     name: str
-    """The guest's name."""
     delays: tuple[float | None, ...]
     """Run delay in ms/s by role: vcpu, emulator, iothread, vhost."""
     use: float | None
@@ -33,7 +32,7 @@ class MeasureRow:
     trend: tuple[float | None, ...]
     """The run delay of the vCPUs at each step."""
     ping: float | None = None
-    """The mean round trip in ms; None where the guest is not pinged, or does not answer pings."""
+    """The mean round trip in ms; None where the guest is not pinged, or does not answer."""
     ping_loss: float | None = None
     """The pings without an answer in per cent; None as above."""
 
@@ -57,7 +56,7 @@ def rows(measures: Measures, hour: Measures | None = None) -> tuple[MeasureRow, 
 
 
 def sorted_rows(found: Iterable[MeasureRow], by: SortKey) -> tuple[MeasureRow, ...]:
-    """The rows, the highest value first, and those whose value is not known last; by name in ascending order."""
+    """The highest value first, unknown ones last; names in ascending order."""
     match by:
         case "delay":
             return tuple(sorted(found, key=lambda row: _descending(row.delay)))
@@ -87,7 +86,7 @@ def _row(history: History, trend: tuple[float | None, ...]) -> MeasureRow:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """The sum of the values; None where one of them is not known: the sum would be too small."""
+    """The sum; None where a value is not known: the sum would be too small."""
     found = tuple(values)
     known = [value for value in found if value is not None]
     return sum(known) if len(known) == len(found) else None
@@ -101,3 +100,22 @@ def _descending(value: float | None) -> float:
 def _latest(history: History, name: str) -> float | None:
     values = history.values.get(name, ())[-_LATEST:]
     return next((value for value in reversed(values) if value is not None), None)
+
+
+BARS = "▁▂▃▄▅▆▇█"
+UNKNOWN = " "
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """The values as at most ``width`` bars; the highest bar is the highest value, the lowest 0.
+
+    A bar stands for the highest of its values; where none is known, it is a blank.
+    """
+    parts = min(width, len(values))
+    bars = [_highest(values[part * len(values) // parts : (part + 1) * len(values) // parts]) for part in range(parts)]
+    top = max((bar for bar in bars if bar is not None), default=0.0)
+    return "".join(UNKNOWN if bar is None else BARS[round(bar / top * (len(BARS) - 1)) if top else 0] for bar in bars)
+
+
+def _highest(values: Sequence[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

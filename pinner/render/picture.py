@@ -1,4 +1,4 @@
-"""What a command prints as a picture, for a ticket."""
+"""What a command prints, as a picture."""
 
 import io
 from collections.abc import Iterable

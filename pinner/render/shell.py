@@ -114,6 +114,6 @@ def _line(command: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """A comment line. The owners of guests and processes choose their names: a line break in a name would end the
-    comment, an escape sequence could rewrite the terminal."""
+    """A comment line. The owners of guests and processes choose their names: a line break would end the comment, an
+    escape sequence could rewrite the terminal."""
     return "# " + "".join(character if character.isprintable() else "?" for character in text)

@@ -16,7 +16,7 @@ def render(plan: Plan) -> str:
 
 
 def rebalance(rebalance: Rebalance) -> str:
-    """The cost and the gain of a rebalance, in words."""
+    """The cost and the gain of a rebalance."""
     if not rebalance.threads:
         return "no gain, every guest gets the same CPUs without it"
     moves = f"{counted(rebalance.guests, 'guest')} ({counted(rebalance.threads, 'thread')}) move"
@@ -26,13 +26,12 @@ def rebalance(rebalance: Rebalance) -> str:
 
 
 def gain(move: Move) -> str:
-    """The gain of a guest's move, in words."""
     terms = ", ".join(f"{term.name} {_values(term)}" for term in move.terms)
     return terms or "makes room for a guest without a place"
 
 
 def optimality(found: Optimality) -> str:
-    """The score of an allocation with its bound and its gap, in words."""
+    """The score of an allocation with its bound and its gap."""
     terms = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in found.score.items())
     if found.proven:
         return f"{terms}; proven: no allocation is better"

@@ -12,8 +12,7 @@ from support.values import NOON
 from pinner.model.errors import Invalid
 from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures, Span
 from pinner.render.chart import ChartLine, chart
-from pinner.render.measures import host_line, rows, sorted_rows
-from pinner.render.sparkline import sparkline
+from pinner.render.measures import host_line, rows, sorted_rows, sparkline
 
 
 def history(name, **values):

@@ -18,7 +18,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import PinnerError
 from pinner.model.outcome.measures import HOST, TREND, Span
 from pinner.render import visible
-from pinner.render.sparkline import sparkline
+from pinner.render.measures import sparkline
 
 if TYPE_CHECKING:
     from pinner.model.guest.guest import Guest

@@ -34,7 +34,6 @@ class HostNow:
 
     @classmethod
     def of(cls, snapshot: "Snapshot") -> "HostNow":
-        """The observation that a snapshot is."""
         return cls(snapshot.host, snapshot.topology, snapshot, snapshot.warnings)
 
 

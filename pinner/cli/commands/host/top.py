@@ -18,8 +18,7 @@ from pinner.cli.frame.tables import Cell, Table
 from pinner.cli.frame.values import rounds
 from pinner.model.outcome.measures import TREND, Span
 from pinner.render import visible
-from pinner.render.measures import SortKey, host_line, rows, sorted_rows
-from pinner.render.sparkline import sparkline
+from pinner.render.measures import SortKey, host_line, rows, sorted_rows, sparkline
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
