@@ -175,7 +175,7 @@ def legitimate(client: AgentClient, pids: list[int]) -> list[dict[str, Any]]:
     return [
         *found,
         {"call": "rollback", "run": undo},
-        {"call": "explain", "drifts": [drift]},
+        {"call": "explain_drifts", "drifts": [drift]},
         {"call": "host_events", "after": 0, "timeout": 0, "process_names": ["sshd"]},
         {"call": "has_guest", "guest": guest},
         {"call": "publish_guest_event", "guest": guest, "detail": "x"},

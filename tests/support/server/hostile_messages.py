@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 CALLS = ("snapshot", "topology", "apply", "rollback", "run", "close_run", "entries", "host_events",
-         "has_guest", "publish_guest_event", "publish_policy_set", "explain", "set_excluded", "audit_head",
+         "has_guest", "publish_guest_event", "publish_policy_set", "explain_drifts", "set_excluded", "audit_head",
          "audit_records", "measures", "reading", "blame")  # fmt: skip
 
 KINDS = ("emulator", "vcpu", "iothread", "vhost", "process", "memory", "workqueue", "partition", "guest")
@@ -65,7 +65,7 @@ class Hostile:
             return json.dumps(call | {"series": self._random.choice(SERIES)}).encode()
         if chance < 0.13:
             plan = {name: self._many() for name in ("changes", "wanted", "memory")}
-            calls = ({"call": "explain", "drifts": self._many()}, {"call": "apply", "plan": plan, "run": {}})
+            calls = ({"call": "explain_drifts", "drifts": self._many()}, {"call": "apply", "plan": plan, "run": {}})
             return json.dumps(self._random.choice(calls)).encode()
         if chance < 0.14:
             centre = {"seq": self._random.choice(NUMBERS), "hash": self._random.choice(("0" * 64, "", "0" * 65))}
