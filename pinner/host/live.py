@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pinner.host.drift import evidence
+from pinner.host import drift
 from pinner.host.hardware.sysfs import read_fingerprint, read_topology
 from pinner.host.kernel import affinity, files, memory, procfs
 from pinner.host.processes import lineage, qemu, sampling
@@ -223,7 +223,7 @@ class LiveHost:
 
     def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
-        return evidence.explain_drifts(ROOT, drifts, self._libvirt.pin_of)
+        return drift.explain_drifts(ROOT, drifts, self._libvirt.pin_of)
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""

@@ -26,15 +26,14 @@ from pinner.host.live import LiveHost
 from pinner.host.measure.blame import blame
 from pinner.host.measure.meter import HostMeter, no_pings
 from pinner.host.measure.pinger import Pinger
-from pinner.host.processes.ovsdb import Ovsdb
+from pinner.host.processes.ovs import Ovsdb
 from pinner.host.processes.own_pins import OwnPins
 from pinner.host.processes.reservations import AffinityOwners
 from pinner.host.processes.sampling import Scanner
 from pinner.host.reading.sampler import take_reading
 from pinner.host.settings.guest_rps import GuestRpsReader
 from pinner.host.virt.libvirt import Libvirt
-from pinner.host.watch.events import HostWatcher
-from pinner.host.watch.health import checks
+from pinner.host.watch.events import HostWatcher, checks
 from pinner.model.errors import StoreUnavailable
 from pinner.model.guest.nova import NovaConf, configured
 from pinner.model.kinds import TargetKind

@@ -11,8 +11,8 @@ from typing import Protocol, cast, get_args
 
 from lxml import etree
 
-from pinner.host.captured import domain_scrub
-from pinner.host.captured.domain_scrub import Alias
+from pinner.host.captured import scrub
+from pinner.host.captured.scrub import Alias
 from pinner.host.kernel import files
 from pinner.host.processes import qemu
 from pinner.host.virt.guests import DomainDescription, read_guests
@@ -82,17 +82,17 @@ def as_files(description: DomainDescription, alias: Alias | None) -> dict[Path, 
     """The files of one guest; with an ``alias`` they do not name it."""
     folder = _GUESTS / (alias.uuid if alias else description.uuid)
     written = {
-        folder / "live.xml": domain_scrub.reduced(description.xml, alias),
+        folder / "live.xml": scrub.reduced(description.xml, alias),
         folder / "state": description.state,
     }
     if description.definition is not None:
-        written[folder / "definition.xml"] = domain_scrub.reduced(description.definition, alias)
+        written[folder / "definition.xml"] = scrub.reduced(description.definition, alias)
     return {path: f"{text}\n".encode() for path, text in written.items()}
 
 
 def capabilities_file(xml: str) -> dict[Path, bytes]:
     """The file of the host's capabilities."""
-    return {_CAPABILITIES: f"{domain_scrub.capabilities(xml)}\n".encode()}
+    return {_CAPABILITIES: f"{scrub.capabilities(xml)}\n".encode()}
 
 
 def _read(folder: Path) -> DomainDescription:

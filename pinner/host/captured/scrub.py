@@ -6,22 +6,34 @@ pinner reads; init's arguments are removed. Of the user ids remains only whether
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import count, takewhile
 from pathlib import PurePath
 from types import MappingProxyType
 
-from pinner.host.captured.domain_scrub import Alias
+from lxml import etree
+
 from pinner.host.kernel import procfs
 from pinner.host.kernel.files import decode
 from pinner.host.processes import qemu
 from pinner.host.processes.immovable import is_qemu
+from pinner.host.virt.domain_xml import NOVA, PINNER
+from pinner.model.guest import pins_metadata
 
 _ARGUMENTS = frozenset({b"isolcpus", b"maxcpus", b"nohz", b"nohz_full", b"nosmt", b"numa", b"rcu_nocbs"})
 _CGROUPS = frozenset({b"cgroup", b"cgroup2", b"cpuset"})
 _NUMBERS = re.compile(rb"(N\d+|kernelpagesize_kB)=\d+")
 _STATUS = (b"Uid:", b"Cpus_allowed", b"Mems_allowed")
 _NOBODY = b"65534"
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """The name and the UUID that a scrubbed guest has."""
+
+    name: str
+    uuid: str
 
 
 class Scrubber:
@@ -99,3 +111,82 @@ def _without_user(line: bytes) -> bytes:
 def _argument(argument: bytes) -> bytes:
     name, equals, _ = argument.partition(b"=")
     return argument if name.replace(b"-", b"_") in _ARGUMENTS else name + equals
+
+
+_KEPT = (
+    *("name", "uuid", "memory", "currentMemory", "vcpu", "vcpus", "iothreads", "iothreadids"),
+    *("cputune", "numatune", "memoryBacking", "cpu"),
+)
+"""Elements that have only sizes, numbers and CPUs, and the identity of the guest."""
+_NAMES = ("name", "owner")
+"""Elements of Nova's metadata that name the guest, its project or its user."""
+
+
+def reduced(xml: str, alias: Alias | None = None) -> str:
+    """The XML with the parts that pinner reads; with an ``alias`` also without names, taps and users.
+
+    Raises etree.XMLSyntaxError.
+    """
+    domain = etree.fromstring(xml, etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True))
+    result = etree.Element("domain")
+    for child in domain.iterchildren(etree.Element):
+        result.extend(_parts(child, alias))
+    if alias:
+        for tag, value in (("name", alias.name), ("uuid", alias.uuid)):
+            for element in result.iterfind(tag):
+                element.text = value
+    return etree.tostring(result, encoding="unicode")
+
+
+def capabilities(xml: str) -> str:
+    """The topology in the host's capabilities, without identities. Raises etree.XMLSyntaxError."""
+    found = etree.fromstring(xml.encode(), etree.XMLParser(resolve_entities=False, no_network=True))
+    result = etree.Element("capabilities")
+    etree.SubElement(result, "host").extend(found.findall("host/topology"))
+    return etree.tostring(result, encoding="unicode")
+
+
+def _parts(child: etree._Element, alias: Alias | None) -> Iterator[etree._Element]:
+    match child.tag:
+        case tag if tag in _KEPT:
+            yield child
+        case "seclabel" if child.get("model") == "dac" and not alias:
+            yield child
+        case "metadata":
+            yield _metadata(child, alias)
+        case "devices":
+            yield _devices(child, alias)
+
+
+def _metadata(metadata: etree._Element, alias: Alias | None) -> etree._Element:
+    result = etree.Element("metadata")
+    for child in metadata.iterchildren(etree.Element):
+        name = etree.QName(child)
+        if name.namespace in (PINNER, pins_metadata.NAMESPACE):
+            result.append(child)
+        elif name.namespace in NOVA and name.localname == "instance":
+            result.append(_without_names(child) if alias else child)
+    return result
+
+
+def _without_names(instance: etree._Element) -> etree._Element:
+    for name in _NAMES:
+        for element in instance.findall(f"{{*}}{name}"):
+            instance.remove(element)
+    for flavor in instance.iterfind("{*}flavor"):
+        flavor.attrib.pop("name", "")
+    return instance
+
+
+def _devices(devices: etree._Element, alias: Alias | None) -> etree._Element:
+    """The taps, and the PCI addresses of devices that are passed through."""
+    result = etree.Element("devices")
+    for device in devices.iterchildren(etree.Element):
+        kept = etree.Element(device.tag)
+        if device.tag == "interface" and not alias:
+            kept.extend(element for tag in ("mac", "target") for element in device.findall(tag))
+        for address in device.findall("source/address[@slot]"):
+            etree.SubElement(kept, "source").append(address)
+        if len(kept):
+            result.append(kept)
+    return result

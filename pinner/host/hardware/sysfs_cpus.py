@@ -1,16 +1,18 @@
-"""Reads the CPUs from /sys/devices/system/cpu.
+"""Reads the CPUs, their classes and their caches from /sys/devices/system/cpu.
 
 Source: the kernel's Documentation/admin-guide/cputopology.rst and ABI/testing/sysfs-devices-system-cpu.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
-from pinner.host.hardware.sysfs_core_classes import read_core_classes
 from pinner.host.kernel.files import cpu_list, cpu_set, number, numbered, text
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.machine.topology import Cpu, Node
+from pinner.model.machine.topology import Cache, Cpu, Node
 
 FOLDER = Path("sys/devices/system/cpu")
 
@@ -93,3 +95,87 @@ def _siblings(topology: Path, cpu: int) -> CpuSet:
         if siblings := cpu_set(topology, list_name, mask_name):
             return siblings
     return CpuSet.of([cpu])
+
+
+_SLOWER = (1078, 1024)
+"""A capacity is lower if a step of 1078/1024 does not reach the next one: capacity_greater of kernel/sched/sched.h."""
+
+_TRIED = 4
+"""How many CPUs are tried for a file: the first ones may be offline, and an offline CPU has no frequency."""
+
+
+def read_core_classes(root: Path, folders: Mapping[int, Path], siblings: Mapping[int, CpuSet]) -> Mapping[int, int]:
+    """The class of each CPU: 0 for the fastest cores, 1 for the next slower ones; empty where all are of one class.
+
+    ``folders`` has the folder of each CPU, ``siblings`` the hardware threads of its core.
+    """
+    return _by_value(_numbers(folders, "cpu_capacity")) or _by_unit(root, folders) or _by_frequency(folders, siblings)
+
+
+def _numbers(folders: Mapping[int, Path], name: str) -> Mapping[int, int | None]:
+    """A file of each CPU; empty where the first CPUs have none: a machine of thousands of CPUs is not searched."""
+    first = any((folder / name).exists() for folder in list(folders.values())[:_TRIED])
+    return {cpu: number(folder / name) for cpu, folder in folders.items()} if first else {}
+
+
+def _by_value(values: Mapping[int, int | None]) -> Mapping[int, int]:
+    """The classes of CPUs by a number that is larger for faster ones; unknown numbers count as the fastest."""
+    distinct = sorted({value for value in values.values() if value}, reverse=True)
+    rank = dict.fromkeys(distinct[:1], 0)
+    for faster, slower in pairwise(distinct):
+        rank[slower] = rank[faster] + (slower * _SLOWER[0] < faster * _SLOWER[1])
+    found = {cpu: rank[value] if value else 0 for cpu, value in values.items()}
+    return found if any(found.values()) else {}
+
+
+def _by_unit(root: Path, folders: Mapping[int, Path]) -> Mapping[int, int]:
+    fast, slow = (cpu_list(root / f"sys/devices/{unit}/cpus") or CpuSet() for unit in ("cpu_core", "cpu_atom"))
+    return {cpu: int(cpu in slow) for cpu in folders} if fast and slow - fast else {}
+
+
+def _by_frequency(folders: Mapping[int, Path], siblings: Mapping[int, CpuSet]) -> Mapping[int, int]:
+    found = _by_value(_numbers(folders, "cpufreq/base_frequency"))
+    fewest = min((len(siblings[cpu]) for cpu, rank in found.items() if not rank), default=0)
+    alike = any(len(siblings[cpu]) >= fewest for cpu, rank in found.items() if rank)
+    return {} if alike else found
+
+
+_SIZE = re.compile(r"(\d{1,12})([KMG]?)", re.ASCII)
+_KIB = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
+
+
+def read_caches(root: Path) -> tuple[Cache, ...]:
+    """The caches of level 2 and higher of the online CPUs, by level and lowest CPU; none where none is reported.
+
+    They are read again only when other CPUs are online: a large machine has thousands of these files.
+    """
+    return _read(root, online(root))
+
+
+@lru_cache(maxsize=8)
+def _read(root: Path, online: CpuSet) -> tuple[Cache, ...]:
+    known: set[tuple[int, int]] = set()  # level and CPU
+    found = []
+    for cpu, folder in present(root).items():
+        # CPUs that share a level-2 cache share all higher ones.
+        for level, index in _of_cpu(folder) if cpu in online and (2, cpu) not in known else ():
+            if (level, cpu) in known:
+                continue
+            shared = cpu_set(index, "shared_cpu_list", "shared_cpu_map") or CpuSet.of([cpu])
+            if cpu in shared:
+                found.append(Cache(level, _size(text(index / "size") or ""), shared & online))
+                known |= {(level, each) for each in shared}
+    return tuple(sorted(found, key=lambda cache: (cache.level, min(cache.cpus))))
+
+
+def _of_cpu(folder: Path) -> Iterator[tuple[int, Path]]:
+    """The level and folder of each cache of a CPU that holds data and is shared by a core or more."""
+    for index in numbered(folder / "cache", "index").values():
+        level = number(index / "level")
+        if level is not None and level > 1 and text(index / "type") != "Instruction":
+            yield level, index
+
+
+def _size(content: str) -> int:
+    found = _SIZE.fullmatch(content)
+    return round(int(found[1]) * _KIB[found[2]]) if found else 0

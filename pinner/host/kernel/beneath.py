@@ -1,18 +1,33 @@
-"""Opens files of a cgroup beneath the controller's mount: no path leads out of the mount, whatever it contains.
+"""Opens files beneath a folder, such as the mount of a cgroup controller: no path leads out of it.
 
 The kernel resolves the path (openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, since Linux 5.6). Kernels without
 openat2 get the same result from one openat(2) with O_NOFOLLOW for each part of the path.
 """
 
+import ctypes
+import errno
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pinner.host.kernel import files, openat2
+from pinner.host.kernel import files
 from pinner.model.errors import Invalid
 
-_RESOLVE = openat2.RESOLVE_NO_MAGICLINKS | openat2.RESOLVE_NO_SYMLINKS | openat2.RESOLVE_BENEATH
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_NO_SYMLINKS = 0x04
+RESOLVE_BENEATH = 0x08
+"""A path that leads out of the folder is refused."""
+RESOLVE_IN_ROOT = 0x10
+"""The folder is the root of the path and of each symbolic link on its way, as after chroot(2)."""
+
+_OPENAT2 = 437
+"""The number of the system call: the same on every architecture (Linux unifies new numbers since 5.1)."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_RESOLVE = RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_PATH = 4096
@@ -50,7 +65,7 @@ def folder(mount: Path, path: str) -> Iterator[int]:
 
 def open_folder(top: int, path: str) -> int:
     """The descriptor of the folder at the plain ``path`` beneath the open folder ``top``. Raises OSError."""
-    return openat2.open_path(top, path, path.split("/"), _FOLDER, _RESOLVE)
+    return open_path(top, path, path.split("/"), _FOLDER, _RESOLVE)
 
 
 def read(folder: int, name: str) -> str | None:
@@ -74,3 +89,49 @@ def write(folder: int, name: str, text: str) -> None:
         os.write(file, text.encode())
     finally:
         os.close(file)
+
+
+class _OpenHow(ctypes.Structure):
+    """struct open_how of openat2(2)."""
+
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def openat2(top: int, path: str, flags: int, resolve: int) -> int:
+    """The descriptor of ``path``, resolved from the open folder ``top``. Raises OSError; ENOSYS on older kernels, and
+    EPERM under a seccomp filter that does not know the call."""
+    how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
+    name = os.fsencode(path)
+    found = _libc.syscall(_OPENAT2, top, ctypes.c_char_p(name), ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how)))
+    if found < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)
+    return int(found)
+
+
+def open_path(top: int, path: str, names: Iterable[str], flags: int, resolve: int) -> int:
+    """The descriptor of ``path``, as ``openat2`` resolves it; without that call, of ``names``, the parts of the path.
+
+    Raises OSError, and Busy where no descriptor is left.
+    """
+    try:
+        return openat2(top, path, flags, resolve)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EPERM):  # EPERM: a seccomp filter that does not know the call
+            raise files.known(error) from None
+    return _open_by_parts(top, path, names, flags | os.O_NOFOLLOW)
+
+
+def _open_by_parts(top: int, path: str, names: Iterable[str], flags: int) -> int:
+    """One openat(2) for each part of the path. Raises OSError; ELOOP or ENOTDIR for a symbolic link, and Busy."""
+    opened = files.open_file(".", flags, top)
+    for name in names:
+        outer = opened
+        try:
+            opened = files.open_file(name, flags, outer)
+        finally:
+            os.close(outer)
+        if stat.S_ISLNK(os.fstat(opened).st_mode):
+            os.close(opened)
+            raise OSError(errno.ELOOP, "a symbolic link, which this kernel cannot follow safely", path)
+    return opened

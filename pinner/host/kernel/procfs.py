@@ -132,7 +132,7 @@ def thread_files(
     else:
         affinity = parse_affinity(read(f"{below}status", folder))
     times = optional(f"{below}schedstat", folder) if schedstat is None else schedstat
-    run, delay = _schedstat(times)
+    run, delay = parse_schedstat(times) or (None, None)
     immovable_reason: Immovable = "per-cpu" if stat.flags & PF_NO_SETAFFINITY else ""
     thread = Thread(int(tid), stat.started, stat.name, affinity, 0.0, run, delay, immovable_reason, stat.realtime)
     return ThreadFiles(thread, data, stat, times)
@@ -187,12 +187,14 @@ def _cpus(text: bytes) -> CpuSet:
     return CpuSet.parse(decode(text))
 
 
-def _schedstat(content: bytes) -> tuple[int | None, int | None]:
+def parse_schedstat(content: bytes) -> tuple[int, int] | None:
+    """The nanoseconds of a thread on a CPU, and waiting for one (Documentation/scheduler/sched-stats.rst); None where a
+    kernel without schedstat does not tell."""
     try:
-        run, delay, _ = content.split(None, 2)
-        return int(run), int(delay)
+        run, wait, _ = content.split(None, 2)
+        return int(run), int(wait)
     except ValueError:
-        return None, None
+        return None
 
 
 def optional(path: str, folder: int) -> bytes:

@@ -140,26 +140,23 @@ def _threads(root: Path, guest: MeteredGuest) -> Iterator[tuple[ThreadKey, Threa
     for tid in files.names(folder):
         try:
             stat = procfs.parse_stat(files.read(f"{folder}/{tid}/stat"))
-            run, wait = _schedstat(f"{folder}/{tid}/schedstat")
+            times = procfs.parse_schedstat(files.read(f"{folder}/{tid}/schedstat"))
         except (OSError, ValueError, IndexError):
             continue
-        yield ThreadKey(int(tid), stat.started), ThreadCount(_role(stat.name), run, wait)
+        if times:
+            yield ThreadKey(int(tid), stat.started), ThreadCount(_role(stat.name), *times)
     for key in guest.vhost:
         try:
-            yield key, ThreadCount("vhost", *_schedstat(f"{root}/proc/{key.tid}/schedstat"))
-        except (OSError, ValueError):
+            times = procfs.parse_schedstat(files.read(f"{root}/proc/{key.tid}/schedstat"))
+        except OSError:
             continue
+        if times:
+            yield key, ThreadCount("vhost", *times)
 
 
 def _role(name: str) -> TargetKind:
     """The role of a QEMU thread. Since Linux 6.4, vhost threads are threads of QEMU."""
     return "vhost" if name.startswith("vhost-") else qemu.role(name)[0]
-
-
-def _schedstat(path: str) -> tuple[int, int]:
-    """Nanoseconds on a CPU, and waiting for one (Documentation/scheduler/sched-stats.rst)."""
-    run, wait, _ = files.read(path).split(None, 2)
-    return int(run), int(wait)
 
 
 def _statistics(root: Path, interface: str, names: Iterable[str]) -> Iterator[tuple[str, float]]:

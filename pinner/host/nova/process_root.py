@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pinner.host.kernel import files, openat2
+from pinner.host.kernel import beneath, files
 from pinner.model.errors import Invalid
 
 MAX_FILE = 1 << 20
@@ -19,7 +19,7 @@ MAX_FILE = 1 << 20
 _NULL = os.makedev(1, 3)
 """The number of the device /dev/null, of any name."""
 _PATH = os.O_PATH | os.O_CLOEXEC
-_RESOLVE = openat2.RESOLVE_IN_ROOT | openat2.RESOLVE_NO_MAGICLINKS
+_RESOLVE = beneath.RESOLVE_IN_ROOT | beneath.RESOLVE_NO_MAGICLINKS
 
 
 class ProcessRoot:
@@ -79,7 +79,7 @@ class ProcessRoot:
         if "\0" in path:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
         names = filter(None, os.path.normpath(f"/{path}").split("/"))
-        return openat2.open_path(self._descriptor, path, names, _PATH, _RESOLVE)
+        return beneath.open_path(self._descriptor, path, names, _PATH, _RESOLVE)
 
 
 @contextmanager

@@ -1,13 +1,17 @@
-"""Network interfaces: counters from /sys/class/net and drivers, and the details that only checks need.
+"""Network interfaces: counters, and the details that only checks need, from /sys/class/net and drivers.
 
-Source: the kernel's Documentation/ABI/testing/sysfs-class-net-queues and sysfs-class-net.
+pyroute2 asks drivers for offloads and their own counters, whose structures are long. host/settings asks for rings,
+queues and coalescing without it: pyroute2 takes half a second to import, and each snapshot needs these. Source: the
+kernel's Documentation/ABI/testing/sysfs-class-net-queues and sysfs-class-net.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 from pinner.host.kernel import files
-from pinner.host.reading import ethtool
 from pinner.host.settings import interfaces
 from pinner.host.settings.cards import LIVE
 from pinner.model.machine.topology import Device
@@ -39,7 +43,7 @@ def _interfaces(root: Path) -> Iterator[tuple[str, Path]]:
 
 def _nic(folder: Path, name: str, device: str, root: Path) -> Nic:
     queues = folder / "queues"
-    offloads, refused = ethtool.read_offloads(name) if device and root == LIVE else ({}, "")
+    offloads, refused = read_offloads(name) if device and root == LIVE else ({}, "")
     return Nic(
         name=name,
         index=files.number(folder / "ifindex") or 0,
@@ -60,7 +64,7 @@ def _queues(folder: Path, prefix: str) -> list[Path]:
 
 def _counters(folder: Path, name: str, root: Path) -> NicCounters:
     is_card = root == LIVE and (folder / "device").exists()
-    driver, refused = ethtool.read_driver_counters(name) if is_card else ({}, "")
+    driver, refused = read_driver_counters(name) if is_card else ({}, "")
     index = files.number(folder / "ifindex") or 0
     return NicCounters(name, index, _statistics(folder / "statistics"), driver, refused)
 
@@ -76,3 +80,55 @@ def _bridge(folder: Path) -> Bridge | None:
         return None
     querier = files.number(folder / "bridge/multicast_querier")
     return Bridge(bool(snooping), bool(querier), tuple(sorted(map(files.decoded, files.names(folder / "brif")))))
+
+
+T = TypeVar("T")
+MAX_COUNTERS = 256
+_WHOLE_CARD = re.compile(r"(?!.*(?:queue|ring|channel|vf|prio|_tc)_?\[?\d)(?!(?:rx|tx|ch|q|p)[_-]?\d)[\w.\- ]+")
+"""The names of counters that are no counters of one queue."""
+_NO_ROOM = re.compile(r"missed|no_?buf|no_?dma|out_?of_?buf|fifo|no_?desc|discard|drop|alloc", re.IGNORECASE)
+
+
+def read_offloads(name: str) -> tuple[Mapping[str, bool], str]:
+    """The features of a card that can be changed, and whether each is on; why its driver refuses them."""
+    return _ask(name, lambda card: _offloads(card.get_features()))
+
+
+def read_driver_counters(name: str) -> tuple[Mapping[str, int], str]:
+    """The driver's counters of packets for which the card had no room; why its driver refuses them."""
+    return _ask(name, lambda card: _without_room(card.get_statistics()))
+
+
+def _ask(name: str, question: Callable[[Any], Mapping[str, T]]) -> tuple[Mapping[str, T], str]:
+    """The answer of a card's driver, empty without one, and why it refuses it. It refuses no feature that it lacks."""
+    # Imported here: it takes half a second, and most commands do not need it.
+    from pyroute2.ethtool.ioctl import IoctlEthtool, NotSupportedError  # type: ignore[import-untyped]
+
+    class Card(IoctlEthtool):  # type: ignore[misc]
+        """The card. The agent's unit allows no socket of the internet's families, which pyroute2 would open; the kernel
+        takes these requests on any socket."""
+
+        def __init__(self) -> None:
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self.change_ifname(name)
+
+    card = Card()
+    try:
+        return question(card), ""
+    except NotSupportedError:
+        return {}, ""
+    # pyroute2 raises errors of its own, OSError, and for answers that it cannot decode many others.
+    except Exception as error:
+        return {}, str(error) or type(error).__name__
+    finally:
+        card.close()
+
+
+def _offloads(features: Any) -> Mapping[str, bool]:
+    names = (name for name in features.keys() if name)  # noqa: SIM118 - not a mapping
+    return {name: bool(features.is_active(name)) for name in names if features.is_available(name)}
+
+
+def _without_room(statistics: Any) -> Mapping[str, int]:
+    wanted = ((name, count) for name, count in statistics if _NO_ROOM.search(name) and _WHOLE_CARD.fullmatch(name))
+    return dict(sorted(wanted)[:MAX_COUNTERS])

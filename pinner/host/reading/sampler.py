@@ -1,17 +1,18 @@
 """Samples the counters of a host twice, and reads the details that only checks need."""
 
 import logging
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from pinner.host.kernel import kernel, procfs
-from pinner.host.reading import cpus, irqs, network, nics, settings
+from pinner.host.kernel import files, kernel, procfs
+from pinner.host.reading import cpus, network, nics
 from pinner.model.errors import Busy
 from pinner.model.processes.placers import is_another_pinner, is_known_placer
-from pinner.model.reading import HostDetails, HostReading, HostSample
+from pinner.model.reading import HostDetails, HostReading, HostSample, Storage
 from pinner.model.snapshot import Snapshot
 
 LOG = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ def _sample(root: Path, snapshot: Snapshot) -> HostSample:
     parts, mount = _Parts(), kernel.cpuset_mount(root)
     read, guests = parts.read, [guest.pid for guest in snapshot.guests]
     return HostSample(
-        irqs=read("interrupts", lambda: irqs.read_irq_counts(root), ()),
+        irqs=read("interrupts", lambda: cpus.read_irq_counts(root), ()),
         nics=read("counters of network interfaces", lambda: nics.read_nic_counters(root), ()),
         softnet=read("softnet_stat", lambda: network.read_softnet(root), ()),
         counters=read("network counters", lambda: network.read_counters(root), {}),
@@ -99,9 +100,9 @@ def _details(root: Path, snapshot: Snapshot, folders: tuple[Path, ...]) -> HostD
     units = [group.path for guest in snapshot.guests for group in guest.cgroups] if is_v2 else []
     return HostDetails(
         nics=read("network interfaces", lambda: nics.read_nics(root, snapshot.topology.devices), ()),
-        settings=read("settings", lambda: settings.read_settings(root), {}),
-        storage=read("storage", lambda: settings.read_storage(folders), ()),
-        weights=read("weights", lambda: settings.read_weights(mount.folder, units), {}),
+        settings=read("settings", lambda: read_settings(root), {}),
+        storage=read("storage", lambda: read_storage(folders), ()),
+        weights=read("weights", lambda: read_weights(mount.folder, units), {}),
         are_of_root=read("users", lambda: {pid: procfs.is_of_root(root, pid) for pid in _placers(snapshot)}, {}),
         unread=parts.unread,
     )
@@ -120,3 +121,40 @@ def _tids(snapshot: Snapshot) -> Iterator[int]:
             yield from (thread.tid for thread in process.threads)
     for guest in snapshot.guests:
         yield from (thread.tid for thread in guest.vhost_threads)
+
+
+SETTINGS = (
+    "proc/sys/kernel/sched_rt_period_us",
+    "proc/sys/net/core/rps_sock_flow_entries",
+    *(f"sys/kernel/mm/ksm/{name}" for name in ("run", "pages_sharing")),
+    *(f"sys/kernel/mm/transparent_hugepage/{name}" for name in ("enabled", "defrag")),
+    *(f"sys/devices/system/clocksource/clocksource0/{name}_clocksource" for name in ("current", "available")),
+)
+"""The files that are read, if they are there."""
+_WEIGHTS = 1024
+"""The most guests whose weights are read."""
+
+
+def read_settings(root: Path) -> Mapping[str, str]:
+    """The content of the files that the host has, by path."""
+    texts = {path: files.text(root / path) for path in SETTINGS}
+    return {path: text for path, text in texts.items() if text is not None}
+
+
+def read_weights(mount: Path, units: Iterable[str]) -> Mapping[str, int]:
+    """cpu.weight of these cgroups, by path below the mount; empty without cgroup v2."""
+    weights = {path: files.number(mount / path / "cpu.weight") for path in list(dict.fromkeys(units))[:_WEIGHTS]}
+    return {path: weight for path, weight in weights.items() if weight is not None}
+
+
+def read_storage(folders: Iterable[Path]) -> tuple[Storage, ...]:
+    """The room of the file systems of these folders; a folder that does not exist is left out."""
+    rooms = []
+    for folder in folders:
+        try:
+            state = os.statvfs(folder)
+        except OSError:
+            continue
+        block = state.f_frsize
+        rooms.append(Storage(str(folder), state.f_blocks * block // 1024, state.f_bavail * block // 1024))
+    return tuple(rooms)

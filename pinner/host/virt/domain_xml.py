@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 
 from lxml import etree
 
-from pinner.host.virt import domain_numa
 from pinner.model.change import PartPin, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import pins_metadata
 from pinner.model.guest.guest import DEDICATING, NovaIdentity
-from pinner.model.guest.guest_numa import GuestCell, MemoryBinding
+from pinner.model.guest.guest_numa import STRICT, GuestCell, MemoryBinding
 from pinner.model.kinds import TargetKind
 
 NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0")
@@ -119,9 +118,9 @@ def parse(xml: str) -> Domain:
         excluded=domain.find(f"metadata/{{{PINNER}}}cpus[@leave='alone']") is not None,
         dedicated=dedicated,
         user=domain.findtext("seclabel[@model='dac']/label", "").partition(":")[0],
-        cells=domain_numa.cells(domain),
-        memory=domain_numa.memory(domain),
-        huge_pages=domain_numa.has_huge_pages(domain),
+        cells=cells(domain),
+        memory=memory(domain),
+        huge_pages=has_huge_pages(domain),
     )
 
 
@@ -238,3 +237,40 @@ def _image_policy(instance: etree._Element) -> str:
 def _named(instance: etree._Element, path: str) -> dict[str, str]:
     """The texts of the elements at ``path``, by their names."""
     return {name: each.text or "" for each in instance.iterfind(path) if (name := each.get("name"))}
+
+
+def cells(domain: etree._Element) -> tuple[GuestCell, ...]:
+    """The guest's cells with the nodes of their memory. Raises Invalid for a list that does not parse."""
+    nodes = {
+        number: binding
+        for memnode in domain.iterfind("numatune/memnode")
+        if (binding := _binding(memnode)) and (number := memnode.get("cellid", "")).isdecimal()
+    }
+    return tuple(
+        _cell(cell, cell.get("id", str(position)), nodes)
+        for position, cell in enumerate(domain.iterfind("cpu/numa/cell"))
+    )
+
+
+def memory(domain: etree._Element) -> MemoryBinding | None:
+    """The nodes of the whole guest's memory; None where the XML names none. Raises Invalid.
+
+    libvirt's XML names no node where numad chose them (placement auto).
+    """
+    element = domain.find("numatune/memory")
+    return None if element is None else _binding(element)
+
+
+def has_huge_pages(domain: etree._Element) -> bool:
+    """Whether huge pages back the guest's memory."""
+    return domain.find("memoryBacking/hugepages") is not None
+
+
+def _cell(cell: etree._Element, number: str, nodes: dict[str, MemoryBinding]) -> GuestCell:
+    vcpus = CpuSet.parse(cell.get("cpus", ""), "cpu numa cell")
+    return GuestCell(int(number), vcpus, int(cell.get("memory", "0")), nodes.get(number))
+
+
+def _binding(element: etree._Element) -> MemoryBinding | None:
+    nodes = CpuSet.parse(element.get("nodeset", ""), "numatune nodeset")
+    return MemoryBinding(element.get("mode", STRICT), tuple(nodes)) if nodes else None

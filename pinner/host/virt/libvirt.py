@@ -17,7 +17,7 @@ from pinner.host.virt import domain_xml, stored_pins
 from pinner.host.virt import libvirt_reading as reading
 from pinner.host.virt.guests import ActiveDomain, DomainDescription, read_guests
 from pinner.host.virt.libvirt_connections import Connections
-from pinner.host.virt.one_by_one import described
+from pinner.host.virt.libvirt_reading import described
 from pinner.model.change import NamedPins, PartPin, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy

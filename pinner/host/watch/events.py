@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from pinner.heartbeat import BeatingThread, Heartbeat
 from pinner.host.kernel import cpusets, files
@@ -18,13 +18,14 @@ from pinner.host.kernel.inotify import FileWritten
 from pinner.host.kernel.kernel import cpuset_mount
 from pinner.host.kernel.netlink import CpuChanged, EventsLost, ProgramStarted, ThreadCreated
 from pinner.host.processes.own_pins import OwnPins
+from pinner.host.virt.libvirt import Libvirt
 from pinner.host.virt.libvirt_events import Connected, Disconnected, DomainEvent, LibvirtSignal, Pinned
 from pinner.host.watch import watched
-from pinner.host.watch.debouncer import Debouncer
 from pinner.host.watch.sources import HostSignal, Sources
 from pinner.host.watch.watched import Watched
 from pinner.model.cpuset import CpuSet
 from pinner.model.doubling import doubled
+from pinner.model.machine.health import Check
 from pinner.model.policy.event import HostEventKind
 
 LOG = logging.getLogger(__name__)
@@ -227,3 +228,46 @@ class HostWatcher:
             # A process may have started after the latest snapshot and before its name was watched.
             for pid in (pid for pid, name in self._watched.named.items() if name in added):
                 self._check_process(pid)
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Debouncer(Generic[K, V]):
+    """Collects the values of each key and returns them together, ``seconds`` after the first one.
+
+    However long a burst lasts, no value waits longer than ``seconds``.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._pending: dict[K, tuple[float, list[V]]] = {}
+        """The time at which each key is due, and its values."""
+
+    def add(self, key: K, value: V, now: float) -> None:
+        """Collect a value."""
+        self._pending.setdefault(key, (now + self._seconds, []))[1].append(value)
+
+    def due(self, now: float) -> list[tuple[K, list[V]]]:
+        """Remove and return the keys that are due with their values, in the order in which they were added."""
+        keys = [key for key, (due_at, _) in self._pending.items() if due_at <= now]
+        return [(key, self._pending.pop(key)[1]) for key in keys]
+
+    def wait(self, now: float, longest: float) -> float:
+        """Seconds until the next key is due, ``longest`` where no value is pending."""
+        return min((max(due_at - now, 0.0) for due_at, _ in self._pending.values()), default=longest)
+
+
+def checks(watcher: HostWatcher, libvirt: Libvirt) -> tuple[Check, ...]:
+    """The checks of libvirt and of the watcher. They ask nobody, so they never wait."""
+    return (_libvirt(watcher, libvirt), Check("events", not watcher.failure, watcher.failure))
+
+
+def _libvirt(watcher: HostWatcher, libvirt: Libvirt) -> Check:
+    if (overdue := libvirt.host_calls.overdue) is not None:
+        why = f"libvirt has not answered for {overdue:.0f} s; check whether libvirtd hangs"
+        return Check("libvirt", ok=False, why=why)
+    if (lost := watcher.libvirt_lost) is not None:
+        return Check("libvirt", ok=False, why=f"no connection to libvirt for {lost:.0f} s")
+    return Check("libvirt", ok=True)

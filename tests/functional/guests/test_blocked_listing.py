@@ -18,7 +18,7 @@ from pinner.host.live import ROOT, LiveHost
 from pinner.host.processes import qemu
 from pinner.host.virt import timed_calls
 from pinner.host.virt.libvirt import Libvirt
-from pinner.host.virt.one_by_one import UNANSWERED
+from pinner.host.virt.libvirt_reading import UNANSWERED
 from pinner.wiring import now
 
 pytestmark = [

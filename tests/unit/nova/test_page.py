@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from support.hosts import cpus, plain, snapshot
 
-from pinner.host.nova import nova_files, nova_presets, process_root
+from pinner.host.nova import nova_conf, nova_files, process_root
 from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH
 from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.guest.nova import cpus as nova_cpus
@@ -127,13 +127,13 @@ def test_the_page_names_every_option_that_the_check_reports():
 @pytest.mark.parametrize(
     "path",
     [
-        nova_presets._DEBIAN,
-        nova_presets._CONF,
-        nova_presets._COMPUTE_CONF,
-        nova_presets._KOLLA,
-        *nova_presets._RHOSO,
-        *(pattern for _, pattern in nova_presets._OF_RHOSO),
-        f"{nova_presets._SNAP}/etc/nova",
+        nova_conf._DEBIAN,
+        nova_conf._CONF,
+        nova_conf._COMPUTE_CONF,
+        nova_conf._KOLLA,
+        *nova_conf._RHOSO,
+        *(pattern for _, pattern in nova_conf._OF_RHOSO),
+        f"{nova_conf._SNAP}/etc/nova",
     ],
 )
 def test_the_page_names_every_path_of_a_preset(path):

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from lxml import etree
 
-from pinner.host.captured import domain_scrub
-from pinner.host.captured.domain_scrub import Alias
+from pinner.host.captured import scrub
+from pinner.host.captured.scrub import Alias
 from pinner.host.virt import domain_xml
 
 XML = """
@@ -45,7 +45,7 @@ XML = """
 
 
 def test_everything_that_pinner_reads_is_kept_and_nothing_secret():
-    kept = domain_scrub.reduced(XML)
+    kept = scrub.reduced(XML)
     assert domain_xml.parse(kept) == domain_xml.parse(XML)
     assert "s3cret" not in kept
     assert "numatune" in kept
@@ -53,7 +53,7 @@ def test_everything_that_pinner_reads_is_kept_and_nothing_secret():
 
 
 def test_with_an_alias_no_name_is_kept():
-    kept = domain_scrub.reduced(XML, Alias("guest-1", "00000000-0000-4000-8000-000000000001"))
+    kept = scrub.reduced(XML, Alias("guest-1", "00000000-0000-4000-8000-000000000001"))
     for name in ("s3cret", "acme", "acce", "52:54"):
         assert name not in kept
     now, before = domain_xml.parse(kept), domain_xml.parse(XML)
@@ -65,7 +65,7 @@ def test_with_an_alias_no_name_is_kept():
 def test_the_capabilities_are_reduced_to_the_topology():
     cell = "<cells num='1'><cell id='0'><cpus><cpu id='0'/></cpus></cell></cells>"
     host = f"<host><uuid>s3cret</uuid><topology>{cell}</topology><secmodel><label>s3cret</label></secmodel></host>"
-    kept = domain_scrub.capabilities(f"<capabilities>{host}<guest>s3cret</guest></capabilities>")
+    kept = scrub.capabilities(f"<capabilities>{host}<guest>s3cret</guest></capabilities>")
     assert kept == f"<capabilities><host><topology>{cell}</topology></host></capabilities>".replace("'", '"')
 
 
@@ -73,4 +73,4 @@ def test_the_capabilities_are_reduced_to_the_topology():
     "entity", ["<!DOCTYPE d [<!ENTITY e SYSTEM 'file:///etc/hostname'>]><domain><name>&e;</name></domain>"]
 )
 def test_entities_are_not_read(entity):
-    assert "file:" not in domain_scrub.reduced(entity)
+    assert "file:" not in scrub.reduced(entity)

@@ -3,7 +3,7 @@
 from support.roots import CPU, two_nodes, write
 
 from pinner.host.hardware.sysfs import read_topology
-from pinner.host.hardware.sysfs_caches import read_caches
+from pinner.host.hardware.sysfs_cpus import read_caches
 
 
 def index(cpu, number, level, size, shared, type_="Unified"):

@@ -143,7 +143,7 @@ def test_no_path_leads_out_of_the_controllers_mount(root, monkeypatch, path, by_
     outside = _outside(root)
     if by_parts:
         # Kernels before 5.6 have no openat2.
-        monkeypatch.setattr(beneath.openat2, "openat2", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSYS, "")))
+        monkeypatch.setattr(beneath, "openat2", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSYS, "")))
     asked = path(root)
     for call in (
         lambda: cgroups.partition(root, asked),
@@ -169,7 +169,7 @@ def test_a_file_of_a_cgroup_that_is_a_link_is_not_followed(root, name):
 
 
 def test_folders_open_the_same_way_without_openat2(root, monkeypatch):
-    monkeypatch.setattr(beneath.openat2, "openat2", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSYS, "")))
+    monkeypatch.setattr(beneath, "openat2", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSYS, "")))
     assert cgroups.partition(root, SCOPE) == MEMBER
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pinner.host.hardware.sysfs import read_topology
-from pinner.host.kernel import affinity, beneath, files, openat2, procfs
+from pinner.host.kernel import affinity, beneath, files, procfs
 from pinner.host.live import LiveHost
 from pinner.host.nova import process_root
 from pinner.host.processes import lineage, qemu
@@ -77,7 +77,7 @@ def test_a_path_below_a_root_is_not_taken_for_absent(tmp_path, kernel, monkeypat
         def missing(*_):
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-        monkeypatch.setattr(openat2, "openat2", missing)
+        monkeypatch.setattr(beneath, "openat2", missing)
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/nova.conf").write_text("")
     with process_root.opened(str(tmp_path)) as root, beneath.folder(tmp_path, "etc") as folder:

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from pinner.host.kernel import openat2
+from pinner.host.kernel import beneath
 from pinner.host.nova import process_root
 from pinner.model.errors import Invalid
 
@@ -29,7 +29,7 @@ def old_kernel(monkeypatch):
     def missing(*_):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr(openat2, "openat2", missing)
+    monkeypatch.setattr(beneath, "openat2", missing)
 
 
 def test_a_file_is_read(root):

@@ -16,8 +16,8 @@ from support.hosts import cpus
 from support.system import ovsdb as private
 
 from pinner.host.inventory import take_snapshot
-from pinner.host.processes import ovs, ovsdb
-from pinner.host.processes.ovsdb import ANSWER_SECONDS, FRESH_SECONDS, MAX_ANSWER, RETRY_SECONDS, Ovsdb, read
+from pinner.host.processes import ovs
+from pinner.host.processes.ovs import ANSWER_SECONDS, FRESH_SECONDS, MAX_ANSWER, RETRY_SECONDS, Ovsdb, read
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.machine.ovs import OvsDpdk, OvsMasks
@@ -72,7 +72,7 @@ def test_a_real_database_that_hangs_or_ends_is_asked_rarely(server, monkeypatch)
         found = database.masks()
         assert (str(found.pmd), "no answer" in found.error or "timed out" in found.error) == ("2-3", True)
         with monkeypatch.context() as patch:
-            patch.setattr(ovsdb, "read", lambda _: pytest.fail("the database is asked again"))
+            patch.setattr(ovs, "read", lambda _: pytest.fail("the database is asked again"))
             assert database.masks() == found
     finally:
         os.kill(server.process.pid, signal.SIGCONT)

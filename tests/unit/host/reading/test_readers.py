@@ -10,12 +10,18 @@ from support.hosts import cpus, process, snapshot
 from support.made_up.readings import host
 
 from pinner import codec
-from pinner.host.reading.cpus import read_idle, read_pressure, read_spare, read_swapped, read_times
-from pinner.host.reading.irqs import parse_interrupts, read_irq_counts
+from pinner.host.reading.cpus import (
+    parse_interrupts,
+    read_idle,
+    read_irq_counts,
+    read_pressure,
+    read_spare,
+    read_swapped,
+    read_times,
+)
 from pinner.host.reading.network import read_counters, read_sockets, read_softnet
 from pinner.host.reading.nics import read_nic_counters, read_nics
-from pinner.host.reading.sampler import take_reading, with_packet_rates
-from pinner.host.reading.settings import read_settings, read_storage, read_weights
+from pinner.host.reading.sampler import read_settings, read_storage, read_weights, take_reading, with_packet_rates
 from pinner.host.settings import irqbalance
 from pinner.host.settings.irqbalance import read_balancers
 from pinner.host.settings.rps import read_rps
@@ -228,7 +234,7 @@ def test_a_part_that_fails_hides_no_other(tmp_path, monkeypatch):
         raise ValueError("a table of a kernel to come")
 
     monkeypatch.setattr("pinner.host.reading.network.read_softnet", fail)
-    monkeypatch.setattr("pinner.host.reading.settings.read_settings", fail)
+    monkeypatch.setattr("pinner.host.reading.sampler.read_settings", fail)
     root = write(tmp_path, proc__net__snmp="Udp: RcvbufErrors\nUdp: 6\n")
     reading = take_reading(root, snapshot(host()), 0.0, folders=(root,))
     assert reading.now.unread == {"softnet_stat": "a table of a kernel to come"}

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinner.host.watch.debouncer import Debouncer
+from pinner.host.watch.events import Debouncer
 
 TIMES = st.lists(st.tuples(st.floats(0, 100), st.sampled_from("abc")), max_size=30)
 

@@ -4,7 +4,7 @@ from support import roots
 from support.system.kernel import THREADS, process
 
 from pinner.host.kernel.netlink import ProgramStarted, ThreadCreated
-from pinner.host.watch.scan import Scan
+from pinner.host.watch.sources import Scan
 
 
 def test_new_programs_and_threads_between_two_scans(tmp_path):

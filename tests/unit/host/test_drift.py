@@ -3,8 +3,7 @@ from dataclasses import replace
 import pytest
 from support.values import cpus
 
-from pinner.host.drift.causes import Cpuset, DriftEvidence, Unit, with_cause
-from pinner.host.drift.evidence import explain_drifts, parse_unit
+from pinner.host.drift import Cpuset, DriftEvidence, Unit, explain_drifts, parse_unit, with_cause
 from pinner.model.change import Target, ThreadMask
 from pinner.model.machine.interrupts import DeviceIrq
 from pinner.model.policy.drift import Drift

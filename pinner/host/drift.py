@@ -1,9 +1,18 @@
-"""The likely cause of a drift, found from evidence of the host. Pure."""
+"""The likely cause of a drift, found from evidence of the host: cpusets, systemd's settings, services."""
 
-from collections.abc import Iterator, Mapping
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 
+from pinner.host.kernel import cpusets, files
+from pinner.host.kernel.kernel import cpuset_mount
+from pinner.host.watch.watched import names_of_all
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid, PinnerError
+from pinner.model.kinds import PINNED
 from pinner.model.policy.drift import Cause, Drift
 
 BALANCERS = ("numad", "tuned")
@@ -54,7 +63,7 @@ def with_cause(drift: Drift, evidence: DriftEvidence) -> Drift:
 
 
 def with_cause_of_irq(drift: Drift, running: frozenset[str]) -> Drift:
-    """The drift of an interrupt with its likely cause; ``running`` as in Evidence."""
+    """The drift of an interrupt with its likely cause; ``running`` as in DriftEvidence."""
     if IRQBALANCE in running:
         return replace(drift, cause="balancer", detail="irqbalance runs on this host and moves interrupts")
     return replace(drift, detail="another program or its driver set the interrupt's affinity")
@@ -83,3 +92,79 @@ def _causes(drift: Drift, evidence: DriftEvidence) -> Iterator[tuple[Cause, str]
     irqbalance = "; irqbalance runs too, but moves only interrupts" if IRQBALANCE in evidence.running else ""
     who = "the process itself or another program" if drift.target.kind == "process" else "another program"
     yield "unknown", f"{who} set its threads' affinity, for example taskset{irqbalance}"
+
+
+_BOOTED = "run/systemd/system"
+"""This folder exists where systemd is the init process (sd_booted(3))."""
+_SYSTEMD_SECONDS = 5
+
+
+def explain_drifts(
+    root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], CpuSet | None]
+) -> tuple[Drift, ...]:
+    """The drifts with their causes. ``pin_of`` returns a part's pin in libvirt's live XML; it may raise PinnerError."""
+    running = cache(lambda: _running(root))
+    unit = cache(lambda name: _unit(root, name))
+
+    def evidence_of(drift: Drift) -> DriftEvidence:
+        found = _cpusets_of(root, drift.actual[0].tid)
+        names = [name for cpuset in found if (name := cpuset.path.rpartition("/")[2]).endswith(cpusets.UNITS)]
+        return DriftEvidence(found, _pin(drift.target, pin_of), {name: unit(name) for name in names}, running())
+
+    def explained(drift: Drift) -> Drift:
+        if drift.cause == "unknown" and drift.target.kind == "irq":
+            return with_cause_of_irq(drift, running())
+        return with_cause(drift, evidence_of(drift)) if drift.cause == "unknown" and drift.actual else drift
+
+    return tuple(map(explained, drifts))
+
+
+def _cpusets_of(root: Path, tid: int) -> tuple[Cpuset, ...]:
+    mount = cpuset_mount(root)
+    return tuple(
+        Cpuset(
+            str(folder.relative_to(mount.folder)),
+            files.cpu_list(folder / cpusets.CPUS) or CpuSet(),
+            cpusets.part_of(folder.name) is not None,
+        )
+        for folder in cpusets.folders_of(root, mount, tid)
+    )
+
+
+def _pin(target: Target, pin_of: Callable[[Target], CpuSet | None]) -> CpuSet | None:
+    if target.kind not in PINNED:
+        return None
+    try:
+        return pin_of(target)
+    except PinnerError:
+        return None
+
+
+def _running(root: Path) -> frozenset[str]:
+    names = {name for _, name in names_of_all(root)}
+    return frozenset(names & {*BALANCERS, IRQBALANCE})
+
+
+def _unit(root: Path, name: str) -> Unit:
+    """systemd's settings of a unit; empty where systemd does not answer."""
+    if not (root / _BOOTED).is_dir():
+        return Unit()
+    command = ["systemctl", "show", "--property=AllowedCPUs", "--property=CPUAffinity", "--", name]
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SYSTEMD_SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return Unit()
+    return parse_unit(done.stdout)
+
+
+def parse_unit(text: str) -> Unit:
+    """The settings in the output of ``systemctl show``: CPUs and ranges, separated by spaces."""
+    found = dict(line.partition("=")[::2] for line in text.splitlines())
+    return Unit(_cpus(found.get("AllowedCPUs", "")), _cpus(found.get("CPUAffinity", "")))
+
+
+def _cpus(text: str) -> CpuSet:
+    try:
+        return CpuSet.parse(",".join(text.replace(",", " ").split()))
+    except Invalid:
+        return CpuSet()
