@@ -1,6 +1,7 @@
 """Small values of the model, for tests in which their content does not matter."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
@@ -11,6 +12,7 @@ from pinner.model.plan.objective import compared, weighted
 from pinner.model.plan.plan import Basis, Plan, Roles
 from pinner.model.plan.request import Request
 from pinner.model.processes.lineage import Lineage
+from pinner.model.processes.process import Process, Thread
 from pinner.model.run.journal import Entry, Run
 from pinner.model.snapshot import Snapshot
 
@@ -47,6 +49,20 @@ def make_snapshot(host: str = "h1", minute: int = 0) -> Snapshot:
     )
 
 
+FINGERPRINT = make_snapshot().topology.fingerprint
+
+
+def busy_process(pid: int, name: str = "busy", threads: int = 2) -> Process:
+    """A process as make_change names it, with its threads on all CPUs of make_snapshot."""
+    found = (Thread(pid + n, 7, name, cpus("0-3"), 10.0) for n in range(threads))
+    return Process(pid, 7, name, f"/bin/{name}", f"{name}.service", False, 10.0 * threads, tuple(found))
+
+
+def busy_host() -> Snapshot:
+    """The host of make_snapshot with the processes 100, 110 and 120, each with two threads on all CPUs."""
+    return replace(make_snapshot(), processes=tuple(map(busy_process, (100, 110, 120))))
+
+
 def make_change(pid: int = 100, before: str = "0-3", after: str = "0", threads: int = 1) -> AffinityChange:
     masks = tuple(ThreadMask(pid + n, 7, cpus(before)) for n in range(threads))
     return AffinityChange(Target("process", str(pid), 7, "busy"), masks, cpus(after), "it is busy")
@@ -63,7 +79,7 @@ def make_plan(
         id=plan,
         host=host,
         request=Request(),
-        basis=Basis(snapshot, NOON, "f"),
+        basis=Basis(snapshot, NOON, FINGERPRINT),
         roles=Roles(cpus("0"), cpus("1"), cpus("2-3")),
         wanted=(),
         changes=changes,
@@ -73,6 +89,12 @@ def make_plan(
         objective=compared({"overcommit": 1.0}, {}, weighted()),
         blocked=blocked,
     )
+
+
+def busy_plan(plan: str, basis: str, changes: Iterable[AffinityChange]) -> Plan:
+    """A plan that busy_host admits: the roles share the CPUs of this small host."""
+    every = cpus("0-3")
+    return replace(make_plan(plan, basis, tuple(changes)), roles=Roles(every, every, every, ("the host is small",)))
 
 
 def make_run(run: str = "run-1", host: str = "h1", **other: object) -> Run:

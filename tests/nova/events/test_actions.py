@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
 from support.nova.nova_listener import listening, until
 from support.server.access import make_control
@@ -44,7 +44,7 @@ class Cloud:
             floats = guest(10 * number, 2, cpus("0-15"))
             pinned = guest(10 * number + 1, 2, cpus("0-15"), pins=["14", "15"], dedicated=True)
             taken = snapshot(plain(16), [floats, pinned], dedicated=cpus("12-15"))
-            self.agents[host] = InMemoryAgent(folder / host, replace(taken, host=host), wiring.now)
+            self.agents[host] = HostedAgent(folder / host, replace(taken, host=host), wiring.now)
         self.started = 7
 
     def put(self, host, *, dedicated=False):
@@ -59,10 +59,8 @@ class Cloud:
         threads = tuple(map(new, made.emulator.threads))
         made = replace(made, vcpus=vcpus, emulator=replace(made.emulator, threads=threads))
         for name, agent in self.agents.items():
-            others = tuple(each for each in agent.taken.guests if each.uuid != SUBJECT)
-            for tid in [tid for tid in agent.masks if tid // 1000 == made.pid // 1000]:
-                del agent.masks[tid]
-            agent.taken = replace(agent.taken, guests=(made, *others) if name == host else others)
+            others = tuple(each for each in agent.host.taken.guests if each.uuid != SUBJECT)
+            agent.host.taken = replace(agent.host.taken, guests=(made, *others) if name == host else others)
             agent.event_queue.publish("guest-started" if name == host else "guest-stopped", SUBJECT)
 
     def forget(self):
@@ -84,7 +82,7 @@ class Cloud:
         return {
             each.uuid: self.masks(host, each.uuid)
             for host, agent in self.agents.items()
-            for each in agent.taken.guests
+            for each in agent.host.taken.guests
             if each.uuid != SUBJECT
         }
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
 from support.nova.nova_listener import listening, until
 from support.server.access import make_control
@@ -49,21 +49,20 @@ class Pinner:
     def wait_until_idle(self):
         """Wait until the controller has handled all events and observes the host no more."""
         observations = -1
-        while observations != len(self.agent.samples):
-            observations = len(self.agent.samples)
+        while observations != len(self.agent.host.samples):
+            observations = len(self.agent.host.samples)
             time.sleep(1.0)
 
     def restart(self):
         """Restart the guest, as Nova does: its threads are new and may run on all CPUs."""
-        (found,) = self.agent.taken.guests
+        (found,) = self.agent.host.taken.guests
 
         def restarted(thread):
             return replace(thread, started=thread.started + 1)
 
         vcpus = tuple(replace(vcpu, thread=restarted(vcpu.thread)) for vcpu in found.vcpus)
         emulator = replace(found.emulator, threads=tuple(map(restarted, found.emulator.threads)))
-        self.agent.masks.clear()
-        self.agent.taken = replace(self.agent.taken, guests=(replace(found, vcpus=vcpus, emulator=emulator),))
+        self.agent.host.taken = replace(self.agent.host.taken, guests=(replace(found, vcpus=vcpus, emulator=emulator),))
 
     def runs(self):
         return self.service.runs(HOST, PageRequest(500)).items
@@ -75,9 +74,9 @@ class Pinner:
     @contextmanager
     def away(self):
         """The host without its guest."""
-        taken, self.agent.taken = self.agent.taken, replace(self.agent.taken, guests=())
+        taken, self.agent.host.taken = self.agent.host.taken, replace(self.agent.host.taken, guests=())
         yield
-        self.agent.taken = taken
+        self.agent.host.taken = taken
 
     def wait_for_event(self, event):
         until(lambda: any(event in record.subject for record in self.guest_events()), 10, lambda: self.listener.log)
@@ -88,7 +87,7 @@ class Pinner:
 
 @pytest.fixture
 def pinner(tmp_path, rabbit):
-    agent = InMemoryAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, cpus("0-15"))]), wiring.now)
+    agent = HostedAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, cpus("0-15"))]), wiring.now)
     config = conf.load([])
     with closing(agent.journal), ExitStack() as undo:
         parts = wiring.service_parts(config, {HOST: agent}, f"sqlite:///{tmp_path}/pinner.sqlite", undo)

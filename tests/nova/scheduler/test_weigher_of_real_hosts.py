@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
 from support.server.access import InMemoryTokens
 from support.server.real_service import answering
@@ -37,7 +37,7 @@ HOSTS = {
 def weigh(tmp_path_factory):
     """The names of the hosts that weigh 1 for a flavor."""
     folder, tokens = tmp_path_factory.mktemp("hosts"), InMemoryTokens()
-    agents = {name: InMemoryAgent(folder / name, replace(host, host=name), wiring.now) for name, host in HOSTS.items()}
+    agents = {name: HostedAgent(folder / name, replace(host, host=name), wiring.now) for name, host in HOSTS.items()}
     (folder / "token").write_text(tokens.add("reader"))
     with ExitStack() as undo, pytest.MonkeyPatch.context() as patch:
         for agent in agents.values():

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from support.fakes.executing_agent import Killed
 from support.fakes.in_memory_host import InMemoryHost
+from support.fakes.snapshot_host import Killed
 from support.values import NOON, make_run
 
 from pinner.apply import executor

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from support.values import cpus, make_plan
+from support.values import FINGERPRINT, cpus, make_plan
 
 from pinner.model.change import AffinityChange, NamedPins, PartPin, PlannedChange, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
@@ -66,7 +66,8 @@ class InMemoryHost:
         self.kernel_targets: set[Target] = set()
         """The processes that are kernel threads."""
         self.boot = "boot"
-        self.topology = "f"
+        self.hardware = FINGERPRINT
+        """The fingerprint of its topology."""
         self.offline = ""
         self.occupied: set[str] = set()
         """The guests (by UUID) that do not answer."""
@@ -103,7 +104,7 @@ class InMemoryHost:
         return make_plan(changes=changes, blocked=blocked)
 
     def fingerprint(self) -> str:
-        return self.topology
+        return self.hardware
 
     def online(self) -> CpuSet:
         return CpuSet.of(range(64)) - cpus(self.offline)

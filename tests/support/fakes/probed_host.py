@@ -6,12 +6,14 @@ from dataclasses import replace
 from datetime import timedelta
 from hashlib import blake2b
 
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.fakes.in_memory_service import sample_snapshot
 from support.fakes.ring import Ring
-from support.values import NOON, cpus, make_plan, make_snapshot
+from support.values import NOON, busy_plan, cpus, make_snapshot
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
+from pinner.model.guest.guest import Emulator, Vcpu
+from pinner.model.processes.process import Thread
 from pinner.service.compose import compose
 from pinner.service.outcome.probe_execution import Timing
 
@@ -21,7 +23,13 @@ THREAD = 101
 
 
 def guest(name, owner):
-    return replace(sample_snapshot().guests[0], uuid=owner, name=name)
+    """A guest with one vCPU on all CPUs; web1's has the thread THREAD."""
+    every, first = cpus("0-3"), {WEB: THREAD - 1, DB: 200}.get(owner, 300)
+    qemu, vcpu = (Thread(tid, 7, name, every) for tid in (first, first + 1))
+    return replace(
+        sample_snapshot().guests[0], uuid=owner, name=name, pid=first, vcpus=(Vcpu(0, vcpu, every),),
+        emulator=Emulator(every, (qemu,)),
+    )  # fmt: skip
 
 
 class ProbedHost:
@@ -38,13 +46,13 @@ class ProbedHost:
         """Series that nobody knows."""
         self._placed = []
         both = (guest("web1", WEB), guest("db1", DB))
-        self.agent = InMemoryAgent(folder, replace(make_snapshot(), guests=both), lambda: self.at)
+        self.agent = HostedAgent(folder, replace(make_snapshot(), guests=both), lambda: self.at)
         self.agent.histories = Ring({WEB: "web1", DB: "db1"}, self._value)
 
     @property
     def is_placed(self):
         """Whether web1 is placed as planned."""
-        return self.agent.masks.get(THREAD, cpus("0-3")) == cpus("1")
+        return self.agent.host.mask(THREAD) == "1"
 
     def wait(self, event, seconds):
         """Let the time pass."""
@@ -60,7 +68,7 @@ class ProbedHost:
 
     def compose(self, store):
         timing = Timing(lambda: self.at, lambda: self.passed, self.wait, lambda: 7)
-        agents = {self.agent.taken.host: self.agent}
+        agents = {self.agent.host.taken.host: self.agent}
         return closing(compose(agents, store, lambda: self.at, lambda: uuid.uuid4().hex[:12], 0.0, timing=timing))
 
     def _value(self, subject, series, at):
@@ -72,9 +80,14 @@ class ProbedHost:
             return 100.0 + noise + (self.effect if planned else 0.0)
         return noise if series.startswith("delay_") else 0.0
 
-    def plan(self, store, tid=THREAD):
+    def end(self, kind):
+        """The processes, or the parts of guests, of this kind end."""
+        for target in [each for each in self.agent.host.threads if each.kind == kind]:
+            self.agent.host.threads[target] = []
+
+    def plan(self, store, tid=THREAD, also=()):
         basis = store.snapshots.add(make_snapshot())
         change = AffinityChange(Target("vcpu", WEB, 0, "web1"), (ThreadMask(tid, 7, cpus("0-3")),), cpus("1"), "so")
-        made = make_plan("plan-3", basis, (change,))
+        made = busy_plan("plan-3", basis, (change, *also))
         store.plans.add(made, NOON)
         return made

@@ -1,4 +1,4 @@
-"""The real service with a real database and an in-memory host (support.fakes.in_memory_agent)."""
+"""The real service with a real database and an in-memory host (support.fakes.hosted_agent)."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.fakes.in_memory_service import EVIL
 from support.hosts import cpus, guest, plain, process, snapshot
 from support.server.access import InMemoryTokens, make_control
@@ -22,7 +22,7 @@ from pinner.store.repositories import open_store
 
 
 @contextmanager
-def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, InMemoryAgent]]:
+def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, HostedAgent]]:
     """The service and agent of compute1: CPUs 0-7 on two nodes, 7 offline; a guest, process and IRQ are named EVIL.
 
     The database is the one at ``url``; empty: a file in ``folder``.
@@ -43,7 +43,7 @@ def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, In
         cpu_weights={},
         sysctls={"vm.swappiness": 60},
     )
-    agent = InMemoryAgent(folder / "agent", host, wiring.now)
+    agent = HostedAgent(folder / "agent", host, wiring.now)
     with closing(agent.journal), ExitStack() as undo:
         url = url or f"sqlite:///{folder}/pinner.sqlite"
         yield wiring.service_parts(conf.load([]), {"compute1": agent}, url, undo).service, agent

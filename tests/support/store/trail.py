@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from support.clock import Clock
-from support.fakes.in_memory_agent import InMemoryAgent
-from support.values import NOON, make_change, make_plan, make_snapshot
+from support.fakes.hosted_agent import HostedAgent
+from support.values import NOON, busy_host, busy_plan, make_change, make_snapshot
 
 from pinner.model.errors import HostBusy
 from pinner.model.run.audit import Caller
@@ -24,7 +24,7 @@ EVE = Caller("eve", "10.0.0.6", "req-6")
 class Installation:
     """A service with its central database and its agent, which can be stopped and started again."""
 
-    def __init__(self, folder: Path, empty: Path, agent: type[InMemoryAgent] = InMemoryAgent) -> None:
+    def __init__(self, folder: Path, empty: Path, agent: type[HostedAgent] = HostedAgent) -> None:
         """``empty`` is an empty database of the newest schema; to copy it is faster than to migrate."""
         self._agent = agent
         (folder / "agent").mkdir(parents=True)
@@ -40,7 +40,7 @@ class Installation:
 
     def start(self) -> None:
         self.store = self._undo.enter_context(open_store(f"sqlite:///{self.database}"))
-        self.agent = self._agent(self.agent_folder, make_snapshot(), self.clock)
+        self.agent = self._agent(self.agent_folder, busy_host(), self.clock)
         self._undo.callback(self.agent.journal.close)
         parts = compose({"h1": self.agent}, self.store, self.clock, lambda: uuid.uuid4().hex[:12], 0.0)
         self.service = self._undo.enter_context(closing(parts)).service
@@ -58,10 +58,16 @@ class Installation:
     def plan(self):
         self.plans += 1
         basis = self.store.snapshots.add(make_snapshot())
-        changes = tuple(make_change(90 + 10 * n, after=str(n), threads=2) for n in (1, 2))
-        plan = make_plan(f"plan-{self.plans}", basis, changes)
+        changes = map(self._change, (1, 2))
+        plan = busy_plan(f"plan-{self.plans}", basis, changes)
         self.store.plans.add(plan, NOON)
         return plan
+
+    def _change(self, number):
+        """Move a process of busy_host to a CPU on which it is not."""
+        target = make_change(90 + 10 * number).target
+        now = self.agent.host.masks(target)[0].cpus
+        return self.agent.host.change(target, "3" if str(now) == str(number) else str(number))
 
     def apply(self, caller=ANN):
         run = self.service.apply(self.plan().id, ApplyOptions(), caller)
@@ -74,10 +80,10 @@ class Installation:
         return undo
 
     def refused(self):
-        self.agent.refusal = HostBusy("h1", "run-0")
+        self.agent.host.refusal = HostBusy("h1", "run-0")
         with pytest.raises(HostBusy):
             self.service.apply(self.plan().id, ApplyOptions(), ANN)
-        self.agent.refusal = None
+        self.agent.host.refusal = None
 
     def exchange(self):
         self.heads._exchange_and_store("h1")

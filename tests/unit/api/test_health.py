@@ -4,7 +4,7 @@ import uuid
 from contextlib import closing
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import plain, snapshot
 from support.server.access import InMemoryTokens, bearer, client_of, make_control
 
@@ -20,7 +20,7 @@ SECRET = "libvirt does not answer at qemu+unix:///system?socket=/srv/secret"
 
 @pytest.fixture
 def agent(tmp_path):
-    made = InMemoryAgent(tmp_path / "agent", snapshot(plain(4), [], []), wiring.now)
+    made = HostedAgent(tmp_path / "agent", snapshot(plain(4), [], []), wiring.now)
     with closing(made.journal):
         yield made
 

@@ -42,11 +42,11 @@ def test_a_plan_is_made_applied_and_rolled_back(agent_and_client):
     assert len(plan["changes"]) == 5
     run = client.post(f"/v1/plans/{plan['id']}/apply", json={}).json
     assert client.get(f"/v1/runs/{run['id']}/events").text.count("event: change") == 5
-    assert {str(mask) for mask in agent.masks.values()} == {change["after"] for change in plan["changes"]}
+    assert set(agent.host.kernel().values()) == {change["after"] for change in plan["changes"]} | {"0-6"}
     undo = client.post(f"/v1/runs/{run['id']}/rollback", json={}).json
     assert client.get(f"/v1/runs/{undo['id']}/events").text.endswith("\n\n")
     assert client.get(f"/v1/runs/{undo['id']}").json["run"]["state"] == "rolled_back"
-    assert {str(mask) for mask in agent.masks.values()} == {"0-6"}
+    assert set(agent.host.kernel().values()) == {"0-6"}
     actions = [record["action"] for record in client.get("/v1/audit").json["items"]]
     assert {"snapshot.take", "plan.create", "run.apply", "run.change", "run.rollback"} <= {*actions}
     assert client.get("/v1/audit/verify").json["ok"] is True
@@ -63,7 +63,7 @@ def test_all_runs_of_a_host_are_rolled_back(agent_and_client):
     assert client.get("/v1/hosts/compute1/drift").json["placement"]
     undo = client.post("/v1/hosts/compute1/rollback", json={}).json
     assert client.get(f"/v1/runs/{undo['id']}/events").text.endswith("\n\n")
-    assert {str(mask) for mask in agent.masks.values()} == {"0-6"}
+    assert set(agent.host.kernel().values()) == {"0-6"}
     runs = client.get("/v1/runs").json["items"]
     assert [(run["kind"], run["state"]) for run in runs] == [
         ("rollback", "rolled_back"),
@@ -80,14 +80,14 @@ def test_all_runs_of_a_host_are_rolled_back(agent_and_client):
 def test_of_two_applies_at_the_same_time_one_is_refused(agent_and_client):
     agent, client = agent_and_client
     plan = client.post(PLANS, json={}).json["id"]
-    agent.gate = threading.Semaphore(0)
+    agent.host.gate = threading.Semaphore(0)
 
     def apply(_):
         return on_unix_socket(client.application.test_client()).post(f"/v1/plans/{plan}/apply", json={})
 
     with ThreadPoolExecutor(2) as both:
         answers = list(both.map(apply, range(2)))
-    agent.gate.release(100)
+    agent.host.gate.release(100)
     assert sorted(answer.status_code for answer in answers) == [202, 409]
     (refused,) = (answer.json["error"] for answer in answers if answer.status_code == 409)
     assert refused["code"] == "host_busy"
@@ -143,9 +143,9 @@ def test_requests_that_the_planner_refuses(client, body, code, named):
 def test_a_conflict_with_nova_names_both_sides(agent_and_client):
     agent, client = agent_and_client
     before = client.post(PLANS, json={}).json["id"]
-    agent.taken = replace(agent.taken, dedicated=cpus("4-5"))
+    agent.host.taken = replace(agent.host.taken, dedicated=cpus("4-5"))
     made = client.post(PLANS, json={"housekeeping": "0-1,4"})
-    agent.refusal = NovaConflict("guest g1 vcpu 0 on CPUs 2-6", "Nova's cpu_dedicated_set 4-5", cpus("4-5"))
+    agent.host.refusal = NovaConflict("guest g1 vcpu 0 on CPUs 2-6", "Nova's cpu_dedicated_set 4-5", cpus("4-5"))
     applied = client.post(f"/v1/plans/{before}/apply", json={})
     assert [answer.status_code for answer in (made, applied)] == [409, 409]
     assert [answer.json["error"]["code"] for answer in (made, applied)] == ["nova_conflict"] * 2

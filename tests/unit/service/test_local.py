@@ -1,14 +1,14 @@
 import threading
 import time
 import uuid
-from contextlib import closing
-from dataclasses import replace
+from contextlib import closing, contextmanager
 from datetime import timedelta
 
 import pytest
 from support.clock import Clock
-from support.fakes.in_memory_agent import InMemoryAgent
-from support.values import NOON, cpus, make_change, make_plan, make_run, make_snapshot
+from support.fakes.hosted_agent import HostedAgent
+from support.fakes.snapshot_host import Killed
+from support.values import NOON, busy_host, busy_plan, make_change, make_plan, make_run, make_snapshot
 
 from pinner.agent.protocol import Agent
 from pinner.model.errors import (
@@ -45,7 +45,7 @@ def clock():
 
 @pytest.fixture
 def agent(tmp_path, clock):
-    made = InMemoryAgent(tmp_path / "agent", make_snapshot(), clock)
+    made = HostedAgent(tmp_path / "agent", busy_host(), clock)
     yield made
     made.journal.close()
 
@@ -64,7 +64,7 @@ def service(store, agent, clock):
 def plan(store):
     """Three changes of processes 100, 110 and 120, from 0-3 to 1, 2 and 3."""
     basis = store.snapshots.add(make_snapshot())
-    made = make_plan("plan-3", basis, tuple(make_change(90 + 10 * n, after=str(n), threads=2) for n in (1, 2, 3)))
+    made = busy_plan("plan-3", basis, (make_change(90 + 10 * n, after=str(n), threads=2) for n in (1, 2, 3)))
     store.plans.add(made, NOON)
     return made
 
@@ -77,6 +77,30 @@ def wait_through(service, run):
 
 def finish(service, run):
     return list(service.follow(run.id))
+
+
+@contextmanager
+def cut_off(agent, error):
+    """The next apply raises the error after its first change. The agent goes on with the run when the block ends."""
+    apply, lost = agent.apply, threading.Event()
+    calls = []
+
+    def cut(plan, run, progress):
+        def watched(entry, total):
+            if not lost.is_set():
+                progress(entry, total)
+            if entry.state == "done":
+                lost.set()
+
+        calls.append(threading.Thread(target=apply, args=(plan, run, watched)))
+        calls[0].start()
+        assert lost.wait(10)
+        raise error
+
+    agent.host.gate, agent.apply = threading.Semaphore(2), cut
+    yield
+    agent.host.gate.release(1000)
+    calls[0].join()
 
 
 def trail(service, *actions):
@@ -179,14 +203,7 @@ def test_an_apply_from_start_to_end(service, agent, plan):
     progress = finish(service, run)
     assert [(p.entry and p.entry.seq, p.total) for p in progress] == [(1, 3), (2, 3), (3, 3), (None, 3)]
     assert progress[-1].done == 3
-    assert agent.masks == {
-        100: cpus("1"),
-        101: cpus("1"),
-        110: cpus("2"),
-        111: cpus("2"),
-        120: cpus("3"),
-        121: cpus("3"),
-    }
+    assert agent.host.kernel() == {100: "1", 101: "1", 110: "2", 111: "2", 120: "3", 121: "3"}
     ended = service.run(run.id)
     assert (ended.state, ended.kind, ended.persist, ended.actor, ended.origin) == (
         "applied",
@@ -226,7 +243,7 @@ def test_a_rollback_restores_the_masks_and_ends_the_applied_run(service, agent, 
     undo = service.rollback(run.id, BOB)
     progress = finish(service, undo)
     assert {p.entry.state for p in progress if p.entry} == {"undone"}
-    assert set(agent.masks.values()) == {cpus("0-3")}
+    assert set(agent.host.kernel().values()) == {"0-3"}
     assert (service.run(undo.id).state, service.run(run.id).state) == ("rolled_back", "rolled_back")
     assert (undo.kind, undo.undoes, undo.plan) == ("rollback", run.id, plan.id)
     assert service.entries(undo.id) == service.entries(run.id)
@@ -263,7 +280,7 @@ def test_a_blocked_plan(service, store, agent):
     ],
 )
 def test_a_refusal_comes_from_apply_itself(service, agent, plan, refusal):
-    agent.refusal = refusal
+    agent.host.refusal = refusal
     with pytest.raises(type(refusal)) as caught:
         service.apply(plan.id, ApplyOptions(), ANN)
     assert caught.value is refusal
@@ -273,12 +290,12 @@ def test_a_refusal_comes_from_apply_itself(service, agent, plan, refusal):
         ("run.apply", "started"),
         ("run.apply", f"refused: {refusal.code}"),
     ]
-    assert agent.masks == {}
+    assert agent.host.writes == []
 
 
 def test_two_applies_at_once(service, agent, plan):
     """One starts. The error of the other names the first run, also before the first run has changed anything."""
-    agent.gate = threading.Semaphore(0)
+    agent.host.gate = threading.Semaphore(0)
     first = service.apply(plan.id, ApplyOptions(), ANN)
     assert service.run(first.id).state == "running"
     with pytest.raises(HostBusy) as caught:
@@ -286,13 +303,13 @@ def test_two_applies_at_once(service, agent, plan):
     assert caught.value.details == {"host": "h1", "run": first.id}
     with pytest.raises(RunConflict):
         service.rollback(first.id, BOB)
-    agent.gate.release(1000)
+    agent.host.gate.release(1000)
     finish(service, first)
     assert service.run(first.id).state == "applied"
 
 
 def test_of_eight_applies_at_once_one_starts(service, agent, plan):
-    agent.gate = threading.Semaphore(0)
+    agent.host.gate = threading.Semaphore(0)
     won, refused, ready = [], [], threading.Barrier(8)
 
     def race():
@@ -307,7 +324,7 @@ def test_of_eight_applies_at_once_one_starts(service, agent, plan):
         thread.start()
     for thread in threads:
         thread.join()
-    agent.gate.release(1000)
+    agent.host.gate.release(1000)
     assert len(won) == 1
     assert refused == won * 7
     assert list(service.follow(won[0]))[-1].run.state == "applied"
@@ -330,10 +347,10 @@ def test_a_reader_between_the_store_of_a_run_and_its_begin_does_not_close_it(ser
 
 
 def test_following_shows_changes_as_they_end(service, agent, plan):
-    agent.gate = threading.Semaphore(0)
+    agent.host.gate = threading.Semaphore(0)
     changes = service.follow(service.apply(plan.id, ApplyOptions(), ANN).id)
     for seq in (1, 2, 3):
-        agent.gate.release()
+        agent.host.gate.release(2)  # two threads
         progress = next(changes)
         assert (progress.entry.seq, progress.done, progress.total) == (seq, seq, 3)
     assert [progress.entry for progress in changes] == [None]
@@ -341,66 +358,61 @@ def test_following_shows_changes_as_they_end(service, agent, plan):
 
 def test_following_a_run_of_another_process(service, agent, plan, store, clock):
     """Another service over the same database and journal plays that process; it never notifies this service."""
-    agent.gate = threading.Semaphore(0)
+    agent.host.gate = threading.Semaphore(0)
     with closing(compose_service(agent, store, clock)) as other:
         run = other.service.apply(plan.id, ApplyOptions(), ANN)
         changes = service.follow(run.id)
-        agent.gate.release(1000)
+        agent.host.gate.release(1000)
         assert [p.entry and p.entry.seq for p in changes] == [1, 2, 3, None]
     assert service.run(run.id).state == "applied"
 
 
 def test_close_waits_for_the_run_under_way(store, agent, clock, plan):
-    agent.gate = threading.Semaphore(0)
+    agent.host.gate = threading.Semaphore(0)
     parts = compose_service(agent, store, clock)
     run = parts.service.apply(plan.id, ApplyOptions(), ANN)
-    threading.Timer(0.2, agent.gate.release, [1000]).start()
+    threading.Timer(0.2, agent.host.gate.release, [1000]).start()
     parts.close()
     assert parts.service.run(run.id).state == "applied"
 
 
 def test_an_agent_that_fails_during_a_run(service, agent, plan):
     """An unexpected error of the agent: only its journal knows which changes it has made, and how the run ended."""
-    agent.break_after = 2
+    agent.host.break_at = 3
     run = service.apply(plan.id, ApplyOptions(), ANN)
-    assert finish(service, run)[-1].run.state == "failed"
-    assert service.run(run.id).error == "the agent broke"
-    assert [entry.state for entry in service.entries(run.id)] == ["done", "intent", "intent"]
-    assert [r.result for r in trail(service, "run.change", "run.end")] == ["done", "failed: the agent broke"]
+    assert finish(service, run)[-1].run.state == "undone"
+    assert "the agent broke" in service.run(run.id).error
+    assert [entry.state for entry in service.entries(run.id)] == ["undone", "failed", "undone"]
+    assert set(agent.host.kernel().values()) == {"0-3"}
+    assert trail(service, "run.end")[0].result.startswith("undone")
 
 
 def test_an_agent_that_fails_during_a_run_without_an_end(service, agent, plan):
     """While the journal has no end, the run is running: nobody knows better."""
-    agent.break_after, agent.ends_broken_runs = 2, False
-    run = service.apply(plan.id, ApplyOptions(), ANN)
-    wait_through(service, run)
-    assert service.run(run.id).state == "running"
-    assert trail(service, "run.end") == []
+    with cut_off(agent, PinnerError("the agent broke")):
+        run = service.apply(plan.id, ApplyOptions(), ANN)
+        wait_through(service, run)
+        assert service.run(run.id).state == "running"
+        assert trail(service, "run.end") == []
 
 
 def test_the_end_of_a_run_is_read_later_from_an_unreachable_agent(service, agent, plan, clock):
     """The connection broke and the run went on: the agent's journal tells how the run ended."""
-    agent.break_after, agent.ends_broken_runs = 2, False
-    agent.broken = HostUnreachable("h1", "the connection broke")
-    run = service.apply(plan.id, ApplyOptions(), ANN)
-    wait_through(service, run)
-    assert service.run(run.id).state == "running"
-    entries = tuple(replace(entry, state="done") for entry in agent.entries(run.id))
-    for entry in entries:
-        agent.journal.note(entry)
-    agent.journal.end(replace(run, state="applied", ended_at=clock()))
+    with cut_off(agent, HostUnreachable("h1", "the connection broke")):
+        run = service.apply(plan.id, ApplyOptions(), ANN)
+        wait_through(service, run)
+        assert service.run(run.id).state == "running"
     assert service.run(run.id).state == "applied"
-    assert service.entries(run.id) == entries
+    assert service.entries(run.id) == agent.entries(run.id)
+    assert {entry.state for entry in agent.entries(run.id)} == {"done"}
     assert [r.result for r in trail(service, "run.change", "run.end")] == ["done", "done", "done", "applied"]
 
 
 def test_the_end_of_a_run_is_read_from_the_agent_after_the_clock_was_set_back(service, agent, plan, clock):
     """Otherwise the run would be under way until the clock is as late as before."""
-    agent.break_after, agent.ends_broken_runs = 2, False
-    agent.broken = HostUnreachable("h1", "the connection broke")
-    run = service.apply(plan.id, ApplyOptions(), ANN)
-    wait_through(service, run)
-    agent.journal.end(replace(run, state="applied", ended_at=clock()))
+    with cut_off(agent, HostUnreachable("h1", "the connection broke")):
+        run = service.apply(plan.id, ApplyOptions(), ANN)
+        wait_through(service, run)
     clock.at -= timedelta(hours=2)
     assert service.run(run.id).state == "applied"
 
@@ -468,7 +480,7 @@ def test_a_call_that_comes_late_does_not_begin_a_closed_run(service, agent, plan
         go_on.set()
         caller.join(10)
         assert refused
-        assert agent.masks == {}
+        assert agent.host.writes == []
         assert service.run(run.id) == ended == other.service.run(run.id)
         assert [r.result for r in trail(service, "run.apply", "run.change", "run.end")] == [
             "started",
@@ -517,35 +529,30 @@ def test_two_services_that_store_the_end_of_a_run_record_each_change_once(servic
 
 def test_the_result_of_a_recovery_is_recorded_at_the_next_start(service, agent, plan, store, clock):
     """At once: the process that carried out the run is dead, so no other process can store the run's end."""
-    agent.break_after, agent.ends_broken_runs = 2, False
-    agent.broken = HostUnreachable("h1", "the agent was killed")
+    agent.host.break_at, agent.host.broken = 3, Killed()
     run = service.apply(plan.id, ApplyOptions(), ANN)
     wait_through(service, run)
-    entries = [replace(entry, state="undone") for entry in agent.entries(run.id)]
-    for entry in entries:
-        agent.journal.note(entry)
-    words = "interrupted; rolled back: 3 undone"
-    agent.journal.end(replace(run, state="undone", ended_at=clock(), recovered=words))
+    words, ended = "interrupted; rolled back: 3 undone", "undone: interrupted: the process that carried it out died"
     with closing(compose_service(agent, store, clock)) as again:
         again.runs.catch_up()
         assert store.runs.get(run.id).state == "undone"
         recorded = [(r.action, r.actor, r.subject, r.result) for r in trail(again.service)][-2:]
-        assert recorded == [("run.recover", "pinner", run.id, words), ("run.end", "ann", run.id, "undone")]
+        assert recorded == [("run.recover", "pinner", run.id, words), ("run.end", "ann", run.id, ended)]
         again.runs.catch_up()
         assert len(trail(again.service, "run.recover")) == 1
         assert again.service.verify_audit().ok
 
 
 def test_the_end_of_a_run_is_read_later_from_an_agent_that_cannot_write(service, agent, plan, clock):
-    agent.break_after, agent.ends_broken_runs = 2, False
-    agent.broken = StoreUnavailable("journal.sqlite", "database or disk is full")
-    run = service.apply(plan.id, ApplyOptions(), ANN)
-    wait_through(service, run)
-    assert service.run(run.id).state == "running"
+    with cut_off(agent, StoreUnavailable("journal.sqlite", "database or disk is full")):
+        run = service.apply(plan.id, ApplyOptions(), ANN)
+        wait_through(service, run)
+        assert service.run(run.id).state == "running"
+    assert service.run(run.id).state == "applied"
 
 
 def test_an_apply_continues_without_the_database(service, agent, plan, clock, monkeypatch, caplog, store):
-    agent.gate = threading.Semaphore(0)
+    agent.host.gate = threading.Semaphore(0)
     run = service.apply(plan.id, ApplyOptions(), ANN)
 
     def lost(*_, **__):
@@ -554,9 +561,9 @@ def test_an_apply_continues_without_the_database(service, agent, plan, clock, mo
     with monkeypatch.context() as broken:
         broken.setattr(store.runs, "save_progress", lost)
         broken.setattr(store.runs, "end", lost)
-        agent.gate.release(1000)
+        agent.host.gate.release(1000)
         wait_through(service, run)
-    assert len(agent.masks) == 6
+    assert set(agent.host.kernel().values()) == {"1", "2", "3"}
     assert "only in the agent's journal" in caplog.text
     assert service.run(run.id).state == "applied"
     assert [entry.state for entry in service.entries(run.id)] == ["done"] * 3
@@ -571,11 +578,11 @@ def test_no_run_begins_without_the_database(service, agent, plan, monkeypatch, s
     monkeypatch.setattr(store.runs, "add", lost)
     with pytest.raises(StoreUnavailable):
         service.apply(plan.id, ApplyOptions(), ANN)
-    assert agent.masks == {}
+    assert agent.host.writes == []
 
 
 def test_an_unexpected_error_is_not_swallowed(service, agent, plan):
-    agent.refusal = ZeroDivisionError("oops")
+    agent.host.refusal = ZeroDivisionError("oops")
     with pytest.raises(ZeroDivisionError):
         service.apply(plan.id, ApplyOptions(), ANN)
     assert trail(service)[-1].result == f"refused: {PinnerError.code}"

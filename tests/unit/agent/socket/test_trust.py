@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.fakes.in_memory_host import InMemoryHost
 from support.system.own_snapshot import snapshot_of
-from support.values import NOON, cpus, make_change, make_plan, make_run, make_snapshot
+from support.values import NOON, busy_plan, busy_process, cpus, make_change, make_plan, make_run, make_snapshot
 
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
@@ -58,8 +58,8 @@ SECONDS = 0.3
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> Iterator[InMemoryAgent]:
-    agent = InMemoryAgent(tmp_path / "journal", make_snapshot(), lambda: NOON)
+def agent(tmp_path: Path) -> Iterator[HostedAgent]:
+    agent = HostedAgent(tmp_path / "journal", make_snapshot(), lambda: NOON)
     yield agent
     agent.journal.close()
 
@@ -73,7 +73,7 @@ def server_of(*arguments: Any, **more: Any) -> AgentServer:
 
 
 @pytest.fixture
-def path(tmp_path: Path, agent: InMemoryAgent) -> Iterator[Path]:
+def path(tmp_path: Path, agent: HostedAgent) -> Iterator[Path]:
     serving = server_of(agent, tmp_path / "agent.sock", user=-1, request_seconds=SECONDS)
     serving.start()
     yield tmp_path / "agent.sock"
@@ -82,7 +82,7 @@ def path(tmp_path: Path, agent: InMemoryAgent) -> Iterator[Path]:
 
 
 @pytest.fixture
-def patient(tmp_path: Path, agent: InMemoryAgent) -> Iterator[Path]:
+def patient(tmp_path: Path, agent: HostedAgent) -> Iterator[Path]:
     """A server that waits for a request however long its callers take to be there all at once."""
     serving = server_of(agent, tmp_path / "patient.sock", user=-1, request_seconds=600.0)
     serving.start()
@@ -254,10 +254,12 @@ def test_a_server_without_file_descriptors_serves_again_once_it_has_some(
 
 
 def test_a_caller_that_does_not_read_does_not_stop_its_run(
-    open_path: Path, agent: InMemoryAgent, monkeypatch: pytest.MonkeyPatch
+    open_path: Path, agent: HostedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "PROGRESS_SECONDS", 0.1)
-    plan = make_plan(changes=tuple(make_change(pid, threads=100) for pid in range(100, 20_100, 200)))
+    crowd = tuple(busy_process(pid, "b" * 4000) for pid in range(100, 300, 2))  # more than a socket keeps
+    agent.host.taken = replace(agent.host.taken, processes=crowd)
+    plan = busy_plan("plan-1", "s", (make_change(pid, threads=2) for pid in range(100, 300, 2)))
     with connected(open_path) as peer:
         wire.send(peer, call="apply", plan=plan, run=make_run())
         client = AgentClient("h1", open_path)
@@ -272,7 +274,7 @@ def _state(client: AgentClient) -> str:
 
 
 @pytest.fixture
-def open_path(agent: InMemoryAgent) -> Iterator[Path]:
+def open_path(agent: HostedAgent) -> Iterator[Path]:
     """The path of a socket in a folder that every user may enter."""
     with tempfile.TemporaryDirectory(prefix="pinner-test-") as folder:
         Path(folder).chmod(0o755)
@@ -411,7 +413,7 @@ def test_an_id_is_used_once(trusted_by_nobody: LocalAgent, journal: StoredJourna
     assert results(journal)[-1] == ("run.apply", "refused: run_conflict")
 
 
-def test_the_server_names_the_caller_whatever_the_message_claims(path: Path, agent: InMemoryAgent) -> None:
+def test_the_server_names_the_caller_whatever_the_message_claims(path: Path, agent: HostedAgent) -> None:
     client = AgentClient("h1", path)
     client.apply(make_plan(), make_run(peer="root (uid 0), pid 1", actor="the king"), lambda *_: None)
     caller = agent.run("run-1").peer
@@ -603,7 +605,7 @@ def test_calls_that_do_nothing_are_bounded_like_refusals(journal: StoredJournal,
 
 @pytest.mark.fault(69)
 def test_mute_connections_of_the_apis_user_leave_places_for_root(
-    tmp_path: Path, agent: InMemoryAgent, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, agent: HostedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user = 54321
     users = iter([user] * server.MAX_CALLS)

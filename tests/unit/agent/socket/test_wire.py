@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.fakes.in_memory_service import sample_snapshot
-from support.values import NOON, make_change, make_plan, make_run, make_snapshot
+from support.values import NOON, busy_host, busy_plan, make_change, make_run
 
 from pinner.agent.protocol import Agent, Progress
 from pinner.agent.socket import wire
@@ -26,18 +26,18 @@ from pinner.model.plan.plan import Plan
 from pinner.model.policy.drift import Drift
 from pinner.model.run.journal import Entry, Run
 
-PLAN = make_plan(changes=(make_change(100), make_change(200)))
+PLAN = busy_plan("plan-1", "s", (make_change(100, threads=2), make_change(110, threads=2)))
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> Iterator[InMemoryAgent]:
-    agent = InMemoryAgent(tmp_path / "journal", make_snapshot(), lambda: NOON)
+def agent(tmp_path: Path) -> Iterator[HostedAgent]:
+    agent = HostedAgent(tmp_path / "journal", busy_host(), lambda: NOON)
     yield agent
     agent.journal.close()
 
 
 @pytest.fixture
-def path(tmp_path: Path, agent: InMemoryAgent) -> Iterator[Path]:
+def path(tmp_path: Path, agent: HostedAgent) -> Iterator[Path]:
     server = AgentServer(agent, tmp_path / "agent.sock", user=-1)
     server.start()
     yield tmp_path / "agent.sock"
@@ -62,11 +62,11 @@ def test_the_server_answers_every_method_of_agent() -> None:
     assert set(HANDLERS) == {name for name in vars(Agent) if not name.startswith("_")}
 
 
-def test_values_arrive_as_they_were_sent(client: AgentClient, agent: InMemoryAgent) -> None:
+def test_values_arrive_as_they_were_sent(client: AgentClient, agent: HostedAgent) -> None:
     assert client.snapshot(1.5) == agent.snapshot(1.5)
 
 
-def test_an_apply_reports_progress_and_returns_its_run(client: AgentClient, agent: InMemoryAgent) -> None:
+def test_an_apply_reports_progress_and_returns_its_run(client: AgentClient, agent: HostedAgent) -> None:
     progress = []
     run = client.apply(PLAN, make_run(), lambda entry, total: progress.append((entry.seq, entry.state, total)))
     assert run.state == "applied"
@@ -77,42 +77,42 @@ def test_an_apply_reports_progress_and_returns_its_run(client: AgentClient, agen
     assert rollback.state == "rolled_back"
 
 
-def test_an_error_arrives_with_its_type_and_details(client: AgentClient, agent: InMemoryAgent) -> None:
-    agent.refusal = StalePlan("plan-1", ("process 100 is gone",))
+def test_an_error_arrives_with_its_type_and_details(client: AgentClient, agent: HostedAgent) -> None:
+    agent.host.refusal = StalePlan("plan-1", ("process 100 is gone",))
     with pytest.raises(StalePlan) as refused:
         client.apply(PLAN, make_run(), lambda *_: None)
     assert refused.value.details == {"plan": "plan-1", "moved": ["process 100 is gone"], "targets": []}
-    assert str(refused.value) == str(agent.refusal)
+    assert str(refused.value) == str(agent.host.refusal)
     with pytest.raises(NotFound, match="run-9"):
         client.run("run-9")
 
 
 def test_an_unexpected_failure_is_logged_and_its_details_are_not_sent(
-    client: AgentClient, agent: InMemoryAgent, caplog: pytest.LogCaptureFixture
+    client: AgentClient, agent: HostedAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
-    agent.break_after, agent.broken = 2, ZeroDivisionError("secret")
+    agent.host.break_at, agent.host.broken = 2, ZeroDivisionError("secret")
     with pytest.raises(PinnerError) as failed:
         client.apply(PLAN, make_run(), lambda *_: None)
     assert "secret" not in str(failed.value)
     assert "ZeroDivisionError: secret" in caplog.text
 
 
-def test_host_events_drift_and_exclusions_go_through_the_socket(client: AgentClient, agent: InMemoryAgent) -> None:
+def test_host_events_drift_and_exclusions_go_through_the_socket(client: AgentClient, agent: HostedAgent) -> None:
     agent.event_queue.publish("guest-started", "uuid-1", "booted")
     (first,) = client.host_events(0, 5.0, ("sshd",))
     assert (first.kind, first.subject, first.detail, first.at) == ("guest-started", "uuid-1", "booted", NOON)
     assert agent.event_queue.watched == {"sshd"}
     assert client.host_events(first.seq, 0.01, ()) == ()
 
-    agent.cause = "balancer"
+    agent.host.cause = "balancer"
     change = make_change(100)
     restarted = Drift(change.target, change.after, change.before, "restarted")
     assert [drift.cause for drift in client.explain_drifts((restarted, replace(restarted, cause="unknown")))] == [
         "restarted",
         "balancer",
     ]
-    agent.taken = sample_snapshot()
-    guest = agent.taken.guests[0].uuid
+    agent.host.taken = sample_snapshot()
+    guest = agent.host.taken.guests[0].uuid
     assert [client.has_guest(each) for each in (guest, "no-such-guest")] == [True, False]
     client.publish_guest_event(guest, "rebooted")
     (second,) = client.host_events(first.seq, 0.0, ())
@@ -120,7 +120,7 @@ def test_host_events_drift_and_exclusions_go_through_the_socket(client: AgentCli
     client.publish_policy_set()
     assert [event.kind for event in client.host_events(second.seq, 0.0, ())] == ["policy-set"]
     client.set_excluded("uuid-1", excluded=True)
-    assert agent.excluded == {"uuid-1": True}
+    assert agent.host.marked == {"uuid-1"}
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,14 @@ def test_a_wrong_call_gets_an_error_and_the_server_continues(
     assert client.snapshot(0).host == "h1"
 
 
-def test_a_caller_that_disconnects_does_not_stop_its_run(path: Path, client: AgentClient, agent: InMemoryAgent) -> None:
-    agent.gate.acquire()
+def test_a_caller_that_disconnects_does_not_stop_its_run(path: Path, client: AgentClient, agent: HostedAgent) -> None:
+    agent.host.gate = threading.Semaphore(0)
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     peer.connect(str(path))
     with peer:
         wire.send(peer, call="apply", plan=PLAN, run=make_run())
         wire.receive(peer)
-    agent.gate.release()
+    agent.host.gate.release(100)
     while client.run("run-1").state == "running":
         pass
     assert client.run("run-1").state == "applied"
@@ -239,7 +239,7 @@ def test_only_its_user_may_open_the_socket(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_server_that_has_ended_is_unreachable(tmp_path: Path, agent: InMemoryAgent) -> None:
+def test_a_server_that_has_ended_is_unreachable(tmp_path: Path, agent: HostedAgent) -> None:
     server = AgentServer(agent, tmp_path / "agent.sock", user=-1)
     server.start()
     server.close()

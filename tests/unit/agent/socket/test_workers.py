@@ -6,7 +6,7 @@ import time
 from contextlib import closing, suppress
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.values import NOON, make_snapshot
 
 from pinner.agent.socket import server
@@ -82,7 +82,7 @@ def test_the_end_waits_for_jobs_but_not_for_ever():
 
 @pytest.fixture
 def agent(tmp_path):
-    agent = InMemoryAgent(tmp_path / "journal", make_snapshot(), lambda: NOON)
+    agent = HostedAgent(tmp_path / "journal", make_snapshot(), lambda: NOON)
     with closing(agent.journal):
         yield agent
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.fakes.in_memory_service import InMemoryService, sample_snapshot
 from support.hosts import cpus, guest, plain, snapshot
 from support.nova.nova_listener import until
@@ -122,7 +122,7 @@ def test_the_number_of_open_questions_is_bounded(monkeypatch):
 def placed(tmp_path):
     """A service of the source, all of whose guests are placed."""
     host = snapshot(plain(16), [guest(number, 2, cpus("0-15")) for number in range(1, GUESTS + 1)])
-    agent = InMemoryAgent(tmp_path / "agent", replace(host, host=SOURCE), wiring.now)
+    agent = HostedAgent(tmp_path / "agent", replace(host, host=SOURCE), wiring.now)
     with closing(agent.journal), ExitStack() as undo:
         service = wiring.service_parts(conf.load([]), {SOURCE: agent}, f"sqlite:///{tmp_path}/p.sqlite", undo).service
         plan = service.plan(SOURCE, Request(), None, 0.0, ANN)

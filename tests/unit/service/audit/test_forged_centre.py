@@ -135,7 +135,8 @@ def test_a_forged_change_of_a_real_run(used):
 
 @pytest.mark.fault(46)
 def test_a_change_by_a_caller_of_the_agent_alone(used):
-    used.agent.apply(used.plan(), make_run("run-66", actor="eve"), lambda *_: None)
+    plan = used.plan()
+    used.agent.apply(plan, make_run("run-66", actor="eve", plan=plan.id), lambda *_: None)
     found = used.verify()
     assert {finding.kind.value for finding in found.findings} == {"unreported"}
     assert {finding.run for finding in found.findings} == {"run-66"}

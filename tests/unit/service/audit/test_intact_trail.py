@@ -45,20 +45,19 @@ def test_an_empty_trail_is_intact(pinner):
 
 def test_refused_runs_and_failed_runs_are_no_finding(used):
     used.refused()
-    used.agent.break_after = 2
+    used.agent.host.break_at = len(used.agent.host.writes) + 3
     run = used.service.apply(used.plan().id, ApplyOptions(), ANN)
     list(used.service.follow(run.id))
-    assert used.service.run(run.id).state == "failed"
-    used.agent.break_after = None
+    assert used.service.run(run.id).state == "undone"
     assert used.verify().result == "intact"
 
 
 def test_a_run_under_way_is_no_finding(used):
-    used.agent.gate = type(used.agent.gate)(1)
+    used.agent.host.gate = type(used.agent.host.gate)(1)
     run = used.service.apply(used.plan().id, ApplyOptions(), ANN)
     assert used.verify().result == "intact"
     assert used.service.run(run.id).state == "running"
-    used.agent.gate.release(1000)
+    used.agent.host.gate.release(1000)
     list(used.service.follow(run.id))
     assert used.verify().result == "intact"
 

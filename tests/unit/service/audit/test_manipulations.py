@@ -10,7 +10,7 @@ from support.store.forgery import copy, execute, put_back, rewrite
 from support.store.trail import ANN, EVE, Installation
 from support.values import NOON, make_run
 
-from pinner.model.errors import NotFound
+from pinner.model.errors import NotFound, RunConflict
 from pinner.model.run.audit import AuditAction, audit_event
 
 ACTIONS = st.lists(st.sampled_from(["apply", "rollback", "refuse", "exchange", "restart", "exclude"]), max_size=6)
@@ -25,7 +25,8 @@ def tamper(pinner, how, number, older):
         event = audit_event(EVE, NOON, AuditAction.RUN_CHANGE, "h1", f"run-{number}: process sshd (1)", "done")
         pinner.store.audit.append(event)
     elif how == "direct":
-        pinner.agent.apply(pinner.plan(), make_run(f"run-{number}", actor="eve"), lambda *_: None)
+        plan = pinner.plan()
+        pinner.agent.apply(plan, make_run(f"run-{number}", actor="eve", plan=plan.id), lambda *_: None)
     else:
         with pinner.stopped():
             if how == "tail":
@@ -74,7 +75,7 @@ def act(pinner, action, applied):
         case "apply":
             applied.append(pinner.apply())
         case "rollback" if applied:
-            with suppress(NotFound):  # the run was lost with the database
+            with suppress(NotFound, RunConflict):  # it was lost with the database, or Eve has changed its targets
                 pinner.rollback(applied.pop())
         case "refuse":
             pinner.refused()

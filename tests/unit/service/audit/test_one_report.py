@@ -3,44 +3,55 @@
 import random
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import pytest
-from support.fakes.executing_agent import ExecutingAgent, Killed
-from support.fakes.in_memory_host import vcpu
+from support.fakes.snapshot_host import Killed
+from support.hosts import guest
 from support.store.trail import ANN, Installation
-from support.values import NOON, make_plan, make_snapshot
+from support.values import NOON, busy_plan, busy_process, cpus, make_snapshot
 
-from pinner.model.change import Target
 from pinner.model.errors import NotPermitted, PinnerError
 from pinner.model.page import PageRequest
 from pinner.model.run.audit import AuditAction
 from pinner.model.run.journal import ApplyOptions
+from pinner.planning.request.processes import process_target
 from pinner.service.audit import audit_trail
 
 pytestmark = pytest.mark.fault(67)
 
-DAEMONS = tuple(Target("process", str(number), number, f"daemon{number}") for number in (900, 901, 902))
+PROCESSES = tuple(busy_process(pid, f"daemon{pid}") for pid in (900, 910, 920))
+DAEMONS = tuple(map(process_target, PROCESSES))
 
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch, empty):
     monkeypatch.setattr(audit_trail, "RECHECK_SECONDS", 0.0)
-    installation = Installation(tmp_path / "one", empty, ExecutingAgent)
-    for daemon in DAEMONS:
-        installation.agent.host.add(daemon, "0-7", "0-7")
+    installation = Installation(tmp_path / "one", empty)
+    start(installation)
     apply(installation, "0")  # the agent vouches for the centre's records after the first head that it has seen
     installation.exchange()
     yield installation
     installation.stop()
 
 
-def apply(installed, cpus="1", targets=DAEMONS, options=ApplyOptions()):  # noqa: B008
+def start(installed, guests=()):
+    """Start each daemon that does not run, and these guests."""
+    host = installed.agent.host
+    running = {process_target(each): each for each in host.taken.processes if host.threads.get(process_target(each))}
+    daemons = tuple(running.get(target, each) for target, each in zip(DAEMONS, PROCESSES, strict=True))
+    host.taken = replace(host.taken, processes=daemons, guests=guests)
+
+
+def apply(installed, after="1", targets=DAEMONS, options=ApplyOptions()):  # noqa: B008
     """The state of a run that moves each target, by default each daemon, to its CPU."""
     host = installed.agent.host
+    for target in targets:
+        host.threads.setdefault(target, [])
     installed.plans += 1
     basis = installed.store.snapshots.add(make_snapshot())
-    plan = make_plan(f"plan-{installed.plans}", basis, tuple(host.change(target, cpus) for target in targets))
+    plan = busy_plan(f"plan-{installed.plans}", basis, (host.change(target, after) for target in targets))
     installed.store.plans.add(plan, NOON)
     return ended(installed, installed.service.apply(plan.id, options, ANN))
 
@@ -52,8 +63,9 @@ def ended(installed, run):
 
 def end(installed, daemon):
     """The process ends; the agent's inventory knows it."""
-    installed.agent.host.threads[daemon] = []
-    installed.agent.ended.add(daemon)
+    host = installed.agent.host
+    host.taken = replace(host.taken, processes=tuple(p for p in host.taken.processes if process_target(p) != daemon))
+    host.threads[daemon] = []
 
 
 def reports(installed):
@@ -88,12 +100,11 @@ def test_a_run_of_ended_processes_alone_is_intact(installed):
 
 @pytest.mark.parametrize("all_or_nothing", [False, True])
 def test_each_part_of_a_guest_that_cannot_be_read_is_one_record_in_both_trails(installed, all_or_nothing):
-    parts = [vcpu(0), vcpu(0, "g2"), vcpu(1, "g2"), vcpu(2, "g2")]
-    for part in parts:
-        installed.agent.host.add(part, "0-7")
-        installed.agent.host.definitions[part.owner] = ""
-    installed.agent.unread = {parts[1].owner: "no answer"}
-    installed.agent.ended.add(DAEMONS[2])
+    every = cpus("0-3")
+    guests = (guest(1, 1, every), guest(2, 3, every, unread="no answer"))
+    start(installed, guests)
+    parts = [target for each in guests for target in each.threads_by_target if target.kind == "vcpu"]
+    end(installed, DAEMONS[2])
     run = apply(installed, targets=(*parts, *DAEMONS), options=ApplyOptions(all_or_nothing=all_or_nothing))
     assert run.state == ("undone" if all_or_nothing else "applied_partly")
     assert installed.verify().findings == ()
@@ -142,7 +153,7 @@ class Story:
         with suppress(PinnerError):  # refused: the run cannot be rolled back any more, or the agent has died
             event()
         self.failing, self.dead = 0.0, False
-        self.installed.agent.policy = self.chance.choice(("back", "forward"))
+        self.installed.agent._recovery = self.chance.choice(("back", "forward"))
         self.installed.agent.recover()
         for run in self.runs():
             self.installed.service.run(run.id)  # a reader copies what the journal has
@@ -155,13 +166,11 @@ class Story:
         self.host.threads[self.chance.choice(DAEMONS)] = []
 
     def start_again(self):
-        self.installed.agent.ended.clear()
-        for daemon in DAEMONS:
-            self.host.threads[daemon] or self.host.add(daemon, "0-7", "0-7")
+        start(self.installed)
 
     def apply(self):
-        if any(self.host.threads[daemon] for daemon in DAEMONS):
-            apply(self.installed, str(self.chance.randrange(8)))
+        if any(self.host.threads.get(daemon) for daemon in DAEMONS):
+            apply(self.installed, str(self.chance.randrange(4)))
 
     def roll_back(self):
         if runs := self.runs():

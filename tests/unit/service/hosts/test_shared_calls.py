@@ -107,5 +107,5 @@ def test_equal_measurements_share_one(tmp_path, monkeypatch):
 
 def test_the_topology_is_read_without_a_scan(tmp_path):
     with real_service(tmp_path) as (service, agent):
-        assert service.topology("compute1") == agent.taken.topology
-        assert agent.samples == []
+        assert service.topology("compute1") == agent.host.taken.topology
+        assert agent.host.samples == []

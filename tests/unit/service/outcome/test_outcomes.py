@@ -6,9 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
+from support.fakes.probed_host import guest
 from support.fakes.ring import Ring
-from support.values import NOON, cpus, make_plan, make_snapshot
+from support.values import NOON, busy_plan, cpus, make_snapshot
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.errors import HostUnreachable, Invalid, NotFound, TooFewMeasures
@@ -66,7 +67,9 @@ def load(clock):
 
 @pytest.fixture
 def agent(tmp_path, clock, load):
-    made = InMemoryAgent(tmp_path / "agent", make_snapshot(), clock)
+    made = HostedAgent(
+        tmp_path / "agent", replace(make_snapshot(), guests=(guest("web1", WEB), guest("db1", DB))), clock
+    )
     made.histories = Ring({WEB: "web1", DB: "db1"}, load)
     yield made
     made.journal.close()
@@ -93,7 +96,7 @@ def parts(compose_parts):
 def plan(store):
     basis = store.snapshots.add(make_snapshot())
     change = AffinityChange(Target("vcpu", WEB, 0, "web1"), (ThreadMask(101, 7, cpus("0-3")),), cpus("1"), "so")
-    made = replace(make_plan("plan-3", basis, (change,)), objective=Objective((TERM, replace(TERM, after=3.0))))
+    made = replace(busy_plan("plan-3", basis, (change,)), objective=Objective((TERM, replace(TERM, after=3.0))))
     store.plans.add(made, NOON)
     return made
 
@@ -102,6 +105,18 @@ def applied(parts, plan, **options):
     run = parts.service.apply(plan.id, ApplyOptions(**options), ANN)
     list(parts.service.follow(run.id))
     return parts.service.run(run.id)
+
+
+def at_first_write(agent, act):
+    """Call ``act`` once, when a run changes the host."""
+    wait = agent.host.before_write
+
+    def write(made):
+        agent.host.before_write = wait
+        act()
+        wait(made)
+
+    agent.host.before_write = write
 
 
 def passes(parts, clock, seconds):
@@ -184,7 +199,11 @@ def test_an_outcome_is_stored_once_although_the_watch_goes_on(parts, plan, clock
 
 
 def test_an_unforeseen_error_in_one_outcome_leaves_the_others_alone(parts, plan, clock, store, monkeypatch):
-    first, second = applied(parts, plan), applied(parts, plan)
+    change = plan.changes[0]
+    thread = replace(change.before[0], tid=201)
+    other = replace(change, target=replace(change.target, owner=DB, name="db1"), before=(thread,))
+    store.plans.add(replace(plan, id="plan-4", changes=(other,)), NOON)
+    first, second = applied(parts, plan), applied(parts, replace(plan, id="plan-4"))
     put = type(store.outcomes).put_observed.__get__(store.outcomes)
 
     def fail(found):
@@ -268,12 +287,12 @@ def test_a_host_without_a_history_says_so(parts, plan, clock, agent):
 def test_a_run_that_is_worse_is_rolled_back_within_the_watch(parts, plan, clock, load, agent):
     load.worse_by, load.since = 200.0, NOON
     run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
-    assert agent.masks == {101: cpus("1")}
+    assert agent.host.mask(101) == "1"
     assert parts.service.outcome(run.id).watch.state == "watching"
     passes(parts, clock, 30)
     (undo,) = [each for each in parts.service.runs(None, PageRequest()).items if each.kind == "rollback"]
     list(parts.service.follow(undo.id))
-    assert (undo.undoes, undo.origin, agent.masks) == (run.id, f"the watch of run {run.id}", {101: cpus("0-3")})
+    assert (undo.undoes, undo.origin, agent.host.mask(101)) == (run.id, f"the watch of run {run.id}", "0-3")
     watch = parts.service.outcome(run.id).watch
     assert (watch.state, watch.rollback) == ("worse", undo.id)
     (record,) = records(parts, "run.watch")
@@ -287,7 +306,7 @@ def test_without_undo_a_worse_run_is_only_named(parts, plan, clock, load, agent)
     run = applied(parts, plan, watch_seconds=30)
     passes(parts, clock, 60)
     watch = parts.service.outcome(run.id).watch
-    assert (watch.state, watch.rollback, agent.masks) == ("worse", "", {101: cpus("1")})
+    assert (watch.state, watch.rollback, agent.host.mask(101)) == ("worse", "", "1")
 
 
 def test_a_run_that_makes_no_difference_stays_and_is_not_praised(parts, plan, clock, agent):
@@ -295,7 +314,7 @@ def test_a_run_that_makes_no_difference_stays_and_is_not_praised(parts, plan, cl
     passes(parts, clock, 120)
     watch = parts.service.outcome(run.id).watch
     assert (watch.state, watch.why) == ("not_worse", "no measure became worse for certain, in 8 steps")
-    assert agent.masks == {101: cpus("1")}
+    assert agent.host.mask(101) == "1"
     assert len(records(parts, "run.watch")) == 1
 
 
@@ -320,25 +339,19 @@ def test_a_server_that_starts_too_late_says_that_nobody_watched(compose_parts, p
         watch = parts.service.outcome(run.id).watch
         assert (watch.state, watch.rollback) == ("stopped", "")
         assert watch.why == "no server looked in time: it is 3525 s too late; nothing was undone"
-        assert agent.masks == {101: cpus("1")}
+        assert agent.host.mask(101) == "1"
 
 
-def test_a_clock_that_is_set_back_in_a_run_ends_its_watch(parts, plan, clock, load, agent, monkeypatch):
+def test_a_clock_that_is_set_back_in_a_run_ends_its_watch(parts, plan, clock, load, agent):
     """Steps from before and after the run have the same times then."""
     load.worse_by, load.since = 200.0, NOON
-    usual = agent.apply
-
-    def apply(*arguments):
-        clock.forward(-120)
-        return usual(*arguments)
-
-    monkeypatch.setattr(agent, "apply", apply)
+    at_first_write(agent, lambda: clock.forward(-120))
     run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
     assert run.ended_at < run.started_at
     clock.forward(110)
     parts.outcomes.make_pass()
     watch = parts.service.outcome(run.id).watch
-    assert (watch.state, agent.masks) == ("stopped", {101: cpus("1")})
+    assert (watch.state, agent.host.mask(101)) == ("stopped", "1")
     assert watch.why.startswith("the clock was set back to 2026-")
     assert watch.why.endswith(", before the begin of the run; nothing was undone")
 
@@ -352,7 +365,7 @@ def test_a_watch_with_a_gap_in_the_history_does_not_say_that_the_run_is_not_wors
     run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
     passes(parts, clock, 120)
     watch = parts.service.outcome(run.id).watch
-    assert (watch.state, agent.masks) == ("stopped", {101: cpus("1")})
+    assert (watch.state, agent.host.mask(101)) == ("stopped", "1")
     assert watch.why == f"only {known} of 4 steps after the run are known; nothing was undone"
 
 
@@ -448,17 +461,11 @@ def test_a_burst_most_of_an_hour_ago_is_no_reason_to_stop_a_run_with_such_a_burs
     assert parts.service.outcome(run.id).watch.state == "not_worse"
 
 
-def test_a_run_that_takes_long_leaves_less_time_before_it(parts, plan, clock, agent, load, monkeypatch):
+def test_a_run_that_takes_long_leaves_less_time_before_it(parts, plan, clock, agent, load):
     """The history has fine steps of an hour."""
     load.worse_by, load.since = 200.0, NOON
     load.missing = lambda at: at <= clock.at - timedelta(hours=1)
-    usual = agent.apply
-
-    def apply(*arguments):
-        clock.forward(3000)
-        return usual(*arguments)
-
-    monkeypatch.setattr(agent, "apply", apply)
+    at_first_write(agent, lambda: clock.forward(3000))
     run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
     passes(parts, clock, 60)
     assert parts.service.outcome(run.id).watch.state == "worse"
@@ -543,7 +550,7 @@ def test_a_guest_that_is_reset_or_paused_is_no_reason_to_undo_the_run(parts, pla
     passes(parts, clock, 90)
     watch = parts.service.outcome(run.id).watch
     why = f"guest web1 was {what} then; not worse until then, in 1 steps"
-    assert (watch.state, watch.why, agent.masks) == ("stopped", why, {101: cpus("1")})
+    assert (watch.state, watch.why, agent.host.mask(101)) == ("stopped", why, "1")
     found = parts.service.outcome(run.id)
     assert (found.end, found.notes[0]) == (NOON + timedelta(seconds=10), f"guest web1 was {what} then")
 
@@ -573,7 +580,7 @@ def test_measures_that_end_with_the_run_stop_the_watch(parts, plan, clock, load,
     passes(parts, clock, 60)
     watch = parts.service.outcome(run.id).watch
     assert (watch.state, watch.why) == ("stopped", "nothing was measured before the run, or after it")
-    assert agent.masks == {101: cpus("1")}
+    assert agent.host.mask(101) == "1"
 
 
 @pytest.mark.parametrize("seconds", [5, 301, -1])

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 from support.fakes.probed_host import DB, WEB, ProbedHost, guest
-from support.values import NOON, make_plan
+from support.values import NOON, busy_host, busy_plan, make_change
 
 from pinner.model.errors import Blocked, HostBusy, HostUnreachable, Invalid, NotFound, PolicyConflict, ProbeBusy
 from pinner.model.page import PageRequest
@@ -114,7 +114,7 @@ def test_a_measure_that_nobody_knows_is_not_judged(parts, host, plan):
 def other_run(parts, host, store):
     def change():
         host.at_wait.clear()
-        other = make_plan("plan-9", "s", (host.other_change,))
+        other = busy_plan("plan-9", "s", (host.other_change,))
         store.plans.add(replace(other, basis=store.plans.get("plan-3").basis), NOON)
         run = parts.service.apply("plan-9", ApplyOptions(), ANN)
         list(parts.service.follow(run.id))
@@ -125,7 +125,7 @@ def other_run(parts, host, store):
 def test_a_window_that_another_run_crosses_is_void(parts, host, store, plan):
     change = plan.changes[0]
     target = replace(change.target, owner=DB, name="db1")
-    host.other_change = replace(change, target=target, before=(replace(change.before[0], tid=102),))
+    host.other_change = replace(change, target=target, before=(replace(change.before[0], tid=201),))
     host.at_wait[3] = other_run(parts, host, store)  # after the wash-out of the second window
     found = probed(parts, plan)
     assert [bool(window.void) for window in found.windows] == [False, True] + [False] * 10
@@ -143,20 +143,24 @@ def test_a_window_in_which_the_clock_jumps_is_void(parts, host, plan):
     assert found.state == "ended"
 
 
-GUESTS = {
-    "guest db1 went": (guest("web1", WEB),),
-    "guest new1 came": (guest("web1", WEB), guest("db1", DB), guest("new1", "new")),
-    "guest db1 was restarted": (guest("web1", WEB), replace(guest("db1", DB), pid=999)),
-    "guest db1 migrates": (guest("web1", WEB), replace(guest("db1", DB), state="migrating")),
+OTHERS = {
+    "guest db1 went": (),
+    "guest new1 came": (guest("db1", DB), guest("new1", "new")),
+    "guest db1 was restarted": (replace(guest("db1", DB), pid=999),),
+    "guest db1 migrates": (replace(guest("db1", DB), state="migrating"),),
 }
+"""The guests beside web1."""
 
 
-@pytest.mark.parametrize("why", GUESTS)
+def show(host, others):
+    """The host has web1, and these other guests, from now on."""
+    now = host.agent.host.taken
+    host.agent.host.taken = replace(now, guests=(now.guests[0], *others))
+
+
+@pytest.mark.parametrize("why", OTHERS)
 def test_a_window_in_which_the_guests_change_is_void(parts, host, plan, why):
-    def change():
-        host.agent.taken = replace(host.agent.taken, guests=GUESTS[why])
-
-    host.at_wait[4] = change
+    host.at_wait[4] = lambda: show(host, OTHERS[why])
     found = probed(parts, plan)
     assert why in found.outcome.void
     assert found.windows[1].void == why
@@ -185,13 +189,13 @@ def test_a_guest_that_is_restarted_during_a_switch_makes_the_next_window_void(pa
     """It boots in that window. The first snapshot of the window is taken after the switch, and shows the new guest."""
 
     def restart():
-        host.agent.refusal = None
-        host.agent.taken = replace(host.agent.taken, guests=GUESTS["guest db1 was restarted"])
+        host.agent.host.refusal = None
+        show(host, OTHERS["guest db1 was restarted"])
         for kind in ("guest-stopped", "guest-started"):
             host.agent.event_queue.publish(kind, DB)
 
     host.at_wait = {
-        BEFORE_A_SWITCH: lambda: setattr(host.agent, "refusal", HostBusy("h1", "run-9")),
+        BEFORE_A_SWITCH: lambda: setattr(host.agent.host, "refusal", HostBusy("h1", "run-9")),
         BEFORE_A_SWITCH + 2: restart,
     }
     found = probed(parts, plan)
@@ -218,9 +222,9 @@ def test_a_probe_keeps_the_processes_that_the_policy_watches(parts, host, plan):
 
 def test_a_window_in_which_the_governor_changes_is_void(parts, host, plan):
     def change():
-        topology = host.agent.taken.topology
+        topology = host.agent.host.taken.topology
         cpus = tuple(replace(cpu, governor="powersave") for cpu in topology.cpus)
-        host.agent.taken = replace(host.agent.taken, topology=replace(topology, cpus=cpus))
+        host.agent.host.taken = replace(host.agent.host.taken, topology=replace(topology, cpus=cpus))
 
     host.at_wait[4] = change
     found = probed(parts, plan)
@@ -278,9 +282,9 @@ def test_a_cancelled_probe_puts_the_placement_back(parts, host, plan, wait):
 
 def test_a_probe_whose_plan_fails_ends_and_puts_the_placement_back(parts, host, plan):
     def fail():
-        host.agent.failing = {WEB: "the kernel refused"}
+        host.agent.host.failing = {WEB: "the kernel refused"}
 
-    host.at_wait[4] = fail
+    host.at_wait[BEFORE_A_SWITCH] = fail
     found = probed(parts, plan)
     assert (found.state, found.outcome, found.left, host.is_placed) == ("failed", None, "", False)
     assert "the kernel refused" in found.why
@@ -291,7 +295,7 @@ def test_a_probe_whose_agent_breaks_within_a_run_puts_the_placement_back(parts, 
     first = ORDER.index("planned")
 
     def refuse():
-        host.agent.refusal = HostUnreachable("h1", "its agent does not answer")
+        host.agent.host.refusal = HostUnreachable("h1", "its agent does not answer")
 
     host.at_wait[2 * first + 2] = refuse
     found = probed(parts, plan)
@@ -315,8 +319,8 @@ def test_a_server_that_ends_puts_the_placement_back(parts, host, plan):
 def test_a_switch_waits_for_another_run_on_the_host(parts, host, plan):
     busy = HostBusy("h1", "run-9")
     host.at_wait = {
-        BEFORE_A_SWITCH: lambda: setattr(host.agent, "refusal", busy),
-        BEFORE_A_SWITCH + 3: lambda: setattr(host.agent, "refusal", None),
+        BEFORE_A_SWITCH: lambda: setattr(host.agent.host, "refusal", busy),
+        BEFORE_A_SWITCH + 3: lambda: setattr(host.agent.host, "refusal", None),
     }
     found = probed(parts, plan)
     assert (found.state, host.is_placed) == ("ended", False)
@@ -324,34 +328,25 @@ def test_a_switch_waits_for_another_run_on_the_host(parts, host, plan):
 
 
 def test_a_switch_does_not_wait_for_ever(parts, host, plan):
-    host.at_wait[2] = lambda: setattr(host.agent, "refusal", HostBusy("h1", "run-9"))
+    host.at_wait[2] = lambda: setattr(host.agent.host, "refusal", HostBusy("h1", "run-9"))
     found = probed(parts, plan)
     assert (found.state, host.is_placed) == ("failed", False)
     assert "run run-9 is working on host h1" in found.why
 
 
-def partly(host, monkeypatch, state):
-    """Let each rollback end in part, with its entries in this state."""
-    end, note = host.agent._end, host.agent._note
-
-    def end_partly(run, ended):
-        return end(run, "rolled_back_partly" if ended == "rolled_back" else ended)
-
-    def note_as(entry, total, progress):
-        note(replace(entry, state=state, error="so") if entry.state == "undone" else entry, total, progress)
-
-    monkeypatch.setattr(host.agent, "_end", end_partly)
-    monkeypatch.setattr(host.agent, "_note", note_as)
-
-
-def test_a_process_that_ended_does_not_end_the_probe(parts, host, plan, monkeypatch):
-    partly(host, monkeypatch, "gone")
+def test_a_process_that_ended_does_not_end_the_probe(parts, host, store):
+    busy = host.agent.host.taken
+    host.agent.host.taken = replace(busy, processes=busy_host().processes[1:2])
+    plan = host.plan(store, also=(make_change(110, after="2", threads=2),))
+    host.at_wait[2 * ORDER.index("planned") + 2] = lambda: host.end("process")
     found = probed(parts, plan)
     assert (found.state, found.left, host.is_placed) == ("ended", "", False)
+    states = {run.state for run in parts.service.runs("h1", PageRequest()).items if run.kind == "rollback"}
+    assert states == {"rolled_back", "rolled_back_partly"}
 
 
-def test_a_change_that_cannot_be_undone_ends_the_probe_and_is_named(parts, host, plan, monkeypatch):
-    partly(host, monkeypatch, "stuck")
+def test_a_change_that_cannot_be_undone_ends_the_probe_and_is_named(parts, host, plan):
+    host.at_wait[2 * ORDER.index("planned") + 2] = lambda: setattr(host.agent.host, "failing", {WEB: "refused"})
     found = probed(parts, plan)
     assert (found.state, found.outcome) == ("failed", None)
     assert "the placement is not as before" in found.why
@@ -485,7 +480,7 @@ def test_after_a_kill_within_a_run_the_placement_is_put_back_when_the_run_has_en
     begun = threading.Event()
 
     def hold():
-        host.agent.gate = threading.Semaphore(0)
+        host.agent.host.gate = threading.Semaphore(0)
         begun.set()
 
     host.at_wait[BEFORE_A_SWITCH] = hold
@@ -501,7 +496,7 @@ def test_after_a_kill_within_a_run_the_placement_is_put_back_when_the_run_has_en
         assert again.service.probe_by_id(probe.id).state == "running"
         stopped.order("interrupted", "the server ended")
         for _ in range(100):
-            host.agent.gate.release()
+            host.agent.host.gate.release()
         parts.probes.wait(probe.id)
         again.probes.make_pass()
         assert (again.service.probe_by_id(probe.id).state, host.is_placed) == ("interrupted", False)
@@ -525,12 +520,12 @@ def test_a_host_has_one_probe_at_a_time(parts, host, plan):
 
 
 def test_a_probe_is_refused_while_a_run_is_under_way(parts, host, plan):
-    host.agent.gate = host.agent.gate.__class__(0)
+    host.agent.host.gate = host.agent.host.gate.__class__(0)
     run = parts.service.apply(plan.id, ApplyOptions(), ANN)
     with pytest.raises(HostBusy) as busy:
         parts.service.probe(plan.id, 2, 30, ANN)
     assert busy.value.details["run"] == run.id
-    host.agent.gate.release()
+    host.agent.host.gate.release(100)
     list(parts.service.follow(run.id))
 
 

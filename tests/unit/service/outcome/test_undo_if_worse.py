@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.fakes.ring import Ring
 from support.hosts import cpus, guest, plain, process, snapshot
 
@@ -55,7 +55,7 @@ def load(clock):
 @pytest.fixture
 def agent(tmp_path, clock, load):
     daemon = process(500, 50.0, "0-15", "0-15", name="daemon")
-    made = InMemoryAgent(tmp_path / "agent", snapshot(plain(16), [GUEST], [daemon]), clock)
+    made = HostedAgent(tmp_path / "agent", snapshot(plain(16), [GUEST], [daemon]), clock)
     made.histories = Ring({GUEST.uuid: GUEST.name}, load)
     yield made
     made.journal.close()
@@ -226,7 +226,7 @@ def start_guests(parts, clock, agent, every, count):
     for number in range(2, count + 2):
         passes(parts, clock, every)
         new = guest(number, 1, cpus("0-15"))
-        agent.taken = replace(agent.taken, guests=(*agent.taken.guests, new))
+        agent.host.taken = replace(agent.host.taken, guests=(*agent.host.taken.guests, new))
         parts.reconciler.reconcile(HOST, "guest-started")
         wait_for_runs(parts)
 
@@ -267,7 +267,7 @@ def test_each_of_two_runs_that_are_worse_is_undone(parts, clock, load, agent):
     first = enforced(parts)
     load.others[other.uuid] = clock.at + timedelta(seconds=10)
     passes(parts, clock, 10)
-    agent.taken = replace(agent.taken, guests=(*agent.taken.guests, other))
+    agent.host.taken = replace(agent.host.taken, guests=(*agent.host.taken.guests, other))
     parts.reconciler.reconcile(HOST, "guest-started")
     second = runs(parts)[0]
     assert (second.kind, second.id != first.id) == ("apply", True)
@@ -279,7 +279,7 @@ def test_each_of_two_runs_that_are_worse_is_undone(parts, clock, load, agent):
 def applied_again(parts, clock, agent, seconds=5):
     """The run by which the policy corrects what another program has moved."""
     passes(parts, clock, seconds)
-    agent.masks |= {GUEST.vcpus[0].thread.tid: cpus("0-15")}
+    agent.host.move(GUEST.vcpus[0].thread.tid, "0-15")
     parts.reconciler.reconcile(HOST, "moved")
     wait_for_runs(parts)
     return runs(parts)[0]
@@ -324,7 +324,7 @@ def test_a_run_of_a_person_ends_the_watch_of_a_run_of_the_policy(parts, clock, l
     load.worse_by = 200.0
     run = enforced(parts)
     passes(parts, clock, 5)
-    agent.masks |= {GUEST.vcpus[0].thread.tid: cpus("0-15")}
+    agent.host.move(GUEST.vcpus[0].thread.tid, "0-15")
     plan = parts.service.plan(HOST, Request(), None, 0.0, ANN)
     person = parts.service.apply(plan.id, ApplyOptions(), ANN)
     wait_for_runs(parts)
@@ -336,7 +336,7 @@ def test_a_run_of_a_person_ends_the_watch_of_a_run_of_the_policy(parts, clock, l
 
 def test_a_release_of_another_guest_does_not_end_the_watch(parts, clock, load, agent):
     other = guest(7, 1, cpus("0-15"))
-    agent.taken = replace(agent.taken, guests=(GUEST, other))
+    agent.host.taken = replace(agent.host.taken, guests=(GUEST, other))
     load.worse_by = 200.0
     policy = replace(UNDOING, request=Request(guests=(GUEST.name,)))
     placed = parts.service.plan(HOST, Request(guests=(other.name,)), None, 0.0, ANN)
@@ -452,7 +452,7 @@ def two_worse(parts, clock, load, agent):
     first = enforced(parts)
     load.others[other.uuid] = clock.at + timedelta(seconds=10)
     passes(parts, clock, 10)
-    agent.taken = replace(agent.taken, guests=(*agent.taken.guests, other))
+    agent.host.taken = replace(agent.host.taken, guests=(*agent.host.taken.guests, other))
     parts.reconciler.reconcile(HOST, "guest-started")
     return first, runs(parts)[0]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import GIB, cpus, guest, plain, snapshot
 
 from pinner import wiring
@@ -29,7 +29,7 @@ HOST = plain(32, 2)
 
 @pytest.fixture
 def agent(tmp_path):
-    made = InMemoryAgent(tmp_path / "agent", snapshot(HOST, [guest(1, 2, cpus("0-31"))]), wiring.now)
+    made = HostedAgent(tmp_path / "agent", snapshot(HOST, [guest(1, 2, cpus("0-31"))]), wiring.now)
     with closing(made.journal):
         yield made
 
@@ -110,7 +110,7 @@ def test_the_policy_and_the_recorded_placement_count(parts, clock):
 
 def test_callers_within_two_seconds_share_one_scan(parts, agent, clock):
     before = parts.service.capacity("compute1")
-    agent.taken = replace(agent.taken, guests=())
+    agent.host.taken = replace(agent.host.taken, guests=())
     assert parts.service.capacity("compute1") == before
     clock[0] += capacity.FRESH_SECONDS
     assert free(parts.service.capacity("compute1")) == 24

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
 
 from pinner import codec
@@ -25,7 +25,7 @@ OFF = "00000000-0000-4000-8000-000000000077"
 
 @pytest.fixture
 def agent(tmp_path, clock):
-    made = InMemoryAgent(tmp_path / "agent", snapshot(plain(8), [guest(1, 2, cpus("0-7"))], []), clock)
+    made = HostedAgent(tmp_path / "agent", snapshot(plain(8), [guest(1, 2, cpus("0-7"))], []), clock)
     yield made
     made.journal.close()
 
@@ -56,7 +56,7 @@ def test_a_policy_that_the_host_cannot_follow_is_refused(service, lists):
 @pytest.mark.parametrize("guest", ["off", OFF, "8d1c7ba2-0000-4000-8000-000000000001"], ids=["name", "uuid", "later"])
 def test_a_policy_may_name_guests_that_do_not_run_now(service, agent, guest):
     """A guest that libvirt does not know yet is named by its UUID."""
-    agent.taken = replace(agent.taken, inactive=(InactiveGuest("off", OFF),))
+    agent.host.taken = replace(agent.host.taken, inactive=(InactiveGuest("off", OFF),))
     policy = Policy(Request(guests=(guest,), processes=("daemon",)), "enforce")
     assert service.set_policy(HOST, policy, ANN) == policy
 

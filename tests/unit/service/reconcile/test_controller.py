@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, process, snapshot
 from support.values import NOON, make_change
 
@@ -453,8 +453,8 @@ def test_a_restarted_daemon_and_a_moved_guest_are_reconciled_within_a_second(tmp
         at[0] += timedelta(milliseconds=1)
         return at[0]
 
-    agent = InMemoryAgent(tmp_path / "agent", host, now)
-    agent.needs_sample = True
+    agent = HostedAgent(tmp_path / "agent", host, now)
+    agent.host.needs_sample = True
     with (
         open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as store,
         closing(agent.journal),
@@ -463,17 +463,17 @@ def test_a_restarted_daemon_and_a_moved_guest_are_reconciled_within_a_second(tmp
         parts.service.set_policy("compute1", Policy(mode="enforce"), Caller("ann", "cli", "req-1"))
         controller = PolicyController(parts.reconciler, "compute1", resync_seconds=60, measure_seconds=60)
         controller.start()
-        until(lambda: str(agent.masks.get(500)) == "0-1", 5.0)
+        until(lambda: agent.host.kernel().get(500) == "0-1", 5.0)
         until(lambda: agent.event_queue.watched == {"daemon"}, 5.0)
 
         again = replace(process(900, 50.0, "0-15", name="daemon"), started=77)
-        agent.taken = replace(agent.taken, processes=(again,))
+        agent.host.taken = replace(agent.host.taken, processes=(again,))
         agent.event_queue.publish("process-started", "900", "daemon")
-        until(lambda: str(agent.masks.get(900)) == "0-1", 1.0)
+        until(lambda: agent.host.kernel().get(900) == "0-1", 1.0)
 
-        agent.masks[11_010] = cpus("3")
+        agent.host.move(11_010, "3")
         agent.event_queue.publish("guest-changed", "uuid", "vcpupin")
-        until(lambda: str(agent.masks[11_010]) == "4-15", 1.0)
+        until(lambda: agent.host.mask(11_010) == "4-15", 1.0)
         controller.stop()
         agent.event_queue.close()
         until(lambda: not any(each.name == "controller-events" for each in threading.enumerate()), 5.0)

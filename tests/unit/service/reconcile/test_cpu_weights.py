@@ -4,9 +4,10 @@ import uuid
 from contextlib import closing
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
 
+from pinner.model.kinds import Number
 from pinner.model.plan.request import Request
 from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import Caller
@@ -20,7 +21,7 @@ HOST = "compute1"
 @pytest.fixture
 def agent(tmp_path, clock):
     taken = snapshot(plain(16), [guest(1, 2, cpus("0-15"))], cpu_weights={SLICE: 100})
-    made = InMemoryAgent(tmp_path / "agent", taken, clock)
+    made = HostedAgent(tmp_path / "agent", taken, clock)
     yield made
     made.journal.close()
 
@@ -35,11 +36,11 @@ def test_a_policy_keeps_the_weight(service, reconciler, agent):
     service.set_policy(HOST, Policy(Request(remedies=("cpu-weights",)), "enforce"), ANN)
     assert reconciler.reconcile(HOST, "policy").drifts == ()
     assert agent.snapshot(0).cpu_weights == {SLICE: 1000}
-    agent.weights[SLICE] = 100
+    agent.host.set_setting("weight", SLICE, Number(100))
     (drift,) = service.drift(HOST).drifts
     assert (str(drift.target), tuple(map(str, drift.states))) == (f"weight {SLICE}", ("100", "1000"))
     assert reconciler.reconcile(HOST, "resync").drifts == ()
-    assert agent.weights == {SLICE: 1000}
+    assert agent.snapshot(0).cpu_weights == {SLICE: 1000}
     service.delete_policy(HOST, ANN)
     back = service.rollback_all(HOST, ANN)
     assert list(service.follow(back.id))[-1].run.state == "rolled_back"

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 from benchmarks.live.reconcile_latency import RESTARTS
-from support.fakes.in_memory_agent import InMemoryAgent
-from support.hosts import cpus, guest, masked, plain, process, snapshot
+from support.fakes.hosted_agent import HostedAgent
+from support.hosts import cpus, guest, plain, process, snapshot
 
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.fault(57)
 @pytest.fixture
 def agent(tmp_path, clock):
     """Housekeeping 0-1, emulators 2-3, vCPUs 4-15."""
-    made = InMemoryAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, ALL)], [DAEMON]), clock)
-    made.needs_sample = True
+    made = HostedAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, ALL)], [DAEMON]), clock)
+    made.host.needs_sample = True
     yield made
     made.journal.close()
 
@@ -44,7 +44,7 @@ def start(agent, number):
     """Another process of the daemon's service, on all CPUs. The former one has ended."""
     threads = tuple(replace(each, tid=1000 + number, started=100 + number, load=0.0) for each in DAEMON.threads)
     again = replace(DAEMON, pid=1000 + number, started=100 + number, load=0.0, threads=threads)
-    agent.taken = replace(masked(agent.taken, agent.masks), processes=(again,))
+    agent.host.taken = replace(agent.host.taken, processes=(again,))
 
 
 def enforced(service, reconciler, monkeypatch):
@@ -69,12 +69,12 @@ def test_its_runs_are_bounded_and_a_guest_is_placed_meanwhile(service, reconcile
     assert 10 <= count(service) - before <= 10 + 7, "after 5, 10, 20, 40 s, then each minute"
     (drift,) = report.drifts
     assert (drift.cause, drift.target.owner, drift.backoff_until is not None) == ("restarted", "1199", True)
-    agent.taken = replace(agent.taken, guests=(*agent.taken.guests, guest(2, 1, ALL)))
+    agent.host.taken = replace(agent.host.taken, guests=(*agent.host.taken.guests, guest(2, 1, ALL)))
     assert reconciler.reconcile(HOST, "guest-started").drifts == (drift,)
-    assert {str(agent.masks[vcpu.thread.tid]) for vcpu in agent.taken.guests[1].vcpus} == {"4-15"}
+    assert {agent.host.mask(vcpu.thread.tid) for vcpu in agent.host.taken.guests[1].vcpus} == {"4-15"}
     clock.at += timedelta(minutes=1)
     assert reconciler.reconcile(HOST, "resync").drifts == ()
-    assert str(agent.masks[1199]) == "0-1"
+    assert agent.host.mask(1199) == "0-1"
     assert FREE_RESTARTS > RESTARTS, "the reconcile latency is measured without delays"
 
 
@@ -86,6 +86,6 @@ def test_its_runs_are_bounded_too_where_none_of_its_processes_can_be_placed(
     for number in range(200):
         clock.at += timedelta(seconds=1)
         start(agent, number)
-        agent.failing = {str(1000 + number): "it sets its own affinity"}
+        agent.host.failing = {str(1000 + number): "it sets its own affinity"}
         reconciler.reconcile(HOST, "process-started")
     assert 10 <= count(service) - before <= 10 + 7, "after 5, 10, 20, 40 s, then each minute"

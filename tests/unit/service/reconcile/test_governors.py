@@ -4,7 +4,7 @@ import uuid
 from contextlib import closing
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
 
 from pinner.model.kinds import Governor
@@ -23,7 +23,7 @@ DOMAINS = tuple(FrequencyDomain(cpu, cpus(str(cpu)), SLOW) for cpu in (0, 4, 15)
 @pytest.fixture
 def agent(tmp_path, clock):
     taken = snapshot(plain(16), [guest(1, 2, cpus("0-15"))], governors=DOMAINS)
-    made = InMemoryAgent(tmp_path / "agent", taken, clock)
+    made = HostedAgent(tmp_path / "agent", taken, clock)
     yield made
     made.journal.close()
 
@@ -38,14 +38,14 @@ def test_a_policy_keeps_governors(service, reconciler, agent):
     service.set_policy(HOST, Policy(Request(remedies=("governors",)), "enforce"), ANN)
     assert reconciler.reconcile(HOST, "policy").drifts == ()
     assert [each.governor for each in agent.snapshot(0).governors] == [SLOW, FAST, FAST]
-    agent.governors[4] = Governor("conservative")
+    agent.host.set_setting("governor", 4, Governor("conservative"))
     (drift,) = service.drift(HOST).drifts
     assert (str(drift.target), tuple(map(str, drift.states))) == (
         "governor of CPUs 4",
         ("conservative", "performance"),
     )
     assert reconciler.reconcile(HOST, "resync").drifts == ()
-    assert agent.governors[4] == FAST
+    assert agent.snapshot(0).governors[1].governor == FAST
     service.delete_policy(HOST, ANN)
     back = service.rollback_all(HOST, ANN)
     assert list(service.follow(back.id))[-1].run.state == "rolled_back"

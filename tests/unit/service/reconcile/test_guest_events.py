@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
 from support.values import NOON
 
@@ -29,7 +29,7 @@ FREE, PLACED = {"0-15"}, {"2-3", "4-15"}
 
 @pytest.fixture
 def agent(tmp_path, clock):
-    made = InMemoryAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, cpus("0-15"))]), clock)
+    made = HostedAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, cpus("0-15"))]), clock)
     yield made
     made.journal.close()
 
@@ -53,9 +53,9 @@ def kernel(agent):
 @contextmanager
 def away(agent):
     """The host without its guests."""
-    taken, agent.taken = agent.taken, replace(agent.taken, guests=())
+    taken, agent.host.taken = agent.host.taken, replace(agent.host.taken, guests=())
     yield
-    agent.taken = taken
+    agent.host.taken = taken
 
 
 def trail(service, action):
@@ -309,7 +309,7 @@ def test_a_clock_that_is_set_back_lets_no_guest_leave_for_longer(service, reconc
 
 def test_the_strategy_of_the_flavor_holds_from_the_event_on(service, reconciler, agent):
     """Some versions of Nova do not write extra specs into the metadata."""
-    agent.taken = snapshot(plain(16, 2), [guest(1, 2, cpus("0-15")), guest(2, 2, cpus("0-15"))])
+    agent.host.taken = snapshot(plain(16, 2), [guest(1, 2, cpus("0-15")), guest(2, 2, cpus("0-15"))])
     enforce(service, reconciler)
 
     def vcpus():
@@ -321,7 +321,7 @@ def test_the_strategy_of_the_flavor_holds_from_the_event_on(service, reconciler,
     reconciler.reconcile(HOST, "guest-event")
     assert vcpus() == {"g1": {"2-7"}, "g2": {"2-7,10-15"}}
     service.guest_event(HOST, event("started", nova=replace(NOVA, extra_specs={"pinner:excluded": "true"})), HOOK)
-    agent.masks[guest(1, 2, cpus("0")).vcpus[0].thread.tid] = cpus("9")
+    agent.host.move(guest(1, 2, cpus("0")).vcpus[0].thread.tid, "9")
     reconciler.reconcile(HOST, "guest-event")
     assert vcpus()["g1"] == {"9", "2-7"}
 

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, process, snapshot
 
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
@@ -26,8 +26,8 @@ def agent(tmp_path, clock):
     """Housekeeping 0-1, emulators 2-3, vCPUs 4-15."""
     top = plain(16, devices=(Device("pci", NIC, 0),))
     taken = snapshot(top, [guest(1, 2, cpus("0-15"))], [process(500, 50.0, "0-15", name="daemon")], irqs=IRQS)
-    made = InMemoryAgent(tmp_path / "agent", taken, clock)
-    made.needs_sample = True
+    made = HostedAgent(tmp_path / "agent", taken, clock)
+    made.host.needs_sample = True
     yield made
     made.journal.close()
 
@@ -46,7 +46,7 @@ def test_a_policy_keeps_interrupts(service, reconciler, agent):
     service.set_policy(HOST, Policy(WITH, "enforce"), ANN)
     assert reconciler.reconcile(HOST, "policy").drifts == ()
     assert affinities(agent) == ["0", "1", "0"]
-    agent.irqs[25] = cpus("9")
+    agent.host.set_setting("irq", 25, cpus("9"))
     (drift,) = service.drift(HOST).drifts
     assert (str(drift.target), str(drift.expected), tuple(map(str, drift.states))) == (
         f"irq 25 ens1-rx-1 ({NIC})",
@@ -66,10 +66,10 @@ def test_a_policy_that_asks_for_interrupts_no_more_leaves_them_until_a_rollback(
     reconciler.reconcile(HOST, "policy")
     service.set_policy(HOST, Policy(Request(), "enforce"), ANN)
     assert reconciler.reconcile(HOST, "policy").drifts == ()
-    agent.irqs[25] = cpus("9")
+    agent.host.set_setting("irq", 25, cpus("9"))
     assert (service.drift(HOST).drifts, affinities(agent)) == ((), ["0", "9", "0"])
     service.set_policy(HOST, Policy(Request(), "observe"), ANN)
-    agent.irqs[25] = cpus("1")
+    agent.host.set_setting("irq", 25, cpus("1"))
     back = service.rollback_all(HOST, ANN)
     assert list(service.follow(back.id))[-1].run.state == "rolled_back"
     assert affinities(agent) == ["0-15"] * 3
@@ -78,19 +78,19 @@ def test_a_policy_that_asks_for_interrupts_no_more_leaves_them_until_a_rollback(
 def test_an_interrupt_in_backoff_does_not_hinder_other_targets(service, reconciler, agent):
     service.set_policy(HOST, Policy(WITH, "enforce"), ANN)
     reconciler.reconcile(HOST, "policy")
-    agent.failing[f"{NIC} ens1-rx-1"] = "the kernel refuses CPUs 1: Input/output error"
-    agent.irqs[25] = cpus("9")
+    agent.host.failing[f"{NIC} ens1-rx-1"] = "the kernel refuses CPUs 1: Input/output error"
+    agent.host.set_setting("irq", 25, cpus("9"))
     reconciler.reconcile(HOST, "resync")
-    agent.irqs[24] = cpus("9")
-    agent.masks[500] = cpus("9")
+    agent.host.set_setting("irq", 24, cpus("9"))
+    agent.host.move(500, "9")
     left = reconciler.reconcile(HOST, "resync").drifts
     assert [(drift.target.part, drift.cause) for drift in left] == [(25, "failed")]
     assert affinities(agent) == ["0", "9", "0"]
-    assert str(agent.masks[500]) == "0-1"
+    assert agent.host.mask(500) == "0-1"
 
 
 def test_an_old_agents_snapshot_is_a_clear_error_of_the_policy(service, reconciler, agent):
     service.set_policy(HOST, Policy(WITH, "enforce"), ANN)
     reconciler.reconcile(HOST, "policy")
-    agent.taken = replace(agent.taken, irqs=None)
+    agent.host.taken = replace(agent.host.taken, irqs=None)
     assert "this snapshot has none, so take a new one" in reconciler.reconcile(HOST, "resync").error

@@ -4,7 +4,7 @@ import uuid
 from contextlib import closing
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
 
 from pinner.model.page import PageRequest
@@ -19,7 +19,7 @@ HOST = "compute1"
 ENFORCE = Policy(Request(), "enforce")
 
 
-class HookedAgent(InMemoryAgent):
+class HookedAgent(HostedAgent):
     """Calls ``after_snapshot`` once, when an observation has its snapshot and has not stored its result yet."""
 
     after_snapshot = staticmethod(lambda: None)
@@ -123,6 +123,6 @@ def test_no_run_follows_the_deletion_of_its_policy(service, reconciler, agent, s
 
     monkeypatch.setattr(store.plans, "add", keep_and_arm)
     report = reconciler.reconcile(HOST, "started")
-    assert (report.mode, agent.masks) == (None, {})
+    assert (report.mode, agent.host.writes) == (None, [])
     assert [run.kind for run in service.runs(HOST, PageRequest(10)).items] == ["rollback"]
     assert service.verify_audit().ok

@@ -5,8 +5,8 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
-from support.hosts import cpus, guest, masked, plain, snapshot
+from support.fakes.hosted_agent import HostedAgent
+from support.hosts import cpus, guest, plain, snapshot
 
 from pinner.model.policy.policy import Policy
 from pinner.model.processes.process import Thread
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.fault(65)
 @pytest.fixture
 def agent(tmp_path, clock):
     """Housekeeping 0-1, emulators 2-3, vCPUs 4-15."""
-    made = InMemoryAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, ALL)]), clock)
+    made = HostedAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, ALL)]), clock)
     yield made
     made.journal.close()
 
@@ -54,8 +54,8 @@ def with_vhost(found, mask: str):
 
 def change(agent, made):
     """The guest has these threads from now on."""
-    agent.taken = masked(agent.taken, agent.masks)
-    agent.taken = replace(agent.taken, guests=(made(agent.taken.guests[0]),))
+    agent.host.taken = agent.host.taken
+    agent.host.taken = replace(agent.host.taken, guests=(made(agent.host.taken.guests[0]),))
 
 
 @pytest.mark.parametrize(("late", "kind", "count"), [(migrating, "emulator", 1), (with_vhost, "vhost", 2)])

@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
-from support.hosts import KERNEL, cpus, guest, masked, plain, process, snapshot, with_caches
+from support.fakes.hosted_agent import HostedAgent
+from support.hosts import KERNEL, cpus, guest, plain, process, snapshot, with_caches
 from support.values import MEMBER, NOON
 
 from pinner.model.change import AffinityChange, ThreadMask
@@ -41,8 +41,8 @@ HOST = "compute1"
 @pytest.fixture
 def agent(tmp_path, clock):
     """Housekeeping 0-1, emulators 2-3, vCPUs 4-15."""
-    made = InMemoryAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, ALL)], [DAEMON]), clock)
-    made.needs_sample = True
+    made = HostedAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, ALL)], [DAEMON]), clock)
+    made.host.needs_sample = True
     yield made
     made.journal.close()
 
@@ -71,7 +71,7 @@ def trail(service, *actions):
 
 def meddle(agent, tid, mask):
     """Another program moves a thread."""
-    agent.masks[tid] = cpus(mask)
+    agent.host.move(tid, mask)
 
 
 VCPU = 11_010
@@ -90,7 +90,7 @@ def test_a_policy_is_set_read_and_recorded(service):
 
 
 def _vcpus(agent):
-    return [target for each in agent.taken.guests for target in each.threads_by_target if target.kind == "vcpu"]
+    return [target for each in agent.host.taken.guests for target in each.threads_by_target if target.kind == "vcpu"]
 
 
 def test_a_policy_of_an_unknown_strategy_or_host(service):
@@ -133,7 +133,7 @@ def test_the_plan_of_the_recorded_placement_can_be_read(service, reconciler, age
     """Also where no run made the placement: a guest that ends or starts with the right affinities."""
     service.set_policy(HOST, Policy(mode=mode), ANN)
     for guests in ((), (guest(1, 2, ALL),), ()):
-        agent.taken = replace(agent.taken, guests=guests)
+        agent.host.taken = replace(agent.host.taken, guests=guests)
         for _ in range(2):
             reconciler.reconcile(HOST, "guest-changed")
             placement = service.drift(HOST).placement
@@ -147,7 +147,7 @@ def test_busy_processes_are_measured_once_and_then_recognized(service, reconcile
     service.set_policy(HOST, Policy(), ANN)
     for _ in range(3):
         reconciler.reconcile(HOST, "resync")
-    assert [seconds for seconds in agent.samples if seconds] == [5.0]
+    assert [seconds for seconds in agent.host.samples if seconds] == [5.0]
     assert "process" in {drift.target.kind for drift in service.drift(HOST).drifts}
 
 
@@ -172,11 +172,11 @@ def test_propose_stores_one_plan_for_an_operator(service, reconciler, agent):
 def test_a_proposed_plan_is_replaced_once_a_changed_host_makes_it_stale(service, reconciler, agent):
     service.set_policy(HOST, Policy(Request(), "propose"), ANN)
     first = reconciler.reconcile(HOST, "started").proposed
-    kernel_arguments = replace(agent.taken.topology.kernel, command_line="ro quiet mitigations=off")
-    agent.taken = replace(agent.taken, topology=replace(agent.taken.topology, kernel=kernel_arguments))
+    kernel_arguments = replace(agent.host.taken.topology.kernel, command_line="ro quiet mitigations=off")
+    agent.host.taken = replace(agent.host.taken, topology=replace(agent.host.taken.topology, kernel=kernel_arguments))
     second = reconciler.reconcile(HOST, "resync").proposed
     assert second != first
-    assert service.plan_by_id(second).basis.fingerprint == agent.taken.topology.fingerprint
+    assert service.plan_by_id(second).basis.fingerprint == agent.host.taken.topology.fingerprint
 
 
 def test_enforce_applies_the_plan_and_records_the_cause(service, reconciler, agent):
@@ -198,11 +198,11 @@ def test_a_restarted_daemon_is_placed_at_once_without_a_measurement(service, rec
     assert [event.kind for event in reconciler.host_events(HOST, 0, 0.0)] == ["policy-set"]
     assert agent.event_queue.watched == {"daemon"}
     again = process(900, 50.0, "0-15", name="daemon")
-    agent.taken = replace(agent.taken, processes=(replace(again, started=77),))
-    agent.samples.clear()
+    agent.host.taken = replace(agent.host.taken, processes=(replace(again, started=77),))
+    agent.host.samples.clear()
     assert reconciler.reconcile(HOST, "process-started 900 daemon").drifts == ()
     assert kernel(agent)["daemon"] == "0-1"
-    assert not any(agent.samples)
+    assert not any(agent.host.samples)
     run = service.runs(HOST, PageRequest(5)).items[0]
     assert (run.origin, len(service.entries(run.id))) == ("process-started 900 daemon", 1)
     assert service.entries(run.id)[0].change.reason.startswith("restarted; ")
@@ -211,7 +211,7 @@ def test_a_restarted_daemon_is_placed_at_once_without_a_measurement(service, rec
 def test_a_new_guest_moves_no_other_guest(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
-    agent.taken = replace(agent.taken, guests=(*agent.taken.guests, guest(2, 1, ALL)))
+    agent.host.taken = replace(agent.host.taken, guests=(*agent.host.taken.guests, guest(2, 1, ALL)))
     reconciler.reconcile(HOST, "guest-started")
     run = service.runs(HOST, PageRequest(5)).items[0]
     assert {entry.change.target.name for entry in service.entries(run.id)} == {"g2"}
@@ -223,12 +223,12 @@ def test_a_process_named_by_the_policy_is_placed_when_it_starts(service, reconci
     reconciler.host_events(HOST, 0, 0.0)
     assert agent.event_queue.watched == {"daemon", "worker"}
     late = replace(process(600, 0.0, "0-15", name="worker"), started=77)
-    agent.taken = replace(agent.taken, processes=(*agent.taken.processes, late))
+    agent.host.taken = replace(agent.host.taken, processes=(*agent.host.taken.processes, late))
     reconciler.reconcile(HOST, "process-started 600 worker")
     run = service.runs(HOST, PageRequest(5)).items[0]
     (entry,) = service.entries(run.id)
     assert entry.change.reason == "newly placed; asked for by name"
-    assert str(agent.masks[600]) == "0-1"
+    assert agent.host.mask(600) == "0-1"
 
 
 def test_further_events_of_a_burst_are_collected_without_the_database(service, reconciler, agent, store, monkeypatch):
@@ -245,11 +245,11 @@ def test_a_newly_busy_process_is_found_by_a_measured_reconcile(service, reconcil
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
     busy = process(600, 30.0, "0-15", name="worker")
-    agent.taken = replace(agent.taken, processes=(*agent.taken.processes, busy))
+    agent.host.taken = replace(agent.host.taken, processes=(*agent.host.taken.processes, busy))
     assert reconciler.reconcile(HOST, "resync").drifts == ()
     assert len(service.runs(HOST, PageRequest(5)).items) == 1
     reconciler.reconcile(HOST, "measured resync", measured=True)
-    assert str(agent.masks[600]) == "0-1"
+    assert agent.host.mask(600) == "0-1"
 
 
 def test_repeated_drift_is_backed_off_and_recorded(service, reconciler, agent, clock):
@@ -284,7 +284,7 @@ def test_restarts_cause_no_backoff(service, reconciler, agent):
     reconciler.reconcile(HOST, "started")
     for number in range(3 * FREE_RETRIES):
         again = replace(process(900 + number, 0.0, "0-15", name="daemon"), started=77 + number)
-        agent.taken = replace(agent.taken, processes=(again,))
+        agent.host.taken = replace(agent.host.taken, processes=(again,))
         assert reconciler.reconcile(HOST, "process-started").drifts == ()
     assert kernel(agent)["daemon"] == "0-1"
 
@@ -311,13 +311,13 @@ def test_a_change_that_the_policy_would_undo_is_refused(service, reconciler, age
 @pytest.mark.parametrize("step", [-timedelta(days=1), -timedelta(hours=1), timedelta(hours=1), timedelta(days=400)])
 def test_a_clock_that_is_set_reverts_no_rebalance_of_an_operator(service, reconciler, agent, clock, step):
     """The numbers of the runs say which placement is the newest, not their times."""
-    agent.taken = snapshot(plain(16, isolated="8-15"), [guest(1, 2, cpus("0-7")), guest(2, 2, cpus("0-7"))])
+    agent.host.taken = snapshot(plain(16, isolated="8-15"), [guest(1, 2, cpus("0-7")), guest(2, 2, cpus("0-7"))])
     service.set_policy(HOST, Policy(Request("isolated"), "enforce"), ANN)
     reconciler.reconcile(HOST, "started")
     rebalance = service.plan(HOST, Request("isolated", rebalance=True), None, 0.0, ANN)
     after = {target: cpus(mask) for target, mask in zip(_vcpus(agent), ("14", "15"), strict=False)}
     changes = tuple(
-        AffinityChange(target, (ThreadMask(VCPU + n, 7, agent.masks[VCPU + n]),), mask, "so")
+        AffinityChange(target, (ThreadMask(VCPU + n, 7, cpus(agent.host.mask(VCPU + n))),), mask, "so")
         for n, (target, mask) in enumerate(after.items())
     )
     wanted = tuple(replace(want, cpus=after.get(want.target, want.cpus)) for want in rebalance.wanted)
@@ -325,10 +325,10 @@ def test_a_clock_that_is_set_reverts_no_rebalance_of_an_operator(service, reconc
     reconciler._store.plans.add(moved, NOON)
     clock.at += step
     list(service.follow(service.apply(moved.id, ApplyOptions(), ANN).id))
-    assert [str(agent.masks[tid]) for tid in (VCPU, VCPU + 1)] == ["14", "15"]
+    assert [agent.host.mask(tid) for tid in (VCPU, VCPU + 1)] == ["14", "15"]
     for _ in range(2):
         assert reconciler.reconcile(HOST, "resync").drifts == ()
-    assert [str(agent.masks[tid]) for tid in (VCPU, VCPU + 1)] == ["14", "15"]
+    assert [agent.host.mask(tid) for tid in (VCPU, VCPU + 1)] == ["14", "15"]
 
 
 @pytest.mark.fault(55)
@@ -350,19 +350,19 @@ def test_a_clock_that_is_set_leaves_no_target_alone(service, reconciler, agent, 
 @pytest.mark.fault(55)
 def test_a_placement_of_an_earlier_boot_is_placed_again_as_new(service, reconciler, agent):
     """After the restart every process has the id and start time of a placed one, and is another one."""
-    agent.taken = replace(agent.taken, boot="boot-1")
+    restarted = agent.host.taken
+    agent.host.taken = replace(restarted, boot="boot-1")
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
     assert kernel(agent) == PLACED
     other = process(500, 0.0, "7", "7", name="other", reasons=["restricted"] * 2)
-    agent.masks.clear()
     daemon = replace(process(501, 0.0, "0-15", name="daemon"), started=4)
-    agent.taken = replace(agent.taken, boot="boot-2", processes=(other, daemon))
+    agent.host.taken = replace(restarted, boot="boot-2", processes=(other, daemon))
     causes = {str(drift.target): drift.cause for drift in service.drift(HOST).drifts}
     assert causes["guest g1 vcpu 0"] == "arrived"
     assert reconciler.reconcile(HOST, "started").drifts == ()
-    assert agent.masks.get(500) is None, "the restricted process is not the placed one"
-    assert str(agent.masks[501]) == "0-1", "the daemon is the placed one, in a new process"
+    assert agent.host.mask(500) == "7", "the restricted process is not the placed one"
+    assert agent.host.mask(501) == "0-1", "the daemon is the placed one, in a new process"
     stored, _ = reconciler._store.placements.get(HOST)
     assert stored.boot == "boot-2"
     assert reconciler.reconcile(HOST, "resync").drifts == ()
@@ -382,7 +382,7 @@ def test_drift_from_an_applied_plan_without_a_policy(service, agent):
     list(service.follow(run.id))
     assert service.drift(HOST).placement == made.id
     meddle(agent, VCPU, "9")
-    agent.cause = "libvirt"
+    agent.host.cause = "libvirt"
     report = service.drift(HOST)
     assert [(str(drift.target), drift.cause) for drift in report.drifts] == [("guest g1 vcpu 0", "libvirt")]
     list(service.follow(service.rollback(run.id, ANN).id))
@@ -390,12 +390,12 @@ def test_drift_from_an_applied_plan_without_a_policy(service, agent):
 
 
 def test_drift_after_a_rollback_is_measured_against_the_run_before(service, agent):
-    plans = [service.plan(HOST, Request(housekeeping=each), None, 5.0, ANN) for each in ("0", "1")]
-    runs = []
-    for plan in plans:
-        runs.append(service.apply(plan.id, ApplyOptions(), ANN))
+    plans, runs = [], []
+    for housekeeping in ("0", "1"):
+        plans.append(service.plan(HOST, Request(housekeeping=housekeeping), None, 5.0, ANN))
+        runs.append(service.apply(plans[-1].id, ApplyOptions(), ANN))
         list(service.follow(runs[-1].id))
-        assert service.drift(HOST).placement == plan.id
+        assert service.drift(HOST).placement == plans[-1].id
     list(service.follow(service.rollback(runs[1].id, ANN).id))
     assert service.drift(HOST).placement == plans[0].id
 
@@ -404,7 +404,7 @@ def test_guests_make_way_for_one_that_nova_pinned(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
     pinned = guest(2, 2, ALL, pins=["8", "9"], dedicated=True)
-    agent.taken = replace(agent.taken, guests=(*agent.taken.guests, pinned), dedicated=cpus("8-11"))
+    agent.host.taken = replace(agent.host.taken, guests=(*agent.host.taken.guests, pinned), dedicated=cpus("8-11"))
     reconciler.reconcile(HOST, "guest-started")
     now = agent.snapshot(0).guests
     assert [str(vcpu.thread.affinity) for vcpu in now[0].vcpus] == ["4-7,12-15"] * 2
@@ -414,7 +414,7 @@ def test_guests_make_way_for_one_that_nova_pinned(service, reconciler, agent):
 
 def test_a_policy_in_conflict_with_nova_reports_the_conflict(service, reconciler, agent):
     service.set_policy(HOST, Policy(Request(housekeeping="0-3"), "enforce"), ANN)
-    agent.taken = replace(agent.taken, dedicated=cpus("3"))
+    agent.host.taken = replace(agent.host.taken, dedicated=cpus("3"))
     report = reconciler.reconcile(HOST, "started")
     assert report.error == "housekeeping 0-3: in conflict with Nova's cpu_dedicated_set 3 (CPUs 3)"
     assert service.runs(HOST, PageRequest(5)).items == ()
@@ -465,11 +465,12 @@ def test_a_policy_set_during_a_reconcile_wins(service, reconciler, agent, monkey
     assert found.items() <= guest.items()
 
 
-def test_a_failed_run_is_reported_and_retried(service, reconciler, agent):
+def test_a_failed_run_is_reported_and_retried(service, reconciler, agent, clock):
     service.set_policy(HOST, ENFORCE, ANN)
-    agent.break_after = 2
-    assert "the agent broke" in reconciler.reconcile(HOST, "started").error
-    agent.break_after = None
+    agent.host.break_at = 2
+    drifts = reconciler.reconcile(HOST, "started").drifts
+    assert {(drift.cause, "the agent broke" in drift.detail) for drift in drifts} == {("failed", True)}
+    clock.at = max(drift.backoff_until for drift in drifts)
     assert reconciler.reconcile(HOST, "resync").error == ""
     assert kernel(agent) == PLACED
 
@@ -513,17 +514,17 @@ def test_a_blocked_plan_is_neither_drift_nor_proposed_because_no_run_can_make_it
         assert (report.drifts, report.proposed) == ((), "")
         assert "not isolated" in report.error
     assert service.drift(HOST).drifts == ()
-    assert [seconds for seconds in agent.samples if seconds] == [5.0]
+    assert [seconds for seconds in agent.host.samples if seconds] == [5.0]
     assert kernel(agent) == FREE
 
 
 def test_a_placed_target_that_moves_while_the_plan_is_blocked_is_drift(service, reconciler, agent):
     """An alarm: pinner placed the target and cannot place it again."""
     isolated = snapshot(plain(16, isolated="4-15"), [guest(1, 2, ALL)], [DAEMON])
-    agent.taken = isolated
+    agent.host.taken = isolated
     service.set_policy(HOST, Policy(Request("isolated"), "enforce"), ANN)
     assert reconciler.reconcile(HOST, "started").drifts == ()
-    agent.taken = replace(isolated, topology=plain(16))
+    agent.host.taken = replace(agent.host.taken, topology=plain(16))
     meddle(agent, 500, "9")
     for _ in range(2):
         report = reconciler.reconcile(HOST, "resync")
@@ -535,20 +536,20 @@ def test_the_placement_outlives_the_server(service, reconciler, agent, store, cl
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
     with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as later:
-        agent.samples.clear()
-        agent.taken = replace(masked(agent.taken, agent.masks), processes=())
+        agent.host.samples.clear()
+        agent.host.taken = replace(agent.host.taken, processes=())
         again = replace(process(900, 0.0, "0-15", name="daemon"), started=77)
-        agent.taken = replace(agent.taken, processes=(again,))
+        agent.host.taken = replace(agent.host.taken, processes=(again,))
         assert later.reconciler.reconcile(HOST, "started").drifts == ()
-        assert not any(agent.samples)
-        assert str(agent.masks[900]) == "0-1"
+        assert not any(agent.host.samples)
+        assert agent.host.mask(900) == "0-1"
 
 
 @pytest.mark.parametrize("name", ["g1", "00000000-0000-4000-8000-000000000001"])
 def test_a_guest_is_marked_by_name_or_uuid(service, agent, name):
     found = service.set_excluded(HOST, name, True, ANN)
     assert (found.name, found.excluded) == ("g1", True)
-    assert agent.excluded == {found.uuid: True}
+    assert agent.host.marked == {found.uuid}
     service.set_excluded(HOST, name, False, ANN)
     results = [record.result for record in trail(service, "guest.exclude")]
     assert results == ["excluded: started", "excluded", "included: started", "included"]
@@ -597,11 +598,11 @@ def test_a_server_that_is_killed_while_it_marks_a_guest_leaves_trails_that_agree
 def test_a_mark_that_fails_at_the_agent_is_recorded_in_both_trails(parts, service, agent):
     service.set_excluded(HOST, "g1", False, ANN)
     parts.audit_heads.exchange(HOST)
-    agent.mark_failure = ApplyFailed("guest g1", "libvirt: no room")
+    agent.host.mark_failure = ApplyFailed("guest g1", "libvirt: no room")
     with pytest.raises(ApplyFailed):
         service.set_excluded(HOST, "g1", True, ANN)
     assert service.verify_audit(None).result == "intact"
-    agent.mark_failure = None
+    agent.host.mark_failure = None
     service.set_excluded(HOST, "g1", True, ANN)
     assert service.verify_audit(None).result == "intact"
 
@@ -624,8 +625,8 @@ def test_drift_that_comes_and_goes_does_not_fill_the_audit_trail(service, reconc
 @pytest.fixture
 def two_guests(agent):
     """Another guest, g2, whose changes fail."""
-    agent.taken = replace(agent.taken, guests=(*agent.taken.guests, guest(2, 1, ALL)))
-    agent.failing = {agent.taken.guests[1].uuid: "guest g2 emulator: no answer from libvirt within 1 s"}
+    agent.host.taken = replace(agent.host.taken, guests=(*agent.host.taken.guests, guest(2, 1, ALL)))
+    agent.host.failing = {agent.host.taken.guests[1].uuid: "no answer from libvirt within 1 s"}
     return agent
 
 
@@ -648,7 +649,7 @@ def test_a_guest_that_hangs_delays_no_other_and_backs_off(service, reconciler, t
     assert first_guest(agent) == PLACED
     (run,) = runs_of(service)
     assert (run.state, report.error) == ("applied_partly", f"run {run.id} is applied_partly: {run.error}")
-    hung = agent.failing[agent.taken.guests[1].uuid]
+    hung = f"guest g2 emulator: {agent.host.failing[agent.host.taken.guests[1].uuid]}"
     (until,) = {drift.backoff_until for drift in report.drifts}
     assert timedelta() < until - clock.at <= BASE_DELAY
     assert {
@@ -670,10 +671,10 @@ def test_a_guest_that_hangs_delays_no_other_and_backs_off(service, reconciler, t
         assert all(drift.backoff_until <= clock.at + MAX_DELAY for drift in report.drifts)
     assert len(trail(service, "drift.backoff")) == 13
 
-    agent.failing.clear()
+    agent.host.failing.clear()
     clock.at = max(drift.backoff_until for drift in report.drifts)
     assert reconciler.reconcile(HOST, "resync").drifts == ()
-    assert str(agent.masks[12_010]) == "4-15"
+    assert agent.host.mask(12_010) == "4-15"
     assert service.verify_audit().ok
 
 
@@ -682,7 +683,7 @@ def test_another_guest_starts_while_one_hangs(service, reconciler, two_guests):
     agent = two_guests
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
-    agent.taken = replace(agent.taken, guests=(*agent.taken.guests, guest(3, 1, ALL)))
+    agent.host.taken = replace(agent.host.taken, guests=(*agent.host.taken.guests, guest(3, 1, ALL)))
     report = reconciler.reconcile(HOST, "guest-started")
     run = runs_of(service)[0]
     assert (run.state, {entry.change.target.name for entry in service.entries(run.id)}) == ("applied", {"g3"})
@@ -693,8 +694,8 @@ def test_while_a_change_of_the_host_itself_backs_off_no_guest_is_changed(service
     """The other changes need it."""
     kernel_threads = replace(KERNEL, unbound=ALL)
     scopes = (Cgroup("machine.slice", MEMBER), Cgroup("machine.slice/1.scope", MEMBER))
-    agent.taken = snapshot(plain(16, kernel=kernel_threads), [guest(1, 2, ALL, cgroups=scopes)])
-    agent.failing = {"": "the kernel refuses"}
+    agent.host.taken = snapshot(plain(16, kernel=kernel_threads), [guest(1, 2, ALL, cgroups=scopes)])
+    agent.host.failing = {"": "the kernel refuses"}
     service.set_policy(HOST, isolated("enforce", isolation="live"), ANN)
     failed = reconciler.reconcile(HOST, "started")
     assert {each.target.kind for each in failed.drifts if each.backoff_until} == {"workqueue"}
@@ -702,20 +703,20 @@ def test_while_a_change_of_the_host_itself_backs_off_no_guest_is_changed(service
     meddle(agent, VCPU, "0-15")
     report = reconciler.reconcile(HOST, "guest-changed")
     assert {"workqueue", "vcpu"} <= {each.target.kind for each in report.drifts}
-    assert (runs_of(service), str(agent.masks[VCPU])) == ((run,), "0-15")
+    assert (runs_of(service), agent.host.mask(VCPU)) == ((run,), "0-15")
 
 
 @pytest.mark.fault(47)
 def test_a_guest_that_hangs_alone_is_not_measured_again_and_again(service, reconciler, agent):
-    agent.taken = replace(agent.taken, processes=())
-    agent.failing = {agent.taken.guests[0].uuid: "guest g1 emulator: no answer"}
+    agent.host.taken = replace(agent.host.taken, processes=())
+    agent.host.failing = {agent.host.taken.guests[0].uuid: "no answer"}
     service.set_policy(HOST, ENFORCE, ANN)
     assert reconciler.reconcile(HOST, "started").error.endswith("is undone: guest g1 emulator: no answer")
     for _ in range(5):
         report = reconciler.reconcile(HOST, "resync")
     assert {drift.cause for drift in report.drifts} == {"failed"}
     assert len(runs_of(service)) == 1
-    assert len([seconds for seconds in agent.samples if seconds]) <= 2
+    assert len([seconds for seconds in agent.host.samples if seconds]) <= 2
 
 
 @pytest.mark.fault(47)
@@ -741,10 +742,10 @@ def test_a_process_that_moves_faster_than_a_plan_is_made_backs_off_alone(service
             raise StalePlan(plan.id, (moved,), ({"kind": "process", "owner": "500", "part": 1, "name": "daemon"},))
         return apply(plan, run, progress)
 
-    started = agent.taken.processes[0].started
+    started = agent.host.taken.processes[0].started
     monkeypatch.setattr(agent, "apply", refuse)
     if started != 1:
-        agent.taken = replace(agent.taken, processes=(replace(agent.taken.processes[0], started=1),))
+        agent.host.taken = replace(agent.host.taken, processes=(replace(agent.host.taken.processes[0], started=1),))
     (drift,) = reconciler.reconcile(HOST, "started").drifts
     assert (drift.target.kind, drift.cause) == ("process", "failed")
     assert drift.detail == f"{moved}, after a new plan: the process or another program sets its affinity"
@@ -788,7 +789,7 @@ WORSE = Policy(Request(housekeeping="0", emulator="1-2"), "enforce")
 @pytest.mark.fault(51)
 def test_a_plan_that_makes_the_objective_worse_is_reported_once_and_not_applied(service, reconciler, agent):
     heavy = process(500, 800.0, "0-15", "0-15", name="daemon")
-    agent.taken = replace(agent.taken, processes=(heavy,))
+    agent.host.taken = replace(agent.host.taken, processes=(heavy,))
     service.set_policy(HOST, WORSE, ANN)
     for _ in range(3):
         report = reconciler.reconcile(HOST, "resync")
@@ -817,7 +818,9 @@ FULL = ("2-5,10-13", "6-9,14-17", "18-25", "26-33")
 def spread(agent, places=SPREAD):
     floor = cpus("0-1")
     pins = {number: [str(cpu) for cpu in cpus(on)] for number, on in enumerate(places)}
-    agent.taken = snapshot(CACHES, [guest(number, len(on), floor, pins=on, memory={}) for number, on in pins.items()])
+    agent.host.taken = snapshot(
+        CACHES, [guest(number, len(on), floor, pins=on, memory={}) for number, on in pins.items()]
+    )
 
 
 def isolated(mode, **parameters):
@@ -830,7 +833,7 @@ def test_a_re_pack_that_pays_is_proposed_after_a_while_and_not_applied(service, 
     service.set_policy(HOST, isolated("enforce"), ANN)
     reconciler.reconcile(HOST, "started")
     service.set_policy(HOST, isolated(mode), ANN)
-    before = dict(agent.masks)
+    before = agent.host.kernel()
     assert reconciler.reconcile(HOST, "resync").repack is None
     clock.at += timedelta(minutes=14)
     assert reconciler.reconcile(HOST, "resync").repack is None
@@ -838,11 +841,11 @@ def test_a_re_pack_that_pays_is_proposed_after_a_while_and_not_applied(service, 
     found = reconciler.reconcile(HOST, "resync").repack
     assert (found.pressure, found.why) == (10, "")
     assert service.drift(HOST).repack == found
-    assert (agent.masks, service.drift(HOST).drifts) == (before, ())
+    assert (agent.host.kernel(), service.drift(HOST).drifts) == (before, ())
     clock.at += timedelta(hours=1)
     assert reconciler.reconcile(HOST, "resync").repack == found
     list(service.follow(service.apply(found.plan, ApplyOptions(), ANN).id))
-    assert agent.masks != before
+    assert agent.host.kernel() != before
     after = reconciler.reconcile(HOST, "resync")
     assert (after.repack, after.drifts) == (None, ())
     assert service.run(service.runs(HOST, PageRequest(5)).items[0].id).plan == found.plan

@@ -4,9 +4,10 @@ import uuid
 from contextlib import closing
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
 
+from pinner.model.kinds import Number
 from pinner.model.plan.request import Request
 from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import Caller
@@ -20,7 +21,7 @@ DEFAULTS = {"net.core.rmem_max": 212992, "vm.swappiness": 0}
 @pytest.fixture
 def agent(tmp_path, clock):
     taken = snapshot(plain(16), [guest(1, 2, cpus("0-15"))], sysctls=DEFAULTS)
-    made = InMemoryAgent(tmp_path / "agent", taken, clock)
+    made = HostedAgent(tmp_path / "agent", taken, clock)
     yield made
     made.journal.close()
 
@@ -35,7 +36,7 @@ def test_a_policy_keeps_sysctls(service, reconciler, agent):
     service.set_policy(HOST, Policy(Request(remedies=("sysctls",)), "enforce"), ANN)
     assert reconciler.reconcile(HOST, "policy").drifts == ()
     assert agent.snapshot(0).sysctls == {"net.core.rmem_max": 26214400, "vm.swappiness": 0}
-    agent.sysctls["net.core.rmem_max"] = 212992
+    agent.host.set_setting("sysctl", "net.core.rmem_max", Number(212992))
     (drift,) = service.drift(HOST).drifts
     assert (str(drift.target), tuple(map(str, drift.states))) == ("sysctl net.core.rmem_max", ("212992", "26214400"))
     assert reconciler.reconcile(HOST, "resync").drifts == ()

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
 
 from pinner.model.errors import HostBusy, PolicyConflict
@@ -23,7 +23,7 @@ HOST = "compute1"
 FREE = cpus("0-15")
 
 
-class HookedAgent(InMemoryAgent):
+class HookedAgent(HostedAgent):
     """Calls each hook once."""
 
     before_rollback = staticmethod(lambda: None)
@@ -85,7 +85,7 @@ def states(service):
 
 
 def require_nothing_left(agent, *services):
-    assert set(agent.masks.values()) <= {FREE}
+    assert set(agent.host.kernel().values()) <= {str(FREE)}
     for each in services:
         assert set(states(each).values()) == {"rolled_back"}
         assert each.drift(HOST).placement == ""
@@ -103,18 +103,18 @@ def test_a_run_of_another_server_that_a_rollback_of_all_runs_undid_is_rolled_bac
 def test_two_servers_roll_all_runs_back_at_once(service, other, agent):
     """The agent makes one after the other, or refuses one by name."""
     apply(service)
-    agent.gate = threading.Semaphore(0)
+    agent.host.gate = threading.Semaphore(0)
     first = service.rollback_all(HOST, CALLER)
     with ThreadPoolExecutor(1) as workers:
         second = workers.submit(other.service.rollback_all, HOST, CALLER)
-        agent.gate.release(1000)
+        agent.host.gate.release(1000)
         assert ended(service, first).state == "rolled_back"
         try:
             assert ended(other.service, second.result()).state == "rolled_back"
         except HostBusy as refusal:
             assert refusal.details["run"] == first.id
     states(service)
-    assert set(agent.masks.values()) <= {FREE}
+    assert set(agent.host.kernel().values()) <= {str(FREE)}
     assert service.verify_audit().ok
 
 
@@ -132,7 +132,7 @@ def test_a_run_whose_policy_is_deleted_meanwhile_ends_and_is_not_made_again(
     service, other, reconciler, agent, by_other
 ):
     service.set_policy(HOST, Policy(Request(), "enforce"), CALLER)
-    agent.gate = threading.Semaphore(1)  # one change is made
+    agent.host.gate = threading.Semaphore(1)  # one change is made
     with ThreadPoolExecutor(1) as workers:
         reconciled = workers.submit(reconciler.reconcile, HOST, "started")
         while not (running := [run for run, state in states(service).items() if state == "running"]):
@@ -140,7 +140,7 @@ def test_a_run_whose_policy_is_deleted_meanwhile_ends_and_is_not_made_again(
         with pytest.raises(PolicyConflict):
             service.rollback_all(HOST, CALLER)
         (other.service if by_other else service).delete_policy(HOST, CALLER)
-        agent.gate.release(1000)
+        agent.host.gate.release(1000)
         reconciled.result(20)
     assert states(service) == {running[0]: "applied"}
     assert service.drift(HOST).mode is None

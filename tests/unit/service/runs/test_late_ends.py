@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
 from support.values import make_run
 
@@ -27,7 +27,7 @@ CALLER = Caller("admin", "127.0.0.1", "req-1")
 HOST = "compute1"
 
 
-class SlowHead(InMemoryAgent):
+class SlowHead(HostedAgent):
     """An agent whose signed head takes long while ``slow`` is set, so that the centre stores the end of a run late."""
 
     slow = False
@@ -147,16 +147,16 @@ def test_a_run_is_refused_while_an_earlier_end_cannot_be_stored(service, agent, 
 @pytest.mark.fault(59)
 def test_a_run_that_began_before_the_end_of_a_rollback_was_stored_keeps_its_state(service, agent):
     """The agent ends the rollback of all runs while the next run is on its way to the agent."""
-    first = apply(service)
-    agent.slow, agent.gate = True, threading.Semaphore(0)
+    first = apply(service, guests=("g1",))
+    agent.slow, agent.host.gate = True, threading.Semaphore(0)
     back = service.rollback_all(HOST, CALLER)
 
     def let_the_rollback_end():
-        agent.gate.release(1000)
+        agent.host.gate.release(1000)
         assert agent.asked.wait(10)
 
     agent.before_apply = let_the_rollback_end
-    second = apply(service, emulator="4-5")  # the host is still placed: the same plan would change nothing
+    second = apply(service, guests=("g2",))
     agent.go_on.set()
     assert ended(service, back).state == "rolled_back"
     assert [service.run(each.id).state for each in (first, second)] == ["rolled_back", "applied"]
@@ -196,7 +196,7 @@ def test_a_run_that_has_not_begun_does_not_follow_a_rollback_of_all_runs(service
     run = apply(service)
     assert (run.state, refusals) == ("applied", [run.id])
     assert ended(service, service.rollback_all(HOST, CALLER)).state == "rolled_back"
-    assert agent.masks == dict.fromkeys(agent.masks, cpus("0-15"))
+    assert set(agent.host.kernel().values()) == {"0-15"}
 
 
 def test_each_change_of_a_rollback_is_recorded_once_where_the_agent_corrected_its_prior_masks(service, agent):

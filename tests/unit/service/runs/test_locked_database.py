@@ -35,7 +35,7 @@ def test_runs_are_listed_while_their_progress_cannot_be_stored(tmp_path, monkeyp
     """Readers neither wait for each other's attempt to write, nor fail because of it."""
     monkeypatch.setattr(engine, "BUSY_SECONDS", BUSY_SECONDS)
     with real_service(tmp_path) as (service, agent):
-        agent.gate = threading.Semaphore(0)
+        agent.host.gate = threading.Semaphore(0)
         caller = Caller("ann", "cli", "req-1")
         plan = service.plan("compute1", Request(busy_threshold=50.0), None, 0.0, caller)
         starting = threading.Thread(target=lambda: service.apply(plan.id, ApplyOptions(), caller))
@@ -50,7 +50,7 @@ def test_runs_are_listed_while_their_progress_cannot_be_stored(tmp_path, monkeyp
                 pages = list(readers.map(lambda _: service.runs(None, PageRequest()), range(READERS)))
                 took = time.monotonic() - began
         finally:
-            agent.gate.release(1000)
+            agent.host.gate.release(1000)
             starting.join()
     assert [page.items[0].state for page in pages] == ["running"] * READERS
     assert took < 2 * BUSY_SECONDS + READ_SECONDS

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 from support.clock import Clock
-from support.fakes.in_memory_agent import InMemoryAgent
-from support.values import NOON, make_change, make_plan, make_run, make_snapshot
+from support.fakes.hosted_agent import HostedAgent
+from support.values import NOON, busy_host, busy_plan, make_change, make_run, make_snapshot
 
 from pinner.model.errors import Busy
 from pinner.model.page import PageRequest
@@ -18,7 +18,7 @@ from pinner.service.compose import compose
 ANN = Caller("ann", "10.0.0.1", "req-1")
 
 
-class RefusingAgent(InMemoryAgent):
+class RefusingAgent(HostedAgent):
     """Refuses the calls that ``refused`` names."""
 
     refused: frozenset[str] = frozenset()
@@ -36,7 +36,7 @@ def clock():
 
 @pytest.fixture
 def agent(tmp_path, clock):
-    made = RefusingAgent(tmp_path / "agent", make_snapshot(), clock)
+    made = RefusingAgent(tmp_path / "agent", busy_host(), clock)
     yield made
     made.refused = frozenset()
     made.journal.close()
@@ -51,7 +51,7 @@ def parts(agent, store, clock):
 @pytest.fixture
 def plan(store):
     basis = store.snapshots.add(make_snapshot())
-    made = make_plan("plan-3", basis, tuple(make_change(90 + 10 * n, after=str(n), threads=2) for n in (1, 2, 3)))
+    made = busy_plan("plan-3", basis, (make_change(90 + 10 * n, after=str(n), threads=2) for n in (1, 2, 3)))
     store.plans.add(made, NOON)
     return made
 
@@ -69,7 +69,7 @@ def test_a_run_goes_on_and_its_end_is_stored_as_soon_as_the_agent_answers(servic
     run = service._runs.carry_out(plan, ANN, "apply")
     wait_through(service, run)
     assert not failures
-    assert len(agent.masks) == 6
+    assert set(agent.host.kernel().values()) == {"1", "2", "3"}
     agent.refused = frozenset()
     assert service.run(run.id).state == "applied"
     assert [entry.state for entry in service.entries(run.id)] == ["done"] * 3

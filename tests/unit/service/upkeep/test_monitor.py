@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, process, snapshot
 from support.server.policy_host import wait_until
 
@@ -32,7 +32,7 @@ ANN = Caller("ann", "cli", "req-1")
 @pytest.fixture
 def agent(tmp_path):
     host = snapshot(plain(8, 2), [guest(1, 2, cpus("0-7"))], [process(90, 60.0, "0-7", "0-7")])
-    made = InMemoryAgent(tmp_path / "agent", host, wiring.now)
+    made = HostedAgent(tmp_path / "agent", host, wiring.now)
     with closing(made.journal):
         yield made
 
@@ -134,7 +134,7 @@ def test_a_host_that_is_not_observed_under_its_policy(parts):
     assert failing(parts) == {}
 
 
-def test_the_metrics_of_a_host_under_a_policy(parts):
+def test_the_metrics_of_a_host_under_a_policy(parts, agent):
     parts.service.set_policy("compute1", Policy(mode="enforce"), ANN)
     controller = PolicyController(
         parts.reconciler, "compute1", resync_seconds=60, measure_seconds=60, note=parts.monitor.metrics
@@ -156,7 +156,7 @@ def test_the_metrics_of_a_host_under_a_policy(parts):
     assert found["pinner_backoffs", "compute1"] == 0
     assert found["pinner_database_bytes",] > 100_000
     assert found["pinner_requests_waiting",] == 0
-    assert found["pinner_agent_threads", "compute1"] == 7
+    assert found["pinner_agent_threads", "compute1"] == agent.health().threads
     assert found["pinner_check_ok", "database"] == 1
 
 
@@ -196,5 +196,5 @@ def test_no_label_has_the_name_of_a_guest_a_run_or_a_process(parts, agent):
     while parts.service.run(run.id).state == "running":
         time.sleep(0.01)
     text = parts.monitor.metrics.text().decode()
-    for name in (plan.id, run.id, "ann", agent.taken.guests[0].uuid, agent.taken.guests[0].name):
+    for name in (plan.id, run.id, "ann", agent.host.taken.guests[0].uuid, agent.host.taken.guests[0].name):
         assert name not in text

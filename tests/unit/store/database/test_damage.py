@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from support.fakes.in_memory_agent import InMemoryAgent
+from support.fakes.hosted_agent import HostedAgent
 from support.hosts import plain, snapshot
 from support.server.access import make_control
 from support.server.unix_http import on_unix_socket
@@ -114,7 +114,7 @@ def test_the_masks_are_remembered_while_the_journal_cannot_be_read(journal_file)
 def test_reading_the_host_goes_on_with_a_damaged_database(tmp_path, database_file, how, caplog):
     caplog.set_level(logging.CRITICAL)
     damage(database_file, how)
-    agent = InMemoryAgent(tmp_path / "other", snapshot(plain(4, 1), [], []), wiring.now)
+    agent = HostedAgent(tmp_path / "other", snapshot(plain(4, 1), [], []), wiring.now)
     with ExitStack() as undo:
         undo.callback(agent.journal.close)
         service = wiring.service_parts(conf.load([]), {"compute1": agent}, f"sqlite:///{database_file}", undo).service
