@@ -1,7 +1,6 @@
-"""Applies a plan, target by target or as a whole; and rolls back an applied run, or all runs.
+"""Applies a plan, target by target or as a whole; and rolls back an applied run, or all runs, one run at a time.
 
-The journal has each change and the prior masks before the change is made. After the change, pinner reads the masks from
-the kernel. The journal's lock allows one run at a time.
+The journal has each change before it is made, with the prior masks. After the change, the kernel is read back.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,10 +41,9 @@ def apply(
 ) -> Run:
     """Apply the plan and return the ended run; see ``Transaction.make`` for its states.
 
-    ``admit`` compares the plan with the host, under the host's lock and before the run has an entry. If a guest or
-    process ends during the run, its entry is ``gone``, and the run continues. Raises HostBusy, Refused, Blocked,
-    NovaConflict, StalePlan and Invalid before the host is changed. Raises StoreUnavailable if the journal cannot be
-    written any more: all changes are undone then, and a recovery must end the run.
+    ``admit`` compares the plan with the host, under the host's lock. Raises HostBusy, Refused, Blocked, NovaConflict,
+    StalePlan and Invalid before the host is changed; StoreUnavailable if the journal cannot be written any more: all
+    changes are undone then, and a recovery must end the run.
     """
     journal.begin(run)
     try:
@@ -69,11 +67,10 @@ def apply(
 
 
 def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
-    """Undo the run named ``run.undoes``, its changes in reverse order; or all runs of the host, if it names none.
+    """Undo the run named ``run.undoes``; or all runs of the host, if it names none. See pinner.apply.undo.
 
-    A thread that another program has moved since then keeps its mask, and a target that has ended cannot be restored.
-    The entries show both cases, and both runs end as ``rolled_back_partly``. The rollback can be repeated. Raises
-    NotFound, HostBusy, and RunConflict also where a later run has changed a target again.
+    Where a target has ended or another program has moved it, both runs end as ``rolled_back_partly``. The rollback can
+    be repeated. Raises NotFound, HostBusy, and RunConflict also where a later run has changed a target again.
     """
     if run.undoes_all:
         return _roll_all_back(run, host, journal, now, progress)
@@ -96,10 +93,7 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
 
 
 def _roll_all_back(run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
-    """Give every target what it had before pinner first touched it. The entries are the run's own.
-
-    A change whose record is damaged is named, and keeps no other one from its undo.
-    """
+    """Give every target what it had before pinner first touched it. The entries are the run's own."""
     journal.begin(run)
     try:
         with _refusing(run, journal, now):
@@ -113,10 +107,8 @@ def _roll_all_back(run: Run, host: Host, journal: Journal, now: Callable[[], dat
 
 @contextmanager
 def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterator[None]:
-    """End the run as ``failed`` where the block, which does not change the host, raises.
-
-    Where the journal can neither be read nor written, or already has entries of the run, a recovery ends the run.
-    """
+    """End the run as ``failed`` where the block, which does not change the host, raises. A recovery ends it where the
+    journal fails, or has entries of the run."""
     try:
         yield
     except BaseException as error:
@@ -177,8 +169,8 @@ def _require_reversible(name: str, journal: Journal) -> Run:
 
 
 def _undone_before(later: list[Run]) -> str:
-    """The end of a refusal: the ``later`` runs, newest first, must be undone before a run that the last one of them has
-    changed again. If the rollback of one of them left a change in place, none before it can be undone by itself."""
+    """The end of a refusal: the ``later`` runs, newest first, must be undone before. If the rollback of one left a
+    change in place, none before it can be undone by itself."""
     if left := [run.id for run in later if run.state == "rolled_back_partly"]:
         which = "its rollback left that" if left[-1] == later[-1].id else f"the rollback of {left[-1]} left a later"
         return f", and {which} change in place; roll back all runs (--all)"

@@ -1,4 +1,4 @@
-"""The interfaces that an apply needs: a host to change and a journal to write. Other packages implement both."""
+"""What an apply needs of other packages: a host to change, and a journal to write."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,8 +18,7 @@ Part = tuple[TargetKind, int]
 
 
 Progress = Callable[[Entry, int], None]
-"""Called with an entry and the number of entries: once when the run is in the journal and the host is unchanged, then
-after every change. It must not raise."""
+"""Called with an entry and the number of entries, before the first change and after every change. It must not raise."""
 
 
 class Host(Protocol):
@@ -40,10 +39,10 @@ class Host(Protocol):
         for a CPU set in Nova's configuration that does not parse."""
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
-        """The mask of every live thread of the target from the kernel (Cpus_allowed_list), by ascending thread id.
+        """The mask of every live thread of the target from the kernel, by ascending thread id. Raises Gone.
 
-        Of a partition: all threads of the host that can be moved, since the partition may change the mask of any; of
-        the work queues: none. Raises Gone where the guest, process (by pid and start time), vCPU or iothread has ended.
+        A partition may change the mask of any thread, so it has all threads of the host that can be moved. Work queues
+        have none.
         """
 
     def kernel_threads(self) -> frozenset[ThreadKey]:
@@ -52,19 +51,15 @@ class Host(Protocol):
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """Pin an emulator, vCPU or iothread through libvirt, live, and with ``persist`` in its definition too.
 
-        Raises Gone, NotPermitted, HostUnreachable, or ApplyFailed with libvirt's message.
+        Raises Gone, NotPermitted, HostUnreachable, ApplyFailed.
         """
 
     def require_answering(self, target: Target) -> None:
-        """Raises Busy where another job has occupied the guest of the target for so long that a pin would not be made
-        in time."""
+        """Raises Busy where another job occupies the target's guest, so that a pin would not be made in time."""
 
     def set_mask(self, thread: ThreadMask) -> None:
-        """Give one thread the mask ``thread.cpus`` by sched_setaffinity.
-
-        Raises Gone where the thread id is free or belongs to a thread of another start time; ApplyFailed where the
-        kernel refuses or grants less.
-        """
+        """Give one thread the mask ``thread.cpus``. Raises Gone where no thread has this id and start time, and
+        ApplyFailed where the kernel refuses or grants less."""
 
     def lineage(self, target: Target) -> Lineage:
         """The facts by which ``inheritors`` finds those of the target's mask from now on. Raises Gone."""
@@ -72,26 +67,21 @@ class Host(Protocol):
     def inheritors(
         self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
     ) -> Descendants[ThreadMask]:
-        """The threads with one of the ``masks`` in processes that descend from a process and started after ``since``
-        was read; none for a target of another kind. The process itself may have ended.
+        """The threads with one of the ``masks`` in processes that descend from a process, which may have ended, and
+        that started after ``since`` was read; none for a target of another kind.
 
-        ``others`` are the first threads of processes that have a change of their own, with its moment: only their
-        descendants count.
+        ``others`` are processes with a change of their own, with its moment: only their descendants count.
         """
 
     def has_inheritors(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
-        """Whether ``inheritors`` may find a thread. Of a process that has ended, the answer may be older: it gets no
-        inheritors."""
+        """Whether ``inheritors`` may find a thread. The answer may be old for a process that has ended."""
 
     def state(self, target: Target) -> State:
-        """The present state of a target without threads. Raises Gone where the target has ended, and ApplyFailed where
-        its driver does not answer."""
+        """The present state of a target without threads. Raises Gone, and ApplyFailed where its driver does not
+        answer."""
 
     def set_state(self, target: Target, state: State) -> None:
-        """Give a partition or the work queues a state and read it back.
-
-        Raises Gone, NotPermitted, and ApplyFailed with the kernel's or systemd's message where the state is another.
-        """
+        """Give a target a state and read it back. Raises Gone, NotPermitted, and ApplyFailed where it is another."""
 
     def parts(self, guest: str) -> frozenset[Part]:
         """The vCPUs and iothreads of the guest (by UUID) that have a thread. Raises Gone."""
@@ -106,10 +96,9 @@ class Host(Protocol):
         """The target's pin in a ``definition``; None where it has none."""
 
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
-        """Restore the target's own pin element of ``definition`` in the persistent definition: also its absence.
+        """Restore the target's pin of ``definition``, or its absence, in the persistent definition.
 
-        ``given`` are the CPUs to which runs pinned the target. Raises ApplyFailed, and changes nothing, where the pin
-        is another one: an operator has changed it since.
+        Raises ApplyFailed where the pin there is none of the ``given`` CPUs of runs: an operator has changed it since.
         """
 
     def named_pins(self, guest: str) -> NamedPins:

@@ -1,7 +1,6 @@
 """Recovers an interrupted run: its process was killed, the power failed, or the journal could not be written.
 
-Recovery reads from the kernel which changes are made, because the journal may be older. All of its steps can be
-repeated, so a killed recovery is started again.
+The journal may be older than the host, so recovery reads the kernel. A killed recovery is started again.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,14 +30,8 @@ def recover(
 ) -> Run | None:
     """Recover the open run whose process has ended; None where there is none.
 
-    ``boot`` is the present boot of the host. A run of an earlier boot is never finished: its threads have ended, and
-    only persistent definitions are restored.
-
-    With ``forward``, recovery works like an apply: if a change cannot be made, the changes of its group are undone, or
-    all changes where the run makes all or none. If no group is placed, and a change can neither be made nor undone, its
-    entry is ``stuck`` and the run ``failed``; that run can be rolled back later. A run with a damaged record is never
-    finished: its other changes are undone, and its error names that record.
-    Raises StoreUnavailable; the run stays open then.
+    ``boot`` is the present boot of the host. A run of an earlier boot, or with a damaged record, is never finished, but
+    undone. With ``forward``, recovery works like an apply. Raises StoreUnavailable; the run stays open then.
     """
     run = journal.interrupted()
     if run is None:
@@ -93,8 +86,8 @@ def _resolve(
 
 
 def _rolled_back(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries that the interrupted rollback had to undo, the last one first; it may have noted some already.
-    The apply itself has undone the groups that failed."""
+    """The entries that the interrupted rollback had to undo, the last one first; the apply itself has undone the groups
+    that failed."""
     failed = {group_of(entry.change.target) for entry in entries if entry.state == "failed"}
     return [
         entry
@@ -106,9 +99,8 @@ def _rolled_back(entries: Sequence[Entry]) -> list[Entry]:
 def _under_way(entries: Sequence[Entry], host: Host) -> frozenset[int]:
     """The ``seq`` of the changes for which libvirtd may still have a call of the dead process.
 
-    The changes of a guest are made in order and undone in reverse, and so are those of all processes. So these are the
-    last change of each that is visible on the host, and the next one. A group that failed may be undone at any time, so
-    these are all of its changes, too.
+    The changes of a guest are made in order and undone in reverse: so the last one that is visible on the host, and the
+    next one. A group that failed may be undone at any time: so all of its changes.
     """
     failed = {group_of(entry.change.target) for entry in entries if entry.state in UNDO_BEGUN}
     alive = [entry for entry in entries if entry.state in ("intent", "done", "stuck")]

@@ -1,4 +1,4 @@
-"""Transaction: makes the changes of one run, several guests at once, and notes each change in the journal."""
+"""Makes the changes of one run, several guests at once, and notes each change in the journal."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -39,9 +39,8 @@ class Transaction:
         unread: Mapping[str, str] = MappingProxyType({}),
         resumed: bool = False,
     ) -> None:
-        """``unread``: see Admission. ``resumed``: the run was interrupted, so each change may be made, half made or not
-        made. An entry of a target of ALONE that is ``gone`` stays so: a new process with the same id must not be
-        changed."""
+        """``unread``: see Admission. ``resumed``: the run was interrupted, so each change may be made or half made. An
+        entry of ALONE that is ``gone`` stays so: a new process with the same id must not be changed."""
         self._unread = unread
         self._left: set[Target] = set()
         """The targets that ended when their definition may have been written."""
@@ -73,12 +72,12 @@ class Transaction:
             self._notes.begin(entry)
 
     def make(self) -> Run:
-        """Make every change, several guests at once; a group whose change fails is undone.
+        """Make every change; a group whose change fails is undone.
 
         The run ends ``applied``; ``applied_partly`` if some groups are placed; ``undone`` if none is, or ``failed`` if
-        then a change could not be undone. A run that is ``all_or_nothing`` undoes all groups if one fails; so does a
-        run that changes the host itself, unless a setting of SETTINGS fails. Raises StoreUnavailable if the run's end
-        cannot be written. All changes are undone then, because a run without an end counts as interrupted.
+        then a change could not be undone. All groups are undone if one fails, where the run is ``all_or_nothing`` or
+        changes the host itself, unless a setting fails. Raises StoreUnavailable if the run's end cannot be written: all
+        changes are undone then.
         """
         self._resume()
         try:
@@ -112,8 +111,8 @@ class Transaction:
         self._resumed_failures = frozenset(self._failures)
 
     def _lacks_answers(self) -> bool:
-        """Whether guests do not answer, without which a run that makes all changes or none must not begin. All of them
-        are noted: the next run leaves them all out."""
+        """Whether guests do not answer, without which a run that makes all changes or none must not begin. All are
+        noted, so that the next run leaves them out."""
         if self._is_independent or self._resumed:
             return False
         for group, (entry, error) in unanswering(self._entries, self._host, self._unread).items():
@@ -167,10 +166,8 @@ class Transaction:
         return self._note(step.entry, "done")
 
     def _abort(self, failed: Entry, *, later: bool) -> None:
-        """Undo the group of a failed change; ``later``: when all other groups are made.
-
-        The journal has the failure before another group is changed, so that a recovery undoes this group in any case.
-        """
+        """Undo the group of a failed change; ``later``: when all other groups are made. The journal has the failure
+        before another group is changed, so that a recovery undoes this group in any case."""
         group, error = group_of(failed.change.target), self._errors[failed.seq]
         self._failures[group] = (failed, error)
         if later and self._in_groups({group}, tuple(self._in_place.values())):
@@ -199,8 +196,8 @@ class Transaction:
         return {group_of(made[position].change.target): (made[position], why) for position, why in blocked}
 
     def _undo_groups(self, groups: Collection[Group]) -> None:
-        """Undo the changes of these groups, the latest one first, and note them in the journal only afterwards. The
-        host comes first, and the journal has every prior mask already."""
+        """Undo the changes of these groups, the latest one first, before they are noted: the journal has every prior
+        mask already."""
         # Copies: other guests may be changed at the same time.
         touched = sorted(self._in_groups(groups, tuple(self._in_place.values())), key=lambda entry: entry.seq)
         outcomes = self._undo_on_host(touched)

@@ -1,8 +1,5 @@
-"""The steps of a run. Each kind of change has a module that compares it with the host, makes it and undoes it; this one
-finds the module of a change.
-
-A new kind of change gets its own module, and a case in every function here.
-"""
+"""The steps of a run: a module for each kind of change compares it with the host, makes it and undoes it. A new kind
+gets a module, and a case in every function here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,12 +89,9 @@ def step(entry: Entry, host: Host, journal: Journal, *, persist: bool, resumed: 
 def undo(
     entry: Entry, host: Host, journal: Journal, *, persist: bool, force: bool = False, under_way: bool = False
 ) -> tuple[EntryState, str]:
-    """Undo the change of an entry: ``undone``, or ``gone`` or ``stuck`` with the reason.
-
-    With ``persist`` the guest's persistent definition is restored too. ``force``: the change failed just now, so the
-    host's current state is its result. ``under_way``: the process that made the change died, so a call of it may
-    still be running.
-    """
+    """Undo the change of an entry, with ``persist`` in the definition, too: ``undone``, or ``gone`` or ``stuck`` with
+    the reason. ``force``: the change failed just now, so the host's state is its result. ``under_way``: a call of the
+    dead process that made the change may still be running."""
     match entry.change:
         case AffinityChange() as change:
             return affinity.undo(entry, change, host, journal, persist=persist, force=force, repin=under_way)

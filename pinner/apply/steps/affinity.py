@@ -35,10 +35,8 @@ def is_begun(change: AffinityChange, threads: Sequence[ThreadMask]) -> bool:
 
 
 def is_stale(change: AffinityChange, threads: Sequence[ThreadMask]) -> tuple[str, ...]:
-    """The differences between the target's threads and those that the change expects, in words; empty: none.
-
-    Threads that ended, and threads that other threads of the target have created, are expected.
-    """
+    """The differences between the target's threads and those that the change expects, in words. Threads that ended, and
+    those that threads of the target have created, are expected."""
     if threads and tuple(threads) == change.before:  # most targets: fast
         return ()
     return tuple(_differences(change, threads))
@@ -81,8 +79,8 @@ class AffinityStep:
     def make(self) -> None:
         """Give every thread of the target its new mask.
 
-        Raises Gone if the target has ended, and the errors of libvirt. Raises ApplyFailed if another program has moved
-        the target since the plan was checked (then the host is unchanged), or if the kernel does not grant the mask.
+        Raises Gone, the errors of libvirt, and ApplyFailed if another program has moved the target since the plan was
+        checked (then the host is unchanged), or the kernel does not grant the mask.
         """
         change = self._change
         threads = self._host.masks(change.target)
@@ -108,8 +106,8 @@ class AffinityStep:
         )
 
     def _converge(self) -> None:
-        """Move misplaced threads until there are none. Without a cpuset controller, libvirt pins only the main thread
-        of an emulator. And a busy process creates new threads all the time."""
+        """Move misplaced threads until there are none: without a cpuset controller, libvirt pins only the main thread
+        of an emulator, and a busy process creates new threads all the time."""
         target, after = self._change.target, self._change.after
         left = converge(lambda: list(filter(self._is_misplaced, self._host.masks(target))), self._move)
         if reset := [thread for thread in left if self._moves[thread.key] > 1]:
@@ -126,8 +124,8 @@ class AffinityStep:
                 self._moves[thread.key] += 1
 
     def _is_misplaced(self, thread: ThreadMask) -> bool:
-        """Whether the thread must move. If a process's thread is new and its mask is not inherited, another program set
-        that mask."""
+        """Whether the thread must move. Another program set the mask of a process's new thread if it is not
+        inherited."""
         if thread.cpus == self._change.after:
             return False
         if self._change.target.kind != "process":
@@ -146,15 +144,12 @@ class AffinityStep:
 def undo(
     entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool, force: bool, repin: bool
 ) -> tuple[EntryState, str]:
-    """Restore the masks, and with ``persist`` the definition: ``undone``, or ``gone`` or ``stuck`` with the reason.
+    """Restore the masks, those of inheritors, and with ``persist`` the definition: ``undone``, or ``gone`` or ``stuck``
+    with the reason. What others have changed since stays, and is reported.
 
-    Processes that inherited the mask get the prior mask of the process that they descend from, also if it is gone.
-
-    A thread that another program has moved since then keeps that mask, and a pin of the definition that an operator has
-    changed stays; both are reported. ``force``: the change failed
-    just now, so an unknown mask is a result of the change, and is replaced too. ``force`` and ``repin`` pin again,
-    because a failed pin may have changed the guest's cpuset, and a pin of a dead process may still be made. libvirt
-    makes the new pin after that one.
+    ``force``: the change failed just now, so an unknown mask is its result, and is replaced too. ``force`` and
+    ``repin`` pin again: a failed pin may have changed the guest's cpuset, and libvirt makes this pin after one of a
+    dead process.
     """
     problems: list[str] = []
     gone = ""
@@ -185,11 +180,8 @@ def undo(
 def undo_earlier_boot(
     entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool
 ) -> tuple[EntryState, str]:
-    """Undo a change that was made in an earlier boot of the host: only a definition or a saved image can still have it.
-
-    A guest that was started from one of them has the change's pins again, in new threads. No thread passes for one of
-    the change by its id and start time.
-    """
+    """Undo a change of an earlier boot of the host. Only a definition or a saved image can still have it, and a guest
+    that was started from one, in new threads: none passes for one of the change."""
     if change.target.kind not in PINNED:
         return "gone", EARLIER_BOOT
     if not persist and not is_named(change, host):

@@ -10,10 +10,10 @@ PASSES = 10
 def converge(
     misplaced: Callable[[], list[ThreadMask]], move: Callable[[list[ThreadMask]], None]
 ) -> tuple[ThreadMask, ...]:
-    """Read the misplaced threads and move them until there are none; return those that are left after the last pass.
+    """Move the misplaced threads until there are none; returns those that are left after the last pass.
 
-    After a pass with misplaced threads, two readings in a row must find none. While one reading lists the threads, a
-    misplaced thread can create a new thread and end. Only the next reading shows the new thread.
+    After a pass with misplaced threads, two readings in a row must find none: during one, a misplaced thread can create
+    a new thread, which only the next reading shows.
     """
     needed = 1
     left: list[ThreadMask] = []

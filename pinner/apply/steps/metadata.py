@@ -111,11 +111,7 @@ class MetadataStep:
 
 def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) -> tuple[EntryState, str]:
     """Restore the names, and with ``persist`` those of the definition: ``undone``, or ``gone`` or ``stuck`` with the
-    reason.
-
-    ``rewrite``: a call of a dead process may still be running, so the names are written in any case: libvirt makes
-    this call after that one.
-    """
+    reason. ``rewrite`` writes them in any case: after a call of a dead process, which may still be running."""
     try:
         now = host.named_pins(change.target.owner)
         wanted = replace(
@@ -138,8 +134,7 @@ def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) ->
 
 
 def undo_earlier_boot(change: MetadataChange, host: Host, *, persist: bool) -> tuple[EntryState, str]:
-    """Undo a change that was made in an earlier boot of the host: only a definition or a saved image can still have it,
-    and a guest that was started from one of them. The image has the names of the boot in which it was saved."""
+    """Undo a change of an earlier boot of the host. A saved image has the names of the boot in which it was saved."""
     started = persist and not is_saved(change.target.owner, host)
     state, why = undo(as_started(change) if started else change, host, persist=persist, rewrite=False)
     return (state, EARLIER_BOOT if state == "gone" and not persist else why)

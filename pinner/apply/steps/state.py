@@ -56,11 +56,10 @@ class StateStep:
         self._journal = journal
 
     def make(self) -> None:
-        """Set the state, then restrict every thread's former mask to the CPUs that the new state allows, and set it
-        again.
+        """Set the state, then again every thread's former mask, restricted to the CPUs that the state allows.
 
-        Raises Gone if the target has ended. Raises ApplyFailed if another program has changed it since
-        the plan was checked (then the host is unchanged), or if the kernel does not grant the state.
+        Raises Gone, and ApplyFailed if another program has changed the state since the plan was checked (then the host
+        is unchanged), or the kernel does not grant it.
         """
         change = self._change
         state = self._host.state(change.target)
@@ -83,10 +82,9 @@ class StateStep:
 def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_made: bool) -> tuple[EntryState, str]:
     """Restore the state and every thread's mask: ``undone``, or ``gone`` or ``stuck`` with the reason.
 
-    A state that another program, and not the kernel, has set since then stays, and is reported. A thread that another
-    program has moved since then keeps its mask. ``force``: the change failed just now, so the state is restored in any
-    case. ``half_made``: the change may have been interrupted before it set the masks again, so the kernel, not another
-    program, may have widened them.
+    What another program, and not the kernel, has set since stays; a state is reported. ``force``: the change failed
+    just now, so the state is restored in any case. ``half_made``: the change may have been interrupted before it set
+    the masks again, so the kernel may have widened them.
     """
     target = change.target
     try:
@@ -118,7 +116,7 @@ def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_mad
 
 
 def has_left_masks(entry: Entry, change: StateChange, host: Host) -> bool:
-    """Whether a kernel thread still has a mask that the change caused, where the cgroup has ended."""
+    """Whether a kernel thread still has a mask of a partition whose cgroup has ended."""
     if change.target.kind != "partition":
         return False
     wanted, kernel = _wanted(entry, change, host, half_made=False), host.kernel_threads()
@@ -142,8 +140,8 @@ def _wanted(entry: Entry, change: StateChange, host: Host, *, half_made: bool) -
 
 
 def _on_the_way(change: StateChange, former: Iterable[CpuSet] = ()) -> frozenset[State]:
-    """The change's two states, and the states between them: a partition gets its CPUs and its kind one after the
-    other. Earlier runs may have given it ``former`` CPUs."""
+    """The change's two states, and those between them: a partition gets its CPUs and its kind one after the other.
+    Earlier runs gave it the ``former`` CPUs."""
     ends = frozenset({change.before, change.after})
     match change.before, change.after:
         case PartitionState() as before, PartitionState() as after:
@@ -155,15 +153,14 @@ def _on_the_way(change: StateChange, former: Iterable[CpuSet] = ()) -> frozenset
 
 
 def _is_displaced(change: StateChange, now: State, online: CpuSet) -> bool:
-    """Whether the kernel has moved an interrupt, because all CPUs of the change went offline. It has all other CPUs
-    then, also when those are online again. A single CPU is as likely the choice of another program."""
+    """Whether the kernel has moved an interrupt to all other CPUs, because those of the change went offline. One
+    CPU is as likely the choice of another program."""
     others = online - cpus_of(change.after)
     return change.target.kind == "irq" and now == others and len(others) > 1
 
 
 def _may_be_granted(entry: Entry, change: StateChange, now: State) -> bool:
-    """Whether the kernel may have made this state of the change's, and the process died before it read that: a number
-    between the change's two, or a part of the CPUs."""
+    """Whether the kernel may have granted only a part of the change, and the process died before it read that."""
     if entry.state != "intent":
         return False
     match change.before, change.after, now:
@@ -177,8 +174,7 @@ def _may_be_granted(entry: Entry, change: StateChange, now: State) -> bool:
 
 
 def _written(state: State) -> State:
-    """The state without the kernel's note ``invalid``. If a partition shares CPUs with another one that was just
-    undone, the kernel makes it invalid; no other program did that."""
+    """The state without the note ``invalid``, which the kernel sets if a partition shares CPUs with another one."""
     match state:
         case PartitionState():
             return replace(state, invalid="")
@@ -188,8 +184,7 @@ def _written(state: State) -> State:
 
 
 def _prior(before: CpuSet, taken: Iterable[CpuSet], thread: ThreadMask, *, half_made: bool) -> CpuSet:
-    """The mask to restore: ``before`` if a change that has ``taken`` CPUs caused the thread's present mask, else the
-    present mask."""
+    """The mask to restore: ``before`` if a change that has ``taken`` CPUs caused the present mask, else that one."""
     for cpus in taken:
         inside, outside = before & cpus, before - cpus
         displaced = not outside or (half_made and thread.cpus >= outside)

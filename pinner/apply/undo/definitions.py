@@ -1,7 +1,6 @@
 """The pin in a guest's definition that an undo restores: the last one that no run wrote.
 
-An operator may change a pin in the definition between two runs that write the same one. The later run found the
-operator's pin, and the journal has it in the entry of that run only.
+If an operator changed it between two runs, only the later run's entry has the operator's pin.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -15,10 +14,8 @@ from pinner.model.run.journal import Entry, InForce, Run
 
 
 def last_of_others(known: str, found: str, written: Collection[CpuSet], target: Target, host: Host) -> str:
-    """The definition ``found`` by a run, where an operator has changed the target's pin in it; else the ``known`` one.
-
-    ``written`` are the CPUs that earlier runs wrote there.
-    """
+    """The definition ``found`` by a run, unless earlier runs had ``written`` the target's pin there; then the ``known``
+    one."""
     return known if host.defined_pin(target, found) in written else found
 
 

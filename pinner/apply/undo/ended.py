@@ -1,5 +1,5 @@
-"""Which runs an undo may still need: a guest or process of theirs must exist, or a process that inherited the mask, or
-another run whose prior masks come from theirs."""
+"""Which runs an undo may still need: a target or an inheritor of theirs is alive, or other runs have prior masks from
+them."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -17,10 +17,8 @@ from pinner.model.run.journal import Entry, Run
 
 
 def purge(journal: Journal, before: datetime, host: Host, name: str, boot: str = "") -> int:
-    """Delete the journal's runs that began before a moment and that no undo needs; returns their number.
-
-    ``name`` is the host's name, ``boot`` its present boot. A run with a damaged record stays. Raises StoreUnavailable.
-    """
+    """Delete the journal's runs that began before a moment and that no undo needs; returns their number. A run with a
+    damaged record stays. ``name`` is the host's. Raises StoreUnavailable."""
 
     def is_kept(run: str) -> bool:
         entries, damaged = journal.readable_entries(run)
@@ -34,9 +32,8 @@ def purge(journal: Journal, before: datetime, host: Host, name: str, boot: str =
 
 
 def can_be_undone(run: Run, entries: Iterable[Entry], host: Host, boot: str = "") -> bool:
-    """Whether one of the run's changes is in place on a target that has not ended, or on a child of that target. A
-    change of a persistent definition outlives its guest, so a run with ``persist`` always can. ``boot`` is the host's
-    present boot."""
+    """Whether one of the run's changes is in place on a target or an inheritor that is alive, or in a definition, which
+    outlives its guest. ``boot`` is the present one."""
     in_place = undoable(run, tuple(entries))
     if run.is_of_earlier_boot(boot) and not run.persist:
         pinned = {entry.change.target.owner for entry in in_place if isinstance(entry.change, MetadataChange)}

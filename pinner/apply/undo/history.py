@@ -48,11 +48,8 @@ class WholeUndo:
 
 
 def whole_undo(run: Run, made: Iterable[InForce | Damaged], at: datetime, host: Host) -> WholeUndo:
-    """The entries of a rollback of all runs of ``host`` in the boot ``run.boot``. ``made`` are the changes in force,
-    oldest first.
-
-    Metadata comes first, then threads, then states, then memory: the entries are undone in reverse order.
-    """
+    """The entries of a rollback of all runs, in the order of _ORDER: they are undone in reverse. ``made`` are the
+    changes in force, oldest first."""
     histories = _Histories(made, run.boot, host)
     changes = sorted(histories.entries(), key=lambda entry: _ORDER[entry.change.kind])
     entries = tuple(replace(entry, run=run.id, seq=seq, at=at) for seq, entry in enumerate(changes, start=1))
@@ -60,18 +57,13 @@ def whole_undo(run: Run, made: Iterable[InForce | Damaged], at: datetime, host: 
 
 
 def damaged_in_force(made: Iterable[InForce | Damaged], boot: str) -> tuple[Damaged, ...]:
-    """The damaged ones among the changes in force that a rollback of all runs in this boot cannot undo."""
-    found = (each for each in made if isinstance(each, Damaged))
-    return tuple(each for each in found if not each.has_ended(boot))
+    """The damaged ones among the changes in force, without those that ended before this boot."""
+    return tuple(change for change in made if isinstance(change, Damaged) and not change.has_ended(boot))
 
 
 def source_runs(ended: Collection[str], made: Iterable[InForce | Damaged], boot: str, host: Host) -> frozenset[str]:
-    """The runs among ``ended`` from which a rollback of all other runs takes prior masks.
-
-    ``ended`` are ids of runs whose own targets have ended. Of them, the undo still needs every run that changed a
-    target of another run, and the runs of the target from which a thread may have inherited its first known mask.
-    ``made``, ``boot`` and ``host`` as for ``whole_undo``.
-    """
+    """The runs among ``ended``, whose own targets have ended, that the undo of others needs: they changed a target of
+    another run, or a source of its threads. ``made`` as for ``whole_undo``."""
     return _Histories(made, boot, host).needed_runs(ended) & frozenset(ended)
 
 
@@ -85,39 +77,39 @@ class _History:
     first: Entry
     last: Entry
     definition: str = ""
-    """The one to restore: an operator may have changed the target's pin in it since the first run."""
+    """The one to restore, with the last pin of an operator."""
     written: set[CpuSet] = field(default_factory=set)
     """The CPUs that runs wrote to the definition."""
     masks: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
     """The mask of each thread before pinner first touched it."""
     inherited: dict[ThreadKey, tuple[ThreadMask, tuple["_History", ...]]] = field(default_factory=dict)
-    """The threads whose first known mask is pinner's, each with the other targets from which it may have the mask."""
+    """The threads whose first known mask is pinner's, each with its possible sources beside the target."""
     inheritors: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
     """The threads of other processes, as undos found them."""
     names: MetadataChange | None = None
     """Of a guest's metadata: all its changes as one."""
     given: dict[CpuSet, None] = field(default_factory=dict)
-    """The CPUs that runs gave to the target; those of the last run are the last ones."""
+    """The CPUs that runs gave to the target, the last run's last."""
     runs: set[str] = field(default_factory=set)
     """The runs that changed the target."""
     sources: list["_History"] = field(default_factory=list)
-    """The oldest target from which each such thread may have its mask, once the prior masks are known."""
+    """The oldest source of each such thread, once the prior masks are known."""
 
     def give(self, cpus: CpuSet) -> None:
-        """Note what the last run gave, also where an earlier one had given the same."""
+        """Note what the last run gave."""
         self.given.pop(cpus, None)
         self.given[cpus] = None
 
 
 class _Histories:
     def __init__(self, made: Iterable[InForce | Damaged], boot: str, host: Host) -> None:
-        """``made`` are the changes in force, oldest first; ``boot`` is the host's present boot."""
+        """``made`` are the changes in force, oldest first; ``boot`` is the present one."""
         self.damaged: list[Damaged] = []
-        """The changes whose records are damaged, without those that have ended with their threads."""
+        """As damaged_in_force."""
         self._host = host
         self._histories: dict[TargetKey, _History] = {}
         self._sources: dict[CpuSet, dict[TargetKey, tuple[_History, Lineage | None]]] = {}
-        """The targets that got a mask, each with the lineage of the first change that gave them this mask."""
+        """The targets that got a mask, each with the lineage of the first change that gave it."""
         for each in made:
             if isinstance(each, Damaged):
                 self.damaged += [] if each.has_ended(boot) else [each]
@@ -127,7 +119,6 @@ class _Histories:
                 self._add(each.entry, persist=each.persist, earlier_boot=earlier)
 
     def _add(self, entry: Entry, *, persist: bool, earlier_boot: bool) -> None:
-        """Add a change that is newer than all before."""
         change = entry.change
         history = self._histories.setdefault(change.target.key, _History(entry, entry))
         history.last = entry
@@ -183,7 +174,7 @@ class _Histories:
             )
 
     def _former(self, history: _History) -> tuple[CpuSet, ...]:
-        """The CPUs that runs gave to a target before the last run, and those of its damaged records."""
+        """The CPUs that runs before the last one gave, and those of damaged records."""
         damaged = self._damaged_cpus(history.first.change.target)
         return tuple(dict.fromkeys((*tuple(history.given)[:-1], *damaged)))
 
@@ -191,8 +182,7 @@ class _Histories:
         return (each.cpus for each in self.damaged if each.owner and each.may_concern(target))
 
     def needed_runs(self, ended: Collection[str]) -> frozenset[str]:
-        """The runs that changed a target of a run that has not ``ended``, or a target from which such a target may
-        have inherited its mask."""
+        """The runs that changed a target of a run that has not ``ended``, or a source of it."""
         for _ in self.entries():  # it finds the sources, too
             pass
         due = [history for history in self._histories.values() if not history.runs <= set(ended)]
@@ -224,7 +214,7 @@ class _Histories:
         return metadata.joined(history.names, later, persist=persist, persisted=history.definition != "")
 
     def _prior(self, history: _History) -> tuple[ThreadMask, ...]:
-        """The prior mask of each thread. Older targets come first, so their prior masks are known by now."""
+        """The prior mask of each thread. Those of older targets are known by now."""
         prior = {}
         for key, (thread, sources) in history.inherited.items():
             known = _known_sources(sources, history)
@@ -237,8 +227,8 @@ class _Histories:
         return tuple(history.masks.values())
 
     def _sources_of(self, thread: ThreadMask, history: _History, seen: Lineage | None) -> Iterator[_History]:
-        """The other targets that had the thread's mask when the thread started: of the same guest, or processes.
-        ``seen`` is the lineage of the change that found the thread."""
+        """The other targets that had the thread's mask when the thread started. ``seen`` is the lineage of the change
+        that found the thread."""
         target = history.first.change.target
         for source, since in self._sources.get(thread.cpus, {}).values():
             other = source.first.change.target
@@ -252,8 +242,7 @@ class _Histories:
 
 
 def _known_sources(sources: Iterable[_History], history: _History) -> list[_History]:
-    """The targets from which a thread may have its mask, as far as their prior masks are known; only those of its
-    service or program, if there are any."""
+    """The sources whose prior masks are known; only those of the same service or program, if there are any."""
     if history.masks:
         return [history]
     known = [source for source in sources if source.masks]

@@ -80,7 +80,6 @@ def without_ended_masks(undone: Run, entries: Sequence[Entry], host: Host, journ
 
 
 def _made_before(run: Run, journal: Journal) -> Iterator[InForce]:
-    """The changes in force of runs that began before the run."""
     for each in journal.in_force(run.host):
         if isinstance(each, Damaged):
             continue
@@ -165,10 +164,10 @@ class _Correction:
         self._states = states
         self._own = {key: source for source in sources for key in source.own}
         self._placed: set[ThreadKey] = set()
-        """The threads that later runs have given a mask: an even later run may have found that one."""
+        """The threads that later runs moved: a still later one found their masks."""
 
     def corrected(self, later: Iterable[InForce]) -> Iterator[Entry]:
-        """The entries that differ after the correction."""
+        """The entries that differ."""
         for change in later:
             entry = self._entry(self._definitions.without_run(change.entry) if change.persist else change.entry)
             if entry != change.entry:
@@ -194,7 +193,7 @@ class _Correction:
         assert_never(change)
 
     def _named(self, change: MetadataChange) -> MetadataChange:
-        """The change without the names in what it found. An even later run may have found a name of this change."""
+        """The change without the undone names in what it found. A still later run may have found a name of it."""
         if (undone := self._names.get(change.target.key)) is None:
             return change
         named_again = {pin.key for pin in change.pins}
@@ -218,7 +217,7 @@ class _Correction:
         return next(prior, thread.cpus)
 
     def _own_prior(self, thread: ThreadMask) -> CpuSet:
-        """The prior mask of a thread that the run itself has moved, where it still had that mask."""
+        """The prior mask of a thread that still had the run's own mask; else its mask."""
         source = self._own.get(thread.key)
         if source is None or thread.cpus not in source.masks or thread.key in self._placed:
             return thread.cpus

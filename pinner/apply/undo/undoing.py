@@ -21,11 +21,11 @@ LOG = logging.getLogger(__name__)
 
 
 def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
-    """The entries of a run that an undo may still need, the last one first, but late ones at the end: irqbalance
-    moves the interrupts as soon as it gets other CPUs.
+    """The entries of a run that an undo may still need, the last one first, but late ones at the end: irqbalance moves
+    the interrupts as soon as it gets other CPUs.
 
-    A guest that is gone may still have a definition to restore, unless a rollback has restored it before: somebody may
-    have changed it since. No other target that is gone has anything to restore: a later run may have changed it."""
+    A guest that is gone may have a definition to restore, unless a rollback has done so: somebody may have changed it
+    since. No other target that is gone has anything to restore."""
     restored = run.state in ("rolled_back", "rolled_back_partly")
     gone = DEFINED if run.persist and not restored else ()
     needed = [
@@ -62,20 +62,20 @@ class Undoing:
             notes.begin(entry)
 
     def undo(self, *, under_way: Collection[int], damaged: Sequence[Damaged] = ()) -> Run:
-        """Undo the changes of an interrupted apply; it ends ``undone`` or ``failed``.
+        """Undo an interrupted apply; it ends ``undone`` or ``failed``.
 
-        ``under_way`` has the ``seq`` of each change for which a call of the dead process may still be running.
-        ``damaged`` are the changes of the run that cannot be undone, because their records are damaged.
+        ``under_way``: the ``seq`` of each change for which a call of the dead process may still be running.
+        ``damaged``: the changes that cannot be undone.
         """
         lost = [entry for entry in self._undo_all(self._run.persist, under_way, ()) if entry.state == "stuck"]
         error = (INTERRUPTED, losses(lost, len(self._entries)), unreadable(damaged))
         return self._notes.close("failed" if lost or damaged else "undone", "; ".join(filter(None, error)))
 
     def roll_back(self, *, persist: bool, under_way: Collection[int] = (), damaged: Sequence[Damaged] = ()) -> Run:
-        """Undo the changes of another run, or of all runs; ``under_way`` and ``damaged`` as for ``undo``.
+        """Undo another run, or all runs; ``under_way`` and ``damaged`` as for ``undo``.
 
-        Of a rollback of all runs, a target that has ended is no loss: nothing of pinner's is left on it. A target that
-        a damaged record may concern gets its first known masks or state back, and is a loss.
+        In a rollback of all runs, a target that has ended is no loss; one that a damaged record may concern gets its
+        first known masks or state back, and is a loss.
         """
         unsure = damaged if self._run.undoes_all else ()
         lost = [
@@ -87,8 +87,8 @@ class Undoing:
         return self._notes.close("rolled_back_partly" if error else "rolled_back", error)
 
     def _undo_all(self, persist: bool, under_way: Collection[int], unsure: Collection[Damaged]) -> list[Entry]:
-        """Undo and note every change. An error that no part of the undo foresees ends the run as ``failed`` and is
-        raised, except in a recovery."""
+        """Undo and note every change. An unforeseen error ends the run as ``failed`` and is raised, except in a
+        recovery."""
         unforeseen: list[Exception] = []
 
         def undo(entry: Entry) -> None:

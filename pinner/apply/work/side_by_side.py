@@ -1,13 +1,16 @@
 """Works on the entries of several guests at once, and on those of one guest one after the other.
 
-A call of libvirt mostly waits: for libvirtd, for the guest's QEMU, and with a guest that hangs for the timeout. Calls
-about different guests do not wait for each other. Processes are changed one after the other: they may be relatives.
+Calls of libvirt mostly wait, and those about different guests not for each other. Processes are changed one after the
+other: they may be relatives.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from types import FrameType
 
-from pinner.apply.work.held_interrupts import held_interrupts
 from pinner.model.kinds import INSIDE
 from pinner.model.plan.groups import Group, group_of
 from pinner.model.run.journal import Entry
@@ -15,7 +18,7 @@ from pinner.model.run.journal import Entry
 HUNG_AT_ONCE = 32
 """How many guests that do not answer are asked at once. Each of them only waits."""
 _SECONDS = 0.2
-"""The kernel may give Ctrl-C to any thread, and that does not wake the main one: it looks by itself that often."""
+"""So often the main thread looks for a Ctrl-C that the kernel gave to another thread."""
 
 
 def parts_of(entries: Iterable[Entry]) -> list[list[Entry]]:
@@ -40,7 +43,7 @@ def side_by_side(entries: Sequence[Entry], work: Callable[[Entry], None], at_onc
         return
     failed: list[BaseException] = []
 
-    def carry_out(part: list[Entry]) -> None:
+    def work_on(part: list[Entry]) -> None:
         for entry in part:
             if failed:
                 return
@@ -50,18 +53,47 @@ def side_by_side(entries: Sequence[Entry], work: Callable[[Entry], None], at_onc
                 failed.append(error)
                 raise
 
-    with held_interrupts(failed.append), ThreadPoolExecutor(min(at_once, len(parts)), "guest") as workers:
-        running: Collection[Future[None]] = [workers.submit(carry_out, part) for part in parts]
+    with _held_interrupts(failed.append), ThreadPoolExecutor(min(at_once, len(parts)), "guest") as workers:
+        running: Collection[Future[None]] = [workers.submit(work_on, part) for part in parts]
         while running:
             done, running = wait(running, _SECONDS, FIRST_COMPLETED)
-            for each in done:
-                each.result()
+            for future in done:
+                future.result()
 
 
 def with_busy_last(
     entries: Sequence[Entry], work: Callable[[Entry], None], busy: Collection[Group], at_once: int
 ) -> None:
     """Like ``side_by_side``; the ``busy`` guests, which do not answer, come last: they must not delay the others."""
-    side_by_side([each for each in entries if group_of(each.change.target) not in busy], work, at_once)
-    last = [each for each in entries if group_of(each.change.target) in busy]
+    side_by_side([entry for entry in entries if group_of(entry.change.target) not in busy], work, at_once)
+    last = [entry for entry in entries if group_of(entry.change.target) in busy]
     side_by_side(last, work, HUNG_AT_ONCE if at_once > 1 else 1)
+
+
+@contextmanager
+def _held_interrupts(note: Callable[[BaseException], None]) -> Iterator[None]:
+    """Raise what the handler of SIGINT raises only at the end; ``note`` gets it at once, and must take no lock.
+
+    Python runs the handler in the main thread, between any two instructions: an exception from there could leave a lock
+    taken, or end the wait for the threads.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    held: list[BaseException] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            held.append(error)
+            note(error)
+
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if held:
+        raise held[0]

@@ -15,12 +15,11 @@ from pinner.model.plan.plan import Plan
 
 
 def check(plan: Plan, host: Host, unread: Collection[str] = (), *, persist: bool) -> tuple[PlannedChange, ...]:
-    """The changes to make: all changes of the plan, or none if all of them are made already. The changes of guests that
-    are ``unread`` (by UUID) will fail, so what libvirt does not tell of them makes no plan stale.
+    """The changes to make: all of the plan, or none if all are made already. What libvirt does not tell of ``unread``
+    guests (by UUID) makes no plan stale.
 
-    Raises Blocked; NovaConflict if the plan uses CPUs that Nova owns now; StalePlan with everything that has changed
-    (with ``persist`` also if all changes are made: a definition is written only together with its live pin); Invalid
-    if ``persist`` is set and a guest is transient or pinned by Nova.
+    Raises Blocked; NovaConflict if the plan uses CPUs that Nova owns now; StalePlan with everything that has changed,
+    with ``persist`` also if all changes are made; Invalid with ``persist`` if a guest is transient or pinned by Nova.
     """
     if plan.blocked:
         raise Blocked(plan.id, plan.blocked)
@@ -56,8 +55,8 @@ def check(plan: Plan, host: Host, unread: Collection[str] = (), *, persist: bool
 
 
 def _guests_own_last(changes: Iterable[PlannedChange]) -> list[PlannedChange]:
-    """The changes, those inside guests last. A guest answers slowly, not at all, or another thing each time. So it is
-    asked here only where nothing else is to be done; else the run asks it, and fails for it alone."""
+    """The changes, those inside guests last: a guest, which may not answer, is asked only where nothing else is to be
+    done. Else the run asks it, and fails for it alone."""
     return sorted(changes, key=lambda change: change.target.kind in INSIDE)
 
 
