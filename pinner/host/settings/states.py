@@ -24,13 +24,13 @@ ROWS: Mapping[TargetKind, HostRow[Any]] = {kind: _row(kind) for kind in WITH_STA
 
 
 def state_of(root: Path, target: Target, agents: Agents | None = None) -> State:
-    """The present state of the target; ``agents`` are those of the guests. Raises like Row."""
+    """The present state of the target; ``agents`` are those of the guests. Raises like HostRow."""
     state: State = _row_of(target).state(Access(root, agents), target)
     return state
 
 
 def set_state(root: Path, target: Target, state: State, agents: Agents | None = None) -> None:
-    """Give the target this state and read it back. Raises like Row, and Invalid for the state of another kind."""
+    """Give the target this state and read it back. Raises like HostRow, and Invalid for the state of another kind."""
     row, expected = _row_of(target), KINDS[target.kind].state
     if expected is None or not isinstance(state, expected):
         raise Invalid("state", f"{state!r} of {target}"[:80], f"a state of the kind {target.kind}")

@@ -13,7 +13,7 @@ from pinner.model.kinds import Number, State
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.settings.coalescing import GATHERING_US, MANY_INTERRUPTS, RxCoalescing
 from pinner.planning.request.context import Context
-from pinner.planning.settings.row import Additions, Row
+from pinner.planning.settings.row import Additions, PlanRow
 
 
 def additions(_plan: Plan, context: Context) -> Additions:
@@ -62,7 +62,7 @@ def _commands(target: Target, state: State) -> Iterator[str]:
     yield f"ethtool -C {quote(target.name)} rx-usecs {state}"
 
 
-ROW = Row(
+ROW = PlanRow(
     objection,
     _commands,
     additions,

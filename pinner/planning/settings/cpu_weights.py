@@ -13,7 +13,7 @@ from pinner.model.kinds import Number, PartitionState, State
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE, WEIGHT, why_not
 from pinner.planning.request.context import Context, vcpu_masks
-from pinner.planning.settings.row import Additions, Row
+from pinner.planning.settings.row import Additions, PlanRow
 
 
 def additions(plan: Plan, context: Context) -> Additions:
@@ -60,7 +60,7 @@ def _commands(target: Target, state: State) -> Iterator[str]:
         yield f"rm -f /run/systemd/system.control/{quote(target.name)}.d/50-CPUWeight.conf"
 
 
-ROW = Row(
+ROW = PlanRow(
     objection,
     _commands,
     additions,

@@ -14,7 +14,7 @@ from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.used_cpus import vcpu_cpus
 from pinner.planning.available.staying import staying
 from pinner.planning.request.context import Context
-from pinner.planning.settings.row import Additions, Row
+from pinner.planning.settings.row import Additions, PlanRow
 
 _OF_TUNABLES = ("conservative", "ondemand")
 """The governors whose tunables the kernel forgets with the governor."""
@@ -71,7 +71,7 @@ def _commands(target: Target, state: State) -> Iterator[str]:
     yield f"echo {quote(str(state))} > /sys/devices/system/cpu/cpufreq/policy{target.part}/scaling_governor"
 
 
-ROW = Row(
+ROW = PlanRow(
     objection,
     _commands,
     additions,

@@ -14,7 +14,7 @@ from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.settings.guest_rps import GuestQueue, GuestRps
 from pinner.planning.available.exclusions import is_excluded_guest
 from pinner.planning.request.context import Context
-from pinner.planning.settings.row import Additions, Row
+from pinner.planning.settings.row import Additions, PlanRow
 
 
 def additions(plan: Plan, context: Context) -> Additions:
@@ -76,7 +76,7 @@ def _commands(target: Target, state: State) -> Iterator[str]:
     yield f"# inside the guest: echo {mask} > {path}"
 
 
-ROW = Row(
+ROW = PlanRow(
     objection,
     _commands,
     additions,

@@ -13,7 +13,7 @@ from pinner.model.machine.interrupts import Balancer
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.planning.request.context import Context
 from pinner.planning.settings.irqs import guest_cpus
-from pinner.planning.settings.row import Additions, Row
+from pinner.planning.settings.row import Additions, PlanRow
 
 
 def additions(plan: Plan, context: Context) -> Additions:
@@ -62,7 +62,7 @@ def _commands(target: Target, state: State) -> Iterator[str]:
     yield f"printf 'settings cpus {state or 'NULL'}' | socat - UNIX-CONNECT:{path}"
 
 
-ROW = Row(
+ROW = PlanRow(
     objection,
     _commands,
     additions,

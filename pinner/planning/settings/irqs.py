@@ -17,7 +17,7 @@ from pinner.model.plan.plan import LeftOut, Plan, Roles, Wanted
 from pinner.planning.available.memory_balance import distance
 from pinner.planning.available.staying import staying
 from pinner.planning.request.context import Context
-from pinner.planning.settings.row import Additions, Row
+from pinner.planning.settings.row import Additions, PlanRow
 
 
 def additions(plan: Plan, context: Context) -> Additions:
@@ -189,7 +189,7 @@ def _commands(target: Target, state: State) -> Iterator[str]:
     yield f"echo {state} > /proc/irq/{target.part}/smp_affinity_list"
 
 
-ROW = Row(
+ROW = PlanRow(
     objection,
     _commands,
     additions,

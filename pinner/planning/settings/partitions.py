@@ -6,7 +6,7 @@ from pinner.model.change import StateChange, Target
 from pinner.model.kinds import PartitionState, State, cpus_of
 from pinner.model.plan.plan import Plan
 from pinner.planning.request.context import Context
-from pinner.planning.settings.row import Row
+from pinner.planning.settings.row import PlanRow
 
 _MOUNT = "/sys/fs/cgroup"
 _POSSIBLE = "/sys/devices/system/cpu/possible"
@@ -46,4 +46,4 @@ def _quoted(name: str) -> str:
     return "'" + name.replace("'", """'"'"'""") + "'"
 
 
-ROW = Row(_objection, _commands)
+ROW = PlanRow(_objection, _commands)

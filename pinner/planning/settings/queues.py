@@ -13,7 +13,7 @@ from pinner.model.kinds import Number, State
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.queues import CardQueues, fitting_queues
 from pinner.planning.request.context import Context
-from pinner.planning.settings.row import Additions, Row
+from pinner.planning.settings.row import Additions, PlanRow
 
 
 def additions(_plan: Plan, context: Context) -> Additions:
@@ -63,7 +63,7 @@ def _commands(target: Target, state: State) -> Iterator[str]:
     yield f"ethtool -L {quote(target.name)} combined {state}"
 
 
-ROW = Row(
+ROW = PlanRow(
     objection,
     _commands,
     additions,

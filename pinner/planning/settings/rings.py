@@ -13,7 +13,7 @@ from pinner.model.kinds import Number, State
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.rings import RxRing
 from pinner.planning.request.context import Context
-from pinner.planning.settings.row import Additions, Row
+from pinner.planning.settings.row import Additions, PlanRow
 
 
 def additions(_plan: Plan, context: Context) -> Additions:
@@ -51,7 +51,7 @@ def _commands(target: Target, state: State) -> Iterator[str]:
     yield f"ethtool -G {quote(target.name)} rx {state}"
 
 
-ROW = Row(
+ROW = PlanRow(
     objection,
     _commands,
     additions,

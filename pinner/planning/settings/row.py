@@ -22,7 +22,7 @@ class Additions:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlanRow:
     """How a kind is planned."""
 
     objection: Callable[[StateChange, Plan, Context], str]

@@ -14,7 +14,7 @@ from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.rps import RpsQueue
 from pinner.planning.request.context import Context
 from pinner.planning.settings.irqs import guest_cpus, role_cpus
-from pinner.planning.settings.row import Additions, Row
+from pinner.planning.settings.row import Additions, PlanRow
 
 
 def additions(plan: Plan, context: Context) -> Additions:
@@ -45,7 +45,7 @@ def _commands(target: Target, state: State) -> Iterator[str]:
     yield f"echo {mask} > /sys/class/net/{quote(target.name)}/queues/rx-{target.part}/rps_cpus"
 
 
-ROW = Row(
+ROW = PlanRow(
     objection,
     _commands,
     additions,

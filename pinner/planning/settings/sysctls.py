@@ -14,7 +14,7 @@ from pinner.model.plan.request import Request
 from pinner.model.settings.sysctls import SYSCTLS, Need, SysctlRule
 from pinner.model.snapshot import Snapshot
 from pinner.planning.request.context import Context
-from pinner.planning.settings.row import Additions, Row
+from pinner.planning.settings.row import Additions, PlanRow
 
 
 def additions(plan: Plan, context: Context) -> Additions:
@@ -67,7 +67,7 @@ def _commands(target: Target, state: State) -> Iterator[str]:
     yield f"sysctl -w {quote(target.owner)}={state}"
 
 
-ROW = Row(
+ROW = PlanRow(
     objection,
     _commands,
     additions,

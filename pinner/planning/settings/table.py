@@ -13,18 +13,18 @@ from pinner.model.kinds import INSIDE, KINDS, WITH_STATE, State, TargetKind
 from pinner.model.plan.plan import Plan
 from pinner.planning.changes.diff import changes
 from pinner.planning.request.context import Context
-from pinner.planning.settings.row import Row
+from pinner.planning.settings.row import PlanRow
 
 
-def _row(kind: TargetKind) -> Row:
+def _row(kind: TargetKind) -> PlanRow:
     """The row in the kind's module. Raises ImportError without a module, TypeError without a row."""
     row = getattr(import_module(f"{__package__}.{KINDS[kind].module}"), "ROW", None)
-    if not isinstance(row, Row) or (row.additions is None) != (KINDS[kind].remedy is None):
+    if not isinstance(row, PlanRow) or (row.additions is None) != (KINDS[kind].remedy is None):
         raise TypeError(f"planning/settings/{KINDS[kind].module}.py needs a ROW, with additions for a setting")
     return row
 
 
-ROWS: Mapping[TargetKind, Row] = {kind: _row(kind) for kind in WITH_STATE}
+ROWS: Mapping[TargetKind, PlanRow] = {kind: _row(kind) for kind in WITH_STATE}
 """In the order of a plan's changes."""
 
 

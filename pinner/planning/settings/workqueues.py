@@ -7,7 +7,7 @@ from pinner.model.kinds import State, cpus_of
 from pinner.model.plan.plan import Plan
 from pinner.planning.request.context import Context
 from pinner.planning.settings.partitions import why_not_asked
-from pinner.planning.settings.row import Row
+from pinner.planning.settings.row import PlanRow
 
 _FILE = "/sys/devices/virtual/workqueue/cpumask"
 
@@ -23,4 +23,4 @@ def _commands(_target: Target, state: State) -> Iterator[str]:
     yield f"echo {cpus_of(state).mask()} > {_FILE}"
 
 
-ROW = Row(_objection, _commands)
+ROW = PlanRow(_objection, _commands)
