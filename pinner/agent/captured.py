@@ -31,15 +31,12 @@ class CapturedAgent:
         self._sample = sample
 
     def snapshot(self, sample_seconds: float) -> Snapshot:  # noqa: ARG002 - no process runs, so there is no load
-        """See Agent."""
         return self._take_snapshot(0.0)
 
     def topology(self) -> Topology:
-        """See Agent."""
         return self._take_snapshot(0.0).topology
 
     def reading(self, sample_seconds: float) -> HostReading:  # noqa: ARG002 - the capture has the samples
-        """See Agent."""
         return self._sample(self.snapshot(0.0))
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> NoReturn:  # noqa: ARG002
@@ -93,7 +90,6 @@ class CapturedAgent:
         return AgentHealth((), 0)
 
     def has_guest(self, guest: str) -> bool:
-        """See Agent."""
         return any(each.uuid == guest for each in self.snapshot(0.0).guests)
 
     def publish_guest_event(self, guest: str, detail: str) -> None:

@@ -45,17 +45,13 @@ _EXPLAINED = 512
 class Machine(Host, Protocol):
     """A host, with the methods that Agent needs in addition to those of an apply."""
 
-    def has_guest(self, guest: str) -> bool:
-        """See Agent."""
+    def has_guest(self, guest: str) -> bool: ...
 
-    def topology(self) -> Topology:
-        """See Agent."""
+    def topology(self) -> Topology: ...
 
-    def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-        """See Agent."""
+    def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]: ...
 
-    def set_excluded(self, guest: str, *, excluded: bool) -> None:
-        """See Agent."""
+    def set_excluded(self, guest: str, *, excluded: bool) -> None: ...
 
 
 Histories = Callable[[datetime, datetime, int, str, tuple[str, ...]], tuple[History, ...]]
@@ -140,19 +136,15 @@ class LocalAgent:
         self._event_queue.close()
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
-        """See Agent."""
         return with_pools(self._take_snapshot(sample_seconds), self._journal)
 
     def topology(self) -> Topology:
-        """See Agent."""
         return self._host.topology()
 
     def reading(self, sample_seconds: float) -> HostReading:
-        """See Agent."""
         return self._sample(self.snapshot(0.0), sample_seconds)
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
-        """See Agent."""
         self._require_open(run)
         with self._trail.refusals(run, self._has_run):
             limits.require_plan(plan, run, self._name)
@@ -164,7 +156,6 @@ class LocalAgent:
                 return executor.apply(plan, run, self._host, self._journal, self._now, watched, self._admit)
 
     def rollback(self, run: Run, progress: Progress) -> Run:
-        """See Agent."""
         self._require_open(run)
         with self._trail.refusals(run, self._has_run):
             limits.require_rollback(run, self._name)
@@ -235,7 +226,6 @@ class LocalAgent:
                 raise RunConflict(run.id, found.state, "it was closed before it began; apply the plan again")
 
     def run(self, run: str) -> Run:
-        """See Agent."""
         found = self._journal.run(run)
         if found.state == "running":
             self.recover()
@@ -243,7 +233,6 @@ class LocalAgent:
         return found
 
     def close_run(self, run: Run) -> Run:
-        """See Agent."""
         limits.require_run(run, self._name)
         if not self._has_run(run.id):
             self._idle.require()
@@ -255,24 +244,20 @@ class LocalAgent:
         return self.run(run.id)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
-        """See Agent."""
         entries, damaged = self._journal.readable_entries(run)
         for each in damaged:
             LOG.error("%s is damaged: %s", each, each.why)
         return entries
 
     def host_events(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
-        """See Agent."""
         return self._event_queue.since(after, timeout, process_names)
 
     def measures(
         self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
     ) -> tuple[History, ...]:
-        """See Agent."""
         return self._histories(begin, end, step, subject, series)
 
     def blame(self, guest: str, seconds: float) -> Blame:
-        """See Agent."""
         guests = self.snapshot(0.0).guests
         for each in guests:
             if each.uuid == guest:
@@ -280,7 +265,6 @@ class LocalAgent:
         raise NotFound("guest", guest, tuple(each.name for each in guests))
 
     def health(self) -> AgentHealth:
-        """See Agent."""
         try:
             self._has_run("")
             self._journal.require_room()
@@ -290,19 +274,15 @@ class LocalAgent:
         return AgentHealth((journal, *self._checks()), threading.active_count())
 
     def has_guest(self, guest: str) -> bool:
-        """See Agent."""
         return self._host.has_guest(guest)
 
     def publish_guest_event(self, guest: str, detail: str) -> None:
-        """See Agent."""
         self._event_queue.publish("guest-event", guest, detail)
 
     def publish_policy_set(self) -> None:
-        """See Agent."""
         self._event_queue.publish("policy-set", "")
 
     def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-        """See Agent."""
         found: list[Drift] = []
         for part in batches(drifts, _EXPLAINED):
             require_caller()
@@ -310,16 +290,13 @@ class LocalAgent:
         return tuple(found)
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
-        """See Agent."""
         with self._trail.marking(guest, excluded=excluded):
             self._host.set_excluded(guest, excluded=excluded)
 
     def audit_head(self, centre: ChainHead | None) -> SignedHead:
-        """See Agent."""
         return self._trail.head(centre)
 
     def audit_records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
-        """See Agent."""
         return self._trail.records(after, limit)
 
     def _has_run(self, run: str) -> bool:

@@ -3,24 +3,24 @@
 A thread that ends by an exception ends the process, with status 1: a part that does nothing any more would be noticed
 by nobody, and systemd starts a new process. So does a thread that had no memory to begin: whoever started it waits for
 ever (Thread.start), perhaps with a lock. A thread that hangs is logged, and systemd's watchdog is told nothing more:
-then systemd ends the process.
+then systemd ends the process. sd_notify(3) has the words for systemd.
 """
 
 import logging
 import os
 import select
 import signal
+import socket
 import sys
 import threading
 import traceback
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 
 from pinner import heartbeat
 from pinner.heartbeat import Heartbeat
 from pinner.model.errors import PinnerError
-from pinner.server import systemd
-from pinner.server.signals import asked_to_end
 
 LOG = logging.getLogger(__name__)
 
@@ -30,13 +30,17 @@ NEVER_BEGUN = "Exception ignored in thread started by"
 """How Python begins its words about such a thread. Since 3.13 they name the function, too, and no object is given."""
 END_SECONDS = 60
 """After the death of a thread the others have so much time to end; then the kernel ends the process (SIGALRM)."""
+READY = "READY=1"
+WATCHDOG = "WATCHDOG=1"
+STOPPING = "STOPPING=1"
+NOTIFY_SECONDS = 30.0
 
 
 class Supervisor:
     """One for each process. Make it in the main thread, before other threads start."""
 
     def __init__(self) -> None:
-        self._asked = asked_to_end()
+        self._asked = _asked_to_end()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._died = ""
         self._reported: tuple[str, ...] = ()
@@ -62,7 +66,7 @@ class Supervisor:
             self._never_begun()
 
     def _wait(self, heartbeats: tuple[Heartbeat, ...], ends: tuple[int, ...]) -> list[int]:
-        limit = systemd.watchdog_seconds()
+        limit = _watchdog_seconds()
         seconds = min(CHECK_SECONDS, limit / 3) if limit else CHECK_SECONDS
         while True:
             readable = select.select([self._asked, self._wake, *ends], [], [], seconds)[0]
@@ -70,7 +74,7 @@ class Supervisor:
             if died := self._never_begun() or self._died or dead:
                 self._fail(died)
             if readable:
-                systemd.notify_if_possible(systemd.STOPPING)
+                _notify_if_possible(STOPPING)
                 return [each for each in readable if each in ends]
             self._check(heartbeats)
 
@@ -83,7 +87,7 @@ class Supervisor:
         """Tell the watchdog that the threads work; log once which ones do not."""
         wrong = heartbeat.wrong(heartbeats)
         if not wrong:
-            systemd.notify_if_possible(systemd.WATCHDOG)
+            _notify_if_possible(WATCHDOG)
         names = tuple(text.partition(" for ")[0] for text in wrong)
         if names != self._reported:
             self._reported = names
@@ -104,7 +108,7 @@ class Supervisor:
 
     def _fail(self, died: str) -> None:
         LOG.critical("%s; this process ends", died)
-        systemd.notify_if_possible(systemd.STOPPING)
+        _notify_if_possible(STOPPING)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(END_SECONDS)
         raise PinnerError(died)
@@ -122,6 +126,45 @@ class Supervisor:
 
 def _tell_ready() -> None:
     try:
-        systemd.notify(systemd.READY)
+        notify(READY)
     except OSError as error:
         raise PinnerError(f"systemd cannot be told that the service is ready (NOTIFY_SOCKET): {error}") from error
+
+
+def _asked_to_end() -> int:
+    """A file descriptor that can be read once SIGINT or SIGTERM has arrived. Call it in the main thread.
+
+    A wait for a signal handler can last for ever. Python runs handlers in the main thread: when the kernel delivers the
+    signal to another thread, or just before the wait begins, nothing wakes the main thread.
+    """
+    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(kind, lambda *_: None)
+    return read
+
+
+def notify(state: str, seconds: float = NOTIFY_SECONDS) -> None:
+    """Send the state to systemd, if it waits for one. Raises OSError where systemd does not read for ``seconds``."""
+    if address := os.environ.get("NOTIFY_SOCKET"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            # A name that begins with @ is in the abstract namespace; see unix(7).
+            sender.settimeout(seconds)
+            sender.connect(f"\0{address[1:]}" if address.startswith("@") else address)
+            sender.send(state.encode())
+
+
+def _notify_if_possible(state: str) -> None:
+    """Like ``notify``, without a wait; where systemd cannot be told, it draws its own conclusions."""
+    with suppress(OSError):
+        notify(state, 0.0)
+
+
+def _watchdog_seconds() -> float | None:
+    """After how many seconds without WATCHDOG systemd ends this process (WatchdogSec=); None: it does not."""
+    try:
+        seconds = int(os.environ["WATCHDOG_USEC"]) / 1e6
+        mine = int(os.environ.get("WATCHDOG_PID", os.getpid())) == os.getpid()
+    except (KeyError, ValueError):
+        return None
+    return seconds if mine and seconds > 0 else None

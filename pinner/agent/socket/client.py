@@ -1,7 +1,7 @@
 """The client of an agent in another process: an Agent whose calls go through the Unix socket.
 
-Every wait has an end. While the agent works on a call, it gives a sign of life every two seconds (``line``), however
-long the call takes. Without one for SILENCE_SECONDS the agent counts as silent: it has been stopped, or hangs.
+Every wait has an end. While the agent works on a call, it gives a sign of life every two seconds (``wire.Line``).
+Without one for SILENCE_SECONDS the agent counts as silent: it has been stopped, or hangs.
 """
 
 import math
@@ -66,84 +66,65 @@ class AgentClient:
         self._signs = SignsOfLife(silence)
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
-        """See Agent."""
         return self._read(Snapshot, self._call(sample_seconds, call="snapshot", sample_seconds=sample_seconds))
 
     def reading(self, sample_seconds: float) -> HostReading:
-        """See Agent."""
         return self._read(HostReading, self._call(sample_seconds, call="reading", sample_seconds=sample_seconds))
 
     def topology(self) -> Topology:
-        """See Agent."""
         return self._read(Topology, self._call(call="topology"))
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
-        """See Agent."""
         return self._read(Run, self._call(math.inf, progress, call="apply", plan=plan, run=run))
 
     def rollback(self, run: Run, progress: Progress) -> Run:
-        """See Agent."""
         return self._read(Run, self._call(math.inf, progress, call="rollback", run=run))
 
     def run(self, run: str) -> Run:
-        """See Agent."""
         return self._read(Run, self._call(call="run", run=run))
 
     def close_run(self, run: Run) -> Run:
-        """See Agent."""
         return self._read(Run, self._call(call="close_run", run=run))
 
     def entries(self, run: str) -> tuple[Entry, ...]:
-        """See Agent."""
         return self._read(tuple[Entry, ...], self._call(call="entries", run=run))
 
     def host_events(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
-        """See Agent."""
         found = self._call(timeout, call="host_events", after=after, timeout=timeout, process_names=process_names)
         return self._read(tuple[HostEvent, ...], found)
 
     def measures(
         self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
     ) -> tuple[History, ...]:
-        """See Agent."""
         found = self._call(call="measures", begin=begin, end=end, step=step, subject=subject, series=series)
         return self._read(tuple[History, ...], found)
 
     def blame(self, guest: str, seconds: float) -> Blame:
-        """See Agent."""
         return self._read(Blame, self._call(seconds, call="blame", guest=guest, trace_seconds=seconds))
 
     def health(self) -> AgentHealth:
-        """See Agent."""
         return self._read(AgentHealth, self._call(call="health"))
 
     def has_guest(self, guest: str) -> bool:
-        """See Agent."""
         return self._read(bool, self._call(call="has_guest", guest=guest))
 
     def publish_guest_event(self, guest: str, detail: str) -> None:
-        """See Agent."""
         self._call(call="publish_guest_event", guest=guest, detail=detail)
 
     def publish_policy_set(self) -> None:
-        """See Agent."""
         self._call(call="publish_policy_set")
 
     def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-        """See Agent."""
         given = [codec.plain(drift) for drift in drifts]
         return self._read(tuple[Drift, ...], self._call(call="explain_drifts", drifts=given))
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
-        """See Agent."""
         self._call(call="set_excluded", guest=guest, excluded=excluded)
 
     def audit_head(self, centre: ChainHead | None) -> SignedHead:
-        """See Agent."""
         return self._read(SignedHead, self._call(call="audit_head", centre=centre))
 
     def audit_records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
-        """See Agent."""
         return self._read(tuple[AgentRecord, ...], self._call(call="audit_records", after=after, limit=limit))
 
     def _call(self, seconds: float = 0.0, progress: Progress | None = None, **call: object) -> Any:

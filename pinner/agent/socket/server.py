@@ -17,7 +17,6 @@ from pathlib import Path
 
 from pinner.agent.protocol import Agent, Progress
 from pinner.agent.socket import calls, peers, wire
-from pinner.agent.socket.line import PULSE_SECONDS, Line
 from pinner.agent.socket.waiting import CallerLeft, waits_for
 from pinner.agent.socket.workers import Workers
 from pinner.heartbeat import BeatingThread
@@ -85,7 +84,7 @@ class AgentServer:
         """The part of the places that callers other than root get."""
         self._same = {name: threading.BoundedSemaphore(count) for name, count in MAX_SAME_CALLS.items()}
         self._large = threading.BoundedSemaphore(MAX_LARGE_CALLS)
-        self._lines: set[Line] = set()
+        self._lines: set[wire.Line] = set()
         self._closing = False
         self._closed = threading.Event()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -151,7 +150,7 @@ class AgentServer:
 
     def _pulse(self) -> None:
         """Give every caller that waits a sign of life, until the last call has ended."""
-        while not self._closed.wait(PULSE_SECONDS):
+        while not self._closed.wait(wire.PULSE_SECONDS):
             self.heartbeats[1].beat()
             for line in tuple(self._lines):
                 line.pulse()
@@ -191,7 +190,7 @@ class AgentServer:
     def _serve(self, peer: socket.socket, caller: peers.Peer) -> None:
         try:
             with peer, waits_for(lambda: self._closing or _hung_up(peer)):
-                line = Line(peer)
+                line = wire.Line(peer)
                 try:
                     self._lines.add(line)
                     self._answer(peer, line, caller)
@@ -201,7 +200,7 @@ class AgentServer:
         finally:
             self._give_place_back(caller)
 
-    def _answer(self, peer: socket.socket, line: Line, caller: peers.Peer) -> None:
+    def _answer(self, peer: socket.socket, line: wire.Line, caller: peers.Peer) -> None:
         try:
             with ExitStack() as places:
                 take_place = partial(self._take_large, places)
@@ -246,10 +245,10 @@ class AgentServer:
     def _turn_away(peer: socket.socket, error: PinnerError) -> None:
         """Answer without reading the call. It never blocks: the answer fits into the buffer of a new connection."""
         with peer:
-            _refuse(Line(peer), error, 0.0)
+            _refuse(wire.Line(peer), error, 0.0)
 
 
-def _refuse(line: Line, error: PinnerError, seconds: float = ANSWER_SECONDS) -> None:
+def _refuse(line: wire.Line, error: PinnerError, seconds: float = ANSWER_SECONDS) -> None:
     try:
         line.send(seconds, error=document(error))
     except EOFError:
@@ -266,7 +265,7 @@ def _hung_up(peer: socket.socket, events: int = _HUNG_UP) -> bool:
     return bool(poll.poll(0))
 
 
-def _progress_to(line: Line) -> Progress:
+def _progress_to(line: wire.Line) -> Progress:
     """Sends progress. A caller that disconnects, or does not read, does not stop a run: it continues to its end, and
     the journal has its result. A caller that reads slowly gets a part of the progress, and always the answer."""
     left = threading.Event()

@@ -13,14 +13,19 @@ import json
 import select
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pydantic_core
 
 from pinner import codec
 from pinner.model.errors import Invalid
+
+PULSE_SECONDS = 2.0
+"""Time between two signs of life of a connection. A caller gives up after several of them are missing."""
 
 MAX_REQUEST = 32 * 1024 * 1024
 """Bytes of a call. The plan of a host with 10,000 threads takes about 5 MiB."""
@@ -126,3 +131,49 @@ def _read(peer: socket.socket, length: int, deadline: float | None) -> bytes:
     except OSError as error:
         raise EOFError(f"the peer does not send: {error}") from None
     return bytes(found)
+
+
+class Line:
+    """The agent's end of a connection. It sends whole messages only, from any thread: the rest of one that the caller
+    has not read in time goes before any other."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        self._peer = peer
+        self._guard = threading.Lock()
+        self._rest = memoryview(b"")
+        self._closed = False
+
+    def send(self, seconds: float, /, **parts: object) -> None:
+        """Send a message, however little the caller has read before. Raises EOFError where the caller has disconnected
+        or does not read within ``seconds``."""
+        text = message(**parts)
+        with self._guard:
+            self._rest = push(self._peer, memoryview(bytes(self._rest) + bytes(text)), seconds)
+            if self._rest:
+                raise Overdue("the peer does not read: timed out")
+
+    def offer(self, seconds: float, /, **parts: object) -> None:
+        """Send a message that the caller can do without: it is left out while the caller has not read the last one.
+
+        Waits for the caller at most ``seconds``. Raises EOFError where the caller has disconnected.
+        """
+        with self._guard:
+            self._rest = push(self._peer, self._rest, 0.0)
+            if not self._rest:
+                self._rest = push(self._peer, message(**parts), seconds)
+
+    def pulse(self) -> None:
+        """Send a sign of life, unless a message is on its way or the caller does not read. Never blocks nor raises."""
+        if not self._guard.acquire(blocking=False):
+            return
+        try:
+            if not self._closed:
+                with suppress(EOFError):
+                    self._rest = push(self._peer, self._rest or memoryview(ALIVE), 0.0)
+        finally:
+            self._guard.release()
+
+    def end(self) -> None:
+        """Send no sign of life any more: the connection is about to be closed."""
+        with self._guard:
+            self._closed = True

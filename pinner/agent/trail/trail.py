@@ -76,7 +76,6 @@ class AgentTrailFile:
             LOG.error("the agent's audit trail cannot be written: %s", error)
 
     def head(self, centre: ChainHead | None) -> SignedHead:
-        """See Agent.audit_head."""
         self._log_left_out()
         if centre is not None and centre.seq:
             limits.require_number("centre.seq", centre.seq)
@@ -88,7 +87,6 @@ class AgentTrailFile:
         return self._key.sign(SignedHead(self._host, own.seq, own.hash, seen.seq, seen.hash, at, "", ""))
 
     def records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
-        """See Agent.audit_records."""
         if not 1 <= limit <= MAX_RECORDS:
             raise Invalid("limit", limit, f"a number from 1 to {MAX_RECORDS}")
         limits.require_number("after", after)

@@ -99,7 +99,7 @@ def test_an_api_that_ends_before_the_agent_listens_gives_its_exit_status(tmp_pat
         monkeypatch.setattr(module, "state_dir", lambda _config: tmp_path)
     monkeypatch.setattr(api_process, "run", lambda *_: 2)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # given back at the end
-    monkeypatch.setattr(supervisor, "asked_to_end", lambda: os.pipe()[0])
+    monkeypatch.setattr(supervisor, "_asked_to_end", lambda: os.pipe()[0])
     monkeypatch.setattr(wiring, "local_agent", slow_agent)
     with pytest.raises(SystemExit) as ended:
         main._serve_apart(conf.load([file]), ApiAddress(tmp_path / "api.sock", "root", "127.0.0.1", 0))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pinner.model.errors import Invalid, NotPermitted
-from pinner.server import sockets, systemd
+from pinner.server import sockets, supervisor
 
 needs_root = pytest.mark.needs("root")
 ANN = 54321
@@ -211,12 +211,12 @@ def _run(fd: int) -> subprocess.CompletedProcess[str]:
 
 
 def test_systemd_is_told_that_the_service_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    systemd.notify(systemd.READY)
+    supervisor.notify(supervisor.READY)
     for address, bound in ((str(tmp_path / "n"), str(tmp_path / "n")), ("@pinner-test", "\0pinner-test")):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             manager.bind(bound)
             monkeypatch.setenv("NOTIFY_SOCKET", address)
-            systemd.notify(systemd.READY)
+            supervisor.notify(supervisor.READY)
             assert manager.recv(100) == b"READY=1"
 
 

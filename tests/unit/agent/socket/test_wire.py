@@ -19,7 +19,6 @@ from pinner.agent.protocol import Agent, Progress
 from pinner.agent.socket import wire
 from pinner.agent.socket.calls import HANDLERS
 from pinner.agent.socket.client import AgentClient
-from pinner.agent.socket.line import Line
 from pinner.agent.socket.server import PROGRESS_SECONDS, AgentServer
 from pinner.model.errors import HostUnreachable, NotFound, PinnerError, StalePlan
 from pinner.model.plan.plan import Plan
@@ -209,7 +208,7 @@ def test_a_message_that_was_cut_off_goes_on_before_a_sign_of_life() -> None:
     """The caller reads again when the run has no progress to report."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        line = Line(ours)
+        line = wire.Line(ours)
         line.offer(0.0, progress="x" * 1_000_000)
         line.offer(0.0, progress="left out")
         found: list[dict[str, object]] = []
@@ -225,7 +224,7 @@ def test_a_message_that_was_cut_off_goes_on_before_a_sign_of_life() -> None:
 def test_a_caller_that_never_reads_is_waited_for_once_and_for_its_answer() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        line = Line(ours)
+        line = wire.Line(ours)
         line.offer(0.1, progress="x" * 1_000_000)
         began = time.monotonic()
         for _ in range(100):
