@@ -164,6 +164,34 @@ def add_command(
     return parser
 
 
+def add_database_command(
+    commands: Commands,
+    noun: str,
+    name: str,
+    run: Callable[..., None],
+    summary: str,
+    *,
+    about: str = "",
+    example: str = "",
+    asks: bool = False,
+) -> Parser:
+    """Add a command of pinner-manage. ``run(engine, arguments)`` executes it.
+
+    ``example`` is a call of it; empty: the command without options. ``asks`` as for ``add_command``.
+    """
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=_sentences(summary, about),
+        epilog=f"{exit_status(ASKING if asks else {})}\n\nexamples:\n  pinner-manage {noun} {example or name}",
+    )
+    if asks:
+        yes_option(parser)
+    add_config_file(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
 def exit_status(own: Mapping[int, str]) -> str:
     """The part of a help text that explains the exit status; ``own`` replaces meanings in EXIT_STATUS."""
     meanings = sorted({**EXIT_STATUS, **own}.items())

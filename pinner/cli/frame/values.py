@@ -21,6 +21,7 @@ _NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.IGN
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([hdw])")
 _SIZE = re.compile(r"([0-9]{1,12})([KMGTkmgt])", re.ASCII)
 _GUESTS = re.compile(r"(?:([0-9]{1,8})x)?([0-9]{1,8})(?::(.*))?", re.ASCII)
+_MOST = 99_999_999
 _KIB_SHIFTS = {"K": 0, "M": 10, "G": 20, "T": 30}
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
@@ -36,9 +37,7 @@ def percent(text: str) -> float:
 
 
 def moves(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) <= MAX_MOVES):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of guests from 0 to {MAX_MOVES}")
-    return int(text)
+    return whole(text, 0, MAX_MOVES, f"a number of guests from 0 to {MAX_MOVES}")
 
 
 def weight(text: str) -> tuple[str, float]:
@@ -51,42 +50,32 @@ def weight(text: str) -> tuple[str, float]:
 
 
 def limit(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_LIMIT):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_LIMIT}")
-    return int(text)
+    return whole(text, 1, MAX_LIMIT, f"a number from 1 to {MAX_LIMIT}")
 
 
 def cores(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_CPUS):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of cores from 1 to {MAX_CPUS}")
-    return int(text)
+    return whole(text, 1, MAX_CPUS, f"a number of cores from 1 to {MAX_CPUS}")
 
 
 def search_nodes(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) <= MAX_BUDGET):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of search nodes from 0 to {MAX_BUDGET}")
-    return int(text)
+    return whole(text, 0, MAX_BUDGET, f"a number of search nodes from 0 to {MAX_BUDGET}")
 
 
 def vcpus(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_CPUS):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of vCPUs from 1 to {MAX_CPUS}")
-    return int(text)
+    return whole(text, 1, MAX_CPUS, f"a number of vCPUs from 1 to {MAX_CPUS}")
 
 
 def trace_seconds(text: str) -> float:
     from pinner.model.processes.blame import MAX_SECONDS
 
-    found = _number(text, MAX_SECONDS, f"a number of seconds above 0 and up to {MAX_SECONDS:g}")
-    if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0 and up to {MAX_SECONDS:g}")
-    return found
+    expected = f"a number of seconds above 0 and up to {MAX_SECONDS:g}"
+    if not (length := _number(text, MAX_SECONDS, expected)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
+    return length
 
 
 def rounds(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) >= 1):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return int(text)
+    return whole(text, 1, _MOST, "a number from 1 on")
 
 
 def watch_seconds(text: str) -> int:
@@ -105,18 +94,13 @@ def probe_windows(text: str) -> int:
     """The number of windows of each placement."""
     from pinner.model.outcome.probe import MAX_WINDOWS, MIN_WINDOWS
 
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and MIN_WINDOWS <= int(text) <= MAX_WINDOWS):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of windows from {MIN_WINDOWS} to {MAX_WINDOWS}")
-    return int(text)
+    return whole(text, MIN_WINDOWS, MAX_WINDOWS, f"a number of windows from {MIN_WINDOWS} to {MAX_WINDOWS}")
 
 
 def window_seconds(text: str) -> int:
     from pinner.model.outcome.probe import MAX_SECONDS, MIN_SECONDS
 
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and MIN_SECONDS <= int(text) <= MAX_SECONDS):
-        limits = f"from {MIN_SECONDS} to {MAX_SECONDS}"
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds {limits}")
-    return int(text)
+    return whole(text, MIN_SECONDS, MAX_SECONDS, f"a number of seconds from {MIN_SECONDS} to {MAX_SECONDS}")
 
 
 def span(text: str) -> timedelta:
@@ -137,9 +121,7 @@ def memory(text: str) -> int:
 
 
 def node(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 9):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a NUMA node")
-    return int(text)
+    return whole(text, 0, _MOST, "the number of a NUMA node")
 
 
 def new_guests(text: str) -> "NewGuests":
@@ -165,9 +147,7 @@ def path(text: str) -> Path:
 
 def port(text: str) -> int:
     """A TCP port; 0 selects a free port."""
-    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
-    return int(text)
+    return whole(text, 0, 65535, "a port from 0 to 65535")
 
 
 def moment(text: str) -> datetime:
@@ -187,6 +167,14 @@ def expiry(text: str) -> timedelta | datetime:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time span such as 90d, 12h or 4w, or a date such as 2027-01-31"
         ) from None
+
+
+def whole(text: str, least: int, most: int, expected: str) -> int:
+    """A whole number between two bounds; ``expected`` says so in the error."""
+    # A number of thousands of digits would be refused by int() in other words.
+    if not (text.isascii() and text.isdigit() and len(text.lstrip("0")) < 9 and least <= int(text) <= most):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
+    return int(text)
 
 
 def _number(text: str, most: float, expected: str) -> float:

@@ -4,8 +4,8 @@ frame/parser.EXIT_STATUS has the meaning of each exit status.
 """
 
 import sys
-from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -17,15 +17,14 @@ from pinner.cli.frame.context import local_caller
 from pinner.cli.frame.guard import guarded
 from pinner.cli.frame.parser import (
     ASKING,
-    Commands,
     Parser,
     UsageError,
     add_config_file,
+    add_database_command,
     exit_status,
     wants_json,
-    yes_option,
 )
-from pinner.cli.frame.values import path
+from pinner.cli.frame.values import path, whole
 from pinner.cli.manage import host_setup, tokens
 from pinner.model.errors import Invalid
 from pinner.store.database import schema
@@ -86,17 +85,19 @@ def make_parser() -> Parser:
     host_setup.register(nouns)
     tokens.register(nouns, _execute)
     database = nouns.add_parser("db", help="show and change the database's schema", description=about)
+    database.set_defaults(execute=_execute)
     commands = database.with_commands()
-    _add(commands, "current", _current, "show the database's revision and the newest revision")
-    _add(commands, "upgrade", _upgrade, "upgrade the schema to the newest revision")
+    add_database_command(commands, "db", "current", _current, "show the database's revision and the newest revision")
+    add_database_command(commands, "db", "upgrade", _upgrade, "upgrade the schema to the newest revision")
     summary = "delete old runs, plans, snapshots and tokens (see [retention])"
-    purge = _add(commands, "purge", _purge, summary, example="purge --dry-run --runs-days 30", asks=True)
+    example = "purge --dry-run --runs-days 30"
+    purge = add_database_command(commands, "db", "purge", _purge, summary, example=example, asks=True)
     purge.add_argument("--dry-run", action="store_true", help="show how many rows would be deleted")
     for name, what in (("runs", "ended runs"), ("plans", "plans and snapshots that nothing refers to")):
         about = f"days that {what} are kept (default: [retention] {name}_days)"
         purge.add_argument(f"--{name}-days", metavar="DAYS", type=_days, help=about)
     summary = "rename a damaged SQLite file, so that pinner starts with an empty one; the renamed file is kept"
-    aside = _add(commands, "set-aside", _set_aside, summary, asks=True)
+    aside = add_database_command(commands, "db", "set-aside", _set_aside, summary, asks=True)
     aside.add_argument(
         "file",
         metavar="FILE",
@@ -104,32 +105,6 @@ def make_parser() -> Parser:
         type=path,
         help="the file, for instance the agent's journal (default: pinner's database)",
     )
-    return parser
-
-
-def _add(
-    commands: Commands,
-    name: str,
-    run: Callable[[Engine, Namespace], None],
-    summary: str,
-    *,
-    example: str = "",
-    asks: bool = False,
-) -> Parser:
-    """Add a command that ``run`` executes. ``example`` is a call of it; empty: the command without options.
-
-    ``asks``: the command asks before it changes anything.
-    """
-    parser = commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"{exit_status(ASKING if asks else {})}\n\nexamples:\n  pinner-manage db {example or name}",
-    )
-    if asks:
-        yes_option(parser)
-    add_config_file(parser)
-    parser.set_defaults(run=run, execute=_execute)
     return parser
 
 
@@ -159,9 +134,7 @@ def _upgrade(engine: Engine, arguments: Namespace) -> None:
 
 
 def _days(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= MAX_DAYS:
-        raise ArgumentTypeError(f"{text!r} is not a number of days from 1 to {MAX_DAYS}")
-    return int(text)
+    return whole(text, 1, MAX_DAYS, f"a number of days from 1 to {MAX_DAYS}")
 
 
 def _purge(engine: Engine, arguments: Namespace) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from pinner.cli.frame.confirm import agreed
 from pinner.cli.frame.output import cells, console, moment, print_items, table
-from pinner.cli.frame.parser import ASKING, Commands, Parser, add_config_file, exit_status, yes_option
+from pinner.cli.frame.parser import Commands, add_database_command
 from pinner.cli.frame.values import expiry
 from pinner.model.errors import Invalid
 from pinner.model.run.token import ROLES
@@ -34,12 +34,11 @@ was started with the token goes on; so does an open stream of its events."""
 def register(nouns: Commands, execute: Callable[[Namespace], None]) -> None:
     """Add the noun and its commands. ``execute`` opens the database and calls the command's ``run``."""
     about = "Make, list and revoke the tokens with which callers use the API over TCP."
-    commands = nouns.add_parser(
-        "token", help="make, list and revoke the API's tokens", description=about
-    ).with_commands()
-    create = _add(
-        commands, "create", _create, "make a token and print it", CREATE_ABOUT, "create deploy --role operator"
-    )
+    tokens = nouns.add_parser("token", help="make, list and revoke the API's tokens", description=about)
+    tokens.set_defaults(execute=execute)
+    commands = tokens.with_commands()
+    summary, example = "make a token and print it", "create deploy --role operator"
+    create = add_database_command(commands, "token", "create", _create, summary, about=CREATE_ABOUT, example=example)
     create.add_argument("name", metavar="NAME", help="actor that the audit trail shows, such as the program's name")
     create.add_argument("--role", required=True, choices=ROLES, help=ROLE_HELP)
     create.add_argument("--host", metavar="HOST", help="the only host that the token may act on (default: every host)")
@@ -49,39 +48,16 @@ def register(nouns: Commands, execute: Callable[[Namespace], None]) -> None:
         type=expiry,
         help="a time span (90d, 12h, 4w) or a date (2027-01-31), local time (default: the token does not expire)",
     )
-    listing = _add(
-        commands, "list", _list, "list the tokens, also those that are revoked or expired", "", "list --json"
-    )
+    summary = "list the tokens, also those that are revoked or expired"
+    listing = add_database_command(commands, "token", "list", _list, summary, example="list --json")
     listing.add_argument(
         "--json", action="store_true", help="print one JSON document instead of a table, and an error as JSON"
     )
-    revoke = _add(commands, "revoke", _revoke, "revoke a token", REVOKE_ABOUT, "revoke 0f3a5c7e9b1d", asks=True)
-    revoke.add_argument("token", metavar="ID", help="the id that `token list` shows")
-    for command in (create, listing, revoke):
-        command.set_defaults(execute=execute)
-
-
-def _add(
-    commands: Commands,
-    name: str,
-    run: Callable[[Engine, Namespace], None],
-    summary: str,
-    about: str,
-    example: str,
-    *,
-    asks: bool = False,
-) -> Parser:
-    parser = commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}." + (f"\n\n{about}" if about else ""),
-        epilog=f"{exit_status(ASKING if asks else {})}\n\nexamples:\n  pinner-manage token {example}",
+    summary, example = "revoke a token", "revoke 0f3a5c7e9b1d"
+    revoke = add_database_command(
+        commands, "token", "revoke", _revoke, summary, about=REVOKE_ABOUT, example=example, asks=True
     )
-    if asks:
-        yes_option(parser)
-    add_config_file(parser)
-    parser.set_defaults(run=run)
-    return parser
+    revoke.add_argument("token", metavar="ID", help="the id that `token list` shows")
 
 
 def _create(engine: Engine, arguments: Namespace) -> None:
