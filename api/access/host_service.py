@@ -53,43 +53,33 @@ class HostService:
         return self._every.strategies()
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
-        """See Service."""
         return self._every.observe(self._only(host), sample_seconds)
 
     def topology(self, host: str) -> Topology:
-        """See Service."""
         return self._every.topology(self._only(host))
 
     def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
-        """See Service."""
         return self._every.capacity(self._only(host), vcpus, shape)
 
     def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
-        """See Service."""
         return self._every.what_if(self._only(host), request, scenario, sample_seconds)
 
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
-        """See Service."""
         return self._every.findings(self._only(host), sample_seconds)
 
     def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
-        """See Service."""
         return self._every.measures(self._only(host), span, guest, series)
 
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
-        """See Service."""
         return self._every.blame(self._only(host), guest, seconds)
 
     def interrupts(self, host: str) -> HostInterrupts:
-        """See Service."""
         return self._every.interrupts(self._only(host))
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
-        """See Service."""
         return self._every.take_snapshot(self._only(host), sample_seconds, caller)
 
     def snapshot(self, snapshot: str) -> Snapshot:
-        """See Service."""
         found = self._every.snapshot(snapshot)
         self._require_own("snapshot", snapshot, found.host)
         return found
@@ -97,110 +87,89 @@ class HostService:
     def plan(
         self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
     ) -> Plan:
-        """See Service."""
         host = self._only(host)
         if snapshot is not None:
             self.snapshot(snapshot)
         return self._every.plan(host, request, snapshot, sample_seconds, caller)
 
     def plan_by_id(self, plan: str) -> Plan:
-        """See Service."""
         found = self._every.plan_by_id(plan)
         self._require_own("plan", plan, found.host)
         return found
 
     def explain(self, plan: str, guest: str) -> Explanation:
-        """See Service."""
         self.plan_by_id(plan)
         return self._every.explain(plan, guest)
 
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
-        """See Service."""
         host = self._only(host)
         if part.marker:
             self._require_own_marker(part.marker, self.plan_by_id)
         return self._every.plans(host, part)
 
     def apply(self, plan: str, options: ApplyOptions, caller: Caller) -> Run:
-        """See Service."""
         self.plan_by_id(plan)
         return self._every.apply(plan, options, caller)
 
     def rollback(self, run: str, caller: Caller) -> Run:
-        """See Service."""
         self.run(run)
         return self._every.rollback(run, caller)
 
     def rollback_all(self, host: str, caller: Caller) -> Run:
-        """See Service."""
         return self._every.rollback_all(self._only(host), caller)
 
     def run(self, run: str) -> Run:
-        """See Service."""
         found = self._every.run(run)
         self._require_own("run", run, found.host)
         return found
 
     def outcome(self, run: str) -> RunOutcome:
-        """See Service."""
         self.run(run)
         return self._every.outcome(run)
 
     def probe(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
-        """See Service."""
         self.plan_by_id(plan)
         return self._every.probe(plan, windows, seconds, caller)
 
     def probe_by_id(self, probe: str) -> Probe:
-        """See Service."""
         found = self._every.probe_by_id(probe)
         self._require_own("probe", probe, found.host)
         return found
 
     def cancel_probe(self, probe: str, caller: Caller) -> Probe:
-        """See Service."""
         self.probe_by_id(probe)
         return self._every.cancel_probe(probe, caller)
 
     def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
-        """See Service."""
         host = self._only(host)
         if part.marker:
             self._require_own_marker(part.marker, self.run)
         return self._every.runs(host, part, state=state)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
-        """See Service."""
         self.run(run)
         return self._every.entries(run)
 
     def follow(self, run: str) -> Iterator[RunProgress]:
-        """See Service."""
         self.run(run)
         return self._every.follow(run)
 
     def policy(self, host: str) -> Policy:
-        """See Service."""
         return self._every.policy(self._only(host))
 
     def setback(self, host: str) -> Setback | None:
-        """See Service."""
         return self._every.setback(self._only(host))
 
     def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
-        """See Service."""
         return self._every.set_policy(self._only(host), policy, caller, expected)
 
     def delete_policy(self, host: str, caller: Caller, expected: Expected = None) -> None:
-        """See Service."""
         self._every.delete_policy(self._only(host), caller, expected)
 
     def drift(self, host: str) -> DriftReport:
-        """See Service."""
         return self._every.drift(self._only(host))
 
     def set_excluded(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
-        """See Service."""
         return self._every.set_excluded(self._only(host), guest, excluded, caller)
 
     def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> GuestEventOutcome:
@@ -210,7 +179,6 @@ class HostService:
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest
     ) -> Page[AuditRecord]:
-        """See Service."""
         return self._every.audit(self._only(host), actor, since, part)
 
     def verify_audit(self, anchor: Anchor | None = None) -> Verification:  # noqa: ARG002
