@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Collection, Container, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol
 
 from pinner.host.hardware import libnuma
@@ -29,9 +29,9 @@ from pinner.model.guest.nova import NovaConf, NovaSets, configured
 from pinner.model.kinds import SETTINGS, TargetKind
 from pinner.model.machine.ovs import OvsMasks
 from pinner.model.machine.topology import Topology
+from pinner.model.processes.process import Process
 from pinner.model.run.journal import RecordedPins
 from pinner.model.settings.guest_rps import GuestRps
-from pinner.model.settings.refusal import RefusedSetting
 from pinner.model.snapshot import Snapshot
 
 LIVE = Path("/")
@@ -50,6 +50,42 @@ class Guests(Protocol):
         """The host's capabilities as XML."""
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotInputs:
+    """What a snapshot has from elsewhere than the files of the machine and libvirt."""
+
+    own: Container[int] = ()
+    """pinner's process ids."""
+    placed: tuple[CpuSet, ...] = ()
+    """The masks that pinner set."""
+    pins: Callable[[Collection[str]], RecordedPins] = lambda _: RecordedPins()
+    """The pins that pinner made on these guests (by UUID)."""
+    sets: NovaSets = NovaSets()
+    """Nova's CPU sets from pinner's configuration. One that is not configured there is read from ``nova``, and stays
+    unknown where that is unreadable."""
+    nova: NovaConf | None = None
+    """nova.conf."""
+    owners: AffinityOwners = NO_OWNERS
+    """Who may restrict threads, from pinner's configuration."""
+    minimum_cores: int = 1
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """See Snapshot.weights."""
+    ovs_masks: Callable[[], OvsMasks] = OvsMasks
+    """Reads Open vSwitch's database."""
+    guest_rps: Callable[[tuple[Guest, ...]], tuple[GuestRps, ...]] | None = None
+    """Asks the agents of guests; None: they are not asked."""
+    scanner: Scanner | None = None
+    """Knows what an earlier snapshot of the machine has read."""
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+    def nova_sets(self) -> NovaSets:
+        """Nova's CPU sets."""
+        with suppress(Invalid):
+            return configured(self.sets, self.nova)
+        return self.sets
+
+
 def take_snapshot(
     root: Path,
     host: str,
@@ -57,75 +93,75 @@ def take_snapshot(
     *,
     sample_seconds: float,
     now: Callable[[], datetime],
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-    own: Container[int] = (),
-    placed: tuple[CpuSet, ...] = (),
-    sets: NovaSets = NovaSets(),
-    nova: NovaConf | None = None,
-    pins: Callable[[Collection[str]], RecordedPins] = lambda _: RecordedPins(),
-    owners: AffinityOwners = NO_OWNERS,
-    minimum_cores: int = 1,
-    weights: Mapping[str, float] = MappingProxyType({}),
-    ovs_masks: Callable[[], OvsMasks] = OvsMasks,
-    scanner: Scanner | None = None,
+    inputs: SnapshotInputs = SnapshotInputs(),
     only: Collection[TargetKind] | None = None,
-    guest_rps: Callable[[tuple[Guest, ...]], tuple[GuestRps, ...]] | None = None,
 ) -> Snapshot:
     """Take a snapshot of the machine below ``root``; ``sample_seconds`` lie between the two samples (0: no loads).
 
-    On a captured machine pinner measures no load and does not ask libnuma. ``own`` are pinner's process ids, ``placed``
-    the masks that it set, and ``pins`` gives the pins that it made on guests (by UUID). ``sets`` are Nova's CPU sets
-    from pinner's configuration; a set that is not configured there is read from ``nova``, and stays unknown where that
-    is unreadable. ``owners``, ``minimum_cores`` and ``weights`` are configured, too; ``ovs_masks`` reads Open vSwitch's
-    database; ``scanner`` knows what an earlier snapshot of ``root`` has read; ``guest_rps`` asks the agents of guests.
-    With ``only``, the snapshot lacks the warnings, and the SETTINGS and the memory of guests where their kinds are not
-    among these. Raises Invalid for a root without CPUs, and HostUnreachable or NotPermitted where libvirt does not
-    answer.
+    On a captured machine pinner measures no load and does not ask libnuma. With ``only``, the snapshot lacks the
+    warnings, and the SETTINGS and the memory of guests where their kinds are not among these. Raises Invalid for a root
+    without CPUs, and HostUnreachable or NotPermitted where libvirt does not answer.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
-    packets, began = received(root) if sample_seconds else {}, clock()
-    processes = (scanner or Scanner(root)).sample(sample_seconds, sleep, clock)
+    packets, began = received(root) if sample_seconds else {}, inputs.clock()
+    processes = (inputs.scanner or Scanner(root)).sample(sample_seconds, inputs.sleep, inputs.clock)
     topology = read_topology(root)
-    memory = only is None or "memory" in only
-    guests = _without_recorded_pins(libvirt.guests(root, memory=memory), pins) if libvirt else ()
-    baseline = baseline_of(root, topology, placed)
-    known = {guest.pid for guest in guests}
-    classified = classify(processes, guests=known, own=own, baseline=baseline, placed=placed, online=topology.online)
-    reserving = with_reservations(root, classified, owners, _uptime(root))
-    with suppress(Invalid):
-        sets = configured(sets, nova)
-    refused: list[RefusedSetting] = []
-    facts = Facts(root, processes, guests, packets, lambda: clock() - began, guest_rps, refused)
-    return Snapshot(
-        host=host,
-        taken_at=now(),
+    guests = _guests(root, libvirt, inputs, memory=only is None or "memory" in only)
+    facts = Facts(root, processes, guests, packets, lambda: inputs.clock() - began, inputs.guest_rps)
+    taken = _without_settings(facts, host, topology, inputs, now)
+    return replace(
+        taken,
         sample_seconds=sample_seconds,
-        topology=topology,
-        guests=guests,
-        processes=reserving,
-        baseline=baseline,
-        dedicated=sets.dedicated,
-        shared=sets.shared,
-        nova=nova,
-        placed=placed,
-        minimum_cores=minimum_cores,
         warnings=(*_warnings(root, topology, libvirt), *_unread(guests)) if only is None else (),
-        boot=boot_id(root),
         inactive=libvirt.inactive() if libvirt else (),
-        ovs=ovs.dpdk(reserving, ovs_masks()),
-        weights=dict(weights),
         **states.read(facts, SETTINGS if only is None else only),
-        refused=tuple(refused),
+        refused=tuple(facts.refused),
     )
 
 
-def _without_recorded_pins(
-    guests: tuple[Guest, ...], pins: Callable[[Collection[str]], RecordedPins]
-) -> tuple[Guest, ...]:
+def _without_settings(
+    facts: Facts, host: str, topology: Topology, inputs: SnapshotInputs, now: Callable[[], datetime]
+) -> Snapshot:
+    baseline, sets = baseline_of(facts.root, topology, inputs.placed), inputs.nova_sets()
+    processes = _processes(facts, topology, baseline, inputs)
+    return Snapshot(
+        host=host,
+        taken_at=now(),
+        sample_seconds=0.0,
+        topology=topology,
+        guests=facts.guests,
+        processes=processes,
+        baseline=baseline,
+        dedicated=sets.dedicated,
+        shared=sets.shared,
+        nova=inputs.nova,
+        placed=inputs.placed,
+        minimum_cores=inputs.minimum_cores,
+        boot=boot_id(facts.root),
+        ovs=ovs.dpdk(processes, inputs.ovs_masks()),
+        weights=dict(inputs.weights),
+    )
+
+
+def _processes(facts: Facts, topology: Topology, baseline: CpuSet, inputs: SnapshotInputs) -> tuple[Process, ...]:
+    """The processes with the reasons why some do not move, and with their reservations."""
+    classified = classify(
+        facts.processes,
+        guests={guest.pid for guest in facts.guests},
+        own=inputs.own,
+        baseline=baseline,
+        placed=inputs.placed,
+        online=topology.online,
+    )
+    return with_reservations(facts.root, classified, inputs.owners, _uptime(facts.root))
+
+
+def _guests(root: Path, libvirt: Guests | None, inputs: SnapshotInputs, *, memory: bool) -> tuple[Guest, ...]:
+    """The active guests, without the pins that pinner made."""
+    guests = libvirt.guests(root, memory=memory) if libvirt else ()
     if not (pinned := {guest.uuid for guest in guests if guest.operator_pins or guest.numa.pins}):
         return guests
-    recorded = pins(pinned)
+    recorded = inputs.pins(pinned)
     return tuple(without_recorded_pins(guest, recorded) if guest.uuid in pinned else guest for guest in guests)
 
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Collection, Container
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +20,7 @@ from pinner.agent.trail.signing import SigningKey
 from pinner.agent.trail.trail import AgentTrailFile
 from pinner.conf.host_options import MOST_PINGED
 from pinner.heartbeat import Heartbeat
-from pinner.host.inventory import LIVE, take_snapshot
+from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
 from pinner.host.kernel import tracefs
 from pinner.host.kernel.kernel import boot_id
 from pinner.host.live import LiveHost
@@ -121,11 +122,7 @@ def _snapshots(
     read_nova: Callable[[], NovaConf | None],
 ) -> TakeSnapshot:
     """A function that takes a snapshot of this machine."""
-    take = partial(
-        take_snapshot,
-        LIVE,
-        host_name(config),
-        libvirt,
+    inputs = SnapshotInputs(
         own=own,
         pins=partial(pins_of, journal),
         sets=nova_sets(config),
@@ -133,12 +130,16 @@ def _snapshots(
         minimum_cores=config.host.minimum_cores,
         weights=dict(config.objective),
         ovs_masks=Ovsdb(Path(config.host.ovsdb)).masks,
-        scanner=Scanner(LIVE),
-        now=now,
-        sleep=sleep,
         guest_rps=GuestRpsReader(libvirt).read if config.libvirt.guest_agents else None,
+        scanner=Scanner(LIVE),
+        sleep=sleep,
     )
-    return lambda seconds, only=None: take(sample_seconds=seconds, only=only, placed=placed(), nova=read_nova())
+
+    def take(seconds: float, only: Collection[TargetKind] | None = None) -> Snapshot:
+        known = replace(inputs, placed=placed(), nova=read_nova())
+        return take_snapshot(LIVE, host_name(config), libvirt, sample_seconds=seconds, now=now, inputs=known, only=only)
+
+    return take
 
 
 def _readings(config: cfg.ConfigOpts) -> Callable[[Snapshot, float], HostReading]:

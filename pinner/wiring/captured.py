@@ -12,7 +12,7 @@ from oslo_config import cfg
 from pinner.agent.captured import CapturedAgent
 from pinner.agent.protocol import Agent
 from pinner.host.captured.captured_guests import captured_guests
-from pinner.host.inventory import LIVE, take_snapshot
+from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
 from pinner.host.reading import captured
 from pinner.host.reading.sampler import take_reading
 from pinner.host.virt.libvirt import Libvirt
@@ -32,16 +32,13 @@ CAPTURE_SECONDS = 2.0
 
 def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
     """The agent of the machine captured below ``root``."""
-    configured_values = partial(
-        take_snapshot,
-        sets=nova_sets(config),
-        minimum_cores=config.host.minimum_cores,
-        weights=dict(config.objective),
+    inputs = SnapshotInputs(
+        sets=nova_sets(config), minimum_cores=config.host.minimum_cores, weights=dict(config.objective)
     )
     name, guests = root.resolve().name, captured_guests(root)
 
     def take(seconds: float) -> Snapshot:
-        taken = configured_values(root, name, guests, sample_seconds=seconds, now=now)
+        taken = take_snapshot(root, name, guests, sample_seconds=seconds, now=now, inputs=inputs)
         return captured.with_saved_settings(root, taken)
 
     return CapturedAgent(take, lambda snapshot: captured.captured_reading(root, snapshot))

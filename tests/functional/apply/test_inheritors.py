@@ -20,7 +20,7 @@ from support.values import NOON, make_run
 
 from pinner.apply import executor
 from pinner.apply.undo.ended import can_be_undone
-from pinner.host.inventory import LIVE, take_snapshot
+from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.cpuset import CpuSet
@@ -192,7 +192,9 @@ def test_no_child_is_taken_for_a_claim(live, journal, placed):
     """Neither while the placement is in force nor after its rollback, also where the parent has ended meanwhile."""
 
     def claims() -> set[int]:
-        now = take_snapshot(LIVE, "h1", None, sample_seconds=0.0, now=lambda: NOON, placed=journal.placed())
+        now = take_snapshot(
+            LIVE, "h1", None, sample_seconds=0.0, now=lambda: NOON, inputs=SnapshotInputs(placed=journal.placed())
+        )
         return {
             process.pid
             for process in now.processes

@@ -12,7 +12,7 @@ import pytest
 from spare_user import SpareUser, spare_user
 from support.values import NOON
 
-from pinner.host.inventory import take_snapshot
+from pinner.host.inventory import SnapshotInputs, take_snapshot
 from pinner.host.processes.reservations import NO_OWNERS, AffinityOwners
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
@@ -51,7 +51,9 @@ def sleepers(account):
 
 def observe(pids, owners: AffinityOwners = NO_OWNERS) -> Snapshot:
     """This machine with no other process than these."""
-    taken = take_snapshot(Path("/"), "h1", None, sample_seconds=0.5, now=lambda: NOON, owners=owners)
+    taken = take_snapshot(
+        Path("/"), "h1", None, sample_seconds=0.5, now=lambda: NOON, inputs=SnapshotInputs(owners=owners)
+    )
     return replace(taken, processes=tuple(each for each in taken.processes if each.pid in pids))
 
 

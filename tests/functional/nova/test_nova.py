@@ -9,7 +9,7 @@ from support.guests.real_guests import FIRST, SECOND, apply, rollback
 from support.system.kernel import allowed, masks
 from support.values import NOON
 
-from pinner.host.inventory import LIVE, take_snapshot
+from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
 from pinner.host.live import LiveHost
 from pinner.host.nova import nova_conf
 from pinner.model.errors import NovaConflict
@@ -63,7 +63,7 @@ def observe(libvirt):
     """Takes a snapshot with only these guests: other guests and processes must not matter."""
 
     def observe(*guests, **sets):
-        snapshot = take_snapshot(LIVE, "h1", libvirt, sample_seconds=0, now=lambda: NOON, **sets)
+        snapshot = take_snapshot(LIVE, "h1", libvirt, sample_seconds=0, now=lambda: NOON, inputs=SnapshotInputs(**sets))
         names = {guest.name for guest in guests}
         return replace(snapshot, guests=tuple(g for g in snapshot.guests if g.name in names), processes=())
 

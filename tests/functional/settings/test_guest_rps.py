@@ -20,7 +20,7 @@ from support.server.policy_host import NEVER_BUSY, PolicyServer, fresh_policy_se
 from support.values import make_run
 
 from pinner.apply import executor
-from pinner.host.inventory import LIVE, take_snapshot
+from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
 from pinner.host.live import LiveHost
 from pinner.host.settings.guest_rps import GuestRpsReader
 from pinner.host.virt import libvirt as libvirt_module
@@ -94,7 +94,7 @@ class Runs:
     def plan(self) -> Plan:
         taken = take_snapshot(
             LIVE, "here", self._libvirt, sample_seconds=0.0, now=now, only=["guest_rps"],
-            guest_rps=GuestRpsReader(self._libvirt).read,
+            inputs=SnapshotInputs(guest_rps=GuestRpsReader(self._libvirt).read),
         )  # fmt: skip
         made = planner.plan(taken, "snapshot", Request(remedies=("guest-rps",)))
         return replace(made, changes=tuple(each for each in made.changes if each.target.kind == "guest_rps"))

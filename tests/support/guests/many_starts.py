@@ -29,7 +29,7 @@ from pinner.agent.socket.client import AgentClient
 from pinner.agent.socket.server import AgentServer
 from pinner.agent.trail.signing import SigningKey
 from pinner.agent.trail.trail import AgentTrailFile
-from pinner.host.inventory import LIVE, take_snapshot
+from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
 from pinner.host.kernel import files
 from pinner.host.kernel.kernel import boot_id
 from pinner.host.live import LiveHost
@@ -184,8 +184,10 @@ class Agent:
         def take(seconds: float) -> Snapshot:
             others = frozenset(map(int, files.numbers("/proc"))) - self.qemus
             return take_snapshot(
-                LIVE, HOST, self.libvirt, sample_seconds=seconds, now=clock, own=others, placed=placed(),
-                pins=self.journal.recorded_pins, scanner=scanner, nova=read_nova(),
+                LIVE, HOST, self.libvirt, sample_seconds=seconds, now=clock,
+                inputs=SnapshotInputs(
+                    own=others, placed=placed(), pins=self.journal.recorded_pins, scanner=scanner, nova=read_nova()
+                ),
             )  # fmt: skip
 
         self._agent = LocalAgent(

@@ -17,7 +17,7 @@ from pinner.agent.socket.server import AgentServer
 from pinner.agent.socket.waiting import sleep
 from pinner.agent.trail.signing import SigningKey
 from pinner.agent.trail.trail import AgentTrailFile
-from pinner.host.inventory import take_snapshot
+from pinner.host.inventory import SnapshotInputs, take_snapshot
 from pinner.host.kernel import files
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
@@ -38,8 +38,8 @@ def main(path: str, user: str, folder: str, uri: str, *pids: str) -> None:
     def take(sample_seconds: float) -> Snapshot:
         others = frozenset(map(int, files.numbers("/proc"))) - movable
         return take_snapshot(
-            Path("/"), "h1", libvirt, sample_seconds=sample_seconds, now=now, sleep=sleep, own=others,
-            placed=journal.placed(), pins=journal.recorded_pins,
+            Path("/"), "h1", libvirt, sample_seconds=sample_seconds, now=now,
+            inputs=SnapshotInputs(own=others, placed=journal.placed(), pins=journal.recorded_pins, sleep=sleep),
         )  # fmt: skip
 
     trail = AgentTrailFile("h1", journal.chain, SigningKey(Path(folder) / "signing.key"), now)

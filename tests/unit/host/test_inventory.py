@@ -9,7 +9,7 @@ from support.values import NOON
 
 from pinner import codec
 from pinner.host.hardware.sysfs import read_topology
-from pinner.host.inventory import baseline_of, take_snapshot
+from pinner.host.inventory import SnapshotInputs, baseline_of, take_snapshot
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest import Emulator, Guest, InactiveGuest
@@ -35,8 +35,10 @@ class FakeLibvirt:
         return self.xml
 
 
-def snapshot(root, libvirt=None, **options):
-    return take_snapshot(root, "h1", libvirt, sample_seconds=0, now=lambda: NOON, **options)
+def snapshot(root, libvirt=None, *, only=None, **options):
+    return take_snapshot(
+        root, "h1", libvirt, sample_seconds=0, now=lambda: NOON, inputs=SnapshotInputs(**options), only=only
+    )
 
 
 def test_a_snapshot_in_full(tmp_path):
@@ -94,13 +96,17 @@ def test_no_load_is_measured_on_a_captured_machine(tmp_path):
     def sleep(seconds):
         raise AssertionError(f"slept {seconds} s")
 
-    found = take_snapshot(two_nodes(tmp_path), "h1", None, sample_seconds=5, now=lambda: NOON, sleep=sleep)
+    found = take_snapshot(
+        two_nodes(tmp_path), "h1", None, sample_seconds=5, now=lambda: NOON, inputs=SnapshotInputs(sleep=sleep)
+    )
     assert found.sample_seconds == 0
 
 
 def test_loads_of_the_live_machine_are_measured():
     slept = []
-    found = take_snapshot(Path("/"), "h1", None, sample_seconds=0.5, now=lambda: NOON, sleep=slept.append)
+    found = take_snapshot(
+        Path("/"), "h1", None, sample_seconds=0.5, now=lambda: NOON, inputs=SnapshotInputs(sleep=slept.append)
+    )
     assert (found.sample_seconds, slept) == (0.5, [0.5])
 
 

@@ -15,7 +15,7 @@ import pytest
 from support.hosts import cpus
 from support.system import ovsdb as private
 
-from pinner.host.inventory import take_snapshot
+from pinner.host.inventory import SnapshotInputs, take_snapshot
 from pinner.host.processes import ovs
 from pinner.host.processes.ovs import ANSWER_SECONDS, FRESH_SECONDS, MAX_ANSWER, RETRY_SECONDS, Ovsdb, read
 from pinner.model.cpuset import CpuSet
@@ -240,7 +240,12 @@ def test_real_threads_of_a_real_process():
         try:
             assert running.stdout.readline() == b"ready\n"
             taken = take_snapshot(
-                LIVE, "h", None, sample_seconds=0.0, now=lambda: None, ovs_masks=lambda: OvsMasks(cpus("0"))
+                LIVE,
+                "h",
+                None,
+                sample_seconds=0.0,
+                now=lambda: None,
+                inputs=SnapshotInputs(ovs_masks=lambda: OvsMasks(cpus("0"))),
             )
         finally:
             running.kill()
