@@ -80,6 +80,8 @@ class Reconciler:
         self._backoffs = HostBackoffs(store, now)
         self._proposed: dict[str, Plan] = {}
         self._recorded_drift: dict[str, frozenset[object]] = {}
+        self._reasons: dict[str, str] = {}
+        """Why the last attempt of each host ended."""
 
     def policy(self, host: str) -> Policy:
         """The host's policy. Raises NotFound."""
@@ -140,30 +142,38 @@ class Reconciler:
     def _caller(self, cause: str) -> Caller:
         return Caller(POLICY_ACTOR, cause, f"req-{self._new_id()}")
 
-    def _attempt(self, host: str, measurement: Snapshot | None, cause: str, left: int = ATTEMPTS) -> DriftReport:
-        seen = self._observe(host, measurement)
-        if seen.policy is None or seen.plan is None:
-            return self._report(host, seen)
-        caller = self._caller(cause)
-        skipped = backoff_reasons(seen.drifts)
-        wanted = reasoned(leave_out(seen.plan, skipped, seen.placement, seen.snapshot), seen.drifts)
-        enforced = seen.policy.mode == "enforce"
-        applies = enforced and not wanted.blocked and bool(wanted.changes)
-        if not seen.plan.changes or (seen.placement is None and not applies):
-            self._accept(seen, wanted if wanted.id == seen.plan.id else seen.plan, caller)
+    def _attempt(self, host: str, measurement: Snapshot | None, cause: str) -> DriftReport:
+        """Observe the host, record what was found, and apply what is wanted. The reason why it ends is logged."""
+        for _ in range(ATTEMPTS):
+            seen = self._observe(host, measurement)
+            if seen.policy is None or seen.plan is None:
+                return self._end(host, seen, seen.error or "it has no policy")
+            caller, wanted = self._caller(cause), _without_backoffs(seen, seen.plan)
+            why = _nothing_to_apply(wanted, seen.policy)
+            self._keep(host, seen, wanted, caller, applies=not why)
+            if why := why or _waits(seen):
+                return self._end(host, seen, why)
+            if report := self._enforce(host, seen, wanted, caller):
+                return report
+        return self._end(host, self._observe(host, measurement), f"{ATTEMPTS} runs were undone")
+
+    def _end(self, host: str, seen: Observation, why: str) -> DriftReport:
+        """The report of an attempt, whose reason is logged where it is another one than before."""
+        if self._reasons.get(host) != why:
+            LOG.info("host %s: %s", host, why)
+            self._reasons[host] = why
+        return self._report(host, seen)
+
+    def _keep(self, host: str, seen: Observation, wanted: Plan, caller: Caller, *, applies: bool) -> None:
+        """Store what the observation found: a placement, a re-pack, drift, and by the policy's mode a plan."""
+        plan, mode = seen.plan or wanted, seen.policy.mode if seen.policy else None
+        if not plan.changes or (seen.placement is None and not applies):
+            self._accept(seen, wanted if wanted.id == plan.id else plan, caller)
         self._repacks.observe(host, seen, caller)
-        if not enforced or (seen.error and not wanted.blocked):
+        if mode != "enforce" or (seen.error and not wanted.blocked):
             self._record_drift(host, seen, caller)
-        if seen.policy.mode == "propose":
+        if mode == "propose":
             self._propose(host, seen, wanted, caller)
-        # A change of the host itself is made for all targets: while it backs off, nothing is changed.
-        waits = any(is_of_the_host(drift.target) and drift.backoff_until for drift in seen.drifts)
-        if not applies or waits or seen.error:
-            return self._report(host, seen)
-        report = self._enforce(host, seen, wanted, caller)
-        if report is None and left > 1:
-            return self._attempt(host, measurement, cause, left - 1)
-        return report or self._report(host, self._observe(host, measurement))
 
     def _enforce(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> DriftReport | None:
         """Apply the plan; None: all of it was undone because of some targets, which back off now."""
@@ -190,10 +200,13 @@ class Reconciler:
         if failures:
             backoffs = self._backoffs.back_off(host, failures, caller)
         others = {group_of(change.target) for change in wanted.changes} - failures.keys()
+        state = f"run {run.id} is {run.state}"
         if run.state == "undone" and failures and others and not are_of_the_host(failures):
+            LOG.info("host %s: %s; the others are tried without the targets that failed", host, state)
             return None
-        error = "" if run.state == "applied" else f"run {run.id} is {run.state}: {run.error}"
-        return self._report(host, replace(seen, drifts=with_backoff(left, backoffs, self._now()), error=error))
+        error = "" if run.state == "applied" else f"{state}: {run.error}"
+        seen = replace(seen, drifts=with_backoff(left, backoffs, self._now()), error=error)
+        return self._end(host, seen, error or state)
 
     def _propose(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> None:
         """Store the plan for an operator, unless it is blocked, or the same changes are proposed already."""
@@ -273,6 +286,27 @@ class Reconciler:
 
     def _record(self, caller: Caller, action: AuditAction, host: str, subject: str, result: str) -> None:
         self._store.audit.append(audit_event(caller, self._now(), action, host, subject, result))
+
+
+def _without_backoffs(seen: Observation, plan: Plan) -> Plan:
+    """The plan without the targets that back off, with the cause of each drift in its reason."""
+    return reasoned(leave_out(plan, backoff_reasons(seen.drifts), seen.placement, seen.snapshot), seen.drifts)
+
+
+def _nothing_to_apply(wanted: Plan, policy: Policy) -> str:
+    """Why the plan is not applied, whatever was observed; empty where it may be."""
+    if wanted.blocked:
+        return f"the plan is blocked: {wanted.blocked}"
+    if not wanted.changes:
+        return "it is as planned"
+    return "" if policy.mode == "enforce" else f"{len(wanted.changes)} changes are left, the policy says {policy.mode}"
+
+
+def _waits(seen: Observation) -> str:
+    """Why the plan is not applied now; empty where it is. A change of the host itself is made for all targets: while it
+    backs off, nothing is changed."""
+    waiting = (drift.target for drift in seen.drifts if is_of_the_host(drift.target) and drift.backoff_until)
+    return next((f"{target} backs off, and all other changes need it" for target in waiting), seen.error)
 
 
 def _moves(plan: Plan) -> list[PlannedChange]:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from pinner.agent.protocol import Progress
+from pinner.agent.protocol import Agent, Progress
 from pinner.model.errors import HostUnreachable, PinnerError, RunConflict, StoreUnavailable, Unanswered
-from pinner.model.run.agent_audit import SignedHead
 from pinner.model.run.journal import Entry, Run, is_final
+from pinner.service.runs.audit_heads import AuditHeads
 from pinner.service.runs.run_recorder import RunRecorder
 
 LOG = logging.getLogger(__name__)
@@ -30,19 +30,16 @@ class RunExecution:
         self,
         run: Run,
         recorder: RunRecorder,
-        journaled: Callable[[str], Run],
-        entries: Callable[[], tuple[Entry, ...]],
-        head: Callable[[], SignedHead | None],
+        agent: Agent,
+        heads: AuditHeads,
         now: Callable[[], datetime],
         notify: Callable[[], None],
     ) -> None:
-        """``journaled`` reads the run of an id from the agent's journal, ``entries`` this run's entries, ``head`` the
-        signed head of the agent's audit trail; ``notify`` is called when the store has new progress."""
+        """``notify`` is called when the store has new progress."""
         self._run = run
         self._recorder = recorder
-        self._journaled = journaled
-        self._entries = entries
-        self._head = head
+        self._agent = agent
+        self._heads = heads
         self._now = now
         self._notify = notify
         self._begun = threading.Event()
@@ -78,11 +75,11 @@ class RunExecution:
     def _store(self, ended: Run) -> None:
         """Store the run's end with its entries; an agent that does not report them now is asked later."""
         try:
-            entries, also = self._entries(), self._recorder.undone_later_runs(self._journaled)
+            entries, also = self._entries(), self._recorder.undone_later_runs(self._agent.run)
         except PinnerError as error:
             self._read_later(error)
         else:
-            self._recorder.close(ended, entries, self._head(), also)
+            self._recorder.close(ended, entries, self._heads.exchange(self._run.host), also)
 
     def _fail(self, error: Exception) -> None:
         begun = self._begun.is_set()
@@ -101,13 +98,16 @@ class RunExecution:
     def _end_as_journaled(self, error: Exception) -> None:
         """Store the run's end as the agent's journal has it: only the journal knows which changes were made."""
         try:
-            journaled = self._journaled(self._run.id)
+            journaled = self._agent.run(self._run.id)
             if journaled.ended_at is not None:
                 self._store(journaled)
                 return
         except PinnerError as unknown:
             error = unknown
         self._read_later(error)
+
+    def _entries(self) -> tuple[Entry, ...]:
+        return self._agent.entries(self._run.undoes or self._run.id)
 
     def _read_later(self, error: Exception) -> None:
         LOG.error("the end of run %s is read later from the agent's journal: %s", self._run.id, error)

@@ -203,15 +203,7 @@ class RunManager:
         except Exception:
             self._copier.forget(run.id)
             raise
-        execution = RunExecution(
-            run,
-            recorder,
-            agent.run,
-            lambda: agent.entries(run.undoes or run.id),
-            lambda: self._heads.exchange(run.host),
-            self._now,
-            self._notify,
-        )
+        execution = RunExecution(run, recorder, agent, self._heads, self._now, self._notify)
         done = self._workers.submit(execution.carry_out, lambda progress: self._in_order(run, call, progress))
         self._ends[run.id] = done
         done.add_done_callback(lambda _: self._forget(run.id))

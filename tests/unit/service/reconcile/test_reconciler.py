@@ -192,6 +192,20 @@ def test_enforce_applies_the_plan_and_records_the_cause(service, reconciler, age
     assert len(service.runs(HOST, PageRequest(5)).items) == 1
 
 
+def test_the_log_says_once_why_a_reconcile_ended(service, reconciler, caplog):
+    caplog.set_level("INFO", "pinner.service.reconcile.reconciler")
+    for policy in (Policy(), ENFORCE):
+        service.set_policy(HOST, policy, ANN)
+        for _ in range(3):
+            reconciler.reconcile(HOST, "resync")
+    (run,) = service.runs(HOST, PageRequest(5)).items
+    assert [record.getMessage().removeprefix(f"host {HOST}: ") for record in caplog.records] == [
+        "4 changes are left, the policy says observe",
+        f"run {run.id} is applied",
+        "it is as planned",
+    ]
+
+
 def test_a_restarted_daemon_is_placed_at_once_without_a_measurement(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
