@@ -1,8 +1,7 @@
 """What the changes that were made to a guest say about the masks from before pinner placed it.
 
-A thread that started after pinner had placed a part of its guest, such as a vCPU that was plugged in, may have
-inherited a mask of pinner's. Such a mask is no prior mask: the thread counts as one that had the mask which it would
-have inherited.
+A thread that started after pinner had placed a part of its guest, such as a plugged-in vCPU, may have inherited a mask
+of pinner's. It has the prior mask of its source; see pinner.apply.undo.
 """
 
 from collections import Counter
@@ -33,16 +32,16 @@ class _Part:
     given: set[CpuSet] = field(default_factory=set)
     masks: dict[ThreadKey, CpuSet] = field(default_factory=dict)
     """The masks from before pinner first touched the threads."""
-    heirs: dict[ThreadKey, tuple[CpuSet, tuple["_Part", ...]]] = field(default_factory=dict)
+    inheritors: dict[ThreadKey, tuple[CpuSet, tuple["_Part", ...]]] = field(default_factory=dict)
     """The threads whose first known mask is pinner's, each with that mask and the other parts that had it."""
 
     def resolve(self) -> None:
-        """Give each heir its prior mask. The older parts have been resolved."""
+        """Give each inheritor the prior mask of its source. The older parts have been resolved."""
         own = self.masks.copy()
-        for key, (mask, givers) in self.heirs.items():
-            sources = [own] if own else [giver.masks for giver in givers if giver.masks]
-            usual = [_most_common(source.values()) for source in sources]
-            self.masks[key] = _most_common(usual) if usual else mask
+        for key, (mask, sources) in self.inheritors.items():
+            known = [own] if own else [source.masks for source in sources if source.masks]
+            prior = [_most_common(masks.values()) for masks in known]
+            self.masks[key] = _most_common(prior) if prior else mask
 
 
 def past_of(done: Iterable[Entry]) -> Placed:
@@ -54,7 +53,7 @@ def past_of(done: Iterable[Entry]) -> Placed:
         if isinstance(change, AffinityChange):
             part = parts.setdefault(change.target.key, _Part(change.target.owner, entry.lineage))
             for mask in (*change.before, *entry.found):
-                _add(mask, part, tuple(_givers(mask, part, entry.lineage, parts.values())))
+                _add(mask, part, tuple(_sources(mask, part, entry.lineage, parts.values())))
             part.given.add(change.after)
             past.last[change.target.key] = change.after
     for part in parts.values():
@@ -63,16 +62,16 @@ def past_of(done: Iterable[Entry]) -> Placed:
     return past
 
 
-def _add(mask: ThreadMask, part: _Part, givers: tuple[_Part, ...]) -> None:
-    if mask.key in part.masks or mask.key in part.heirs:
+def _add(mask: ThreadMask, part: _Part, sources: tuple[_Part, ...]) -> None:
+    if mask.key in part.masks or mask.key in part.inheritors:
         return
-    if mask.cpus in part.given or givers:
-        part.heirs[mask.key] = mask.cpus, givers
+    if mask.cpus in part.given or sources:
+        part.inheritors[mask.key] = mask.cpus, sources
     else:
         part.masks[mask.key] = mask.cpus
 
 
-def _givers(mask: ThreadMask, part: _Part, seen: Lineage | None, parts: Iterable[_Part]) -> Iterator[_Part]:
+def _sources(mask: ThreadMask, part: _Part, seen: Lineage | None, parts: Iterable[_Part]) -> Iterator[_Part]:
     """The other parts of the guest from which a thread may have its mask; ``seen``: when the thread was found."""
     for other in parts:
         if other is part or other.owner != part.owner or mask.cpus not in other.given:
