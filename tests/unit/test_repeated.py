@@ -59,7 +59,7 @@ def test_a_failure_that_two_threads_meet_is_logged_once(failing, told):
             LOG.removeHandler(self)
             other = threading.Thread(target=failing.warn, args=("fails",))
             other.start()
-            other.join(10.0)
+            other.join(60)
 
     LOG.addHandler(MeetsItToo())
     failing.warn("fails")

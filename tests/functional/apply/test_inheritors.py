@@ -126,7 +126,7 @@ class Forking:
         self._process.stdin.write("end\n")
         self._process.stdin.flush()
         if self._is_leader:
-            self._process.wait(10)
+            self._process.wait(60)
         else:
             assert self._process.stdout.readline() == "ended\n"
 
@@ -256,7 +256,7 @@ def test_a_child_whose_new_parent_is_placed_later_gets_its_mask_back(live, journ
             adopting.stdin.write("daemon\n")
             adopting.stdin.flush()
             pids.append(int(adopting.stdout.readline()))
-            wait_until(lambda: parent(pids[2]) == adopting.pid, 10)
+            wait_until(lambda: parent(pids[2]) == adopting.pid, 60)
             apply(plan_of(live, [change(live, daemon(adopting.pid), FIRST)]), live, journal, run="run-2")
             assert {allowed(pid) for pid in pids} == {str(FIRST)}
             for number, undoes in enumerate(order):

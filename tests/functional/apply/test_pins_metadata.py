@@ -263,11 +263,11 @@ def test_the_names_cause_no_event_that_a_policy_acts_on(host, libvirtd, start):
     events = LibvirtEvents(libvirtd, signals.put)
     events.start()
     try:
-        assert isinstance(signals.get(timeout=20), Connected)
+        assert isinstance(signals.get(timeout=60), Connected)
         pins = (PartPin("emulator", None, FIRST),)
         host.name_pins(Target("metadata", guest.uuid, None, guest.name), NamedPins(pins, pins))
         host.set_excluded(guest.uuid, excluded=True)
-        found = signals.get(timeout=20)
+        found = signals.get(timeout=60)
         assert (found.kind, found.guest, found.detail) == ("guest-changed", guest.uuid, "metadata")
         time.sleep(0.5)
         # The mark is in the running guest and in the definition.

@@ -38,10 +38,10 @@ def test_everything_is_off_after_one_command(server, libvirtd, start_guest, tmp_
         placed = masks(guest.pid)
         for _ in range(3):
             private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "1", f"{ONLINE[0]},{ONLINE[1]}", "--live")
-            assert wait_until(lambda: only(masks(guest.pid), placed) == only(placed, masks(guest.pid)), 20) < 20
+            assert wait_until(lambda: only(masks(guest.pid), placed) == only(placed, masks(guest.pid)), 60) < 60
         refused = cli(server, "rollback", "--all", "--yes")
         assert (refused.returncode, "first delete the policy" in refused.stderr) == (1, True)
-        wait_until(lambda: not any(run["state"] == "running" for run in server.runs()), 10)
+        wait_until(lambda: not any(run["state"] == "running" for run in server.runs()), 60)
         done = cli(server, "rollback", "--all", "--delete-policy", "--yes", "--json")
         assert done.returncode == 0, done.stderr
         run = json.loads(done.stdout)["run"]
@@ -64,7 +64,7 @@ def applied(server, guest, **options):
     answer = server.http.post(f"/plans/{plan.json()['id']}/apply", json=options)
     assert answer.status_code == 202, answer.text
     run = answer.json()["id"]
-    wait_until(lambda: state(server, run) != "running", 30)
+    wait_until(lambda: state(server, run) != "running", 60)
     assert state(server, run) == "applied"
     return run
 

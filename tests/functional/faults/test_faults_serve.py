@@ -89,7 +89,7 @@ def test_the_agent_completes_the_apply_after_the_api_was_killed(server, libvirtd
         time.sleep(0.5)
         assert server.current.process.poll() is None
         resume_guest()
-        assert server.current.process.wait(20) != 0
+        assert server.current.process.wait(60) != 0
         server.restart()
         ended = server.wait_ended(run)
     assert (ended["state"], ended["error"], ended["recovered"]) == ("applied", "", "")

@@ -49,7 +49,7 @@ class SlowHost(LiveHost):
 
     def set_mask(self, thread: ThreadMask) -> None:
         self.waits.set()
-        assert self.go.wait(20)
+        assert self.go.wait(60)
         super().set_mask(thread)
 
 
@@ -113,7 +113,7 @@ def test_changes_are_undone_when_the_disk_of_the_journal_becomes_full(tmp_path, 
         ThreadPoolExecutor(1) as worker,
     ):
         applying = worker.submit(apply, plan_for(host, pids), host, journal)
-        assert host.waits.wait(10)
+        assert host.waits.wait(60)
         fill(disk)
         host.go.set()
         with pytest.raises(StoreUnavailable, match="disk is full"):
@@ -211,7 +211,7 @@ def test_an_apply_completes_while_the_central_database_cannot_be_written(
 
         with closing(start_service()) as parts:
             run = parts.service.apply(plan.id, ApplyOptions(), ANN)
-            assert host.waits.wait(10)
+            assert host.waits.wait(60)
             with make_unwritable(central_folder):
                 host.go.set()
                 parts.close()

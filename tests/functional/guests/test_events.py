@@ -184,7 +184,7 @@ def test_a_process_that_started_before_its_name_was_watched_is_an_event(event_qu
         time.sleep(QUIET)
         assert not started(child.pid)
         event_queue.since(0, 0, (sleeper.name,))
-        assert wait_until(lambda: started(child.pid), 30) < 30
+        assert wait_until(lambda: started(child.pid), 60) < 60
         child.kill()
 
 

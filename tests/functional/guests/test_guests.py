@@ -202,7 +202,7 @@ def test_errors_of_pins_name_the_cpu_or_the_missing_part(start_guest, kill, host
     with pytest.raises(Gone):
         libvirt.pin(vcpu, CpuSet.of([0]), persist=False)
     # libvirtd notices the end of QEMU a moment later.
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     with pytest.raises(Gone):
         while time.monotonic() < deadline:
             libvirt.definition(guest.uuid)

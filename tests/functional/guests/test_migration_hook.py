@@ -197,7 +197,7 @@ def test_the_pins_that_a_real_pinner_makes_do_not_arrive(source, pinner, move, d
     mover = move(extra="<cputune><shares>512</shares></cputune>", named=False)
     pinner.policy("enforce", [mover.name], housekeeping=FIRST)
     pid = mover.pid()
-    assert wait_until(lambda: guest_on(pid, SECOND, SECOND), 30) < 30, pinner.drift()
+    assert wait_until(lambda: guest_on(pid, SECOND, SECOND), 60) < 60, pinner.drift()
     uuid = private_libvirt.virsh(source, "domuuid", mover.name).strip()
     if released != "never":
         body = {"guest": uuid, "event": "instance.live_migration_pre.start", "cpus": BOTH}

@@ -46,7 +46,7 @@ def test_no_process_folder_or_cgroup_is_left(tmp_path, how):
         elif how != "raise":
             for _ in how.split()[1:] or [1]:
                 running.send_signal(signal.SIGINT)
-        running.wait(30)
+        running.wait(60)
     assert not _runs(libvirtd, "libvirtd")
     assert not _runs(guest, "qemu")
     assert not folder.exists()

@@ -384,7 +384,7 @@ def test_a_listener_whose_broker_is_silent_ends_when_it_is_asked_to(rabbit, list
             publish(rabbit.url, OWN.load("create-end"))
             until(lambda: proxy.withheld, 60, lambda: process.log)
             process.process.terminate()
-            assert process.process.wait(30) == 0
+            assert process.process.wait(60) == 0
             assert "the connection to the broker has not ended" in process.log
 
 

@@ -51,7 +51,7 @@ def namespace() -> Iterator[int]:
     """The process of a network namespace of its own: this machine may use the guest's addresses itself."""
     with ended(subprocess.Popen(["unshare", "--net", "cat"], text=True, stdin=subprocess.PIPE)) as process:
         own = Path("/proc/self/ns/net").readlink()
-        wait_until(lambda: Path(f"/proc/{process.pid}/ns/net").readlink() != own, 30)
+        wait_until(lambda: Path(f"/proc/{process.pid}/ns/net").readlink() != own, 60)
         yield process.pid
 
 

@@ -7,6 +7,7 @@ import os
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import private_libvirt
@@ -238,9 +239,11 @@ def test_repeated_drift_is_corrected_with_backoff(server, placed, guest, virsh):
     wait_until(contested, 60)
     assert backed_off[0]["target"]["kind"] == "vcpu"
     assert backed_off[0]["times"] >= 2
-    runs = len(server.runs())
+    until = datetime.fromisoformat(backed_off[0]["backoff_until"])
+    known = {run["id"] for run in server.runs()}
     time.sleep(1)
-    assert len(server.runs()) == runs
+    new = [run for run in server.runs() if run["id"] not in known]
+    assert not [run for run in new if datetime.fromisoformat(run["started_at"]) < until]
 
 
 def test_an_excluded_guest_is_not_moved(server, placed, guest, other, virsh):

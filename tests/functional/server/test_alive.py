@@ -296,7 +296,7 @@ def test_the_watchdog_is_told_only_while_the_threads_make_progress(folder: Path)
             assert not select.select([manager], [], [], 1)[0], "the watchdog hears nothing any more"
             server.terminate()
             assert manager.recv(100) == b"STOPPING=1"
-            assert server.wait(20) == 0
+            assert server.wait(60) == 0
 
 
 def limit_files(pid: int, soft: int) -> None:

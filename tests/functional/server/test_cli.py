@@ -189,7 +189,7 @@ def uneven() -> set[str]:
 
 def wait_for_masks(pid: int, expected: set[str]) -> dict[int, str]:
     """The masks of the process's threads, once they are the expected ones."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while set((found := masks(pid)).values()) != expected:
         assert time.monotonic() < deadline, found
         time.sleep(0.02)

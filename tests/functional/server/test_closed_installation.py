@@ -82,7 +82,7 @@ def server(request: pytest.FixtureRequest, command: tuple[str, ...], folder: Pat
         yield PinnerServer(process, log)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def test_requests_of_every_kind_are_answered(server: PinnerServer, folder: Path) -> None:

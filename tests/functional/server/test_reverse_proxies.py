@@ -69,7 +69,7 @@ def behind(name, port, folder):
     with log.open("w") as errors:
         running = subprocess.Popen(list(map(str, command)), stderr=errors)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             assert running.poll() is None, log.read_text()
             try:
@@ -81,7 +81,7 @@ def behind(name, port, folder):
         yield f"https://localhost:{own}", str(authority.certificate)
     finally:
         running.terminate()
-        running.wait(10)
+        running.wait(60)
 
 
 @pytest.mark.parametrize("name", PROXIES)

@@ -82,7 +82,7 @@ def _until_the_end(process: warm.Program) -> Iterator[warm.Program]:
         yield process
     finally:
         process.terminate()
-        assert process.wait(20) in (0, -9, -15)
+        assert process.wait(60) in (0, -9, -15)
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ class SnapshotHost(InMemoryHost):
         (self.marked.add if excluded else self.marked.discard)(guest)
 
     def _wait(self, write: Write) -> None:
-        assert self.gate.acquire(timeout=10)
+        assert self.gate.acquire(timeout=60)
         if self.break_at and len(self.writes) + 1 >= self.break_at:
             if not isinstance(self.broken, Killed):  # a dead process writes nothing more
                 self.break_at = 0

@@ -55,7 +55,7 @@ def listening(folder: Path, url: str, server: str, extra: str = "", program: str
         yield Listener(process, folder)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def publish(

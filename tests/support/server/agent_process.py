@@ -26,6 +26,11 @@ from pinner.model.snapshot import Snapshot
 from pinner.store.history import HistoryFiles
 from pinner.store.journal.journal import StoredJournal
 
+REQUEST_SECONDS = 1.0
+"""How long a caller may take to send its call: a busy machine lets an honest one wait for its CPU for longer."""
+LIBVIRT_SECONDS = 10.0
+"""How long a call of libvirt may take."""
+
 
 def now() -> datetime:
     return datetime.now(UTC)
@@ -33,7 +38,7 @@ def now() -> datetime:
 
 def main(path: str, user: str, folder: str, uri: str, *pids: str) -> None:
     movable = frozenset(map(int, pids))
-    libvirt, journal = Libvirt(uri), StoredJournal(Path(folder))
+    libvirt, journal = Libvirt(uri, LIBVIRT_SECONDS), StoredJournal(Path(folder))
 
     def take(sample_seconds: float) -> Snapshot:
         others = frozenset(map(int, files.numbers("/proc"))) - movable
@@ -49,7 +54,7 @@ def main(path: str, user: str, folder: str, uri: str, *pids: str) -> None:
         take, LiveHost(libvirt), journal, now, HostEventQueue(now), trail, name="h1",
         histories=Recorder(lambda: (), kept, now).measures,
     )  # fmt: skip
-    server = AgentServer(agent, Path(path), int(user), request_seconds=1.0)
+    server = AgentServer(agent, Path(path), int(user), request_seconds=REQUEST_SECONDS)
     server.start()
     print("ready", flush=True)
     sys.stdin.read()

@@ -36,7 +36,7 @@ class RestartableServer:
 
     def wait_ended(self, run: str) -> dict[str, Any]:
         """The run, once it has ended."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while (found := self.get(f"/runs/{run}")["run"])["state"] == "running":
             assert time.monotonic() < deadline, found
             time.sleep(0.1)
@@ -77,4 +77,4 @@ def restartable_server(libvirtd: str, program: str = warm.PINNER, more: str = ""
         finally:
             for process in running:
                 process.terminate()
-                process.wait(20)
+                process.wait(60)

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -75,8 +76,10 @@ class Program:
 
     def send_signal(self, kind: signal.Signals) -> None:
         """Send a signal to a program that runs."""
-        if self.poll() is None:
-            os.kill(self.pid, kind)
+        # The fork server reaps it a moment before this process knows its status.
+        with suppress(ProcessLookupError):
+            if self.poll() is None:
+                os.kill(self.pid, kind)
 
     def terminate(self) -> None:
         """Send SIGTERM."""

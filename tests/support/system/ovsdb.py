@@ -61,7 +61,7 @@ def private_ovsdb(folder: Path) -> Iterator[Ovs]:
     options = [f"--remote=punix:{socket}", f"--unixctl={folder}/ctl", "--no-chdir"]
     process = subprocess.Popen(["ovsdb-server", str(database), *options], stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not socket.exists():
             assert process.poll() is None
             assert time.monotonic() < deadline
@@ -69,7 +69,7 @@ def private_ovsdb(folder: Path) -> Iterator[Ovs]:
         yield Ovs(socket, process)
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
 
 
 def missing_switch() -> str:
@@ -88,7 +88,7 @@ def polling_switch(ovs: Ovs) -> Iterator[int]:
     command = ["ovs-vswitchd", f"unix:{ovs.socket}", *options]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | {"OVS_RUNDIR": str(folder)}) as process:
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while not any(name.startswith("pmd") for name in _thread_names(process.pid)):
                 assert process.poll() is None
                 assert time.monotonic() < deadline
@@ -96,7 +96,7 @@ def polling_switch(ovs: Ovs) -> Iterator[int]:
             yield process.pid
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            process.wait(timeout=60)
 
 
 def _thread_names(pid: int) -> list[str]:

@@ -299,7 +299,7 @@ def test_without_a_stored_end_a_guest_that_does_not_answer_delays_no_other_one(h
 
     def before_write(write: Write) -> None:
         if write[1] == "0-7" and "vcpu" in write[0]:
-            others.wait(10)
+            others.wait(60)
 
     host.before_write = before_write
     monkeypatch.setattr(journal, "end", no_end)

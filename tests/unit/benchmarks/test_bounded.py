@@ -54,7 +54,7 @@ def test_a_benchmark_that_ignores_its_end_is_killed_with_what_it_has_started(scr
     )
     assert "ended after" in found.problem
     stat = f"/proc/{child.read_text()}/stat"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and _runs(stat):
         time.sleep(0.05)
     assert not _runs(stat)

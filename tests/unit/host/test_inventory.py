@@ -145,7 +145,7 @@ def test_a_real_qemu_that_libvirt_does_not_know_is_a_guest():
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as qemu:
         qemu.stdout.readline()
         found = next(process for process in snapshot(Path("/")).processes if process.pid == qemu.pid)
-        qemu.communicate(b"quit\n", timeout=30)
+        qemu.communicate(b"quit\n", timeout=60)
     assert found.immovable_reason == "guest"
     assert {thread.immovable_reason for thread in found.threads} == {"guest"}
 

@@ -35,10 +35,10 @@ def test_a_guest_is_found_while_another_thread_asks_for_it(monkeypatch, other):
     def slow(root, pid):
         if threading.current_thread() is second:
             asks.set()
-            answered.wait(30)
+            answered.wait(60)
         elif pid == other:  # the first thread has found our guest already
             second.start()
-            asks.wait(30)
+            asks.wait(60)
         return started(root, pid)
 
     monkeypatch.setattr(live.procfs, "started", slow)

@@ -456,7 +456,7 @@ def test_a_call_that_comes_late_does_not_begin_a_closed_run(service, agent, plan
 
     def stalled(wanted, run, progress):
         waiting.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return apply(wanted, run, progress)
 
     agent.apply = stalled
@@ -469,7 +469,7 @@ def test_a_call_that_comes_late_does_not_begin_a_closed_run(service, agent, plan
 
     caller = threading.Thread(target=call)
     caller.start()
-    assert waiting.wait(10)
+    assert waiting.wait(60)
     (run,) = service.runs(None, PageRequest(5)).items
     assert run.state == "running"
     clock.at += step
@@ -478,7 +478,7 @@ def test_a_call_that_comes_late_does_not_begin_a_closed_run(service, agent, plan
         ended = other.service.run(run.id)
         assert (ended.state, ended.error) == ("failed", NEVER_BEGUN)
         go_on.set()
-        caller.join(10)
+        caller.join(60)
         assert refused
         assert agent.host.writes == []
         assert service.run(run.id) == ended == other.service.run(run.id)
@@ -511,12 +511,12 @@ def test_two_services_that_store_the_end_of_a_run_record_each_change_once(servic
     def slow(wanted, run, progress):
         done = apply(wanted, run, progress)
         ended.set()
-        assert gate.wait(10)
+        assert gate.wait(60)
         return done
 
     agent.apply = slow
     run = service.apply(plan.id, ApplyOptions(), ANN)
-    assert ended.wait(10)
+    assert ended.wait(60)
     with closing(compose_service(agent, store, clock)) as other:
         assert other.service.run(run.id).state == "applied"
         gate.set()

@@ -38,7 +38,7 @@ def agent(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         assert process.stdout.readline() == "ready\n"
         yield process
         process.send_signal(signal.SIGCONT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
 
 
 @pytest.fixture

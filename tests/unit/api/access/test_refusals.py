@@ -73,7 +73,7 @@ def test_a_window_ends_by_itself(pinner, trail):
     client = client_from("192.0.2.1", pinner, audit=trail, window_seconds=0.3)
     for _ in range(PER_ORIGIN + 1):
         client.get("/v1/hosts")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(trail) == PER_ORIGIN and time.monotonic() < deadline:
         time.sleep(0.02)
     assert trail[-1].subject == "1 more requests"

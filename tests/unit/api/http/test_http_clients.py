@@ -78,7 +78,7 @@ def with_httpx(url, token, _folder):
 
 def with_urllib(url, token, _folder):
     request = urllib.request.Request(url, BODY, headers(token), method="PUT")
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.read()
 
 

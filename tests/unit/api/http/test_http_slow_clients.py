@@ -115,7 +115,7 @@ def answers_within(seconds: float, url: str) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with suppress(httpx.TransportError):
-            return httpx.get(f"{url}/healthcheck", timeout=20).status_code == 200
+            return httpx.get(f"{url}/healthcheck", timeout=60).status_code == 200
         time.sleep(0.2)
     return False
 
@@ -132,7 +132,7 @@ def slow_reader(url: str) -> socket.socket:
 def test_requests_in_advance_are_limited_by_their_size(server, pinner, monkeypatch):
     """A worker answers the first request; the others wait in memory."""
     go_on = threading.Event()
-    monkeypatch.setattr(pinner, "hosts", lambda: go_on.wait(20) and ())
+    monkeypatch.setattr(pinner, "hosts", lambda: go_on.wait(60) and ())
     head = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 60_000 + b"\r\n\r\n"
     with connect(server.url) as peer:
         peer.sendall(b"GET /v1/hosts HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -162,7 +162,7 @@ def test_what_waits_for_all_clients_is_limited(pinner, monkeypatch):
 def test_other_methods_of_healthcheck_do_not_delay_it(server, monkeypatch):
     """Their refusal is a record of the audit trail, for which the database may need seconds."""
     go_on = threading.Event()
-    monkeypatch.setattr(access, "_audit_refusal", lambda _response: go_on.wait(20))
+    monkeypatch.setattr(access, "_audit_refusal", lambda _response: go_on.wait(60))
     # 403: a proxy must not use the Unix socket.
     ask = b"POST /healthcheck HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 1\r\n\r\n"
     with many(server.url, 3, ask):

@@ -178,7 +178,7 @@ def test_this_machine_answers_its_own_pings(address):
             echoes.send(b"12345678")
         except OSError as error:
             pytest.skip(f"no route to {address}: {error}")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         found = []
         while not found:
             assert time.monotonic() < deadline

@@ -39,7 +39,7 @@ class SlowList:
     def listAllDomains(self, flags):  # noqa: N802 - libvirt's name
         active = self._connection.listAllDomains(flags)
         self._meanwhile()
-        assert self._reported.wait(10)
+        assert self._reported.wait(60)
         return active
 
     def __getattr__(self, name):
@@ -64,7 +64,7 @@ def test_a_guest_that_starts_while_the_guests_are_listed_is_started_after_the_li
     signals = SimpleQueue()
     events = LibvirtEvents(URI, signals.put)
     events.start()
-    first, second = signals.get(timeout=10), signals.get(timeout=10)
+    first, second = signals.get(timeout=60), signals.get(timeout=60)
     events.close()
     domains[0].destroy()
     assert isinstance(first, Connected)
@@ -84,11 +84,11 @@ def test_a_pause_and_a_reset_of_a_guest_are_told(driver, monkeypatch):
     signals = SimpleQueue()
     events = LibvirtEvents(URI, signals.put)
     events.start()
-    assert [type(signals.get(timeout=10)) for _ in range(2)] == [Connected, DomainEvent]
+    assert [type(signals.get(timeout=60)) for _ in range(2)] == [Connected, DomainEvent]
     (domain,) = domains
     domain.suspend()
-    assert signals.get(timeout=10) == DomainEvent("guest-paused", guest, "paused: paused")
+    assert signals.get(timeout=60) == DomainEvent("guest-paused", guest, "paused: paused")
     events._events()[libvirt.VIR_DOMAIN_EVENT_ID_REBOOT](driver, domain, None)
-    assert signals.get(timeout=10) == DomainEvent("guest-reset", guest, "")
+    assert signals.get(timeout=60) == DomainEvent("guest-reset", guest, "")
     events.close()
     domain.destroy()

@@ -83,7 +83,7 @@ def test_all_wait_together_for_a_silent_destination_and_use_its_late_answer():
     gate = threading.Event()
 
     def ask(host):
-        gate.wait(10)
+        gate.wait(60)
         return cpus("0-3")
 
     known, found = Destinations(ask), []
@@ -111,7 +111,7 @@ def test_the_number_of_open_questions_is_bounded(monkeypatch):
     monkeypatch.setattr("pinner.nova.delivery.sender.WAIT_SECONDS", 0.0)
     gate = threading.Event()
     before = threading.active_count()
-    known = Destinations(lambda host: gate.wait(10) and cpus("0"))
+    known = Destinations(lambda host: gate.wait(60) and cpus("0"))
     for number in range(50):
         known.cpus(f"host-{number}")
     assert threading.active_count() - before <= 4

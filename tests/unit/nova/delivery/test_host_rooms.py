@@ -201,7 +201,7 @@ def test_hosts_are_asked_after_no_thread_could_start(monkeypatch):
         limited.setattr(threading.Thread, "start", refused)
         for number in range(20):
             assert rooms.rooms(["h1", f"h{number}"]) == {}
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while "h1" not in rooms.rooms(["h1"]):
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -289,7 +289,7 @@ def test_an_answer_counts_while_it_is_asked_for_again_and_not_for_ever():
         assert rooms.rooms(["h1"])
         clock[0] += 6
         assert rooms.rooms(["h1"]), "the earlier answer counts"
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while rooms._entries["h1"].asking:
             assert time.monotonic() < until
             time.sleep(0.01)

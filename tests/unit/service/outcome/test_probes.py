@@ -380,12 +380,12 @@ def test_the_end_of_the_server_waits_until_the_placement_is_back(host, store, pl
         if event.is_set() or not host.is_placed:
             return ProbedHost.wait(host, event, seconds)
         waiting.set()
-        return event.wait(10)
+        return event.wait(60)
 
     host.wait = hold
     with host.compose(store) as parts:
         probe = parts.service.probe(plan.id, 6, 30, ANN)
-        assert waiting.wait(10)
+        assert waiting.wait(60)
         assert host.is_placed
     assert (store.probes.get(probe.id).state, host.is_placed) == ("interrupted", False)
 
@@ -485,7 +485,7 @@ def test_after_a_kill_within_a_run_the_placement_is_put_back_when_the_run_has_en
 
     host.at_wait[BEFORE_A_SWITCH] = hold
     probe = parts.service.probe(plan.id, 6, 30, ANN)
-    assert begun.wait(10)
+    assert begun.wait(60)
     while not (running := store.runs.running()):
         time.sleep(0.01)
     stopped = parts.probes._stops[probe.id]

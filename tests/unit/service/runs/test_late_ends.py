@@ -53,7 +53,7 @@ class SlowHead(HostedAgent):
         if self.slow:
             self.slow = False
             self.asked.set()
-            assert self.go_on.wait(10)
+            assert self.go_on.wait(60)
         return super().audit_head(centre)
 
 
@@ -63,7 +63,6 @@ def agent(tmp_path, clock):
     made = SlowHead(tmp_path / "agent", snapshot(plain(16), guests), clock)
     made.asked, made.go_on = threading.Event(), threading.Event()
     yield made
-    made.go_on.set()
     made.journal.close()
 
 
@@ -72,6 +71,7 @@ def parts(store, agent, clock):
     new_id = lambda: uuid.uuid4().hex[:12]  # noqa: E731
     with closing(compose({HOST: agent}, store, clock, new_id, 5.0, timedelta(minutes=1))) as made:
         yield made
+        agent.go_on.set()  # the end of the service waits for the agent
 
 
 def apply(service, **request):
@@ -93,7 +93,7 @@ def test_a_rollback_of_all_runs_leaves_a_run_that_began_before_its_end_was_store
     first = apply(service)
     agent.slow = True
     back = service.rollback_all(HOST, CALLER)
-    assert agent.asked.wait(10)  # the agent has ended the rollback
+    assert agent.asked.wait(60)  # the agent has ended the rollback
     applying = begin(apply, service)
     time.sleep(0.3)
     agent.go_on.set()
@@ -110,7 +110,7 @@ def test_the_end_of_a_run_is_stored_before_the_run_is_undone(service, agent, eve
     agent.slow = True
     plan = service.plan(HOST, Request(), None, 0.0, CALLER)
     run = service.apply(plan.id, ApplyOptions(), CALLER)
-    assert agent.asked.wait(10)  # the agent has ended the run
+    assert agent.asked.wait(60)  # the agent has ended the run
     back = begin(service.rollback_all, HOST, CALLER) if every else begin(service.rollback, run.id, CALLER)
     time.sleep(0.3)
     agent.go_on.set()
@@ -139,7 +139,7 @@ def test_a_run_is_refused_while_an_earlier_end_cannot_be_stored(service, agent, 
     apply(service)
     agent.slow = True
     back = service.rollback_all(HOST, CALLER)
-    assert agent.asked.wait(10)
+    assert agent.asked.wait(60)
     with pytest.raises(HostBusy, match=back.id):
         apply(service)
 
@@ -153,7 +153,7 @@ def test_a_run_that_began_before_the_end_of_a_rollback_was_stored_keeps_its_stat
 
     def let_the_rollback_end():
         agent.host.gate.release(1000)
-        assert agent.asked.wait(10)
+        assert agent.asked.wait(60)
 
     agent.before_apply = let_the_rollback_end
     second = apply(service, guests=("g2",))
@@ -170,7 +170,7 @@ def test_a_run_of_another_server_that_began_before_the_end_was_stored_keeps_its_
     first = apply(service)
     agent.slow = True
     back = service.rollback_all(HOST, CALLER)
-    assert agent.asked.wait(10)  # the agent has ended the rollback
+    assert agent.asked.wait(60)  # the agent has ended the rollback
     new_id = lambda: uuid.uuid4().hex[:12]  # noqa: E731
     with closing(compose({HOST: agent}, store, clock, new_id, 5.0, timedelta(minutes=1))) as other:
         agent.unreachable = 1  # just when the other server reads the end of the rollback
