@@ -187,6 +187,17 @@ def test_persist_journals_the_definition_as_it_was(host, journal):
     assert [entry.definition for entry in journal.entries("run-1")][:3] == ["<cputune/>"] * 3
 
 
+def test_a_host_that_does_not_answer_when_a_run_begins_gets_no_change(host, journal):
+    def refuse(_):
+        raise HostUnreachable("h1", "libvirt does not answer")
+
+    plan = the_plan(host)
+    host.before_read = refuse
+    with pytest.raises(HostUnreachable):
+        apply(plan, host, journal)
+    assert (host.writes, journal.entries("run-1"), journal.run("run-1").state) == ([], (), "failed")
+
+
 def test_one_run_at_a_time(host, journal):
     journal.begin(make_run("other"))
     with pytest.raises(HostBusy, match="other"):
