@@ -109,7 +109,7 @@ def _end(target):
 
 
 STALE = {
-    "other CPUs": (lambda host: setattr(host, "topology", "g"), "CPUs, nodes or kernel arguments"),
+    "other CPUs": (lambda host: setattr(host, "hardware", "g"), "CPUs, nodes or kernel arguments"),
     "a vCPU moved": (lambda host: host.move(200, "3"), "guest g1 vcpu 0 thread 200 may run on 3, no longer on 0-7"),
     "an emulator thread moved": (lambda host: host.move(101, "3"), "guest g1 emulator thread 101 may run on 3"),
     "a vhost thread moved": (lambda host: host.move(400, "3"), "guest g1 vhost 400 thread 400 may run on 3"),
