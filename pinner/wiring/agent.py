@@ -1,7 +1,7 @@
 """The agent of this machine, and the client of an agent in another process."""
 
 import logging
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -43,10 +43,11 @@ from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own
 from pinner.store.journal.journal import StoredJournal
 from pinner.store.journal.state_folder import require_own_state, this_host
-from pinner.store.journal.unusable_journal import LastMasks, UnusableJournal, open_journal, pins_of
+from pinner.store.journal.unusable_journal import JournalRetry, LastMasks, UnusableJournal, open_journal, pins_of
 from pinner.wiring.nova import nova_reader, nova_sets
 from pinner.wiring.retention import purge_journal, start_daily
 from pinner.wiring.settings import agent_folder, agent_socket, host_name, now, state_dir
+from pinner.worker import Worker
 
 LOG = logging.getLogger(__name__)
 AGENT_SECONDS = 30.0
@@ -100,7 +101,8 @@ def local_agent(
     if threads is not None:
         purge = partial(purge_journal, config, journal, host, trail)
         threads += start_daily("journal retention", purge, agent_folder(config), undo)
-        threads += _start(watcher, pinger, recorder, undo)
+        retry = JournalRetry(agent_folder(config)) if isinstance(journal, UnusableJournal) else None
+        threads += _start(watcher, (pinger, recorder, FreedMemory(), retry), undo)
     return agent
 
 
@@ -180,16 +182,14 @@ def _recover(agent: LocalAgent) -> None:
         LOG.error("no plan can be applied and no run rolled back: %s", error)
 
 
-def _start(
-    watcher: HostWatcher | None, pinger: Pinger | None, recorder: Recorder | None, undo: ExitStack
-) -> list[Heartbeat]:
+def _start(watcher: HostWatcher | None, workers: Iterable[Worker | None], undo: ExitStack) -> list[Heartbeat]:
     """Start the agent's threads; ``undo`` stops them. Returns their heartbeats."""
     threads: list[Heartbeat] = []
     if watcher is not None:
         watcher.start()
         undo.callback(watcher.close)
         threads += watcher.heartbeats
-    for worker in (pinger, recorder, FreedMemory()):
+    for worker in workers:
         if worker is not None:
             worker.start()
             undo.callback(worker.stop)

@@ -2,19 +2,25 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
 from pinner.model.change import Target, ThreadKey
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import StoreUnavailable
+from pinner.model.errors import PinnerError, StoreUnavailable
 from pinner.model.run.agent_audit import AgentEvent, AgentRecord, ChainHead
 from pinner.model.run.journal import Damaged, Entry, InForce, RecordedPins, Run
 from pinner.store.journal.journal import StoredJournal
 from pinner.store.retention import Needed
+from pinner.worker import Worker
 
 LOG = logging.getLogger(__name__)
+
+RETRY_SECONDS = 30.0
+_LIMIT_SECONDS = 300.0
+"""An attempt that takes longer hangs."""
 
 
 class UnusableChain:
@@ -155,3 +161,22 @@ def open_journal(folder: Path) -> StoredJournal | UnusableJournal:
             error,
         )
         return UnusableJournal(error)
+
+
+class JournalRetry(Worker):
+    """A thread that opens the journal again and again: a disk may be full for a while. Once that works, the thread ends
+    by PinnerError, and with it the agent: at its next start the agent first recovers the run that a dead process left
+    open."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("journal retry", _LIMIT_SECONDS)
+        self._folder = folder
+
+    def _repeat(self) -> None:
+        while not self._stop.wait(RETRY_SECONDS):
+            self.heartbeat.beat()
+            with suppress(StoreUnavailable):
+                StoredJournal(self._folder).close()
+                raise PinnerError(
+                    f"the journal in {self._folder} can be used again, and the agent starts again with it"
+                )

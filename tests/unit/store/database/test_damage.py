@@ -19,10 +19,10 @@ from support.values import NOON, cpus, make_entries, make_run
 from pinner import conf, wiring
 from pinner.api.app import create_app
 from pinner.cli.manage import manage
-from pinner.model.errors import StoreUnavailable
+from pinner.model.errors import PinnerError, StoreUnavailable
 from pinner.store.database.engine import connect
 from pinner.store.journal.journal import StoredJournal
-from pinner.store.journal.unusable_journal import LastMasks, UnusableJournal, open_journal, pins_of
+from pinner.store.journal.unusable_journal import JournalRetry, LastMasks, UnusableJournal, open_journal, pins_of
 from pinner.store.repositories import open_store
 
 pytestmark = pytest.mark.fault(58)
@@ -220,6 +220,28 @@ def test_an_unusable_journal_is_logged_once(journal_file, caplog):
     (logged,) = caplog.messages
     assert logged.startswith("no plan can be applied and no run rolled back")
     assert str(journal_file) in logged
+
+
+def test_an_agent_starts_again_when_its_journal_can_be_used_again(journal_file, monkeypatch):
+    """A disk that was full at the start left an agent that changed nothing until somebody restarted it."""
+    moved = journal_file.with_name("moved")
+    journal_file.rename(moved)
+    journal_file.mkdir()
+    retry = JournalRetry(journal_file.parent)
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        if len(waits) == 3:
+            journal_file.rmdir()
+            moved.rename(journal_file)
+        return False
+
+    monkeypatch.setattr(retry._stop, "wait", wait)
+    with pytest.raises(PinnerError, match="can be used again"):
+        retry._repeat()
+    assert len(waits) == 3
+    assert isinstance(open_journal(journal_file.parent), StoredJournal)
 
 
 def test_the_inventory_works_with_both_files_damaged(tmp_path):
