@@ -18,6 +18,8 @@ from itertools import combinations, islice
 from math import comb, inf, sqrt
 from statistics import fmean, median
 
+from pinner.model.outcome.outcome import Arm
+
 MOST_ORDERS = 5_000
 """Up to this number, all orders are compared: up to 7 windows of each placement. Of more orders, a sample of this size
 with the drawn one in it is compared, which keeps the test exact (Phipson and Smyth 2010)."""
@@ -156,3 +158,12 @@ def _sampled(count: int, size: int) -> tuple[frozenset[int], ...]:
     while len(sampled) < MOST_ORDERS:
         sampled[frozenset(source.sample(range(count), size))] = None
     return tuple(sampled)
+
+
+def schedule(windows: int, seed: int) -> tuple[Arm, ...]:
+    """An order of ``windows`` windows of each placement, drawn among all orders alike. The exact test depends on that:
+    an order that a person chooses, or that alternates, could follow a rhythm of the load."""
+    arms: list[Arm] = ["current"] * windows
+    arms += ["planned"] * windows
+    random.Random(seed).shuffle(arms)  # noqa: S311 - no secret depends on it
+    return tuple(arms)

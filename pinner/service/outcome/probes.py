@@ -15,7 +15,7 @@ from pinner.model.outcome.probe import (
 )
 from pinner.model.plan.plan import Plan
 from pinner.model.run.audit import AuditAction, Caller, audit_event
-from pinner.outcome.schedule import schedule
+from pinner.outcome.randomization import schedule
 from pinner.repeated import Repeated
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.outcome.probe_execution import ProbeExecution, Stop, Timing, changed_guests, store_end

@@ -9,7 +9,7 @@ from support.made_up.series import KINDS, busy_host, most_wrong, upper_bound
 
 from pinner.model.outcome.outcome import MEASURES, Measure, Window
 from pinner.model.outcome.probe import WASH_OUT_SECONDS
-from pinner.outcome.schedule import schedule
+from pinner.outcome.randomization import schedule
 from pinner.outcome.verdict import judge
 
 SECONDS = 20
