@@ -9,7 +9,7 @@ from flask import current_app, g
 
 from pinner import codec
 from pinner.api.access.credentials import Credentials, Identity
-from pinner.api.access.host_service import HostService
+from pinner.api.access.host_service import of_one_host
 from pinner.api.access.policies import Authorizer
 from pinner.api.access.refusals import RefusalAudit
 from pinner.api.streams import Streams
@@ -85,7 +85,7 @@ def app_state() -> AppState:
 def pinner() -> Service:
     """The service, limited to the host of the caller's token if it has one."""
     whole, host = app_state().pinner, identity().host
-    return HostService(whole, host) if host else whole
+    return of_one_host(whole, host) if host else whole
 
 
 def require_own_host(kind: str, name: str, host: str) -> None:

@@ -81,163 +81,125 @@ class LocalService:
         self._store = store
 
     def hosts(self) -> tuple[str, ...]:
-        """See Service."""
         return self._hosts.names()
 
     def strategies(self) -> tuple[StrategyInfo, ...]:
-        """See Service."""
         return tuple(StrategyInfo(each.name, each.summary, each.parameters) for each in installed().values())
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
-        """See Service."""
         return self._plans.observe(host, sample_seconds)
 
     def topology(self, host: str) -> Topology:
-        """See Service."""
         return self._hosts.topology(host)
 
     def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
-        """See Service."""
         return self._capacities.capacity(host, vcpus, shape)
 
     def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
-        """See Service."""
         return self._plans.what_if(host, request, scenario, sample_seconds)
 
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
-        """See Service."""
         return self._checker.check(self._hosts.reading(host, sample_seconds))
 
     def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
-        """See Service."""
         return self._measures.measures(host, span, guest, series)
 
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
-        """See Service."""
         return self._measures.blame(host, guest, seconds)
 
     def interrupts(self, host: str) -> HostInterrupts:
-        """See Service."""
         return interrupt_map(self._hosts.reading(host, 0.0))
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
-        """See Service."""
         return self._plans.take_snapshot(host, sample_seconds, caller)
 
     def snapshot(self, snapshot: str) -> Snapshot:
-        """See Service."""
         return self._store.snapshots.get(snapshot)
 
     def plan(
         self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
     ) -> Plan:
-        """See Service."""
         return self._plans.plan(host, request, snapshot, sample_seconds, caller)
 
     def plan_by_id(self, plan: str) -> Plan:
-        """See Service."""
         return self._store.plans.get(plan)
 
     def explain(self, plan: str, guest: str) -> Explanation:
-        """See Service."""
         return self._plans.explain(plan, guest)
 
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
-        """See Service."""
         if host is not None:
             self._hosts.require(host)
         return self._store.plans.list(host, part)
 
     def apply(self, plan: str, options: ApplyOptions, caller: Caller) -> Run:
-        """See Service."""
         watched = options.with_watch()
         self._outcomes.require_watchable(self._store.plans.get(plan), watched)
         return self._runs.apply(plan, watched, caller)
 
     def rollback(self, run: str, caller: Caller) -> Run:
-        """See Service."""
         return self._runs.rollback(run, caller)
 
     def rollback_all(self, host: str, caller: Caller) -> Run:
-        """See Service."""
         return self._runs.rollback_all(host, caller)
 
     def run(self, run: str) -> Run:
-        """See Service."""
         return self._runs.get(run)
 
     def outcome(self, run: str) -> RunOutcome:
-        """See Service."""
         return self._outcomes.outcome(run)
 
     def probe(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
-        """See Service."""
         return self._probes.begin(plan, windows, seconds, caller)
 
     def probe_by_id(self, probe: str) -> Probe:
-        """See Service."""
         return self._probes.get(probe)
 
     def cancel_probe(self, probe: str, caller: Caller) -> Probe:
-        """See Service."""
         return self._probes.cancel(probe, caller)
 
     def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
-        """See Service."""
         return self._runs.list(host, part, state=state)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
-        """See Service."""
         return self._runs.entries(run)
 
     def follow(self, run: str) -> Iterator[RunProgress]:
-        """See Service."""
         return self._runs.follow(run)
 
     def policy(self, host: str) -> Policy:
-        """See Service."""
         self._hosts.require(host)
         return self._policies.get(host)
 
     def setback(self, host: str) -> Setback | None:
-        """See Service."""
         self.policy(host)
         return self._policies.setback(host)
 
     def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
-        """See Service."""
         return self._policies.set(host, policy, caller, expected)
 
     def delete_policy(self, host: str, caller: Caller, expected: Expected = None) -> None:
-        """See Service."""
         self._policies.delete(host, caller, expected)
 
     def drift(self, host: str) -> DriftReport:
-        """See Service."""
         return self._reconciler.drift(host)
 
     def set_excluded(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
-        """See Service."""
         return self._exclusions.set(host, guest, excluded, caller)
 
     def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> GuestEventOutcome:
-        """See Service."""
         return self._guest_events.handle(host, event, caller)
 
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest
     ) -> Page[AuditRecord]:
-        """See Service."""
         return self._store.audit.list(host, actor, since, part)
 
     def verify_audit(self, anchor: Anchor | None = None) -> Verification:
-        """See Service."""
         return self._audit_trail.verify(anchor)
 
     def audit_anchor(self) -> Anchor:
-        """See Service."""
         return self._audit_trail.anchor()
 
     def export_audit(self) -> Iterator[str]:
-        """See Service."""
         return self._audit_trail.export()

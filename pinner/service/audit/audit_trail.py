@@ -35,7 +35,6 @@ class AuditTrail:
         self._store = store
 
     def verify(self, anchor: Anchor | None) -> Verification:
-        """See Service.verify_audit."""
         first = self._verify(anchor)
         if all(finding.kind not in PASSING for finding in first.findings):
             return first
@@ -46,7 +45,6 @@ class AuditTrail:
         return verification(again.records, again.head, again.agents, lasting)
 
     def anchor(self) -> Anchor:
-        """See Service.audit_anchor."""
         centre = self._store.audit.head()
         heads = []
         for host in self._hosts.names():
@@ -61,7 +59,6 @@ class AuditTrail:
         return Anchor(ANCHOR_VERSION, tuple(heads))
 
     def export(self) -> Iterator[str]:
-        """See Service.export_audit."""
         anchor = self._quiet_anchor()
         # A head that came after the anchor vouches for records that are not in the export.
         heads = [

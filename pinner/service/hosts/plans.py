@@ -30,7 +30,6 @@ class PlanMaker:
         self._sample_seconds = sample_seconds
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
-        """See Service.observe."""
         self._require_sample(sample_seconds)
         return self._hosts.observe(host, sample_seconds)
 
@@ -39,7 +38,6 @@ class PlanMaker:
             raise Invalid("sample_seconds", sample_seconds, f"a number of seconds from 0 to {MAX_SAMPLE_SECONDS:g}")
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
-        """See Service.take_snapshot."""
         sample_seconds = self._sample_seconds if sample_seconds is None else sample_seconds
         self._require_sample(sample_seconds)
         taken = self._hosts.snapshot(host, sample_seconds)
@@ -50,7 +48,6 @@ class PlanMaker:
     def plan(
         self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
     ) -> Plan:
-        """See Service.plan."""
         self._hosts.require(host)
         require_installed(request.strategy)  # before the host is measured for seconds
         if snapshot is None:
@@ -64,13 +61,11 @@ class PlanMaker:
         return made
 
     def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
-        """See Service.what_if."""
         self._hosts.require(host)
         require_installed(request.strategy)
         return what_if(self.observe(host, sample_seconds), request, scenario)
 
     def explain(self, plan: str, guest: str) -> Explanation:
-        """See Service.explain."""
         found = self._store.plans.get(plan)
         basis = found.basis.snapshot
         if found.id != id_of(basis, found.request):

@@ -37,14 +37,12 @@ class MeasureReader:
         self._now = now
 
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
-        """See Service.blame."""
         if not 0 < seconds <= MAX_SECONDS:
             raise Invalid("seconds", seconds, f"a number of seconds above 0 and up to {MAX_SECONDS:g}")
         found = self._hosts.observe(host, 0.0).running_guest(guest)
         return self._hosts.blame(host, found.uuid, seconds)
 
     def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
-        """See Service.measures."""
         series = tuple(dict.fromkeys(series))
         require_series(series)
         of_guest = series_of(_GUEST, series)

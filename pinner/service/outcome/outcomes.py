@@ -63,7 +63,6 @@ class OutcomeKeeper:
         """For a server."""
 
     def outcome(self, run_id: str) -> RunOutcome:
-        """See Service.outcome."""
         run = self._runs.get(run_id)
         watch = self._watch(run)
         if (stored := self._store.outcomes.observed(run_id)) is not None:

@@ -71,7 +71,6 @@ class ProbeManager:
             thread.join(STOP_SECONDS)
 
     def begin(self, plan_id: str, windows: int, seconds: int, caller: Caller) -> Probe:
-        """See Service.probe."""
         plan = self._store.plans.get(plan_id)
         self._hosts.require(plan.host)
         _require_possible(plan, windows, seconds)
@@ -101,7 +100,6 @@ class ProbeManager:
         return self._store.probes.get(probe)
 
     def cancel(self, probe: str, caller: Caller) -> Probe:
-        """See Service.cancel_probe."""
         found = self.get(probe)
         with self._guard:
             stop = self._stops.get(probe)

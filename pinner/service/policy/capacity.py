@@ -56,7 +56,6 @@ class CapacityReader:
         self._latest: dict[str, _Read] = {}
 
     def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
-        """See Service.capacity."""
         if vcpus is not None and not 1 <= vcpus <= MAX_CPUS:
             raise Invalid("vcpus", vcpus, f"a number of vCPUs from 1 to {MAX_CPUS}")
         self._hosts.require(host)

@@ -44,7 +44,6 @@ class HostPolicies:
             return None
 
     def set(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
-        """See Service.set_policy."""
         self._hosts.require(host)
         require_installed(policy.request.strategy)
         self._change(host, expected, lambda before: self._put(host, before, policy, caller))
@@ -52,7 +51,6 @@ class HostPolicies:
         return policy
 
     def delete(self, host: str, caller: Caller, expected: Expected = None) -> None:
-        """See Service.delete_policy."""
         self._hosts.require(host)
         self._change(host, expected, lambda before: self._delete(host, before, caller))
         self._publish(host)

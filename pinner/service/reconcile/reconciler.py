@@ -111,7 +111,6 @@ class Reconciler:
             return self._observer.note_release(host, plan, self._runs.carry_out(plan, caller, "release"))
 
     def drift(self, host: str) -> DriftReport:
-        """See Service.drift."""
         self._hosts.require(host)
         return self._report(host, self._observe(host, self._measure(host, measured=False)))
 

@@ -149,14 +149,12 @@ class RunManager:
         return self._copier.updated(self._runs.get(run_id))
 
     def list(self, host: str | None, part: PageRequest, *, state: RunState | None) -> Page[Run]:
-        """See Service.runs."""
         if host is not None:
             self._hosts.require(host)
         page = self._runs.list(host, part, state=state)
         return Page(tuple(self._copier.updated(run) for run in page.items), page.next)
 
     def entries(self, run_id: str) -> tuple[Entry, ...]:
-        """See Service.entries."""
         run = self.get(run_id)
         return self._runs.entries(run.undoes or run.id)
 
