@@ -29,9 +29,8 @@ from werkzeug.exceptions import Forbidden, TooManyRequests, Unauthorized
 
 from pinner.api.access.peer import Networks, Peer, TcpPeer, UnixPeer, client_address, is_trusted, throttle_key
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.run.actor import MAX_ACTOR, require_actor
 from pinner.model.run.audit import UNAUTHENTICATED
-from pinner.model.run.token import PresentedToken, Role, Token, parse_token
+from pinner.model.run.token import MAX_ACTOR, PresentedToken, Role, Token, parse_token, require_actor
 
 FREE_FAILURES = 5
 """Failures without consequence, for a person who takes the wrong token."""

@@ -23,7 +23,7 @@ from pinner.model.errors import NOTHING_CHANGED, Busy, Gone, RunConflict, StoreU
 from pinner.model.kinds import DEFINED
 from pinner.model.plan.groups import are_independent, contiguous
 from pinner.model.plan.plan import Plan
-from pinner.model.processes.lineage import Lineage
+from pinner.model.processes.process import Lineage
 from pinner.model.run.journal import Entry, EntryState, Run
 
 _NAMED = 5

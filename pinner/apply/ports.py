@@ -10,7 +10,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.guest.bounds import Bounds
 from pinner.model.kinds import State, TargetKind
 from pinner.model.plan.plan import Plan
-from pinner.model.processes.lineage import Descendants, Lineage
+from pinner.model.processes.process import Descendants, Lineage
 from pinner.model.run.journal import Damaged, Entry, InForce, Run
 
 Part = tuple[TargetKind, int]

@@ -23,8 +23,7 @@ from pinner.model.guest.nova import NovaOwns, NovaSets
 from pinner.model.kinds import KINDS, PartitionState, State, TargetKind
 from pinner.model.machine.topology import Topology
 from pinner.model.policy.drift import Drift
-from pinner.model.processes.lineage import Descendants, Lineage
-from pinner.model.processes.process import Thread
+from pinner.model.processes.process import Descendants, Lineage, Thread
 
 ROOT = Path("/")
 ONLINE = Path("/sys/devices/system/cpu/online")

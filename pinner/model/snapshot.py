@@ -6,8 +6,7 @@ from datetime import datetime
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.guest.dedicated import nova_cpus
-from pinner.model.guest.guest import Guest, InactiveGuest
+from pinner.model.guest.guest import Guest, InactiveGuest, nova_cpus
 from pinner.model.guest.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
 from pinner.model.machine.frequency import FrequencyDomain
 from pinner.model.machine.interrupts import Balancer, DeviceIrqs

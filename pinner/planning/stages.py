@@ -16,8 +16,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning.changes.diff import changes
 from pinner.planning.changes.memory import guests_memory
 from pinner.planning.moves.moves import Improver
-from pinner.planning.objective.measure import ObjectiveMeasure
-from pinner.planning.objective.of_plan import MeasuredAnswer, asked_terms, between, of_plan
+from pinner.planning.objective.of_plan import MeasuredAnswer, ObjectiveMeasure, asked_terms, between, of_plan
 from pinner.planning.request.context import Context
 from pinner.planning.strategies import per_flavor, rules
 from pinner.planning.strategies.strategy import Answer, Strategy

@@ -11,8 +11,7 @@ from pinner.model.machine.topology import Cpu, Kernel, Node, Topology
 from pinner.model.plan.objective import compared, weighted
 from pinner.model.plan.plan import Basis, Plan, Roles
 from pinner.model.plan.request import Request
-from pinner.model.processes.lineage import Lineage
-from pinner.model.processes.process import Process, Thread
+from pinner.model.processes.process import Lineage, Process, Thread
 from pinner.model.run.journal import Entry, Run
 from pinner.model.snapshot import Snapshot
 

@@ -9,7 +9,7 @@ from pinner.apply.steps.converge import PASSES, converge
 from pinner.model.change import AffinityChange, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
-from pinner.model.processes.lineage import Lineage
+from pinner.model.processes.process import Lineage
 from pinner.model.run.journal import Entry
 
 

@@ -162,8 +162,8 @@ def local_caller() -> "Caller":
     """The person at this terminal, for the audit trail: a number in place of a name that people can mistake."""
     import uuid
 
-    from pinner.model.run.actor import require_actor
     from pinner.model.run.audit import Caller
+    from pinner.model.run.token import require_actor
 
     # Any user can set SUDO_USER. It is trusted only for root, because root has no need to forge it.
     user = os.environ.get("SUDO_USER", "") if os.geteuid() == 0 else ""

@@ -13,7 +13,6 @@ from pinner.host.virt.domain_xml import Domain, Part
 from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Gone, Invalid
-from pinner.model.guest.dedicated import dedicated_cpus, shared_vcpus
 from pinner.model.guest.guest import (
     Emulator,
     EmulatorPolicy,
@@ -23,6 +22,8 @@ from pinner.model.guest.guest import (
     OperatorPin,
     Tap,
     Vcpu,
+    dedicated_cpus,
+    shared_vcpus,
 )
 from pinner.model.guest.guest_numa import GuestNuma
 from pinner.model.guest.nova import NovaGuest

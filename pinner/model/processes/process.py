@@ -1,7 +1,8 @@
-"""Processes and threads of a host, with their load between two samples."""
+"""Processes and threads of a host with their loads; their descendants; and programs that change what pinner places."""
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from pinner.model.change import ThreadKey
 from pinner.model.cpuset import CpuSet
@@ -94,3 +95,62 @@ class Process:
     def is_realtime(self) -> bool:
         """Whether a thread of the process has a real-time scheduling policy."""
         return any(thread.realtime for thread in self.threads)
+
+
+PLACERS = {
+    "numad": "it moves guests' threads and memory",
+    "tuned": "its profiles may set the affinity of the same threads",
+    "ksmtuned": "it switches KSM on when memory is short",
+    "cpuset": "it moves threads between cpusets",
+    "auto-cpufreq": "it changes the governors",
+}
+"""The names of known programs, and how they change it."""
+_SERVES = re.compile(r"(?:\S*/)?(?:python\S* (?:-\S+ )*(?:\S*/)?)?pinner serve\b")
+"""The command line of a server. One that starts a server, as sudo does, has other words before."""
+
+
+def is_known_placer(process: Process) -> bool:
+    """Whether the process has the name of a known program."""
+    return process.name in PLACERS and not process.kernel
+
+
+def is_another_pinner(process: Process) -> bool:
+    """Whether the process has the command line of a server of pinner, and is not this one."""
+    return bool(_SERVES.match(process.command)) and process.immovable_reason != "pinner" and not process.kernel
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The facts of a target at the moment when it got its mask. host.lineage compares other processes with them."""
+
+    boot: str
+    """The boot id of the kernel: process ids and start times count anew after each boot."""
+    since: int
+    """The moment, in clock ticks after boot. Only a process that started later can have inherited the mask."""
+    service: str = ""
+    """Of a process: the cgroup of its systemd service. Every process there descends from the service. Empty: none."""
+    layout: str = ""
+    """Of a process: the random addresses that it got from its last exec. A fork has the same ones. Empty: unknown."""
+    session: int = 0
+    """Of a process: the id of its session. 0: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descendants(Generic[T]):
+    """The descendants of a process by their ids, or their threads."""
+
+    sure: tuple[T, ...] = ()
+    """Those that descend from the process."""
+    unsure: tuple[T, ...] = ()
+    """Those of which the facts do not tell whether they descend from the process or only from their present parent."""
+
+
+def may_inherit_of_guest(started: int, since: Lineage | None, seen: Lineage | None) -> bool:
+    """Whether a thread of a guest may have inherited the mask that another part of the guest got at ``since``.
+
+    ``started`` is the thread's start, ``seen`` when the thread was found. None: not known.
+    """
+    return since is None or (seen is not None and seen.boot != since.boot) or started >= since.since

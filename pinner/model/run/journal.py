@@ -8,7 +8,7 @@ from pinner.model.change import Change, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import DEFINED, WITH_STATE, TargetKind
 from pinner.model.machine.memory import NodeMemory, moved_text
-from pinner.model.processes.lineage import Lineage
+from pinner.model.processes.process import Lineage
 from pinner.model.run import boots
 
 EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]

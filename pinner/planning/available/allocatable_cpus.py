@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.nova import NovaOwns
-from pinner.model.machine.cores import CoreShape
+from pinner.model.machine.topology import CoreShape
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.demand import NO_DEMAND, Demand
 

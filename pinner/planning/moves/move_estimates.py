@@ -13,8 +13,7 @@ from pinner.model.guest.guest import Guest
 from pinner.model.plan.objective import COST, TERMS
 from pinner.model.plan.plan import CpusByGuest, vcpus_by_guest
 from pinner.planning.changes.ordering import valid_order
-from pinner.planning.objective.measure import ObjectiveMeasure
-from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, weights
+from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, ObjectiveMeasure, weights
 from pinner.planning.objective.spread import GuestSpread, guests_terms
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator.free_cpus import FreeCpus, GuestAllocation

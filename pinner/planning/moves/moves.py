@@ -17,8 +17,7 @@ from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.objective import Objective
 from pinner.model.plan.plan import CpusByGuest, Move, vcpus_by_guest
-from pinner.planning.objective.measure import ObjectiveMeasure
-from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, between
+from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, ObjectiveMeasure, between
 from pinner.planning.objective.spread import GuestSpread, shared_cores
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer

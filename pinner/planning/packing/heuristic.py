@@ -6,13 +6,139 @@ decided by the order of nodes and domains and by the guests' ids.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 
 from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.bound import bound
-from pinner.planning.packing.fill import fullest
-from pinner.planning.packing.room import PackingRoom
-from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Score
+from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Piece, Score
+
+
+class PackingRoom:
+    """How many CPUs are free in each domain. Numbers only: which CPUs these are follows from the whole layout.
+
+    A guest takes up its footprint, which is its size, or more where it shall share no core with another guest.
+    """
+
+    def __init__(self, nodes: Sequence[PackingNode]) -> None:
+        self.nodes = nodes
+        self.free = [[domain.free for domain in node.domains] for node in nodes]
+        self.total = [node.free for node in nodes]
+        self.memory = [node.memory for node in nodes]
+        self.layout: dict[str, tuple[Piece, ...]] = {}
+        self._taken: dict[str, tuple[PackingGuest, list[tuple[int, int, int]]]] = {}
+
+    def fits(self, guest: PackingGuest, node: int) -> bool:
+        """Whether the node has CPUs and memory for the guest."""
+        memory = self.memory[node]
+        return self.total[node] >= guest.size and (memory is None or memory >= guest.memory)
+
+    def possible(self, guest: PackingGuest) -> list[int]:
+        """The positions of the nodes where the guest fits."""
+        large = [node for node, total in enumerate(self.total) if total >= guest.size]
+        return [node for node in large if self.nodes[node].id in guest.ranks and self.fits(guest, node)]
+
+    def spans(self, size: int, node: int) -> int:
+        """How many domains of the node a guest of this size would span."""
+        frees = self.free[node]
+        if max(frees) >= size:
+            return 1
+        count, rest = 0, size
+        for free in sorted(frees, reverse=True):
+            count, rest = count + 1, rest - free
+            if rest <= 0:
+                break
+        return count
+
+    def place(self, guest: PackingGuest, node: int, footprint: int) -> None:
+        """Place the guest on the node: in the fullest domain that has room, or else in the fewest domains.
+
+        Of a guest that spans domains, the emptiest domains hold all but the rest, and the fullest one with room for it
+        holds the rest.
+        """
+        frees, rest, pieces = self.free[node], guest.size, []
+        if frees[first := self._best(frees, rest, footprint)] >= rest:
+            self.place_in(guest, node, first, footprint)
+            return
+        while rest:
+            domain = self._best(frees, rest, footprint)
+            piece = min(rest, frees[domain])
+            pieces.append(Piece(node, domain, piece))
+            footprint, rest = footprint - piece, rest - piece
+            frees[domain] -= piece
+        self._taken[guest.id] = guest, [(piece.node, piece.domain, piece.cpus) for piece in pieces]
+        last = pieces[-1]
+        if (more := min(footprint, frees[last.domain])) > 0:
+            frees[last.domain] -= more
+            self._taken[guest.id][1].append((node, last.domain, more))
+        self.total[node] = sum(frees)
+        if (memory := self.memory[node]) is not None:
+            self.memory[node] = memory - guest.memory
+        self.layout[guest.id] = tuple(sorted(pieces))
+
+    def place_in(self, guest: PackingGuest, node: int, domain: int, footprint: int) -> None:
+        """Place the guest in one domain, which has room for it."""
+        taken = min(footprint, self.free[node][domain])
+        self.free[node][domain] -= taken
+        self.total[node] -= taken
+        if (memory := self.memory[node]) is not None:
+            self.memory[node] = memory - guest.memory
+        self._taken[guest.id] = guest, [(node, domain, taken)]
+        self.layout[guest.id] = (Piece(node, domain, guest.size),)
+
+    def remove(self, name: str) -> None:
+        """Take the guest away again."""
+        guest, taken = self._taken.pop(name)
+        for node, domain, count in taken:
+            self.free[node][domain] += count
+            self.total[node] += count
+        node = taken[0][0]
+        if (memory := self.memory[node]) is not None:
+            self.memory[node] = memory + guest.memory
+        del self.layout[name]
+
+    @staticmethod
+    def _best(frees: list[int], rest: int, footprint: int) -> int:
+        for wanted in (footprint, rest):
+            if large := [(free, domain) for domain, free in enumerate(frees) if free >= wanted]:
+                return min(large)[1]
+        return frees.index(max(frees))
+
+
+Counts = tuple[tuple[int, int], ...]
+"""Sizes, descending, each with the number of guests of this size."""
+
+
+@lru_cache(maxsize=4096)
+def fullest(free: int, counts: Counts) -> tuple[tuple[int, int], ...]:
+    """Sizes with numbers of guests whose sum is as near below ``free`` as possible; of equal sums the one with the most
+    guests of the largest size."""
+    # reachable[i]: the sums, as bits, of guests of the sizes from position i on.
+    reachable = [1] * (len(counts) + 1)
+    for position in range(len(counts) - 1, -1, -1):
+        size, number = counts[position]
+        reachable[position] = _with(reachable[position + 1], size, number, free)
+    left = reachable[0].bit_length() - 1
+    found = []
+    for position, (size, number) in enumerate(counts):
+        most = min(number, left // size)
+        used = next(n for n in range(most, -1, -1) if reachable[position + 1] >> (left - n * size) & 1)
+        if used:
+            found.append((size, used))
+            left -= used * size
+    return tuple(found)
+
+
+def _with(sums: int, size: int, number: int, free: int) -> int:
+    """The sums with up to ``number`` further guests of this size, none above ``free``."""
+    within, step = (1 << free + 1) - 1, 1
+    while number > 0:
+        # Doubled steps reach every number of guests.
+        now = min(step, number)
+        sums |= sums << now * size & within
+        number, step = number - now, 2 * step
+    return sums & within
+
 
 _Footprints = dict[str, int]
 

@@ -9,9 +9,8 @@ from dataclasses import replace
 from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.heuristic import Packing
 from pinner.planning.packing.patterns import MOST_PATTERNS, Model, are_alike, build
-from pinner.planning.packing.program import Minimise, Work, solved
+from pinner.planning.packing.program import MISSING, Minimise, Work, solved
 from pinner.planning.packing.realised import realised
-from pinner.planning.packing.solver import MISSING
 from pinner.planning.packing.values import Layout, PackingGuest, PackingNode
 
 BUDGET = 1000

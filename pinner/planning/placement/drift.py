@@ -12,7 +12,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.policy.drift import Cause, Drift
 from pinner.model.snapshot import Snapshot
-from pinner.planning.placement.successors import subject, subjects
+from pinner.planning.placement.record import subject, subjects
 from pinner.planning.request.process_matching import managed_processes
 
 OTHERS: tuple[Cause, ...] = ("cpuset", "systemd", "balancer", "libvirt", "unknown")

@@ -5,11 +5,13 @@ differ, so times are compared only between events of one publisher. Events of di
 request id, by their age, and by what libvirt says now.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from pinner.model.guest.guest import Guest, NovaIdentity, with_nova_identity
 from pinner.model.policy.event import EventOrder, GuestEvent, GuestHint
-from pinner.planning.placement.guest_hints import merged
+from pinner.model.snapshot import Snapshot
 
 MAX_AHEAD = timedelta(minutes=1)
 """How far a publisher's clock may be ahead of the server's. An event that is further ahead changes no hint."""
@@ -101,3 +103,40 @@ def _text(moment: datetime) -> str:
 def _span(span: timedelta) -> str:
     seconds = span.total_seconds()
     return f"{span.days} days" if span.days > 1 else f"{seconds:.0f} s"
+
+
+def with_guest_hints(snapshot: Snapshot, hints: Mapping[str, GuestHint], now: datetime) -> Snapshot:
+    """The snapshot with ``hints`` (by guest UUID): the Nova identity, where the guest's metadata has less of it, and
+    whether the guest is being migrated away."""
+    if not hints:
+        return snapshot
+    return replace(snapshot, guests=tuple(_with(guest, hints.get(guest.uuid), now) for guest in snapshot.guests))
+
+
+def merged(better: NovaIdentity | None, other: NovaIdentity | None) -> NovaIdentity | None:
+    """The identity of the better source; ``other`` fills the fields that it lacks.
+
+    Extra specs belong to their flavor: they are never taken from ``other`` where it names another flavor, nor where the
+    better source says that the flavor has none.
+    """
+    if better is None or other is None:
+        return better or other
+    fills = not better.specs_known and other.specs_known and better.is_same_flavor(other)
+    specs = other if fills else better
+    return NovaIdentity(
+        instance=better.instance or other.instance,
+        project=better.project or other.project,
+        user=better.user or other.user,
+        flavor=better.flavor or other.flavor,
+        extra_specs=specs.extra_specs,
+        flavor_id=better.flavor_id or (other.flavor_id if better.is_same_flavor(other) else ""),
+        has_specs=specs.has_specs,
+    )
+
+
+def _with(guest: Guest, hint: GuestHint | None, now: datetime) -> Guest:
+    if hint is None:
+        return guest
+    if (identity := merged(guest.nova, hint.nova)) is not None:
+        guest = with_nova_identity(guest, identity)
+    return replace(guest, leaving=hint.leaving_until is not None and now < hint.leaving_until)

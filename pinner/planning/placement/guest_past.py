@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from pinner.model.change import AffinityChange, TargetKey, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.processes.lineage import Lineage, may_inherit_of_guest
+from pinner.model.processes.process import Lineage, may_inherit_of_guest
 from pinner.model.run.journal import Entry
 
 

@@ -1,17 +1,17 @@
 """The placement recorded after a plan has been applied."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from pinner.model.change import TargetKey
+from pinner.model.change import Target, TargetKey
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.kinds import PINNED
+from pinner.model.kinds import INSIDE, KINDS, PINNED
+from pinner.model.plan.groups import group_of
 from pinner.model.plan.placement import PlacedTarget, Placement
 from pinner.model.plan.plan import Plan, Roles
 from pinner.model.run import boots
 from pinner.model.snapshot import Snapshot
-from pinner.planning.placement.successors import subject, subjects
 from pinner.planning.request.context import target_threads
 from pinner.planning.request.process_matching import identity, identity_of, instance
 
@@ -112,3 +112,16 @@ def _sets(roles: Roles) -> tuple[CpuSet, CpuSet, CpuSet]:
 def _shared(sets: tuple[CpuSet, CpuSet, CpuSet]) -> CpuSet:
     """The CPUs that are in more than one of the sets."""
     return union(one & other for one, other in combinations(sets, 2))
+
+
+def subject(target: Target) -> TargetKey | None:
+    """What stays when such a setting ends: the guest, or irqbalance itself. None for all other targets."""
+    if target.kind in INSIDE:
+        return group_of(target)
+    kind = KINDS[target.kind]
+    return TargetKey(target.kind, "", None) if kind.state and kind.ends_with_process else None
+
+
+def subjects(targets: Iterable[Target]) -> frozenset[TargetKey]:
+    """The subjects of all these targets that have one."""
+    return frozenset(found for target in targets if (found := subject(target)) is not None)

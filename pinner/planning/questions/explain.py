@@ -15,7 +15,7 @@ from pinner.model.plan.request import Request
 from pinner.model.questions.whatif import Alternative, AlternativeKind, Explanation
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.objective import terms
+from pinner.planning.questions import whatif
 from pinner.planning.questions.whatif import moved_guests
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Strategy, installed, require_known
@@ -35,10 +35,10 @@ def explain_placement(
     context = Context.of(snapshot, request)
     asked = _Question(found, context, planner.build(known, context, "", ""), known)
     if not (cpus := _vcpus(asked.plan, found)):
-        return Explanation(found.target, cpus, (), tuple(asked.reasons()), terms.planned(asked.plan))
+        return Explanation(found.target, cpus, (), tuple(asked.reasons()), whatif.planned(asked.plan))
     nodes = tuple(node.id for node in snapshot.topology.nodes if node.cpus & cpus)
     others = (*asked.elsewhere(cpus), asked.as_now())
-    return Explanation(found.target, cpus, nodes, tuple(asked.reasons()), terms.planned(asked.plan), others)
+    return Explanation(found.target, cpus, nodes, tuple(asked.reasons()), whatif.planned(asked.plan), others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class _Question:
             kind,
             node,
             used,
-            terms.difference(terms.planned(other), terms.planned(self.plan)),
+            whatif.difference(whatif.planned(other), whatif.planned(self.plan)),
             tuple(each for each in moved_guests(self.plan, other) if each != target),
             tuple(left for left in other.unplaced if left.target not in unplaced),
         )
@@ -105,11 +105,11 @@ class _Question:
         }
         staying = {thread.tid for threads in self.guest.threads_by_target.values() for thread in threads}
         masks = {tid: cpus for tid, cpus in planned.items() if tid not in staying}
-        planned_terms = terms.planned(self.plan)
-        unplaced = planned_terms[terms.UNPLACED]
-        found = terms.of_masks(self.context.snapshot, self.context.request, masks, unplaced)
+        planned_terms = whatif.planned(self.plan)
+        unplaced = planned_terms[whatif.UNPLACED]
+        found = whatif.of_masks(self.context.snapshot, self.context.request, masks, unplaced)
         cpus = union(self.guest.vcpu_affinities.values())
-        return Alternative("now", None, cpus, terms.difference(found, planned_terms))
+        return Alternative("now", None, cpus, whatif.difference(found, planned_terms))
 
 
 def _is_vcpu(target: Target, guest: Guest) -> bool:

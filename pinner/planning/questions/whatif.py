@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 
 from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit, NovaConflict
+from pinner.model.plan.objective import COST
 from pinner.model.plan.plan import Plan, vcpus_by_guest
 from pinner.model.plan.request import Request
 from pinner.model.questions.whatif import Scenario, ScenarioOutcome, WhatIf
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.objective import terms
+from pinner.planning.objective.of_plan import ObjectiveMeasure
 from pinner.planning.questions.scenario import changed
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Strategy, installed, require_known
@@ -41,7 +43,7 @@ def what_if(
         last = ScenarioOutcome(then.strategy, 0, (), {}, {}, impossible=str(error))
         return WhatIf(snapshot.host, snapshot.taken_at, first, last, {})
     last = _outcome(after)
-    change = terms.difference(last.planned, first.planned)
+    change = difference(last.planned, first.planned)
     return WhatIf(snapshot.host, snapshot.taken_at, first, last, change, moved_guests(before, after))
 
 
@@ -59,8 +61,35 @@ def _outcome(plan: Plan) -> ScenarioOutcome:
         strategy=plan.request.strategy,
         guests=len(vcpus_by_guest(plan.wanted)),
         unplaced=plan.unplaced,
-        now=terms.now(plan),
-        planned=terms.planned(plan),
+        now=now(plan),
+        planned=planned(plan),
         warnings=plan.warnings,
         blocked=plan.blocked,
     )
+
+
+UNPLACED = "unplaced_guests"
+_DIGITS = 6
+
+
+def now(plan: Plan) -> dict[str, float]:
+    """The terms before the plan is applied."""
+    return {term.name: term.before for term in plan.objective.terms if term.tier < COST}
+
+
+def planned(plan: Plan) -> dict[str, float]:
+    """The terms after the plan is applied."""
+    return {term.name: term.after for term in plan.objective.terms if term.tier < COST}
+
+
+def of_masks(snapshot: Snapshot, request: Request, masks: Mapping[int, CpuSet], unplaced: float) -> dict[str, float]:
+    """The terms of a host whose threads have these affinities by thread id, and its current ones otherwise; so many
+    guests are ``unplaced``."""
+    return {UNPLACED: unplaced, **ObjectiveMeasure.of(snapshot, request.busy_threshold).values(masks)}
+
+
+def difference(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    """How much higher each term is, without the terms that are the same."""
+    names = dict.fromkeys((*before, *after))
+    found = {name: round(after.get(name, 0.0) - before.get(name, 0.0), _DIGITS) for name in names}
+    return {name: more for name, more in found.items() if more}

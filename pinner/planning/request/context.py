@@ -6,7 +6,7 @@ from functools import cached_property
 
 from pinner.model.change import Target, TargetKey
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest.guest import Guest
+from pinner.model.guest.guest import Guest, nova_cpus
 from pinner.model.kinds import QEMUS_OWN, State
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.plan.placement import Placement
@@ -14,6 +14,8 @@ from pinner.model.plan.plan import LeftOut, Roles, Wanted
 from pinner.model.plan.request import Request
 from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot
+from pinner.model.text import listed
+from pinner.planning.available import flavors
 from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.available.exclusions import (
     is_excluded_guest,
@@ -37,7 +39,6 @@ from pinner.planning.request.processes import (
     require_threshold,
     staying,
 )
-from pinner.planning.request.skipped import why_skipped
 
 DEFERRED = "deferred: it is not plugged in, so its pin could not be verified; a plan made after the hotplug places it"
 """Why a plan leaves out an unplugged vCPU: libvirt would store its pin, but there is no thread to verify the pin."""
@@ -278,3 +279,44 @@ def _asked(snapshot: Snapshot, request: Request) -> list[Guest]:
     if request.fix:
         return []
     return [guest for guest in snapshot.guests if not request.guests or is_named(guest, request.guests)]
+
+
+_NAMED = 4
+"""How many pins of an operator a reason names."""
+
+
+def why_skipped(guest: Guest, allocatable: AllocatableCpus, request: Request) -> str:
+    """Why the plan does not place a guest that is excluded, or that Nova or an operator pinned."""
+    if guest.unread:
+        return f"it cannot be read: {guest.unread}"
+    if guest.dedicated:
+        return f"Nova dedicates CPUs {nova_cpus(guest, allocatable.online)} to it{_emulators(guest, request)}"
+    if flavors.excluded(guest):
+        return f"its flavor excludes it ({flavors.EXCLUDED})"
+    if guest.is_migrating:
+        return "its migration has not ended"
+    if guest.leaving:
+        return "it is being migrated away"
+    if guest.excluded:
+        return "its metadata excludes it (pin-off)"
+    if is_named(guest, request.excluded_guests):
+        return "the request excludes it (excluded_guests)"
+    return _operators_pins(guest)
+
+
+def _operators_pins(guest: Guest) -> str:
+    """The pins of an operator in words: those of the definition, or else those of the running guest."""
+    defined = [pin for pin in guest.operator_pins if pin.written == "definition"]
+    pins = defined or guest.operator_pins
+    parts = [f"{pin.kind}{'' if pin.part is None else f' {pin.part}'} to {pin.cpus}" for pin in pins]
+    where = "in its definition" if defined else "through libvirt while it runs"
+    return f"an operator pinned it {where}: {listed(parts, _NAMED)}; to place it, name it in guests (--guest)"
+
+
+def _emulators(guest: Guest, request: Request) -> str:
+    """A note whether the plan places the emulator threads; empty if the request does not ask for that."""
+    if not request.nova_emulators or is_excluded_guest(guest, request):
+        return ""
+    if guest.emulator.policy:
+        return f"; Nova pins its emulator threads too (hw:emulator_threads_policy {guest.emulator.policy})"
+    return "; only its emulator threads are placed"

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit
-from pinner.model.guest.dedicated import nova_cpus
-from pinner.model.guest.guest import Guest
+from pinner.model.guest.guest import Guest, nova_cpus
 from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Wanted
 from pinner.planning.available import flavors

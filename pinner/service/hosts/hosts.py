@@ -13,7 +13,7 @@ from pinner.model.machine.topology import Topology
 from pinner.model.processes.blame import Blame
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
-from pinner.planning.placement.guest_hints import with_guest_hints
+from pinner.planning.placement.event_order import with_guest_hints
 from pinner.service.hosts.shared_calls import SharedCalls
 from pinner.store.guest_hints import GuestHints
 

@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks.report.timing import Row
 from support.made_up.generated_hosts import GeneratedHost, generated, with_homes
 
-from pinner.planning.packing import solver
+from pinner.planning.packing import program
 from pinner.planning.packing.exchange import exchanged
 from pinner.planning.packing.heuristic import Packing, pack
 from pinner.planning.packing.optimal import improved
@@ -58,7 +58,7 @@ def measured(host: GeneratedHost, *, solve: bool = True) -> Result:
     packed = time.process_time()
     better = rules if rules.proven else exchanged(host.nodes, host.guests, rules)
     moved = time.process_time()
-    best = improved(host.nodes, host.guests, better, solve=solver.installed()) if solve else better
+    best = improved(host.nodes, host.guests, better, solve=program.installed()) if solve else better
     ended = time.process_time()
     return Result(
         host,

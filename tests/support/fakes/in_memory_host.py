@@ -17,7 +17,7 @@ from pinner.model.guest.bounds import Bounds
 from pinner.model.guest.nova import NovaOwns
 from pinner.model.kinds import KINDS, PINNED, PartitionState, State
 from pinner.model.plan.plan import Plan
-from pinner.model.processes.lineage import Descendants, Lineage
+from pinner.model.processes.process import Descendants, Lineage
 from pinner.model.text import pins_text
 
 Write = tuple[str, str]

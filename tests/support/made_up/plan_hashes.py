@@ -17,7 +17,7 @@ from pinner.model.errors import PinnerError
 from pinner.model.plan.request import Request
 from pinner.model.settings.fixes import FIXES
 from pinner.model.snapshot import Snapshot
-from pinner.planning.packing import solver
+from pinner.planning.packing import program
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement, repack
 
@@ -36,7 +36,7 @@ def hosts() -> Iterator[tuple[str, GeneratedHost]]:
 def hash_of(made_up: GeneratedHost) -> str:
     """The hash of the host's plans with every strategy."""
     host, found = host_of(made_up), hashlib.sha256()
-    with patch.object(solver, "installed", return_value=None):
+    with patch.object(program, "installed", return_value=None):
         for request in _requests(made_up, host):
             for text in _texts(made_up, host, request):
                 found.update(text)

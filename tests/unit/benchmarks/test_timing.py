@@ -3,14 +3,14 @@ from benchmarks.planning.comparison import REQUEST, Case
 from benchmarks.report.timing import clear_caches
 
 from pinner.model import cpuset
-from pinner.planning.packing import fill, patterns
+from pinner.planning.packing import heuristic, patterns
 from pinner.planning.planner import plan
 from pinner.planning.strategies.allocator import guest_packing
 
 KEPT = (
     cpuset._read,
     cpuset._written,
-    fill.fullest,
+    heuristic.fullest,
     guest_packing._improved,
     guest_packing._packed_by_rules,
     patterns.partitions,

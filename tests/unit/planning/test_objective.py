@@ -15,7 +15,7 @@ from pinner.model.plan.plan import Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.changes import worsening
-from pinner.planning.objective.measure import ObjectiveMeasure
+from pinner.planning.objective.of_plan import ObjectiveMeasure
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
 

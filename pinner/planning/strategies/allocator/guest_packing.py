@@ -149,11 +149,11 @@ def _best(context: Context, nodes: tuple[values.PackingNode, ...], guests: Seque
     found = _packed_by_rules(nodes, tuple(guests))
     if found.proven or _is_trial(context):
         return found
-    from pinner.planning.packing import solver
+    from pinner.planning.packing import program
 
     optimal = context.request.strategy == OPTIMAL
     budget = context.request.solver_budget if optimal else _QUICK_BUDGET
-    return _improved(nodes, tuple(guests), budget, solver.installed(), quickly=not optimal)
+    return _improved(nodes, tuple(guests), budget, program.installed(), quickly=not optimal)
 
 
 def _is_trial(context: Context) -> bool:

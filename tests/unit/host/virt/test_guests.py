@@ -10,7 +10,7 @@ from pinner.host.processes import qemu
 from pinner.host.virt import domain_xml
 from pinner.host.virt.guests import ActiveDomain, pinned_by_nova, read_guest, read_guests
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest.dedicated import nova_cpus
+from pinner.model.guest.guest import nova_cpus
 
 XML = """<domain><vcpu>3</vcpu><iothreads>1</iothreads>
 <metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1"><nova:name>web</nova:name>

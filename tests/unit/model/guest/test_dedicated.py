@@ -3,8 +3,7 @@ from dataclasses import replace
 import pytest
 from support.hosts import cpus, guest, plain, snapshot
 
-from pinner.model.guest.dedicated import shared_vcpus
-from pinner.model.guest.guest import NovaIdentity
+from pinner.model.guest.guest import NovaIdentity, shared_vcpus
 from pinner.model.guest.nova import NovaConf
 from pinner.model.guest.nova_report import Listening
 from pinner.model.plan.request import Request

@@ -3,8 +3,8 @@
 import pytest
 
 from pinner.model.errors import Invalid
-from pinner.model.run.actor import require_actor
 from pinner.model.run.audit import OWN_ACTORS
+from pinner.model.run.token import require_actor
 
 LOOK_ALIKES = [
     *sorted(OWN_ACTORS),

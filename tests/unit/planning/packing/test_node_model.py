@@ -9,7 +9,7 @@ from support.made_up.every_layout import best_score
 from support.made_up.generated_hosts import generated, with_homes
 from support.made_up.small_packings import node, small_packings
 
-from pinner.planning.packing import solver
+from pinner.planning.packing import program
 from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.exchange import exchanged
 from pinner.planning.packing.heuristic import Packing, pack
@@ -21,7 +21,7 @@ pytest.importorskip("highspy")
 
 
 def made(nodes, guests, start: Packing, budget: int = 100) -> Packing:
-    solve = solver.installed()
+    solve = program.installed()
     assert solve is not None
     return on_best_nodes(nodes, guests, start, Work(solve, budget))
 

@@ -9,7 +9,7 @@ from support.made_up.every_layout import best_score
 from support.made_up.generated_hosts import generated
 from support.made_up.small_packings import node, small_packings
 
-from pinner.planning.packing import solver
+from pinner.planning.packing import program
 from pinner.planning.packing.allocation import allocate, scored
 from pinner.planning.packing.heuristic import Packing, pack
 from pinner.planning.packing.optimal import NOT_QUICK, TOO_LARGE, improved
@@ -21,7 +21,7 @@ pytest.importorskip("highspy")
 
 
 def best(nodes, guests, budget: int = 1000) -> Packing:
-    return improved(nodes, guests, pack(nodes, guests), budget, solve=solver.installed())
+    return improved(nodes, guests, pack(nodes, guests), budget, solve=program.installed())
 
 
 @settings(max_examples=examples(60), deadline=None)
