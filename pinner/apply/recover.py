@@ -67,17 +67,17 @@ def _resolve(
         return undoing(undoable(run, entries)).roll_back(persist=False, under_way=under_way, damaged=damaged)
     # Where all changes belong together, an entry of UNDO_BEGUN shows that the undo of all had begun, and recovery
     # finishes the undo. Without entries the apply had changed nothing.
-    independent = not run.all_or_nothing and are_independent(each.change for each in entries)
+    independent = not run.all_or_nothing and are_independent(entry.change for entry in entries)
     # A setting that failed alone does not show that; the change that failed is noted before the undo of all others.
     settings = () if run.all_or_nothing else SETTINGS
-    begun = any(each.state in UNDO_BEGUN and each.change.target.kind not in settings for each in entries)
+    begun = any(entry.state in UNDO_BEGUN and entry.change.target.kind not in settings for entry in entries)
     forward = run.kind == "apply" and policy == "forward" and not earlier and not damaged
     if forward and entries and (independent or not begun):
         return Transaction(run, entries, host, journal, now, lambda *_: None, resumed=True).make()
     entries = tuple(with_prior_facts(undone, entries, host, journal, earlier_boot=earlier))
     under_way = frozenset() if earlier else _under_way(entries, host)
     # A half-made change of a state is undone first: it may have widened the masks that the later changes set.
-    first = [each.seq for each in entries if each.seq in under_way and steps.resets_masks(each.change)]
+    first = [entry.seq for entry in entries if entry.seq in under_way and steps.resets_masks(entry.change)]
     due = sorted(undoable(undone, entries), key=lambda entry: entry.seq not in first)
     if undone is run:
         return undoing(due).undo(under_way=under_way, damaged=damaged)

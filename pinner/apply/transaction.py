@@ -238,7 +238,7 @@ class Transaction:
         """The state and the error of a run that was not aborted."""
         if not self._failures:
             return "applied", ""
-        in_place = self._placed() or any(group_of(each) not in self._failures for each in self._left)
+        in_place = self._placed() or any(group_of(target) not in self._failures for target in self._left)
         state: RunState = "applied_partly" if in_place else "failed" if self._has_stuck() else "undone"
         if state != "applied_partly" and len(self._failures) == 1:
             return state, next(iter(self._failures.values()))[1]
@@ -247,7 +247,7 @@ class Transaction:
     def _placed(self) -> list[Entry]:
         """The changes that are made, of groups that did not fail. Metadata without pins places no guest."""
         placed = self._in_groups(self._groups.keys() - self._failures.keys(), self._in_place.values())
-        return [each for each in placed if each.state == "done" and not isinstance(each.change, MetadataChange)]
+        return [entry for entry in placed if entry.state == "done" and not isinstance(entry.change, MetadataChange)]
 
     def _has_stuck(self) -> bool:
         return any(entry.state == "stuck" for entry in self._noted.values())

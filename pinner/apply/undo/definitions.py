@@ -51,7 +51,7 @@ class Definitions:
 def with_pins_of_others(run: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> list[Entry]:
     """The entries of the run, with the definitions that its rollback restores."""
     definitions = Definitions(run, entries, host)
-    for each in journal.in_force(run.host, after=run.id) if run.persist else ():
-        if isinstance(each, InForce) and each.persist:
-            definitions.without_run(each.entry)
+    for record in journal.in_force(run.host, after=run.id) if run.persist else ():
+        if isinstance(record, InForce) and record.persist:
+            definitions.without_run(record.entry)
     return [definitions.of_run(entry) for entry in entries]

@@ -110,13 +110,13 @@ class _Histories:
         self._histories: dict[TargetKey, _History] = {}
         self._sources: dict[CpuSet, dict[TargetKey, tuple[_History, Lineage | None]]] = {}
         """The targets that got a mask, each with the lineage of the first change that gave it."""
-        for each in made:
-            if isinstance(each, Damaged):
-                self.damaged += [] if each.has_ended(boot) else [each]
+        for record in made:
+            if isinstance(record, Damaged):
+                self.damaged += [] if record.has_ended(boot) else [record]
                 continue
-            earlier = boots.differ(each.boot, boot)
-            if not earlier or each.entry.change.target.kind in DEFINED:
-                self._add(each.entry, persist=each.persist, earlier_boot=earlier)
+            earlier = boots.differ(record.boot, boot)
+            if not earlier or record.entry.change.target.kind in DEFINED:
+                self._add(record.entry, persist=record.persist, earlier_boot=earlier)
 
     def _add(self, entry: Entry, *, persist: bool, earlier_boot: bool) -> None:
         change = entry.change
@@ -151,11 +151,11 @@ class _Histories:
             history.inheritors |= {thread.key: thread for thread in entry.inheritors}
 
     def _define(self, history: _History, entry: Entry) -> None:
-        found, change = entry.definition or NO_PINS, entry.change
-        history.definition = history.definition or found
+        definition, change = entry.definition or NO_PINS, entry.change
+        history.definition = history.definition or definition
         if isinstance(change, AffinityChange) and change.target.kind in PINNED:
             written = {*history.written, *self._damaged_cpus(change.target)}
-            history.definition = last_of_others(history.definition, found, written, change.target, self._host)
+            history.definition = last_of_others(history.definition, definition, written, change.target, self._host)
             history.written.add(change.after)
 
     def entries(self) -> Iterator[Entry]:
@@ -179,7 +179,7 @@ class _Histories:
         return tuple(dict.fromkeys((*tuple(history.given)[:-1], *damaged)))
 
     def _damaged_cpus(self, target: Target) -> Iterator[CpuSet]:
-        return (each.cpus for each in self.damaged if each.owner and each.may_concern(target))
+        return (damaged.cpus for damaged in self.damaged if damaged.owner and damaged.may_concern(target))
 
     def needed_runs(self, ended: Collection[str]) -> frozenset[str]:
         """The runs that changed a target of a run that has not ``ended``, or a source of it."""

@@ -57,7 +57,7 @@ def corrected_later_runs(
     if not sources and not names and not states:
         return ()
     definitions = Definitions(undone, entries, host)
-    later = (each for each in journal.in_force(undone.host, after=undone.id) if isinstance(each, InForce))
+    later = (record for record in journal.in_force(undone.host, after=undone.id) if isinstance(record, InForce))
     return tuple(_Correction(sources, names, definitions, states).corrected(later))
 
 
@@ -72,20 +72,20 @@ def without_ended_masks(undone: Run, entries: Sequence[Entry], host: Host, journ
     the host's restart: a guest that started from its definition has only the masks of runs that wrote definitions."""
     guests = {entry.change.target.owner for entry in entries}
     older = []
-    for each in _made_before(undone, journal):
-        change = each.entry.change
+    for record in _made_before(undone, journal):
+        change = record.entry.change
         if isinstance(change, AffinityChange) and change.before and change.target.owner in guests:
-            older.append((_Source.of(each.entry, change, host, earlier_boot=True), each.persist))
+            older.append((_Source.of(record.entry, change, host, earlier_boot=True), record.persist))
     return [_without_ended(entry, older[::-1]) for entry in entries]
 
 
 def _made_before(run: Run, journal: Journal) -> Iterator[InForce]:
-    for each in journal.in_force(run.host):
-        if isinstance(each, Damaged):
+    for record in journal.in_force(run.host):
+        if isinstance(record, Damaged):
             continue
-        if each.entry.run == run.id:
+        if record.entry.run == run.id:
             return
-        yield each
+        yield record
 
 
 def _without_ended(entry: Entry, older: Sequence[tuple["_Source", bool]]) -> Entry:

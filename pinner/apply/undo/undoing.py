@@ -98,8 +98,8 @@ class Undoing:
                 unforeseen.append(error)
                 state, why = "stuck", f"{entry.change.target}: {words(error)}"
             if state != "gone" and (record := _concerning(entry, unsure)):
-                found = f"{entry.change.target} has its first known masks or state, but {record} is damaged"
-                state, why = "stuck", "; ".join(filter(None, (why, found)))
+                problem = f"{entry.change.target} has its first known masks or state, but {record} is damaged"
+                state, why = "stuck", "; ".join(filter(None, (why, problem)))
             self._notes.note(entry, state, why)
 
         with_busy_last(self._entries, undo, unanswering(self._entries, self._host, {}), self._at_once)
@@ -119,4 +119,4 @@ class Undoing:
 
 
 def _concerning(entry: Entry, unsure: Collection[Damaged]) -> Damaged | None:
-    return next((each for each in unsure if each.may_concern(entry.change.target)), None)
+    return next((record for record in unsure if record.may_concern(entry.change.target)), None)
