@@ -9,10 +9,12 @@ from pinner.apply import executor
 from pinner.apply.ports import Admission
 from pinner.apply.recover import recover
 from pinner.apply.undo import ended
+from pinner.apply.work.failures import NAMED, unreadable
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import StoreUnavailable
 from pinner.model.kinds import Number
 from pinner.model.machine.interrupts import DeviceIrq
+from pinner.model.run.journal import Damaged
 from pinner.model.settings.rings import RxRing
 from pinner.store.database.engine import writing
 
@@ -226,3 +228,10 @@ def test_the_rollback_of_one_run_with_a_damaged_record_is_refused_before_it_chan
     with pytest.raises(StoreUnavailable, match="a stored value is damaged"):
         executor.rollback(run, host, journal, lambda: NOON, lambda entry, total: None)
     assert masks(host, vcpu(0)) == ["4"]
+
+
+@pytest.mark.parametrize(("count", "more"), [(NAMED, ""), (NAMED + 1, " and 1 more")])
+def test_the_error_names_so_many_damaged_records_and_counts_the_others(count, more):
+    error = unreadable([Damaged("r1", seq, "it is damaged") for seq in range(count)])
+    assert error.endswith(f"memory){more}; it is damaged")
+    assert error.count("run r1") == NAMED
