@@ -19,7 +19,8 @@ from pinner.model.snapshot import Snapshot
 
 
 class CapturedAgent:
-    """Satisfies Agent for a folder with a copy of a machine's proc/ and sys/."""
+    """Satisfies Agent for a folder with a copy of a machine's proc/ and sys/. It has no runs, events, history or audit
+    trail: what needs these raises NotFound, what would change it Invalid."""
 
     def __init__(
         self,
@@ -40,17 +41,14 @@ class CapturedAgent:
         return self._sample(self.snapshot(0.0))
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> NoReturn:  # noqa: ARG002
-        """Raises Invalid."""
         raise Invalid("host", plan.host, "a live host: a captured machine cannot be changed")
 
     def rollback(self, run: Run, progress: Progress) -> NoReturn:  # noqa: ARG002
-        """Raises NotFound, because a captured machine has no runs; Invalid for all of them."""
         if run.undoes_all:
             raise Invalid("host", run.host, "a live host: a captured machine cannot be changed")
         raise NotFound("run", run.undoes)
 
     def run(self, run: str) -> NoReturn:
-        """Raises NotFound, because a captured machine has no runs."""
         raise NotFound("run", run)
 
     def close_run(self, run: Run) -> Run:
@@ -58,7 +56,6 @@ class CapturedAgent:
         return replace(run, state="failed", ended_at=run.started_at, error=NEVER_BEGUN)
 
     def entries(self, run: str) -> tuple[Entry, ...]:  # noqa: ARG002
-        """No entries, because a captured machine has no runs."""
         return ()
 
     def host_events(
@@ -67,7 +64,6 @@ class CapturedAgent:
         timeout: float,  # noqa: ARG002
         process_names: tuple[str, ...] | None,  # noqa: ARG002
     ) -> tuple[HostEvent, ...]:
-        """No events, because a captured machine does not change."""
         return ()
 
     def measures(
@@ -78,15 +74,12 @@ class CapturedAgent:
         subject: str = "",  # noqa: ARG002
         series: tuple[str, ...] = (),  # noqa: ARG002
     ) -> NoReturn:
-        """Raises NotFound, because a captured machine has no history."""
         raise NotFound("measures", "of a captured machine")
 
     def blame(self, guest: str, seconds: float) -> NoReturn:  # noqa: ARG002
-        """Raises Invalid, because nothing runs on a captured machine."""
         raise Invalid("host", guest, "a live host: nothing runs on a captured machine")
 
     def health(self) -> AgentHealth:
-        """Good: a captured machine has no parts that could fail."""
         return AgentHealth((), 0)
 
     def has_guest(self, guest: str) -> bool:
@@ -99,17 +92,13 @@ class CapturedAgent:
         """Does nothing, because no caller waits for events of a captured machine."""
 
     def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-        """The drifts unchanged, because a captured machine does not show their causes."""
         return drifts
 
     def set_excluded(self, guest: str, *, excluded: bool) -> NoReturn:  # noqa: ARG002
-        """Raises Invalid."""
         raise Invalid("guest", guest, "a guest of a live host: a captured machine cannot be changed")
 
     def audit_head(self, centre: ChainHead | None) -> NoReturn:  # noqa: ARG002
-        """Raises NotFound, because a captured machine has no audit trail."""
         raise NotFound("audit trail", "captured machine")
 
     def audit_records(self, after: int, limit: int) -> NoReturn:  # noqa: ARG002
-        """Raises NotFound, because a captured machine has no audit trail."""
         raise NotFound("audit trail", "captured machine")

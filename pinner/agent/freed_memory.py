@@ -1,7 +1,6 @@
 """Gives memory that the agent has freed back to the kernel.
 
-Calls have threads of their own, and glibc keeps the memory that a thread has freed, in pieces, for later calls. After
-thousands of calls it keeps more than the agent uses.
+glibc keeps what a thread has freed, in pieces: after thousands of calls more than the agent uses.
 """
 
 import ctypes

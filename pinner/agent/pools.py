@@ -1,7 +1,6 @@
-"""Finds the guests that share a pool of one CPU, because pinner placed them there.
+"""The guests that share a pool of one CPU, because pinner placed them there.
 
-On a small host the set for vCPUs may have a single CPU. A vCPU in it looks as if it were pinned to a CPU of its own.
-Only the agent's journal tells the difference.
+Their vCPUs look as if each were pinned to a CPU of its own; only the agent's journal tells the difference.
 """
 
 from contextlib import suppress

@@ -56,7 +56,6 @@ class Recorder(Worker):
     """A thread that measures until it is stopped."""
 
     def __init__(self, meter: Meter, kept: Kept, now: Callable[[], datetime], *, seconds: float = SECONDS) -> None:
-        """``seconds`` lie between two counts."""
         super().__init__("recorder of measures", _LIMIT_SECONDS)
         self._meter = meter
         self._seconds = seconds
@@ -70,7 +69,6 @@ class Recorder(Worker):
         self._failures = Repeated(LOG)
 
     def join(self) -> None:
-        """Wait for the end."""
         self._thread.join()
 
     def record(self) -> tuple[Measured, ...]:

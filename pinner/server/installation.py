@@ -1,11 +1,9 @@
 """Keeps pinner's installation readable for the API's process after it has given up root.
 
-Python imports many modules only when they are used first. An installation below a closed folder, such as a checkout or
-a Python in root's home, cannot be read any more then. The process therefore gets mounts of its own: in them, an empty
-folder hides the closed folder, and contains the installation alone. Where mounts are not allowed, as in a container,
-the process holds the installation open, and Python searches it through the open descriptors. Both show the folders of
-the installation, and the modes of the files in them stay in force. The mounts show nothing beside them; an open
-descriptor also leads to what is beside the folder, as far as its modes let everybody read it.
+Python imports many modules at their first use, also from below a closed folder such as root's home. So the process
+gets mounts of its own, in which an empty folder hides the closed one and contains the installation alone. Where mounts
+are not allowed, as in a container, Python searches open descriptors of the installation. The modes of its files stay in
+force. An open descriptor also leads to what is beside the folder, as far as everybody may read that.
 """
 
 import ctypes

@@ -116,7 +116,6 @@ def prepare(path: Path, field: str, *, wait_seconds: float = 0.0) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a socket that this process has made."""
     path.unlink(missing_ok=True)
 
 

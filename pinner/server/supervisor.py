@@ -1,9 +1,8 @@
 """Waits for the end of a server, and checks its threads meanwhile.
 
-A thread that ends by an exception ends the process, with status 1: a part that does nothing any more would be noticed
-by nobody, and systemd starts a new process. So does a thread that had no memory to begin: whoever started it waits for
-ever (Thread.start), perhaps with a lock. A thread that hangs is logged, and systemd's watchdog is told nothing more:
-then systemd ends the process. sd_notify(3) has the words for systemd.
+A thread that ends by an exception ends the process with status 1, and systemd starts a new one. So does a thread that
+had no memory to begin: Thread.start waits for it for ever, perhaps with a lock. While a thread hangs, systemd's
+watchdog is told nothing, so systemd ends the process. sd_notify(3) has the words for systemd.
 """
 
 import logging
@@ -134,8 +133,8 @@ def _tell_ready() -> None:
 def _asked_to_end() -> int:
     """A file descriptor that can be read once SIGINT or SIGTERM has arrived. Call it in the main thread.
 
-    A wait for a signal handler can last for ever. Python runs handlers in the main thread: when the kernel delivers the
-    signal to another thread, or just before the wait begins, nothing wakes the main thread.
+    Python runs handlers in the main thread, which nothing wakes when the kernel delivers the signal to another thread,
+    or just before a wait begins.
     """
     read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)

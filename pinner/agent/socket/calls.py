@@ -1,7 +1,6 @@
 """The calls that an agent's server answers, by name.
 
-Each handler reads its arguments, calls the agent and returns a value that the codec can write. A call has the name of
-the method of Agent, and its arguments have the names of the method's parameters.
+Calls and arguments have the names of Agent's methods and their parameters.
 """
 
 from collections.abc import Callable, Mapping
@@ -168,7 +167,6 @@ def _read(kind: type[T], given: Arguments, name: str, most: int | None = None) -
 
 
 def _require_most(name: str, value: object, most: int) -> None:
-    """Raises Invalid for a list of more than ``most`` items."""
     if isinstance(value, list) and len(value) > most:
         raise Invalid(name, len(value), f"at most {most} items")
 

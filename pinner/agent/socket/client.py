@@ -42,8 +42,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """An error of the agent."""
-
     code: str
     message: str
     details: dict[str, Any]
@@ -58,7 +56,6 @@ class AgentClient:
     def __init__(
         self, host: str, path: Path, *, patience: float = PATIENCE_SECONDS, silence: float = SILENCE_SECONDS
     ) -> None:
-        """``patience`` and ``silence`` are like PATIENCE_SECONDS and SILENCE_SECONDS."""
         self._host = host
         self._path = path
         self._patience = patience

@@ -41,7 +41,6 @@ def calling_user() -> int:
 
 
 def own() -> Peer:
-    """This process."""
     return Peer(os.getpid(), os.geteuid())
 
 

@@ -1,7 +1,6 @@
 """The server of an agent that runs as root: it answers the unprivileged API process on a Unix socket.
 
-It trusts no caller. The number of its threads, the size of a message and the time of every wait are bounded, and each
-wrong message gets a typed error.
+It trusts no caller: threads, sizes and waits are bounded, and each wrong message gets a typed error.
 """
 
 import logging
@@ -104,7 +103,6 @@ class AgentServer:
         """Of the thread that accepts connections, and of the one that gives signs of life."""
 
     def start(self) -> None:
-        """Start to answer calls."""
         self._workers.start()
         self._accepting.start()
         self._pulsing.start()

@@ -1,7 +1,6 @@
 """Signs of life of an agent in another process: each message is one, whichever call it belongs to.
 
-A stopped agent still accepts connections, because the kernel does, and never answers. Without this, each caller would
-wait for its own answer and occupy a thread meanwhile.
+The kernel accepts connections for a stopped agent; each caller would wait for its own answer, with a thread.
 """
 
 import threading

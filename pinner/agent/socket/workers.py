@@ -21,7 +21,6 @@ class Workers:
     """A fixed number of threads, each of which does one job after the other."""
 
     def __init__(self, count: int, name: str) -> None:
-        """``name`` is the name of each thread."""
         # A new job goes to the thread that was busy last: its memory is warm, and that of the others stays small.
         self._idle: list[_Jobs] = [SimpleQueue() for _ in range(count)]
         self._all = tuple(
@@ -30,11 +29,9 @@ class Workers:
 
     @property
     def busy(self) -> int:
-        """How many of the threads have a job."""
         return len(self._all) - len(self._idle)
 
     def start(self) -> None:
-        """Start every thread."""
         for _, thread in self._all:
             thread.start()
 

@@ -48,8 +48,6 @@ class Chain(Protocol):
 
 
 class AgentTrailFile:
-    """The audit trail of one agent."""
-
     def __init__(
         self,
         host: str,
@@ -148,7 +146,6 @@ class AgentTrailFile:
                 self._chain.append(run_events.refused(_cut(run), _code(error), self._now()))
 
     def _log_left_out(self) -> None:
-        """Log how many refusals have no record of their own."""
         if left_out := self._limit.take_left_out():
             LOG.warning("refused %d more runs in %g seconds, without a record of each", left_out, WINDOW_SECONDS)
 
