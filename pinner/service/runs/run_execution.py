@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
-from pinner.agent.protocol import Agent, Progress
+from pinner.agent.protocol import Agent
 from pinner.model.errors import HostUnreachable, PinnerError, RunConflict, StoreUnavailable, Unanswered
+from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Entry, Run, is_final
 from pinner.service.runs.audit_heads import AuditHeads
 from pinner.service.runs.run_recorder import RunRecorder
@@ -19,9 +21,6 @@ LOG = logging.getLogger(__name__)
 FLUSH_SECONDS = 0.1
 """Seconds between two writes of progress to the store. The agent's journal records every change at once."""
 
-AgentCall = Callable[[Progress], Run]
-"""A call to an agent that returns when the run has ended."""
-
 
 class RunExecution:
     """One run under way, from the agent's first entry to the run's end."""
@@ -29,14 +28,17 @@ class RunExecution:
     def __init__(
         self,
         run: Run,
+        plan: Plan | None,
         recorder: RunRecorder,
         agent: Agent,
         heads: AuditHeads,
         now: Callable[[], datetime],
         notify: Callable[[], None],
     ) -> None:
-        """``notify`` is called when the store has new progress."""
+        """``plan`` is what an apply or release makes; None: a rollback. ``notify`` is called when the store has new
+        progress."""
         self._run = run
+        self._plan = plan
         self._recorder = recorder
         self._agent = agent
         self._heads = heads
@@ -52,25 +54,25 @@ class RunExecution:
         if self._refusal is not None:
             raise self._refusal
 
-    def carry_out(self, call: AgentCall) -> None:
-        """Call the agent and store the run's end. Never raises."""
+    def carry_out(self, await_turn: Callable[[], None]) -> None:
+        """Call the agent when ``await_turn`` has returned, and store the run's end. Never raises."""
         try:
-            self._end(call)
+            try:
+                await_turn()
+                if self._plan is None:
+                    end = partial(self._store, self._agent.rollback(self._run, self._progress))
+                else:
+                    end = partial(self._store, self._agent.apply(self._plan, self._run, self._progress))
+            except Exception as error:
+                if not isinstance(error, PinnerError):
+                    LOG.exception("run %s failed", self._run.id)
+                end = partial(self._fail, error)
+            end()
         except StoreUnavailable:
             LOG.exception("the end of run %s is only in the agent's journal; the next request copies it", self._run.id)
         finally:
             self._begun.set()
             self._notify()
-
-    def _end(self, call: AgentCall) -> None:
-        try:
-            ended = call(self._progress)
-        except Exception as error:
-            if not isinstance(error, PinnerError):
-                LOG.exception("run %s failed", self._run.id)
-            self._fail(error)
-            return
-        self._store(ended)
 
     def _store(self, ended: Run) -> None:
         """Store the run's end with its entries; an agent that does not report them now is asked later."""

@@ -8,8 +8,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
+from functools import partial
 
-from pinner.agent.protocol import Progress
 from pinner.model.errors import (
     NOTHING_CHANGED,
     Blocked,
@@ -27,7 +27,7 @@ from pinner.service.hosts.hosts import Hosts
 from pinner.service.policy.policies import HostPolicies, revision
 from pinner.service.runs.audit_heads import AuditHeads
 from pinner.service.runs.run_copier import RunCopier
-from pinner.service.runs.run_execution import AgentCall, RunExecution
+from pinner.service.runs.run_execution import RunExecution
 from pinner.service.runs.run_follower import RunFollower
 from pinner.store.repositories import Store
 
@@ -95,7 +95,7 @@ class RunManager:
             raise Blocked(plan_id, plan.blocked)
         self._policies.require_permitted(plan.host, f"plan {plan_id}", plan.request)
         run = replace(self._new("apply", plan.host, plan.id, caller), **asdict(options))
-        return self._start_apply(plan, run, caller)[0]
+        return self._start(run, plan, caller)[0]
 
     def carry_out(self, plan: Plan, caller: Caller, kind: RunKind, policy: Policy | None = None) -> Run:
         """Apply a stored plan and wait for the end of the run. Raises the agent's refusal.
@@ -107,27 +107,27 @@ class RunManager:
         begun = self._new(kind, plan.host, plan.id, caller)
         if policy is not None and policy.undo_if_worse:
             begun = replace(begun, watch_seconds=DEFAULT_WATCH_SECONDS, undo_if_worse=True)
-        run, ended = self._start_apply(plan, begun, caller, expected)
+        run, ended = self._start(begun, plan, caller, expected)
         ended.result()
         return self.get(run.id)
 
     def rollback(self, run_id: str, caller: Caller) -> Run:
         """Start to roll a run back. See Service.rollback."""
         undone = self.get(run_id)
-        agent = self._hosts.agent(undone.host)
+        self._hosts.require(undone.host)
         self._policies.require_permitted(undone.host, f"the rollback of run {run_id}", None)
         if undone.kind != "rollback" and undone.state in ("applied", "failed") and not self._runs.entries(run_id):
             # The agent's journal has no run that was refused.
             raise RunConflict(run_id, undone.state, NOTHING_CHANGED + self._placed_before(undone))
         run = replace(self._new("rollback", undone.host, undone.plan, caller), undoes=run_id)
-        return self._start(run, caller, lambda progress: agent.rollback(run, progress))[0]
+        return self._start(run, None, caller)[0]
 
     def rollback_all(self, host: str, caller: Caller) -> Run:
         """Start to roll all runs of a host back. See Service.rollback_all."""
-        agent = self._hosts.agent(host)
+        self._hosts.require(host)
         self._policies.require_permitted(host, "the rollback of all runs", None)
         run = self._new("rollback", host, "", caller)
-        return self._start(run, caller, lambda progress: agent.rollback(run, progress))[0]
+        return self._start(run, None, caller)[0]
 
     def _placed_before(self, run: Run) -> str:
         """The run that made the changes which this run found made, in words; empty if it is not known."""
@@ -187,12 +187,11 @@ class RunManager:
             started_at=self._now(),
         )
 
-    def _start_apply(self, plan: Plan, run: Run, caller: Caller, policy: Expected = None) -> tuple[Run, "Future[None]"]:
-        agent = self._hosts.agent(plan.host)
-        return self._start(run, caller, lambda progress: agent.apply(plan, run, progress), policy)
-
-    def _start(self, run: Run, caller: Caller, call: AgentCall, policy: Expected = None) -> tuple[Run, "Future[None]"]:
-        """Carry out the run in a worker thread; returns when the agent has begun. Raises the agent's refusal."""
+    def _start(
+        self, run: Run, plan: Plan | None, caller: Caller, policy: Expected = None
+    ) -> tuple[Run, "Future[None]"]:
+        """Carry out the run, of a plan or a rollback, in a worker thread; returns when the agent has begun. Raises the
+        agent's refusal."""
         agent = self._hosts.agent(run.host)
         # A reader of the stored run must know it as one of this process, or it closes the run in the agent's journal.
         recorder = self._copier.own(run, caller.request_id)
@@ -201,8 +200,8 @@ class RunManager:
         except Exception:
             self._copier.forget(run.id)
             raise
-        execution = RunExecution(run, recorder, agent, self._heads, self._now, self._notify)
-        done = self._workers.submit(execution.carry_out, lambda progress: self._in_order(run, call, progress))
+        execution = RunExecution(run, plan, recorder, agent, self._heads, self._now, self._notify)
+        done = self._workers.submit(execution.carry_out, partial(self._await_turn, run))
         self._ends[run.id] = done
         done.add_done_callback(lambda _: self._forget(run.id))
         execution.wait_begun()
@@ -212,12 +211,12 @@ class RunManager:
         self._copier.forget(run)
         del self._ends[run]
 
-    def _in_order(self, run: Run, call: AgentCall, progress: Progress) -> Run:
-        """Call the agent when the end of each earlier run of the host is stored.
+    def _await_turn(self, run: Run) -> None:
+        """Return when the end of each earlier run of the host is stored.
 
         The end of a rollback is also stored as the state of the runs that it undoes. Stored after a later run, it would
         close that run, too. A rollback of all runs is refused while an earlier run has not begun: that run would change
-        the host again afterwards. Raises HostBusy where an end is not stored in time, and like the agent.
+        the host again afterwards. Raises HostBusy where an end is not stored in time, or that run has not begun.
         """
         running = [other for other in self._runs.running() if other.host == run.host]
         ids = [other.id for other in running]
@@ -226,7 +225,6 @@ class RunManager:
         for other in running:
             if other.id != run.id and not self._await_end(other) and run.undoes_all and other in earlier:
                 raise HostBusy(run.host, other.id)
-        return call(progress)
 
     def _await_end(self, run: Run) -> bool:
         """Wait until the end of the run is stored; False if the agent has not begun the run, or does not say so."""
