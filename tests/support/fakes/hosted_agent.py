@@ -13,9 +13,11 @@ from pinner.agent.protocol import Progress
 from pinner.agent.trail.signing import SigningKey
 from pinner.agent.trail.trail import AgentTrailFile
 from pinner.model.errors import HostUnreachable
+from pinner.model.guest.guest import Guest
 from pinner.model.machine.health import Check
 from pinner.model.outcome.measures import HOST, HOST_SERIES, History
 from pinner.model.plan.plan import Plan
+from pinner.model.processes.blame import Blame
 from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
 from pinner.store.journal.journal import StoredJournal
@@ -38,7 +40,7 @@ class HostedAgent(LocalAgent):
         super().__init__(
             self.host.snapshot, self.host, self.journal, now, self.event_queue, self.trail,
             name=snapshot.host, checks=self._checks_of_libvirt, take_inventory=self.host.inventory,
-            histories=lambda *call: (self.histories or _unknown)(*call),
+            histories=lambda *call: (self.histories or _unknown)(*call), trace=_nobody_delays,
         )  # fmt: skip
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
@@ -62,6 +64,10 @@ class HostedAgent(LocalAgent):
 
     def _checks_of_libvirt(self) -> tuple[Check, ...]:
         return (Check("libvirt", not self.libvirt_fails, self.libvirt_fails),)
+
+
+def _nobody_delays(guest: Guest, _guests: tuple[Guest, ...], seconds: float) -> Blame:
+    return Blame(guest.name, seconds, (), (), 0)
 
 
 def _unknown(
