@@ -70,7 +70,7 @@ def _topology(agent: Agent, _given: Arguments, _: SocketCaller) -> object:
 def _apply(agent: Agent, given: Arguments, caller: SocketCaller) -> object:
     document = given.get("plan")
     for name, items in document.items() if isinstance(document, dict) else ():
-        _require_most(f"plan.{name}", items, limits.MAX_CHANGES)
+        _require_most(".".join(("plan", name)), items, limits.MAX_CHANGES)
     return agent.apply(_read(Plan, given, "plan"), _run_of(given, caller), caller.progress)
 
 
