@@ -7,9 +7,15 @@ from typing import TypeVar
 from pinner.checks.common import SampledNic, command, each, growth, rate, sampled_nics
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading
-from pinner.model.settings.coalescing import GATHERING_US, MANY_INTERRUPTS, RxCoalescing
-from pinner.model.settings.queues import CardQueues, fitting_queues
-from pinner.model.settings.rings import NO_ROOM, RxRing
+from pinner.model.settings.cards import (
+    GATHERING_US,
+    MANY_INTERRUPTS,
+    NO_ROOM,
+    CardQueues,
+    RxCoalescing,
+    RxRing,
+    fitting_queues,
+)
 
 CardSetting = TypeVar("CardSetting", RxRing, CardQueues, RxCoalescing)
 STATISTICS = "Linux: Documentation/networking/statistics.rst"

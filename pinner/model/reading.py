@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pinner.model.machine.interrupts import Balancer, DeviceIrqs
-from pinner.model.settings.coalescing import RxCoalescing
-from pinner.model.settings.queues import CardQueues
-from pinner.model.settings.refusal import RefusedSetting
-from pinner.model.settings.rings import RxRing
+from pinner.model.settings.cards import CardQueues, RefusedSetting, RxCoalescing, RxRing
 from pinner.model.settings.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
 

@@ -13,11 +13,8 @@ from pinner.model.machine.interrupts import Balancer, DeviceIrqs
 from pinner.model.machine.ovs import OvsDpdk
 from pinner.model.machine.topology import Topology
 from pinner.model.processes.process import Process
-from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.cards import CardQueues, RefusedSetting, RxCoalescing, RxRing
 from pinner.model.settings.guest_rps import GuestRps
-from pinner.model.settings.queues import CardQueues
-from pinner.model.settings.refusal import RefusedSetting
-from pinner.model.settings.rings import RxRing
 from pinner.model.settings.rps import RpsQueue
 
 MAX_SAMPLE_SECONDS = 300.0

@@ -1,5 +1,4 @@
-"""A change of a state: of a cgroup partition, of the CPUs of unbound kernel work, an interrupt or a receive queue, of
-a sysctl, or of a receive ring.
+"""A change of a state: of a cgroup partition, of the CPUs of unbound kernel work, or of a setting.
 
 A partition takes CPUs from every other cgroup. Before Linux 6.2 that also resets masks that were set by hand, and
 before Linux 7.0 it overwrites those of unbound kernel threads. So the masks of all threads are written to the journal

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pinner.host.kernel import files
-from pinner.host.settings import interfaces
+from pinner.host.settings import cards
 from pinner.host.settings.cards import LIVE
 from pinner.model.machine.topology import Device
 from pinner.model.reading import Bridge, Nic, NicCounters
@@ -35,7 +35,7 @@ def read_nic_counters(root: Path) -> tuple[NicCounters, ...]:
 
 
 def _interfaces(root: Path) -> Iterator[tuple[str, Path]]:
-    for name in interfaces.names(root / "sys/class/net"):
+    for name in cards.names(root / "sys/class/net"):
         folder = root / "sys/class/net" / name
         if folder.is_dir() and files.text(folder / "type") != _LOOPBACK:
             yield name, folder

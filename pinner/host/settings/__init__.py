@@ -1,1 +1,1 @@
-"""Reads and sets the settings that a plan may change, one module a kind. states finds the module of a kind."""
+"""Reads and sets states, one module a kind with its ROW (row.py). states.py finds the row of a kind."""

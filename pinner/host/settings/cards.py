@@ -1,4 +1,4 @@
-"""Requests to the drivers of network cards (SIOCETHTOOL).
+"""Network interfaces by their index, and requests to the drivers of network cards (SIOCETHTOOL).
 
 Source: the kernel's include/uapi/linux/ethtool.h. pyroute2 could ask, too, but takes half a second to import, and each
 snapshot of a host asks them.
@@ -8,6 +8,7 @@ import array
 import errno
 import fcntl
 import os
+import re
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -16,12 +17,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from pinner.host.kernel import files
-from pinner.host.settings import interfaces
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
-from pinner.model.settings.refusal import RefusedSetting, Setting
+from pinner.model.settings.cards import RefusedSetting, Setting
 
 T = TypeVar("T")
+MAX_INTERFACES = 4096
+"""More interfaces than that are not read."""
+_NAME = re.compile(r"(?!\.{1,2}$)[^/\s\0]{1,15}")
+"""The name of an interface (dev_valid_name of Linux)."""
+_INDEX = re.compile(r"\d{1,10}", re.ASCII)
 LIVE = Path("/")
 FOLDER = Path("/sys/class/net")
 _REQUEST = 0x8946
@@ -31,9 +36,31 @@ _IFREQ = struct.Struct("@16sP16x")
 _ENDED = (errno.ENODEV, errno.ENOENT, errno.ENXIO)
 
 
+def names(folder: Path) -> list[str]:
+    """The names of the interfaces below /sys/class/net, which is ``folder``, in order.
+
+    The kernel allows nearly any bytes in them. A name that is no UTF-8, or that no terminal can show, is left out: a
+    snapshot could not be written with it, or a command could not be shown.
+    """
+    return sorted(filter(str.isprintable, files.names(folder)))[:MAX_INTERFACES]
+
+
+def named(folder: Path, target: Target, expected: str = "the name and index of an interface") -> str:
+    """The present name of the target's interface. Linux gives an index to another interface only after a restart, or
+    on purpose. Raises Gone; Invalid, with what was ``expected``, for a target that names no interface."""
+    name, _, index = target.owner.partition(" ")
+    if not _NAME.fullmatch(name):
+        raise Invalid(target.kind, str(target)[:80], expected)
+    if _INDEX.fullmatch(index):
+        for each in (name, *names(folder)):
+            if files.number(folder / each / "ifindex") == int(index):
+                return each
+    raise Gone(str(target))
+
+
 def each_card() -> Iterator[tuple[str, int]]:
     """The name and the index of the interface of each card of this machine."""
-    for name in interfaces.names(FOLDER):
+    for name in names(FOLDER):
         index = files.number(FOLDER / name / "ifindex")
         if index is not None and (FOLDER / name / "device").exists():
             yield name, index
@@ -60,7 +87,7 @@ def counter(name: str, statistic: str) -> int | None:
 
 
 def is_up(name: str) -> bool:
-    """Whether the interface is up, or may be: some drivers do not tell."""
+    """Whether the interface is up, or may be up: some drivers do not tell."""
     return files.text(FOLDER / name / "operstate") in (None, "up", "unknown")
 
 
@@ -86,7 +113,7 @@ def name_of(target: Target) -> str:
     """The present name of the target's interface. Raises Gone, and Invalid for a target that names none."""
     if target.part is not None:
         raise Invalid(target.kind, str(target)[:80], "the name and index of an interface")
-    return interfaces.named(FOLDER, target)
+    return named(FOLDER, target)
 
 
 def failure(target: Target, what: str, error: OSError) -> PinnerError:

@@ -9,8 +9,7 @@ from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import Number
-from pinner.model.settings.coalescing import RxCoalescing
-from pinner.model.settings.refusal import RefusedSetting
+from pinner.model.settings.cards import RefusedSetting, RxCoalescing
 
 _GET, _SET = 0x0E, 0x0F
 """ETHTOOL_GCOALESCE, ETHTOOL_SCOALESCE."""

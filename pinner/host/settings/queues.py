@@ -8,8 +8,7 @@ from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import Number
-from pinner.model.settings.queues import CardQueues
-from pinner.model.settings.refusal import RefusedSetting
+from pinner.model.settings.cards import CardQueues, RefusedSetting
 
 _GET, _SET = 0x3C, 0x3D
 """ETHTOOL_GCHANNELS, ETHTOOL_SCHANNELS."""

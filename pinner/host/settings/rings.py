@@ -8,8 +8,7 @@ from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import Number
-from pinner.model.settings.refusal import RefusedSetting
-from pinner.model.settings.rings import NO_ROOM, RxRing
+from pinner.model.settings.cards import NO_ROOM, RefusedSetting, RxRing
 
 _GET, _SET = 0x10, 0x11
 """ETHTOOL_GRINGPARAM, ETHTOOL_SRINGPARAM."""

@@ -9,8 +9,8 @@ from pinner.model.change import Target
 from pinner.model.guest.guest import Guest
 from pinner.model.kinds import State
 from pinner.model.processes.process import Process
+from pinner.model.settings.cards import RefusedSetting
 from pinner.model.settings.guest_rps import GuestRps
-from pinner.model.settings.refusal import RefusedSetting
 
 S = TypeVar("S", bound=State)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pinner.host.kernel import beneath, files
-from pinner.host.settings import interfaces
+from pinner.host.settings import cards
 from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
@@ -31,7 +31,7 @@ def read_rps(root: Path) -> tuple[RpsQueue, ...] | None:
     if not folder.is_dir():
         return None
     found = []
-    for name in interfaces.names(folder):
+    for name in cards.names(folder):
         index = files.number(folder / name / "ifindex")
         queues = files.numbered(folder / name / "queues", "rx-") if index is not None else {}
         for number, queue in list(queues.items())[:MAX_QUEUES]:
@@ -79,7 +79,7 @@ def _queue(root: Path, target: Target) -> Iterator[int]:
     target that names no queue."""
     if target.part is None:
         raise Invalid("rps", str(target)[:80], _EXPECTED)
-    interface = interfaces.named(root / _FOLDER, target, _EXPECTED)
+    interface = cards.named(root / _FOLDER, target, _EXPECTED)
     index = target.owner.partition(" ")[2]
     top = root / "sys"
     # The interface is a link to the device's folder, and both are in sysfs.

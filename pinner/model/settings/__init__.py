@@ -1,1 +1,1 @@
-"""The settings of a host and of its guests that a plan may change, one module a kind."""
+"""The values of settings in a snapshot, and the findings that they cure. model/kinds.py has the table of kinds."""

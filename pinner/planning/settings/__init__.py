@@ -1,1 +1,1 @@
-"""The settings of a host as changes of a plan, one module a kind. remedies has all kinds."""
+"""The kinds with a state in plans, one module a kind with its ROW (row.py). table.py finds the row of a kind."""

@@ -11,12 +11,12 @@ from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import Number, State
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
-from pinner.model.settings.coalescing import GATHERING_US, MANY_INTERRUPTS, RxCoalescing
+from pinner.model.settings.cards import GATHERING_US, MANY_INTERRUPTS, RxCoalescing
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
 
 
-def additions(_plan: Plan, context: Context) -> Additions:
+def _additions(_plan: Plan, context: Context) -> Additions:
     """The cards that receive many packets and gather no interrupts, and those that an earlier plan changed."""
     found = context.snapshot.coalescing or ()
     cards = [each for each in found if each.target.key in context.places or _is_hasty(each)]
@@ -27,8 +27,8 @@ def additions(_plan: Plan, context: Context) -> Additions:
     )
 
 
-def objection(change: StateChange, _plan: Plan, context: Context) -> str:
-    """Why an agent does not make this change of a card; empty where it does. The agent counts no packets."""
+def _objection(change: StateChange, _plan: Plan, context: Context) -> str:
+    # The agent counts no packets.
     card = next(each for each in context.snapshot.coalescing or () if each.target.key == change.target.key)
     if change.after != Number(GATHERING_US):
         return f"a plan gives it {GATHERING_US} us, and no other time"
@@ -63,9 +63,9 @@ def _commands(target: Target, state: State) -> Iterator[str]:
 
 
 ROW = PlanRow(
-    objection,
+    _objection,
     _commands,
-    additions,
+    _additions,
     "coalescing",
     "a host whose coalescing of cards is known; this snapshot does not have it, so take a new one",
 )

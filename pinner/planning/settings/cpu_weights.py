@@ -16,7 +16,7 @@ from pinner.planning.request.context import Context, vcpu_masks
 from pinner.planning.settings.row import Additions, PlanRow
 
 
-def additions(plan: Plan, context: Context) -> Additions:
+def _additions(plan: Plan, context: Context) -> Additions:
     """The weight of the slice of all guests, if the host has vCPUs."""
     weight = (context.snapshot.cpu_weights or {}).get(SLICE)
     if not _masks(plan, context):
@@ -28,9 +28,8 @@ def additions(plan: Plan, context: Context) -> Additions:
     return Additions(wanted=(Wanted(WEIGHT, CpuSet(), "processes of the host leave more time to vCPUs", RAISED),))
 
 
-def objection(change: StateChange, plan: Plan, context: Context) -> str:
-    """Why an agent does not make this change of the weight; empty where it does. The change begins with the present
-    weight, otherwise the apply refuses it as stale."""
+def _objection(change: StateChange, plan: Plan, context: Context) -> str:
+    # The change begins with the present weight, otherwise the apply refuses it as stale.
     if change.after != RAISED:
         return f"a plan gives it the weight {RAISED}, and no other"
     before = change.before.value if isinstance(change.before, Number) else None
@@ -61,9 +60,9 @@ def _commands(target: Target, state: State) -> Iterator[str]:
 
 
 ROW = PlanRow(
-    objection,
+    _objection,
     _commands,
-    additions,
+    _additions,
     "CPU weights",
     "a host whose CPU weights are known; this snapshot has none, so take a new one",
 )

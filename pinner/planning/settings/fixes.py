@@ -10,7 +10,7 @@ from pinner.planning.request.context import Context
 
 
 def with_remedies(plan: Plan, context: Context) -> Plan:
-    """The plan, with the remedies for which its request asks. Raises Invalid."""
+    """The plan, with the settings for which its request asks. Raises Invalid."""
     if not plan.request.remedies and not plan.request.fix:
         return plan
     # Imported here, because few requests ask for one of them.

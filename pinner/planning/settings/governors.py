@@ -20,7 +20,7 @@ _OF_TUNABLES = ("conservative", "ondemand")
 """The governors whose tunables the kernel forgets with the governor."""
 
 
-def additions(plan: Plan, context: Context) -> Additions:
+def _additions(plan: Plan, context: Context) -> Additions:
     """The frequency domains of the CPUs that vCPUs use after the plan, of isolated CPUs, and of dedicated ones."""
     theirs = _after(plan, context)
     domains = [each for each in context.snapshot.governors or () if each.cpus & theirs]
@@ -36,8 +36,7 @@ def additions(plan: Plan, context: Context) -> Additions:
     )
 
 
-def objection(change: StateChange, plan: Plan, context: Context) -> str:
-    """Why an agent does not make this change of a governor; empty where it does."""
+def _objection(change: StateChange, plan: Plan, context: Context) -> str:
     domain = next(each for each in context.snapshot.governors or () if each.target.key == change.target.key)
     if change.after != FAST:
         return f"a plan gives it the governor {FAST}, and no other"
@@ -72,9 +71,9 @@ def _commands(target: Target, state: State) -> Iterator[str]:
 
 
 ROW = PlanRow(
-    objection,
+    _objection,
     _commands,
-    additions,
+    _additions,
     "governors",
     "a host whose frequency governors are known; this snapshot has none, so take a new one",
 )

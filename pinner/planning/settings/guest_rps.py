@@ -17,7 +17,7 @@ from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
 
 
-def additions(plan: Plan, context: Context) -> Additions:
+def _additions(plan: Plan, context: Context) -> Additions:
     """The queues of the guests, and the guests that the plan leaves out."""
     wanted: list[Wanted] = []
     skipped: list[LeftOut] = []
@@ -37,8 +37,7 @@ def additions(plan: Plan, context: Context) -> Additions:
     )
 
 
-def objection(change: StateChange, plan: Plan, context: Context) -> str:
-    """Why an agent does not make this change of a guest's RPS; empty where it does."""
+def _objection(change: StateChange, plan: Plan, context: Context) -> str:
     guest = change.target.owner.partition(" ")[0]
     found = next(each for each in context.snapshot.guest_rps or () if each.guest == guest)
     if why := _why_left_out(found, plan, context):
@@ -77,9 +76,9 @@ def _commands(target: Target, state: State) -> Iterator[str]:
 
 
 ROW = PlanRow(
-    objection,
+    _objection,
     _commands,
-    additions,
+    _additions,
     "RPS inside guests",
     "a host that asks the agents of its guests; set [libvirt] guest_agents = true in its pinner.conf, restart "
     "pinner there, and take a new snapshot",

@@ -16,7 +16,7 @@ from pinner.planning.settings.irqs import guest_cpus
 from pinner.planning.settings.row import Additions, PlanRow
 
 
-def additions(plan: Plan, context: Context) -> Additions:
+def _additions(plan: Plan, context: Context) -> Additions:
     """Each irqbalance of the snapshot, with the CPUs that the plan gives to guests."""
     guests, online = guest_cpus(context, plan), context.snapshot.topology.online
     found = context.snapshot.irqbalance or ()
@@ -27,8 +27,7 @@ def additions(plan: Plan, context: Context) -> Additions:
     )
 
 
-def objection(change: StateChange, plan: Plan, context: Context) -> str:
-    """Why an agent does not make this change of banned CPUs; empty where it does."""
+def _objection(change: StateChange, plan: Plan, context: Context) -> str:
     before, after = cpus_of(change.before), cpus_of(change.after)
     if taken := before - after:
         return f"CPUs {taken} were banned before, and a plan only adds CPUs"
@@ -63,9 +62,9 @@ def _commands(target: Target, state: State) -> Iterator[str]:
 
 
 ROW = PlanRow(
-    objection,
+    _objection,
     _commands,
-    additions,
+    _additions,
     "the banned CPUs of irqbalance",
     "a host whose irqbalance is known; this snapshot does not have it, so take a new one",
 )

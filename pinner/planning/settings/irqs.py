@@ -20,7 +20,7 @@ from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
 
 
-def additions(plan: Plan, context: Context) -> Additions:
+def _additions(plan: Plan, context: Context) -> Additions:
     """The interrupts of the snapshot, off the CPUs that the plan gives to guests."""
     found = context.snapshot.irqs or DeviceIrqs()
     places = _Places.of(context, plan)
@@ -34,8 +34,7 @@ def additions(plan: Plan, context: Context) -> Additions:
     )
 
 
-def objection(change: StateChange, plan: Plan, context: Context) -> str:
-    """Why an agent does not make this change of an interrupt; empty where it does."""
+def _objection(change: StateChange, plan: Plan, context: Context) -> str:
     irq = context.irqs.get(change.target.key)
     if irq is None:
         return "the agent's inventory has no such interrupt"
@@ -190,9 +189,9 @@ def _commands(target: Target, state: State) -> Iterator[str]:
 
 
 ROW = PlanRow(
-    objection,
+    _objection,
     _commands,
-    additions,
+    _additions,
     "interrupts",
     "a host whose interrupts are known; this snapshot has none, so take a new one",
 )

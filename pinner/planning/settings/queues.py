@@ -11,12 +11,12 @@ from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import Number, State
 from pinner.model.plan.plan import Plan, Wanted
-from pinner.model.settings.queues import CardQueues, fitting_queues
+from pinner.model.settings.cards import CardQueues, fitting_queues
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
 
 
-def additions(_plan: Plan, context: Context) -> Additions:
+def _additions(_plan: Plan, context: Context) -> Additions:
     """The cards that use one queue of several, and those that an earlier plan changed."""
     found = context.snapshot.queues or ()
     cards = [each for each in found if each.target.key in context.places or (each.is_up and _is_alone(each, context))]
@@ -32,8 +32,7 @@ def additions(_plan: Plan, context: Context) -> Additions:
     )
 
 
-def objection(change: StateChange, _plan: Plan, context: Context) -> str:
-    """Why an agent does not make this change of queues; empty where it does."""
+def _objection(change: StateChange, _plan: Plan, context: Context) -> str:
     card = next(each for each in context.snapshot.queues or () if each.target.key == change.target.key)
     fitting = _fitting(card, context)
     if change.before != Number(1):
@@ -64,9 +63,9 @@ def _commands(target: Target, state: State) -> Iterator[str]:
 
 
 ROW = PlanRow(
-    objection,
+    _objection,
     _commands,
-    additions,
+    _additions,
     "queues of cards",
     "a host whose queues of cards are known; this snapshot does not have them, so take a new one",
 )

@@ -11,12 +11,12 @@ from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import Number, State
 from pinner.model.plan.plan import Plan, Wanted
-from pinner.model.settings.rings import RxRing
+from pinner.model.settings.cards import RxRing
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
 
 
-def additions(_plan: Plan, context: Context) -> Additions:
+def _additions(_plan: Plan, context: Context) -> Additions:
     """The receive rings of the cards that have dropped packets."""
     small = [ring for ring in context.snapshot.rings or () if _is_small(ring)]
     growing = (ring.interface for ring in small if ring.size < ring.most)
@@ -24,8 +24,7 @@ def additions(_plan: Plan, context: Context) -> Additions:
     return Additions(tuple(map(_wanted, small)), warnings=tuple(warnings))
 
 
-def objection(change: StateChange, _plan: Plan, context: Context) -> str:
-    """Why an agent does not make this change of a ring; empty where it does."""
+def _objection(change: StateChange, _plan: Plan, context: Context) -> str:
     ring = next(each for each in context.snapshot.rings or () if each.target.key == change.target.key)
     if not _is_small(ring):
         return "the card has dropped no packets for lack of room"
@@ -52,9 +51,9 @@ def _commands(target: Target, state: State) -> Iterator[str]:
 
 
 ROW = PlanRow(
-    objection,
+    _objection,
     _commands,
-    additions,
+    _additions,
     "rings",
     "a host whose rings are known; this snapshot has none, so take a new one",
 )

@@ -17,13 +17,12 @@ from pinner.planning.settings.irqs import guest_cpus, role_cpus
 from pinner.planning.settings.row import Additions, PlanRow
 
 
-def additions(plan: Plan, context: Context) -> Additions:
+def _additions(plan: Plan, context: Context) -> Additions:
     """The queues of the snapshot, without the CPUs that the plan gives to guests."""
     return Additions(tuple(_wanted(context.snapshot.rps or (), guest_cpus(context, plan))))
 
 
-def objection(change: StateChange, plan: Plan, context: Context) -> str:
-    """Why an agent does not make this change of RPS; empty where it does."""
+def _objection(change: StateChange, plan: Plan, context: Context) -> str:
     after = cpus_of(change.after)
     if added := after - cpus_of(change.before):
         return f"CPUs {added} were not among its CPUs before, and a plan only takes CPUs away"
@@ -46,9 +45,9 @@ def _commands(target: Target, state: State) -> Iterator[str]:
 
 
 ROW = PlanRow(
-    objection,
+    _objection,
     _commands,
-    additions,
+    _additions,
     "RPS",
     "a host whose RPS is known; this snapshot does not have it, so take a new one",
 )

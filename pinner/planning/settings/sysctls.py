@@ -17,7 +17,7 @@ from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
 
 
-def additions(plan: Plan, context: Context) -> Additions:
+def _additions(plan: Plan, context: Context) -> Additions:
     """The sysctls that the request asks for and the host needs."""
     found = context.snapshot.sysctls or {}
     asked = (rule for rule in SYSCTLS.values() if _is_asked(rule, plan.request))
@@ -26,9 +26,8 @@ def additions(plan: Plan, context: Context) -> Additions:
     return Additions(tuple(_wanted(rules, found)), tuple(missing))
 
 
-def objection(change: StateChange, plan: Plan, context: Context) -> str:
-    """Why an agent does not make this change of a sysctl; empty where it does. The change begins with the sysctl's
-    present value, otherwise the apply refuses it as stale."""
+def _objection(change: StateChange, plan: Plan, context: Context) -> str:
+    # The change begins with the sysctl's present value, otherwise the apply refuses it as stale.
     rule = SYSCTLS[change.target.owner]
     if not _is_asked(rule, plan.request):
         return "it cures none of the findings that the plan's request names"
@@ -68,9 +67,9 @@ def _commands(target: Target, state: State) -> Iterator[str]:
 
 
 ROW = PlanRow(
-    objection,
+    _objection,
     _commands,
-    additions,
+    _additions,
     "sysctls",
     "a host whose sysctls are known; this snapshot has none, so take a new one",
 )

@@ -20,10 +20,8 @@ from pinner.model.machine.frequency import FrequencyDomain
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import Device, Topology
 from pinner.model.processes.process import Process
-from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.cards import CardQueues, RxCoalescing, RxRing
 from pinner.model.settings.guest_rps import GuestQueue, GuestRps
-from pinner.model.settings.queues import CardQueues
-from pinner.model.settings.rings import RxRing
 from pinner.model.settings.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
 

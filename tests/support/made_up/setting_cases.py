@@ -16,11 +16,9 @@ from pinner.model.machine.frequency import FAST, FrequencyDomain
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.cards import CardQueues, RxCoalescing, RxRing
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE
 from pinner.model.settings.guest_rps import GuestQueue, GuestRps
-from pinner.model.settings.queues import CardQueues
-from pinner.model.settings.rings import RxRing
 from pinner.model.settings.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner

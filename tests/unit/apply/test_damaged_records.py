@@ -15,7 +15,7 @@ from pinner.model.errors import StoreUnavailable
 from pinner.model.kinds import Number
 from pinner.model.machine.interrupts import DeviceIrq
 from pinner.model.run.journal import Damaged
-from pinner.model.settings.rings import RxRing
+from pinner.model.settings.cards import RxRing
 from pinner.store.database.engine import writing
 
 pytestmark = pytest.mark.fault(58)

@@ -36,7 +36,7 @@ from pinner.model.reading import (
     ThreadTimes,
     UdpSocket,
 )
-from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.cards import RxCoalescing
 from pinner.model.settings.rps import RpsQueue
 
 INTERRUPTS = """\

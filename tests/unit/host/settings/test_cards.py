@@ -18,10 +18,7 @@ from pinner.host.settings import cards, coalescing, queues, rings, states
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid
 from pinner.model.kinds import KINDS, Number, TargetKind
-from pinner.model.settings.coalescing import RxCoalescing
-from pinner.model.settings.queues import CardQueues
-from pinner.model.settings.refusal import RefusedSetting
-from pinner.model.settings.rings import NO_ROOM, RxRing
+from pinner.model.settings.cards import NO_ROOM, CardQueues, RefusedSetting, RxCoalescing, RxRing
 
 
 @dataclass(frozen=True)

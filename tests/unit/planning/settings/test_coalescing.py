@@ -11,7 +11,7 @@ from pinner.model.errors import Refused
 from pinner.model.kinds import Number
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.cards import RxCoalescing
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
 from pinner.planning.changes.plan_identity import identified

@@ -20,11 +20,9 @@ from pinner.model.machine.frequency import FrequencyDomain
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.plan.request import Request
 from pinner.model.reading import HostReading, HostSample, IrqCounts
-from pinner.model.settings.coalescing import RxCoalescing
+from pinner.model.settings.cards import CardQueues, RxCoalescing, RxRing
 from pinner.model.settings.cpu_weights import SLICE
 from pinner.model.settings.fixes import FIXES
-from pinner.model.settings.queues import CardQueues
-from pinner.model.settings.rings import RxRing
 from pinner.model.settings.rps import RpsQueue
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.planning import admission, planner

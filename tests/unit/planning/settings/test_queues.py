@@ -13,7 +13,7 @@ from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import Device
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.settings.queues import CardQueues
+from pinner.model.settings.cards import CardQueues
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
 from pinner.planning.changes.plan_identity import identified
