@@ -145,3 +145,9 @@ def test_the_agent_refuses_a_cpu_that_nova_manages_and_roles_that_a_plan_makes_u
     )
     with pytest.raises(Refused, match="it has no CPU of guests"):
         permit(forged, host())
+
+
+def test_a_host_without_frequency_domains_has_a_plan_of_everything_else():
+    made = plan(host(()))
+    assert made.changes
+    assert changed(made) == {}

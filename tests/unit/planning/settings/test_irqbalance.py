@@ -140,3 +140,7 @@ def test_the_agent_refuses_other_changes(before, banned, request_, why):
     forged = replace(change, before=cpus(before), after=cpus(banned))
     with pytest.raises(Refused, match=why):
         permit(replace(made, changes=(forged,), request=request_), host(RUNNING))
+
+
+def test_a_host_on_which_no_irqbalance_runs_has_a_plan_of_everything_else():
+    assert plan(host()).changes == plan(host(), replace(WITH, remedies=())).changes
