@@ -120,7 +120,7 @@ def test_interfaces_with_their_bridge_and_queues_are_those_of_ip(snapshot):
 def test_settings_are_those_of_sysctl():
     found = {path: text for path, text in read_settings(ROOT).items() if path.startswith("proc/sys/")}
     found |= {f"proc/sys/{key.replace('.', '/')}": str(value) for key, value in (read_sysctls(ROOT) or {}).items()}
-    assert {"proc/sys/net/core/rps_sock_flow_entries", "proc/sys/vm/swappiness"} <= found.keys()
+    assert {"proc/sys/kernel/sched_rt_period_us", "proc/sys/vm/swappiness"} <= found.keys()
     for path, text in found.items():
         assert text.split() == run("sysctl", "-n", path.removeprefix("proc/sys/").replace("/", ".")).split()
 

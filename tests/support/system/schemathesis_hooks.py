@@ -67,7 +67,16 @@ def _lower(values, name, most, to):
 
 @schemathesis.hook
 def filter_body(_context, body):
-    """Skip bodies whose CPU lists overlap. A schema cannot express that error, and test_service.py tests it."""
+    """Skip bodies whose CPU lists overlap and texts with the character NUL. A schema can express neither error;
+    test_service.py and test_bad_input.py test them."""
+    if _has_nul(body):
+        return False
     names = ("housekeeping", "emulator")
     lists = [body[name] for name in names if name in body] if isinstance(body, dict) else []
     return "auto" in lists or len({*map(str, lists)}) == len(lists)
+
+
+def _has_nul(value):
+    if isinstance(value, dict):
+        return any(map(_has_nul, value)) or any(map(_has_nul, value.values()))
+    return any(map(_has_nul, value)) if isinstance(value, list) else isinstance(value, str) and "\0" in value

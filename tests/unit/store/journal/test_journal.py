@@ -122,8 +122,8 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from support.values import make_entries, make_run
-from pinner.store.journal.journal import Journal
-journal = Journal(Path(sys.argv[1]))
+from pinner.store.journal.journal import StoredJournal
+journal = StoredJournal(Path(sys.argv[1]))
 journal.begin(make_run("run-dead"))
 journal.intend(*make_entries("run-dead"))
 print("begun", flush=True)
