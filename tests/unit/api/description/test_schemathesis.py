@@ -11,6 +11,7 @@ from support.examples import examples
 from support.server.access import AuditList, InMemoryTokens, make_control
 from support.server.real_service import real_service
 
+from pinner.agent.trail.refusal_limit import CallLimit
 from pinner.api.access import credentials
 from pinner.api.app import create_app
 from pinner.api.server import serve
@@ -43,7 +44,9 @@ MORE = pytest.mark.slow("schemathesis: other roles and PostgreSQL")
 def test_schemathesis_finds_nothing(tmp_path, role, kind, monkeypatch, idempotency_keys, databases):
     # schemathesis sends wrong credentials to every operation, and expects 401 or 403 each time.
     monkeypatch.setattr(credentials, "FREE_FAILURES", 10_000)
-    with real_service(tmp_path, databases.own(kind, tmp_path)) as (pinner, _):
+    with real_service(tmp_path, databases.own(kind, tmp_path)) as (pinner, agent):
+        # So many requests for runs that cannot begin would make the agent busy; test_trust.py tests its limit.
+        monkeypatch.setattr(agent, "_idle", CallLimit(most=1_000_000))
         _write_known_names(tmp_path, pinner)
         tokens, trail = InMemoryTokens(), AuditList()
         app = create_app(
