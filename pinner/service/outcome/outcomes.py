@@ -28,7 +28,15 @@ from pinner.outcome.watch import worse
 from pinner.repeated import Repeated
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.outcome.run_sides import SPAN, RunSides
-from pinner.service.outcome.watch_ends import blind_spots, not_undone, out_of_time, require_sight, undecided, watch_end
+from pinner.service.outcome.watch_ends import (
+    blind_spots,
+    is_over,
+    not_undone,
+    out_of_time,
+    require_sight,
+    undecided,
+    watch_end,
+)
 from pinner.service.outcome.watch_times import LATE, STEP, needed_steps, watched_span
 from pinner.service.policy.policies import HostPolicies
 from pinner.service.runs.runs import RunManager
@@ -188,7 +196,7 @@ class OutcomeKeeper:
         if found := worse(sides.before, sides.after, steps, needed_steps(run.watch_seconds)):
             names = " and ".join(measure.name for measure in found)
             self._end_worse(run, f"worse than before the run, after {len(sides.after)} steps: {names}")
-        elif now >= watch_end(run) or sides.why:
+        elif sides.why or is_over(run, sides, now):
             self._end_watch(run, undecided(sides, run.watch_seconds, now))
 
     def _setback(self, run: Run) -> str:

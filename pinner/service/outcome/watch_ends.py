@@ -1,7 +1,7 @@
 """The begin and the ends of the watch of a run, other than its verdict. Pure."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pinner.model.errors import PinnerError, TooFewMeasures
 from pinner.model.outcome.outcome import Sample, Watch
@@ -30,6 +30,13 @@ def watch_end(run: Run) -> datetime:
     """The time at which the watch of a run that has ended is over."""
     assert run.ended_at is not None
     return run.ended_at + watched_span(run.watch_seconds)
+
+
+def is_over(run: Run, sides: Sides, now: datetime) -> bool:
+    """Whether the time of the watch is over. It is LATE longer where the last steps are not complete yet, without which
+    the watch could not tell anything."""
+    is_decidable = known_steps(sides.before, sides.after, needed_steps(run.watch_seconds)) >= IN_A_ROW
+    return now >= watch_end(run) + (timedelta(0) if is_decidable else LATE)
 
 
 def out_of_time(run: Run, now: datetime) -> Watch | None:

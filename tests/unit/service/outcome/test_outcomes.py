@@ -16,7 +16,7 @@ from pinner.model.errors import HostUnreachable, Invalid, NotFound, TooFewMeasur
 from pinner.model.page import PageRequest
 from pinner.model.plan.objective import Objective, Term
 from pinner.model.run.audit import Caller
-from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
+from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, MIN_WATCH_SECONDS, ApplyOptions
 from pinner.service.compose import compose
 from pinner.store.repositories import open_store
 
@@ -367,6 +367,21 @@ def test_a_watch_with_a_gap_in_the_history_does_not_say_that_the_run_is_not_wors
     watch = parts.service.outcome(run.id).watch
     assert (watch.state, agent.host.mask(101)) == ("stopped", "1")
     assert watch.why == f"only {known} of 4 steps after the run are known; nothing was undone"
+
+
+@pytest.mark.parametrize("into_step", range(5))
+@pytest.mark.parametrize("late", [5, 10])
+def test_the_shortest_watch_finds_a_run_worse_wherever_in_a_step_it_ends(
+    parts, plan, clock, load, agent, into_step, late
+):
+    """A recorder completes a step with its next count, which may be a step later."""
+    clock.forward(into_step)
+    load.worse_by, load.since = 200.0, clock.at
+    load.missing = lambda at: at > clock.at - timedelta(seconds=late)
+    run = applied(parts, plan, watch_seconds=MIN_WATCH_SECONDS, undo_if_worse=True)
+    passes(parts, clock, 60)
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, agent.host.mask(101)) == ("worse", "0-3"), watch.why
 
 
 def test_a_rollback_whose_reason_was_not_stored_is_known_as_that_of_the_watch(parts, plan, clock, load, store):

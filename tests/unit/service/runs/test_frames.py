@@ -1,13 +1,16 @@
 """How deep a run is: the frames of pinner from the run's thread to the host's port, which then calls the kernel."""
 
+import os
 import traceback
 import uuid
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, process, snapshot
 
+import pinner
 from pinner.model.plan.request import Request
 from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import Caller
@@ -16,6 +19,7 @@ from pinner.service.compose import compose
 
 ANN = Caller("ann", "cli", "req-1")
 HOST = "compute1"
+PACKAGE = str(Path(pinner.__file__).parent) + os.sep
 MOST = 11
 """LiveHost and affinity.set_affinity add two frames to these of a host in memory. The aim is 12 with these two: lower
 it with each wrapper that goes."""
@@ -41,7 +45,7 @@ def test_a_run_reaches_the_host_in_few_frames(service, reconciler, agent, by_pol
     wait = agent.host.before_write
 
     def write(made):
-        stacks.append([frame for frame in traceback.extract_stack() if "/pinner/" in frame.filename])
+        stacks.append([frame for frame in traceback.extract_stack() if frame.filename.startswith(PACKAGE)])
         wait(made)
 
     agent.host.before_write = write
