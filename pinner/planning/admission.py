@@ -1,17 +1,12 @@
-"""Which changes of a plan an agent makes: it trusts no caller, and compares each change with a snapshot of its own.
+"""Which changes of a plan an agent makes. It trusts no caller, and compares each change with a snapshot of its own.
 
-The rules are the planner's (rules, processes, exclusions, allocatable_cpus): a plan that the planner makes from this
-snapshot is admitted, whatever its strategy. Pure: the agent passes its snapshot, and the facts of its journal.
+The rules are the planner's: a plan that the planner makes from this snapshot is admitted. The request overrides some:
 
-A plan can override these rules, by its request:
+- ``processes`` moves processes although their owner restricted their affinity,
+- ``nova_emulators`` moves QEMU's own threads of guests that Nova pinned,
+- ``isolation: live`` allows partitions for guests, and the CPUs of the partitions that they have.
 
-- ``processes`` names processes that move although their owner restricted their affinity,
-- ``nova_emulators`` moves QEMU's own threads of guests that Nova pinned, where Nova leaves them floating,
-- ``isolation: live`` allows partitions for guests, and the CPUs of the partitions that the guests have.
-
-No plan moves per-CPU kernel threads, threads of pinner, QEMU except by its guest, excluded guests, and vCPUs that Nova
-pinned. No plan uses CPUs that are offline, that Nova dedicates, or to which an owner with privileges, or one of the
-configuration, restricted another process. Load does not count here: the agent measures none.
+Load does not count: the agent measures none.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,18 +40,16 @@ class Past:
 
     cpus: CpuSet = CpuSet()
     """The CPUs that pinner gave to targets. They stay usable where another owner has restricted a process to them
-    since: otherwise each use of taskset would stop the policy."""
+    since: otherwise each taskset would stop the policy."""
     names: frozenset[str] = frozenset()
-    """The names of the processes that pinner moved. Their threads do not count as restricted by their owner."""
+    """The processes that pinner moved: their masks are no restriction by their owner."""
     placed: Placed = field(default_factory=Placed)
-    """The changes of the guests that the plan releases."""
 
 
 def require_permitted(plan: Plan, snapshot: Snapshot, past: Past, *, migrate_memory: bool) -> None:
     """Raises Refused, or NovaConflict, for the first change that the rules do not allow.
 
-    The plan is ``identified``. Changes of processes that have ended and of guests that cannot be read are skipped: no
-    run makes them.
+    The plan is ``identified``. Changes of ended processes and of unread guests are skipped: no run makes them.
     """
     snapshot = _without_own(snapshot, past.names)
     inventory = inventory_of(snapshot)
@@ -104,9 +97,8 @@ def _require_placement(plan: Plan, changes: list[PlannedChange], snapshot: Snaps
 
 
 def _require_release(plan: Plan, changes: list[PlannedChange], snapshot: Snapshot, past: Past) -> None:
-    """A release gives a guest back the CPUs that it had before pinner placed it, as far as they are online. It never
-    confines the guest's threads to CPUs of others, and never gives them CPUs outside the guest's bound, unless these
-    were CPUs that the threads had."""
+    """A release confines no thread to CPUs of others, or to CPUs outside the guest's bound, that it did not have
+    before."""
     allocatable = allocatable_cpus(snapshot, plan.request, only_firm=True)
     theirs = release.of_others(allocatable)
     threads = {target.key: found for guest in snapshot.guests for target, found in guest.threads_by_target.items()}
@@ -130,7 +122,6 @@ def _require_release(plan: Plan, changes: list[PlannedChange], snapshot: Snapsho
 
 
 def _require_homes(plan: Plan, snapshot: Snapshot) -> None:
-    """Memory moves only to the node that holds all vCPUs of the guest once the plan is made."""
     after = {each.target.key: each.after for each in plan.changes if isinstance(each, AffinityChange)}
     places = tuple(
         Wanted(target, after.get(target.key, thread.affinity), "")
@@ -156,8 +147,7 @@ def _require_state(change: StateChange, plan: Plan, context: Context) -> None:
 
 
 def _require_own_threads(change: AffinityChange, threads: tuple[Thread, ...], process: Process | None) -> None:
-    """The plan's former masks name only threads of the target that may move: an apply also moves new threads that have
-    one of these masks."""
+    """Former masks count too: an apply also moves new threads that have one of them."""
     movable = {thread.key for thread in threads}
     staying = {thread.key: thread for thread in process.threads if thread.key not in movable} if process else {}
     masks = {thread.affinity: thread for thread in staying.values() if thread.immovable_reason != "per-cpu"}
@@ -192,7 +182,7 @@ def _why_immovable(target: Target, processes: Mapping[TargetKey, Process], skipp
 
 
 def _context(plan: Plan, snapshot: Snapshot, past: Past) -> Context:
-    """The context of the plan's request, in which each process that the rules let move is a target, busy or not."""
+    """Each process that the rules let move is a target, busy or not."""
     context = Context.of(snapshot, plan.request, lenient=True)
     every = {(process.pid, process.started) for process in snapshot.processes}
     processes = {move.target: move.threads for move in moving(snapshot, plan.request, every)}
@@ -204,8 +194,6 @@ def _context(plan: Plan, snapshot: Snapshot, past: Past) -> Context:
 
 
 def _without_own(snapshot: Snapshot, names: frozenset[str]) -> Snapshot:
-    """The snapshot, but the threads of processes with these names do not count as restricted."""
-
     def own(process: Process) -> Process:
         if process.name not in names:
             return process

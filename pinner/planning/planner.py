@@ -1,7 +1,4 @@
-"""Makes a plan from a snapshot and a request. Pure: the same snapshot and request always give the same plan.
-
-``build`` has the whole flow; planning/stages.py has its stages.
-"""
+"""Makes a plan from a snapshot and a request: ``build`` has the whole flow."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -28,11 +25,11 @@ def plan(
     request: Request,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> Plan:
-    """The plan of a request for a host.
+    """The plan of a request for a host; without changes if nothing is to be done.
 
-    ``snapshot_id`` is the snapshot's content hash, ``strategies`` the available strategies by name (None: the
-    installed ones). If nothing is to be done, the plan has no changes. Raises NotFound for an unknown strategy, guest
-    or process; Invalid for a parameter that this host cannot have; NoFit where no CPU is left for vCPUs.
+    ``snapshot_id`` is the snapshot's content hash; ``strategies`` None: the installed ones. Raises NotFound for an
+    unknown strategy, guest or process; Invalid for a parameter that this host cannot have; NoFit where no CPU is left
+    for vCPUs.
     """
     require_known(request.strategy, known := installed() if strategies is None else strategies)
     return build(known, Context.of(snapshot, request), snapshot_id, id_of(snapshot_id, request))
@@ -41,10 +38,9 @@ def plan(
 def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement | None) -> Plan:
     """The plan that makes the host match the request, starting from the recorded placement of the same request.
 
-    The recorded CPUs of roles and guests stay, and recorded daemons are placed again without being measured. The
-    strategy places a new guest; if there is no room, the strategy moves at most two other guests. Without a recorded
-    placement (None) the plan is made like any other. Guests and processes that the request names need not exist.
-    Raises NotFound for an unknown strategy; Invalid and NoFit like ``plan``.
+    The recorded CPUs of roles and guests stay, and recorded daemons are placed without being measured. A new guest
+    moves at most two others. Guests and processes that the request names need not exist. Raises NotFound for an unknown
+    strategy; Invalid and NoFit like ``plan``.
     """
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
@@ -53,8 +49,8 @@ def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, 
 
 
 def repack(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement) -> Plan:
-    """The plan of ``plan_from_placement``, and then moves of guest after guest to CPUs that are free then, as long as
-    that lowers the objective. Raises like ``plan_from_placement``."""
+    """The plan from the placement, with moves of guest after guest to free CPUs as long as that lowers the
+    objective."""
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
     require_known(request.strategy, strategies)
@@ -63,12 +59,10 @@ def repack(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Pl
 
 
 def require_possible(snapshot: Snapshot, request: Request) -> None:
-    """Raises an error where the host can never follow a policy with this request.
+    """Raises an error where the host can never follow a policy with this request: NotFound, Invalid or NovaConflict.
 
-    NotFound: the policy names an unknown strategy, or a guest that libvirt does not know. A guest that comes later, for
-    instance by a migration, is named by its UUID. Invalid and NovaConflict: the policy names CPUs that the host lacks
-    or that Nova owns, or a threshold that no process can exceed. A policy is possible if it only leaves guests unplaced
-    now, or names guests and processes that do not run now: these start and stop.
+    Guests that are unplaced now, and named processes that do not run now, are no error: these start and stop. A guest
+    that comes later, for instance by a migration, is named by its UUID.
     """
     require_known_guests(snapshot, request.guests, by_uuid=True)
     require_threshold(snapshot, request)
@@ -79,10 +73,10 @@ def require_possible(snapshot: Snapshot, request: Request) -> None:
 def build(
     strategies: Mapping[str, Strategy], context: Context, snapshot_id: str, name: str, *, repacks: bool = False
 ) -> Plan:
-    """The plan with the id ``name``: every stage of planning, in order. Raises like ``plan``.
+    """The plan with the id ``name``. Raises like ``plan``.
 
-    ``strategies`` has the request's strategy, and those that flavors may request. ``repacks``: guests also move without
-    a new guest.
+    ``strategies`` has the request's, and those that flavors may ask for. ``repacks``: guests also move without a new
+    one.
     """
     snapshot, request = context.snapshot, context.request
     if request.fix:

@@ -1,7 +1,4 @@
-"""The stages of planning, in the order in which ``planner.build`` runs them. Pure.
-
-Each returns its result, or raises the error that says why there is no plan.
-"""
+"""The stages of ``planner.build``, in order. Each returns its result, or raises why there is no plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,19 +22,14 @@ from pinner.planning.warnings import host_warnings, plan_warnings
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The answer that the plan follows."""
-
     chosen: MeasuredAnswer
     staying: Answer
     """The answer that leaves well placed guests where they are: the chosen one, except for a rebalance."""
     rebalance: Rebalance | None
-    """What a rebalance gains; None where the request asks for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What an apply changes, and what that gains."""
-
     changes: tuple[PlannedChange, ...]
     memory: tuple[GuestMemory, ...]
     objective: Objective
@@ -49,12 +41,10 @@ class Stages:
 
     context: Context
     strategies: Mapping[str, Strategy]
-    """The request's strategy, and those that flavors may request, by name."""
     measure: ObjectiveMeasure
 
     @classmethod
     def of(cls, context: Context, strategies: Mapping[str, Strategy]) -> "Stages":
-        """The stages, with what the objective measures on the host."""
         return cls(context, strategies, ObjectiveMeasure.of(context.snapshot, context.request.busy_threshold))
 
     @property
@@ -62,13 +52,13 @@ class Stages:
         return asked_terms(self.strategies[self.context.request.strategy])
 
     def place(self) -> MeasuredAnswer:
-        """The strategy's answer. Raises NoFit, and Invalid for an answer that breaks a rule."""
+        """Raises NoFit, and Invalid for an answer that breaks a rule."""
         return self._placed(self.context)
 
     def choose(self, anew: MeasuredAnswer) -> Choice:
-        """The strategy's answer. A rebalance takes it only where that lowers the objective; else guests stay.
+        """The answer; that of a rebalance only where it lowers the objective.
 
-        No guest loses its place to an unplaced guest: otherwise repeated rebalances would swap the two for ever.
+        No guest loses its place to an unplaced one: repeated rebalances would swap the two for ever.
         """
         context = self.context
         if not context.request.rebalance:
@@ -86,7 +76,6 @@ class Stages:
         return Choice(anew if taken else as_now, stay, Rebalance(guests, threads, objective.gain, taken, terms))
 
     def improve(self, measured: MeasuredAnswer, *, repacks: bool) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
-        """The answer after moves of guests that have a place: for new guests, or for a lower objective (a re-pack)."""
         context = self.context
         improver = Improver(context, partial(per_flavor.place, strategies=self.strategies), self.measure, self._asked)
         better, moves = improver.repacked(measured) if repacks else improver.improved(measured)
@@ -95,18 +84,15 @@ class Stages:
         return better, moves
 
     def diff(self, measured: MeasuredAnswer, staying: Answer) -> Diff:
-        """The changes that the host still needs, with the objective before and after them."""
         context, wanted = self.context, measured.answer.wanted
         needed, memory = changes(context, wanted), guests_memory(context.snapshot, wanted)
         return Diff(needed, memory, of_plan(self.measure, context, self._asked, measured, staying, needed, memory))
 
     def warn(self, measured: MeasuredAnswer, diff: Diff) -> tuple[str, ...]:
-        """What an operator should know before an apply."""
         about_host = host_warnings(self.context, self.strategies, measured.answer.roles)
         return (*about_host, *plan_warnings(self.context, measured, diff.objective, diff.changes))
 
     def block(self, answer: Answer) -> str:
-        """Why the plan cannot be applied as the host is now; empty where it can."""
         return self.context.allocatable.blocked or answer.blocked or nova_unknown(self.context.snapshot)
 
     def _placed(self, context: Context) -> MeasuredAnswer:
@@ -116,7 +102,7 @@ class Stages:
 
 
 def nova_unknown(snapshot: Snapshot) -> str:
-    """Why pinner cannot determine which CPUs Nova owns; empty if it can."""
+    """Why pinner cannot tell which CPUs Nova owns; empty if it can."""
     try:
         novas = [guest.name for guest in snapshot.guests if guest.nova is not None]
         configured(NovaSets(snapshot.dedicated, snapshot.shared), snapshot.nova, novas)

@@ -1,4 +1,4 @@
-"""The warnings of a plan: what an operator should know before an apply. Pure."""
+"""What an operator should know before an apply of a plan."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
@@ -34,7 +34,7 @@ _ALWAYS_READ = (
 
 
 def host_warnings(context: Context, strategies: Mapping[str, Strategy], roles: Roles) -> Iterator[str]:
-    """Warnings about the host or the request that do not depend on the strategy."""
+    """Those that do not depend on the strategy's answer."""
     snapshot, request = context.snapshot, context.request
     strategy = strategies[request.strategy]
     yield from snapshot.warnings
@@ -77,7 +77,6 @@ def host_warnings(context: Context, strategies: Mapping[str, Strategy], roles: R
 def plan_warnings(
     context: Context, measured: MeasuredAnswer, objective: Objective, needed: tuple[PlannedChange, ...]
 ) -> Iterator[str]:
-    """The warnings of the answer, and those about its CPUs, its objective and its changes."""
     snapshot, answer = context.snapshot, measured.answer
     yield from answer.warnings
     yield from _load_warnings(context, answer.roles)
@@ -87,7 +86,6 @@ def plan_warnings(
 
 
 def _busy_outside(context: Context, roles: Roles) -> int:
-    """The number of processes that only a plan with processes moves."""
     every = moving(context.snapshot, replace(context.request, with_processes=True))
     ours = {move.target for move in context.moving}
     others = (move for move in every if move.target not in ours)
@@ -95,7 +93,6 @@ def _busy_outside(context: Context, roles: Roles) -> int:
 
 
 def _load_warnings(context: Context, roles: Roles) -> Iterator[str]:
-    """Warnings about sets that are too small for the measured load of their role."""
     demand, recorded = context.allocatable.demand, context.roles is not None
     sets = (
         ("busy host processes", demand.housekeeping, "housekeeping", roles.housekeeping),

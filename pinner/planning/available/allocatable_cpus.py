@@ -1,4 +1,4 @@
-"""Which CPUs of a host pinner may allocate, and why it may not allocate the others."""
+"""Which CPUs of a host pinner may allocate, and why not the others."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,24 +12,20 @@ from pinner.planning.available.demand import NO_DEMAND, Demand
 
 @dataclass(frozen=True, slots=True)
 class RestrictedAffinity:
-    """The CPUs to which the owner of a process or guest restricted it."""
-
     cpus: CpuSet
     owner: str
-    """The process or guest, for people."""
     firm: bool = True
-    """Whether it keeps its CPUs without load: an administrator or the configuration wants it."""
+    """It keeps its CPUs without load: an administrator or the configuration wants it."""
     load: float = 0.0
-    """Per cent of one CPU that its threads use together."""
+    """Per cent of one CPU, all threads together."""
     named: bool = False
-    """Whether the configuration names its owner: no set of pinner's that an administrator made by hand."""
+    """The configuration names its owner: it is no set of pinner's that an administrator made by hand."""
     of_guest: bool = False
-    """Whether the owner is a guest."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatableCpus:
-    """A host's online CPUs, and the sets of them that pinner may not allocate; these sets may overlap."""
+    """A host's online CPUs, and the sets of them that pinner may not allocate; these may overlap."""
 
     online: CpuSet
     offline: CpuSet
@@ -37,25 +33,23 @@ class AllocatableCpus:
     nova: NovaOwns
     restrictions: tuple[RestrictedAffinity, ...]
     nodes: Mapping[int | None, CpuSet]
-    """Online CPUs by NUMA node, by ascending id; None holds the CPUs for which the kernel reports no node."""
+    """Online CPUs by node, by ascending id; None: the CPUs for which the kernel reports no node."""
     cores: Mapping[int, CpuSet]
     """For each online CPU the online hardware threads of its core, itself included."""
     shapes: tuple[CoreShape, ...]
-    """The shapes of these cores."""
     partitioned: CpuSet
-    """CPUs in partitions that this request makes itself; ``isolated`` does not contain them."""
+    """CPUs in partitions that this request makes itself; not in ``isolated``."""
     sockets: Mapping[int, int]
-    """The socket of each online CPU for which the kernel reports one."""
     minimum_cores: int = 1
     """The fewest cores of each node for each role."""
     isolating: bool = False
-    """Whether vCPUs get isolated CPUs; otherwise they float over CPUs that the kernel balances."""
+    """vCPUs get isolated CPUs; otherwise they float over CPUs that the kernel balances."""
     idle: tuple[RestrictedAffinity, ...] = ()
-    """Restricted affinities whose CPUs are allocated, because their threads are idle and no administrator's."""
+    """Allocated, because their threads are idle and no administrator's."""
     set_aside: tuple[RestrictedAffinity, ...] = ()
-    """Restricted affinities whose CPUs are allocated, because a role would have fewer cores than its minimum."""
+    """Allocated, because a role would have fewer cores than its minimum."""
     blocked: str = ""
-    """Why the roles cannot have their minimum: the firm ones among ``set_aside``. Empty where they can."""
+    """Why the roles cannot have their minimum: the firm ones among ``set_aside``."""
     demand: Demand = NO_DEMAND
     by_hand: CpuSet = CpuSet()
     """The housekeeping set that an administrator gave to processes; empty: none."""
@@ -70,7 +64,6 @@ class AllocatableCpus:
         *,
         isolating: bool = False,
     ) -> "AllocatableCpus":
-        """The CPUs of a snapshot, less the restricted affinities."""
         topology = snapshot.topology
         online = topology.online
         return cls(
@@ -90,44 +83,41 @@ class AllocatableCpus:
 
     @property
     def dedicated(self) -> CpuSet:
-        """The CPUs that Nova dedicates: cpu_dedicated_set, and those of guests that Nova pinned."""
+        """Nova's cpu_dedicated_set, and the CPUs of guests that Nova pinned."""
         return self.nova.dedicated
 
     @property
     def reserved(self) -> CpuSet:
-        """The CPUs that threads of the host do not use: isolated ones, those in partitions of guests, and those that
-        Nova dedicates."""
+        """The CPUs that threads of the host do not use."""
         return self.isolated | self.partitioned | self.dedicated
 
     @property
     def restricted(self) -> CpuSet:
-        """The CPUs of all restricted affinities."""
         return union(restriction.cpus for restriction in self.restrictions)
 
     @property
     def shared(self) -> CpuSet:
-        """The CPUs that threads may float over: online, load-balanced, not dedicated and not restricted."""
+        """The CPUs that threads may float over."""
         return self.online - self.isolated - self.dedicated - self.restricted
 
     @property
     def exclusive(self) -> CpuSet:
-        """The isolated CPUs that are not dedicated and not restricted: each for one vCPU."""
+        """The isolated CPUs that may have a vCPU each."""
         return self.nova.for_vcpus(self.isolated - self.dedicated - self.restricted)
 
     def cores_worth(self, cpus: CpuSet) -> float:
-        """How many cores these online CPUs are: a hardware thread of a core of two counts as half a core."""
+        """How many cores these online CPUs are: a hardware thread of a core of two is half a core."""
         return round(sum(shape.worth(cpus) for shape in self.shapes), 6)
 
     def core_worth(self, core: CpuSet) -> float:
-        """How many cores this core, or this part of one, is: ``cores_worth`` of it."""
+        """``cores_worth`` of one core, or of a part of one."""
         return round(len(core) / len(self.cores[core.lowest]), 6)
 
     def cores_within(self, cpus: CpuSet) -> list[CpuSet]:
-        """The parts of cores that lie within ``cpus`` (online ones), in order of their lowest CPU there."""
+        """The parts of cores that lie within ``cpus`` (online ones), by their lowest CPU there."""
         return list(self.each_core_within(cpus))
 
     def each_core_within(self, cpus: CpuSet) -> Iterator[CpuSet]:
-        """The same one after the other, for a caller that may need only the first."""
         left = cpus.bits
         while left:
             core = self.cores[(left & -left).bit_length() - 1]
@@ -136,7 +126,6 @@ class AllocatableCpus:
             left ^= here
 
     def count_cores(self, cpus: CpuSet) -> int:
-        """How many cores have a CPU of ``cpus``."""
         return sum(len(shape.touched(cpus)) for shape in self.shapes)
 
     def count_whole_cores(self, cpus: CpuSet) -> int:
@@ -144,11 +133,7 @@ class AllocatableCpus:
         return sum(shape.whole(cpus) for shape in self.shapes)
 
     def objections(self, cpus: CpuSet, *, floating: bool = True) -> list[str]:
-        """Why pinner may not allocate CPUs of ``cpus``: clauses that name them; empty where it may. Nova's CPUs are not
-        checked here.
-
-        Isolated CPUs are refused only to ``floating`` threads: the kernel does not balance these CPUs.
-        """
+        """Why pinner may not allocate CPUs of ``cpus``: clauses that name them. Nova's CPUs are not checked here."""
         kinds = (
             ("absent", cpus - self.online - self.offline),
             ("offline", cpus & self.offline),

@@ -11,16 +11,12 @@ from pinner.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The load of the threads that automatic sets are for, and the present affinities of these threads."""
+    """The load, in CPUs, of the threads that automatic sets are for, and the present affinities of these threads."""
 
     housekeeping: float = 0.0
-    """The load of the busy processes that move, in CPUs."""
     emulator: float = 0.0
-    """The load of QEMU's own threads, in CPUs."""
     housekeeping_now: frozenset[CpuSet] = frozenset()
-    """The present affinities of these processes' threads."""
     emulator_now: frozenset[CpuSet] = frozenset()
-    """The present affinities of QEMU's own threads."""
 
 
 NO_DEMAND = Demand()
@@ -33,7 +29,7 @@ def qemus_own_threads(guest: Guest) -> list[Thread]:
 
 
 def qemus_own_load(snapshot: Snapshot, guests: Iterable[Guest]) -> dict[int, float]:
-    """The load of these threads of the guests, in CPUs, by thread id. A snapshot has it with the processes."""
+    """In CPUs, by thread id. A snapshot has the load of these threads with the processes."""
     loads = {
         thread.tid: thread.load / 100
         for process in snapshot.processes

@@ -13,47 +13,46 @@ from pinner.planning.available import flavors
 
 
 def is_excluded_guest(guest: Guest, request: Request) -> bool:
-    """Whether pinner does not place the guest."""
     moves = guest.leaving or guest.is_migrating
     return guest.excluded or moves or flavors.excluded(guest) or is_named(guest, request.excluded_guests)
 
 
 def is_named(guest: Guest, names: Container[str]) -> bool:
-    """Whether the guest is among these names or UUIDs."""
+    """By name or UUID."""
     return guest.name in names or guest.uuid in names
 
 
 def is_excluded_process(process: Process, request: Request) -> bool:
-    """Whether pinner does not move the process: the request names it or its systemd unit."""
+    """The request names the process or its systemd unit."""
     named = request.excluded_processes
     return process.name in named or (bool(process.unit) and process.unit in named)
 
 
 def asked_for(process: Process, request: Request) -> bool:
-    """Whether the process is to be moved, busy or not: the request names it or its pid."""
+    """The request names the process or its pid: it moves, busy or not."""
     asked = request.processes
     return bool(asked) and (process.name in asked or str(process.pid) in asked)
 
 
 def is_left_to_operator(guest: Guest, request: Request) -> bool:
-    """Whether an operator pinned the guest, and the request does not name it: its pins stay as they are."""
+    """An operator pinned the guest, and the request does not name it: its pins stay."""
     return bool(guest.operator_pins) and not guest.dedicated and not is_named(guest, request.guests)
 
 
 def operators_cpus(guest: Guest) -> CpuSet:
-    """The CPUs to which an operator pinned one vCPU each, also those that a pin takes at the next start only."""
+    """Also those that a pin takes at the next start only."""
     return union(pin.cpus for pin in guest.operator_pins if pin.kind == "vcpu" and len(pin.cpus) == 1)
 
 
 def own_cpus(guest: Guest) -> CpuSet:
-    """The CPUs of the guest's vCPUs that are pinned to one CPU each, without pools of one CPU. A guest that becomes
-    excluded keeps pinner's pins, but they are no claim of its owner's."""
+    """The CPUs of vCPUs that are pinned to one CPU each, without pinner's own pins, which an excluded guest keeps:
+    these are no claim of its owner's."""
     return _pinned(guest, own_vcpu_pins(guest))
 
 
 def pinned_cpus(guest: Guest) -> CpuSet:
-    """The CPUs of the guest's vCPUs that are pinned to one CPU each, whoever pinned them, without pools of one CPU. A
-    CPU that the kernel does not balance has no room for another vCPU beside them."""
+    """The CPUs of vCPUs that are pinned to one CPU each, whoever pinned them. One that the kernel does not balance has
+    no room for another vCPU."""
     return _pinned(guest, {})
 
 
@@ -65,7 +64,7 @@ def _pinned(guest: Guest, leaving_out: Mapping[int, CpuSet]) -> CpuSet:
 def require_known_guests(snapshot: Snapshot, names: Iterable[str], *, by_uuid: bool = False) -> None:
     """Raises NotFound for a guest that libvirt does not know, whether it runs or not.
 
-    ``by_uuid`` accepts every UUID as libvirt writes it, in small letters: a name is mistyped more easily.
+    ``by_uuid`` accepts every UUID in small letters, as libvirt writes it: a name is mistyped more easily.
     """
     for name in unknown_guests(snapshot, names):
         if not (by_uuid and _is_uuid(name)):
@@ -79,7 +78,6 @@ def unknown_guests(snapshot: Snapshot, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _known_guests(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """The name and the UUID of each guest."""
     known = [(guest.name, guest.uuid) for guest in snapshot.guests]
     return known + [(guest.name, guest.uuid) for guest in snapshot.inactive]
 

@@ -10,19 +10,19 @@ _PREFIX = "pinner:"
 
 
 def excluded(guest: Guest) -> bool:
-    """Whether the flavor excludes the guest; a value that is not a boolean excludes nothing."""
+    """A value that is not a boolean excludes nothing."""
     value = _specs(guest).get(EXCLUDED, "")
     return bool(value) and _boolean(value) is True
 
 
 def strategy(guest: Guest, known: Collection[str]) -> str:
-    """The strategy that the flavor requests, if ``known`` has it; else empty."""
+    """The strategy that the flavor asks for, if ``known`` has it; else empty."""
     asked = _specs(guest).get(STRATEGY, "")
     return asked if asked and asked in known else ""
 
 
 def warnings(guest: Guest, known: Collection[str]) -> Iterator[str]:
-    """Warnings about settings for pinner that have no effect. Each warning names the valid settings."""
+    """About settings for pinner that have no effect."""
     for spec, value in sorted(_specs(guest).items()):
         whose = f"guest {guest.name}: its flavor has {spec}"
         if spec == EXCLUDED and _boolean(value) is None:
@@ -35,7 +35,7 @@ def warnings(guest: Guest, known: Collection[str]) -> Iterator[str]:
 
 
 def _boolean(value: str) -> bool | None:
-    """The value as Nova reads a boolean; None for any other text."""
+    """The value as Nova reads it; None for any other text."""
     # Few flavors have the setting, and the import takes longer than a plan.
     from oslo_utils import strutils
 

@@ -1,8 +1,7 @@
 """The size of automatic sets: one step, or more where the measured load of a role needs more.
 
-A set is full at FULL of its CPUs: a set without a free moment measures a little less than 100 %. The fullest set grows
-by a step until none is full, or until both sets have MOST_STEPS together. A set that an earlier plan made one step
-larger than needed stays: otherwise a small change of the load would move every guest.
+The fullest set grows by a step until none is full, or until both sets have MOST_STEPS together. A set that an earlier
+plan made one step larger than needed stays: otherwise a small change of the load would move every guest.
 """
 
 from collections.abc import Iterator
@@ -15,17 +14,16 @@ from pinner.planning.available.allocatable_cpus import AllocatableCpus
 from pinner.planning.available.slices import MOST_STEPS, Slices, Steps
 
 FULL = 0.95
-"""The part of a set's CPUs that the load of its role may use."""
+"""The part of a set's CPUs that the load of its role may use: a set without a free moment measures a little less than
+all."""
 
 
 def is_full(load: float, cpus: CpuSet) -> bool:
-    """Whether a load, in CPUs, needs a set larger than ``cpus``."""
+    """``load`` is in CPUs."""
     return load > FULL * len(cpus)
 
 
 def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isolating: bool) -> dict[NodeId, Slices]:
-    """The parts of each node, in the size that the measured load needs."""
-
     def made(steps: Steps) -> dict[NodeId, Slices]:
         return slices.of_nodes(allocatable, request, free, steps, isolating=isolating)
 
@@ -43,7 +41,7 @@ def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isola
 
 
 def _larger(allocatable: AllocatableCpus, request: Request, steps: Steps, sets: Slices) -> Steps | None:
-    """The sizes with one more step for the fullest set; None where no automatic set is full, or none may grow."""
+    """One more step for the fullest set; None where no automatic set is full, or none may grow."""
     if sum(steps) >= MOST_STEPS:
         return None
     demand = allocatable.demand
@@ -60,8 +58,7 @@ def _larger(allocatable: AllocatableCpus, request: Request, steps: Steps, sets: 
 
 
 def _may_be_larger(allocatable: AllocatableCpus, request: Request, free: CpuSet) -> bool:
-    """Whether an earlier plan or an administrator may have made the sets larger: then a thread has an affinity as small
-    as a set. Before the first plan usually none has.
+    """Whether a thread has an affinity as small as a set: before the first plan usually none has.
 
     A set has free CPUs only, and where both sets are automatic, not all of them, except on nodes with one free core:
     there all sizes are equal.
@@ -76,8 +73,8 @@ def _may_be_larger(allocatable: AllocatableCpus, request: Request, free: CpuSet)
 
 
 def _others(allocatable: AllocatableCpus, needed: Steps) -> Iterator[Steps]:
-    """The sizes to compare with the present sets, the needed size first; then each set one step larger. Where an
-    administrator made the housekeeping set by hand, it may have any size."""
+    """The sizes to compare with the present sets, the needed size first; then each set one step larger. A housekeeping
+    set made by hand may have any size."""
     if allocatable.by_hand:
         for housekeeping in range(1, MOST_STEPS):
             emulator = min(needed.emulator, MOST_STEPS - housekeeping)

@@ -1,7 +1,6 @@
 """How to isolate CPUs from the kernel's scheduler: by boot parameters, or live by a cgroup.
 
-Sources: the kernel's Documentation/admin-guide/kernel-parameters.txt (isolcpus, nohz_full, rcu_nocbs) and
-cgroup-v2.rst (cpuset.cpus.partition).
+Sources: the kernel's admin-guide/kernel-parameters.txt and admin-guide/cgroup-v2.rst (cpuset.cpus.partition).
 """
 
 import re
@@ -44,7 +43,7 @@ def describe(kernel: Kernel, wanted: CpuSet, present: CpuSet) -> Isolation:
 
 
 def no_partitions(kernel: Kernel) -> str:
-    """The reason why this kernel has no cgroup v2 partitions."""
+    """Why this kernel has no cgroup v2 partitions."""
     here = {
         "v1": "it is mounted as cgroup v1",
         "v2": "the kernel is older",
@@ -54,15 +53,12 @@ def no_partitions(kernel: Kernel) -> str:
 
 
 def arguments(cpus: CpuSet) -> str:
-    """The kernel's arguments that isolate ``cpus`` from the next boot on."""
     return f"isolcpus=managed_irq,domain,{cpus} nohz_full={cpus} rcu_nocbs={cpus}"
 
 
 def grub_line(command_line: str, cpus: CpuSet) -> str:
-    """The line for /etc/default/grub: the current arguments, less those that GRUB adds and those that are replaced.
-
-    Arguments after ``--`` are for init and stay last.
-    """
+    """The line for /etc/default/grub: the arguments of this boot, less those that GRUB adds and those that are
+    replaced."""
     found = _ARGUMENT.findall(command_line)
     for_kernel = found[: found.index("--")] if "--" in found else found
     remaining = [argument for argument in for_kernel if _name(argument) not in _REPLACED | _BOOT_LOADERS_OWN]
@@ -79,7 +75,7 @@ def lacking(topology: Topology, cpus: CpuSet) -> Iterator[str]:
 
 
 def _rcu_nocbs(topology: Topology) -> CpuSet:
-    """The CPUs of the argument rcu_nocbs. CPUs of nohz_full run no callbacks without it."""
+    """CPUs of nohz_full run no callbacks without this argument."""
     lists = [a.partition("=")[2] for a in _ARGUMENT.findall(topology.kernel.command_line) if _name(a) == "rcu_nocbs"]
     if not lists:
         return CpuSet()
@@ -91,7 +87,7 @@ def _rcu_nocbs(topology: Topology) -> CpuSet:
 
 
 def _name(argument: str) -> str:
-    """An argument's name in the form in which the kernel compares it: - and _ are the same."""
+    """The kernel treats - and _ as the same."""
     return argument.partition("=")[0].replace("-", "_")
 
 

@@ -1,7 +1,7 @@
-"""The memory that guests can still get on each NUMA node, as a balance that every placed guest is booked in. Pure.
+"""The memory that guests can still get on each NUMA node, in KiB, as a balance that every placed guest is booked in.
 
-A guest that runs has its resident memory where it is. Only the rest of its memory is booked, on the node of its vCPUs:
-Linux allocates a page on the node of the CPU that touches it first (admin-guide/mm/numa_memory_policy.rst).
+Resident memory is where it is. Only the rest is booked, on the node of the guest's vCPUs: Linux allocates a page on the
+node of the CPU that touches it first (admin-guide/mm/numa_memory_policy.rst).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,21 +21,17 @@ LOCAL, REMOTE = 10, 20
 
 @dataclass(frozen=True, slots=True)
 class MemoryBalance:
-    """The memory of a host that no guest has; empty where the host reports no memory: then memory is unknown, not
-    missing."""
+    """The memory that no guest has; empty where the host reports none: then it is unknown, not missing."""
 
     free: Mapping[tuple[int, int], int]
-    """KiB by the node's id and the page size in KiB (NORMAL, or that of huge pages). Below 0 where guests have more
-    than the node."""
+    """KiB by node and page size in KiB. Below 0 where guests have more than the node."""
     nearest: Mapping[int, int]
-    """The node from which each node's CPUs get memory: itself, or the nearest one for a node without memory."""
+    """The node from which each node's CPUs get memory: the nearest one for a node without memory."""
 
     @classmethod
     def of(cls, topology: Topology, guests: Iterable[Guest], elsewhere: Iterable[Guest] = ()) -> "MemoryBalance":
-        """The balance beside the resident memory of all ``guests``, before any of them is booked.
-
-        The plan does not place the guests ``elsewhere``: they are booked on the node of their vCPUs, if it is one.
-        """
+        """The balance beside the resident memory of all ``guests``. Those ``elsewhere``, which the plan does not place,
+        are booked on the node of their vCPUs, if it is one."""
         nearest = topology.memory_sources
         normal = {node.id: node.memory_kib - _pools_kib(node) for node in topology.nodes if node.memory_kib}
         for guest in guests:
@@ -54,28 +50,23 @@ class MemoryBalance:
         return balance
 
     def room(self, node: int | None, page_kib: int = NORMAL) -> int | None:
-        """KiB that the CPUs of the node can still get, 0 where guests have more than it; None where the host reports no
-        memory."""
+        """None where the host reports no memory."""
         if node is None or (source := self.nearest.get(node)) is None:
             return None
         return max(self.free.get((source, page_kib), 0), 0)
 
     def rooms(self, page_kib: int = NORMAL) -> dict[int | None, int]:
-        """The same for each node for which the host reports memory."""
         return {node: max(self.free.get((source, page_kib), 0), 0) for node, source in self.nearest.items()}
 
     def fits(self, guest: Guest, group: VcpuGroup, node: int | None) -> bool:
-        """Whether the memory that the vCPUs of the group have not got yet fits the node."""
         return self.has_room(outstanding(guest, group), node, guest.numa.page_kib)
 
     def has_room(self, asked: int, node: int | None, page_kib: int = NORMAL) -> bool:
-        """Whether so many KiB fit the node."""
         room = self.room(node, page_kib)
         return room is None or not asked or asked <= room
 
     def booked(self, guest: Guest, group: VcpuGroup, node: int | None, *, back: bool = False) -> "MemoryBalance":
-        """The balance after the vCPUs of the group have got the rest of their memory from the node; with ``back`` the
-        balance before that."""
+        """The balance after the group has got the rest of its memory from the node; ``back``: before that."""
         asked = outstanding(guest, group)
         if not asked or node is None or node not in self.nearest:
             return self
@@ -84,13 +75,12 @@ class MemoryBalance:
 
 
 def everything(guest: Guest) -> VcpuGroup:
-    """All vCPUs of the guest that have a thread, as one group."""
+    """All plugged-in vCPUs of the guest."""
     return VcpuGroup(guest.plugged)
 
 
 def share(guest: Guest, group: VcpuGroup) -> float:
-    """The part of the guest's memory that belongs to the vCPUs of the group: that of their cells, or their part of all
-    vCPUs."""
+    """The part of the guest's memory that belongs to the group: that of its cells, or by the number of vCPUs."""
     if cells := [cell for cell in guest.numa.cells if cell.vcpus and cell.memory_kib]:
         own = CpuSet.of(group.vcpus)
         kib = sum(cell.memory_kib * len(cell.vcpus & own) / len(cell.vcpus) for cell in cells)
@@ -99,13 +89,11 @@ def share(guest: Guest, group: VcpuGroup) -> float:
 
 
 def memory_of(guest: Guest, group: VcpuGroup) -> int:
-    """The memory in KiB that belongs to the vCPUs of the group."""
     return ceil(round(guest.memory_kib * share(guest, group), 3))
 
 
 def outstanding(guest: Guest, group: VcpuGroup) -> int:
-    """The memory in KiB that the vCPUs of the group have not got yet; 0 for huge pages of an unknown size: QEMU has
-    them since its start."""
+    """The memory that the group has not got yet; 0 for huge pages of an unknown size: QEMU has them since its start."""
     if guest.numa.huge_kib and not guest.numa.page_kib:
         return 0
     resident = guest.numa.huge_kib if guest.numa.page_kib else guest.memory_per_node
@@ -116,17 +104,15 @@ def outstanding(guest: Guest, group: VcpuGroup) -> int:
 
 
 def distance(nodes: Mapping[int, Node], one: int | None, other: int) -> int:
-    """The firmware's distance from the CPUs of one node to the memory of another one, or the kernel's default."""
+    """The firmware's distance, or the kernel's default."""
     table = nodes[one].distances if one is not None and one in nodes else {}
     return table.get(other, LOCAL if one == other else REMOTE)
 
 
 def _pools_kib(node: Node) -> int:
-    """The memory that the node's huge pages take from normal pages."""
     return sum(pages.total * pages.size_kib for pages in node.hugepages)
 
 
 def _only_node(guest: Guest, topology: Topology) -> Iterator[int]:
-    """The node of all vCPUs of the guest, if it is one."""
     cpus = union(guest.vcpu_affinities.values()) & topology.online
     yield from (node.id for node in topology.nodes if cpus and cpus <= node.cpus)

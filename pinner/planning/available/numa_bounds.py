@@ -1,11 +1,11 @@
 """The CPUs to which a guest's memory, and Nova's pins of its cells, bind its threads.
 
-1. A vCPU stays on the NUMA nodes of the strict memory of its cell, or of the whole guest.
+1. A vCPU stays on the nodes of the strict memory of its cell, or of the whole guest.
 2. Without strict memory, the vCPUs of a guest with huge pages stay on the nodes that hold these pages.
 3. A vCPU of a cell that Nova pinned to shared CPUs of a node stays on these CPUs.
-4. QEMU's own threads and the iothreads stay on the nodes of the vCPUs.
+4. QEMU's own threads stay on the nodes of the vCPUs.
 
-A node without CPUs binds no thread. Pure.
+A node without CPUs binds no thread.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,37 +19,33 @@ from pinner.model.machine.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class VcpuGroup:
-    """vCPUs of one guest that are bound to the same CPUs. The group of a guest without bounds has all its vCPUs."""
+    """vCPUs of one guest that are bound to the same CPUs. A guest without bounds has one group."""
 
     vcpus: tuple[int, ...]
     cpus: CpuSet | None = None
-    """The CPUs that they may use, online or not; None: any."""
+    """Online or not; None: any."""
     why: str = ""
-    """What binds them, for people; empty where nothing does."""
+    """What binds them, for people; empty: nothing."""
 
     def within(self, cpus: CpuSet) -> CpuSet:
-        """The CPUs of ``cpus`` that the vCPUs may use."""
         return cpus if self.cpus is None else cpus & self.cpus
 
 
 @dataclass(frozen=True, slots=True)
 class NumaBound:
-    """The bound of a guest, of which at least one vCPU may not use every CPU."""
-
     groups: tuple[VcpuGroup, ...]
     """All vCPUs of the guest, also the unplugged ones."""
     nodes: CpuSet | None
     """The CPUs of the nodes that the vCPUs may use, for the guest's other threads; None: any."""
 
     def of(self, target: Target) -> VcpuGroup:
-        """The bound of one target of the guest."""
         if target.kind == "vcpu":
             return next((group for group in self.groups if target.part in group.vcpus), VcpuGroup(()))
         return VcpuGroup((), self.nodes, "; ".join(group.why for group in self.groups if group.why))
 
 
 def bound_of(guest: Guest, topology: Topology) -> NumaBound | None:
-    """The guest's bound; None where no vCPU has one."""
+    """None where no vCPU has one."""
     numa = guest.numa
     if not (numa.bindings() or numa.huge_kib or numa.pins):
         return None
@@ -70,18 +66,17 @@ def bound_of(guest: Guest, topology: Topology) -> NumaBound | None:
 
 
 def bounds_of(guests: Iterable[Guest], topology: Topology) -> dict[str, NumaBound]:
-    """The bounds of the guests that have one, by UUID."""
+    """By UUID."""
     return {guest.uuid: bound for guest in guests if (bound := bound_of(guest, topology)) is not None}
 
 
 def may_move_to(guest: Guest, node: int) -> bool:
-    """Whether all memory of the guest may be on this node: strict memory and huge pages stay where they are."""
+    """Strict memory and huge pages stay where they are."""
     strict = all(node in binding.nodes for binding in guest.numa.bindings())
     return strict and not {other for other, kib in guest.numa.huge_kib.items() if kib} - {node}
 
 
 def _bound(guest: Guest, vcpu: int, nodes: Mapping[int, CpuSet]) -> tuple[CpuSet | None, str]:
-    """The CPUs to which the vCPU is bound, None for any, and why."""
     found = list(_bounds(guest, vcpu, nodes))
     if not found:
         return None, ""

@@ -1,4 +1,4 @@
-"""The states of targets without threads: cgroup v2 partitions, work queues and settings."""
+"""The states of targets without threads."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,8 +13,8 @@ WORK = Target("workqueue", "", None, "unbound kernel work")
 
 
 def settings(snapshot: Snapshot) -> dict[Target, State]:
-    """Every target that has a state, with its state: the cgroups of the guests' units, the work queues, and each
-    setting of the host that a plan may change."""
+    """Every target that has a state: the cgroups of the guests' units, the work queues, and the settings of the
+    host."""
     states: dict[Target, State] = {
         cgroup_target(cgroup.path): cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups
     }
@@ -27,7 +27,6 @@ def settings(snapshot: Snapshot) -> dict[Target, State]:
 
 
 def _states(kind: TargetKind, field: Any) -> dict[Target, State]:
-    """The states in a field of a snapshot: numbers by name, or values that have ``states``; None: not read."""
     if isinstance(field, Mapping):
         return {Target(kind, name, None, name): Number(value) for name, value in field.items()}
     values = field if isinstance(field, tuple) else () if field is None else (field,)
@@ -35,13 +34,11 @@ def _states(kind: TargetKind, field: Any) -> dict[Target, State]:
 
 
 def cgroup_target(path: str) -> Target:
-    """The cgroup at ``path``."""
     return Target("partition", path, None, path.rpartition("/")[2])
 
 
 def partitioned(snapshot: Snapshot, request: Request) -> CpuSet:
-    """The CPUs in partitions of guests' units, if the request asks for live isolation: its plan may allocate these
-    CPUs."""
+    """The CPUs in partitions of guests, which a request for live isolation may allocate."""
     if request.isolation != "live":
         return CpuSet()
     states = (cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups)

@@ -1,4 +1,4 @@
-"""Real-time threads: what a plan says about them. pinner moves no real-time process, see processes.moving."""
+"""What a plan says about real-time threads. pinner moves no real-time process, see processes.moving."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,14 +11,13 @@ from pinner.model.snapshot import Snapshot
 
 
 def warnings(snapshot: Snapshot, request: Request, roles: Roles, planned: Mapping[int, CpuSet]) -> Iterator[str]:
-    """Warnings about real-time threads that stop others. ``planned`` has the new affinities by thread id."""
+    """``planned`` has the new affinities by thread id."""
     yield from _processes(snapshot, request, roles)
     for guest in snapshot.guests:
         yield from _guest(guest, planned)
 
 
 def _processes(snapshot: Snapshot, request: Request, roles: Roles) -> Iterator[str]:
-    """Busy real-time processes on the CPUs of the roles."""
     for process in snapshot.processes:
         if process.load > request.busy_threshold and process.immovable_reason in ("", "restricted"):
             threads = [thread for thread in process.threads if thread.realtime and thread.immovable_reason != "per-cpu"]
@@ -32,7 +31,6 @@ def _processes(snapshot: Snapshot, request: Request, roles: Roles) -> Iterator[s
 
 
 def _guest(guest: Guest, planned: Mapping[int, CpuSet]) -> Iterator[str]:
-    """Real-time vCPUs that share CPUs with their emulator threads, or with threads of any guest."""
     vcpus = [vcpu.thread for vcpu in guest.vcpus if vcpu.thread and vcpu.thread.realtime]
     if not vcpus:
         return

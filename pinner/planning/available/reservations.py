@@ -1,5 +1,4 @@
-"""Whether the isolated CPUs that a plan hands out are still free: another plan for the same CPUs may have been applied
-since. Pure."""
+"""Whether the isolated CPUs that a plan hands out are still free: another plan may have been applied since."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,10 +13,10 @@ from pinner.model.snapshot import Snapshot
 
 def require_free(plan: Plan, snapshot: Snapshot) -> None:
     """Raises StalePlan where the plan gives a vCPU an isolated CPU to which a vCPU of another guest is pinned; with smt
-    ``isolate``, also where that vCPU is on another thread of the same core.
+    ``isolate``, also another thread of the same core.
 
-    That guest was pinned after the plan was made, unless the CPU is among the plan's ``contested`` ones, and the plan
-    lists the guest as unplaced or has skipped it. vCPUs that the plan moves away are no obstacle.
+    A ``contested`` CPU was so when the plan was made: it is no obstacle if the plan does not place that guest. vCPUs
+    that the plan moves away are none either.
     """
     handed_out = _handed_out(plan, snapshot)
     known = {left.target.owner for left in (*plan.unplaced, *plan.skipped)}
@@ -40,17 +39,13 @@ def contested(plan: Plan, snapshot: Snapshot) -> CpuSet:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A guest, and the CPUs to which its vCPUs are pinned one to one."""
-
     guest: str
-    """Its UUID."""
     name: str
     cpus: CpuSet
 
 
 def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
-    """The isolated CPUs that the plan gives to one vCPU each, and that this vCPU does not have yet; with smt
-    ``isolate``, their whole cores."""
+    """The isolated CPUs that one vCPU gets and does not have yet; with smt ``isolate``, their whole cores."""
     isolated = snapshot.topology.isolated | union(
         change.after.cpus
         for change in plan.changes
@@ -74,7 +69,6 @@ def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
 
 
 def _in_use(plan: Plan, snapshot: Snapshot) -> Iterator[_Use]:
-    """The uses of CPUs that the plan does not end."""
     moved = {(change.target.owner, change.target.part) for change in _of_vcpus(plan)}
     for guest in snapshot.guests:
         ones = [(vcpu, cpus) for vcpu, cpus in guest.vcpu_affinities.items() if cpus.bits.bit_count() == 1]
@@ -83,5 +77,4 @@ def _in_use(plan: Plan, snapshot: Snapshot) -> Iterator[_Use]:
 
 
 def _of_vcpus(plan: Plan) -> Iterator[AffinityChange]:
-    """The changes of vCPUs."""
     return (change for change in plan.changes if isinstance(change, AffinityChange) and change.target.kind == "vcpu")

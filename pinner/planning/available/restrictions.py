@@ -1,9 +1,8 @@
 """The restricted affinities of a host's processes: which of them keep their CPUs out of every set.
 
-Any user may restrict idle processes to any CPUs. So a restricted affinity keeps its CPUs only
-
-1. if it is firm: root runs the process, it has CAP_SYS_NICE, or [host] affinity_owners names it or its user; or
-2. if its threads use more than RESERVING_LOAD, over the sample or since they started.
+Any user may restrict idle processes to any CPUs. So a restricted affinity keeps its CPUs only if it is firm (root runs
+the process, it has CAP_SYS_NICE, or [host] affinity_owners names it or its user), or if its threads use more than
+RESERVING_LOAD, over the sample or since they started.
 
 No role gets fewer cores of a node than the minimum because of them. Where it would, those that are not firm are set
 aside, the least loaded first. Where the firm ones alone leave too few cores, the plan is blocked.
@@ -31,7 +30,6 @@ from pinner.planning.available.exclusions import (
 from pinner.planning.available.slices import ROLES
 
 NAMED = 5
-"""How many owners a message names."""
 
 _FIRM = ("privileged", "configured")
 _BESIDE_ISOLATED = 2
@@ -40,8 +38,6 @@ _BESIDE_ISOLATED = 2
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The threads of one process that have one restricted affinity."""
-
     process: Process
     load: float
     firm: bool
@@ -56,13 +52,10 @@ class Restrictions:
     """One restricted affinity for each mask. It names one process: a firm one first, then the most loaded one."""
 
     counting: tuple[RestrictedAffinity, ...]
-    """Those that keep their CPUs."""
     idle: tuple[RestrictedAffinity, ...]
-    """Those that do not."""
 
 
 def restrictions(snapshot: Snapshot, request: Request) -> Restrictions:
-    """The restricted affinities of the processes that the request does not name."""
     by_mask: dict[CpuSet, list[_Found]] = {}
     for process in snapshot.processes:
         if process.immovable_reason in ("", "restricted") and (masks := _masks(process)):
@@ -77,10 +70,8 @@ def restrictions(snapshot: Snapshot, request: Request) -> Restrictions:
 
 
 def keeping(base: AllocatableCpus, found: Iterable[RestrictedAffinity]) -> AllocatableCpus:
-    """The host less these restricted affinities, as far as every role keeps its minimum of every node.
-
-    The firm ones come first, by their CPUs; then the others by load, descending.
-    """
+    """The host less these restricted affinities, as far as every role keeps its minimum of every node: the firm ones
+    first, by their CPUs, then the others by load, descending."""
     if not (ordered := sorted(found, key=_order)):
         return base
     free = base.shared | base.exclusive
@@ -117,13 +108,12 @@ def of_guests(snapshot: Snapshot, request: Request) -> Iterator[RestrictedAffini
 
 
 def of_ovs(snapshot: Snapshot) -> Iterator[RestrictedAffinity]:
-    """The CPUs of Open vSwitch with DPDK, whose threads poll: no role gets them, whatever its minimum."""
+    """Open vSwitch's threads with DPDK poll: no role gets their CPUs, whatever its minimum."""
     if snapshot.ovs is not None and (cpus := snapshot.ovs.cpus & snapshot.topology.online):
         yield RestrictedAffinity(cpus, OVS, named=True)
 
 
 def warnings(allocatable: AllocatableCpus) -> Iterator[str]:
-    """One warning for the restricted affinities that are idle, and one for those that are set aside."""
     if idle := allocatable.idle:
         yield (
             f"CPUs {union(each.cpus for each in idle)} are allocated although {names(idle)} are restricted to them: "
@@ -138,17 +128,14 @@ def warnings(allocatable: AllocatableCpus) -> Iterator[str]:
 
 
 def names(found: Iterable[RestrictedAffinity]) -> str:
-    """The owners of restricted affinities with their CPUs, for a message."""
     return listed([f"{each.owner} (CPUs {each.cpus})" for each in found], NAMED)
 
 
 def is_asked(process: Process, request: Request) -> bool:
-    """Whether the request names the process, and does not exclude it."""
     return asked_for(process, request) and not is_excluded_process(process, request)
 
 
 def reason_to_stay(process: Process, thread: Thread) -> Immovable:
-    """Why the thread does not move; empty where it may."""
     return process.immovable_reason or thread.immovable_reason
 
 
@@ -159,7 +146,7 @@ def _order(each: RestrictedAffinity) -> tuple[bool, float, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Cores:
-    """An amount of cores: their hardware threads as parts of cores, and those with all their hardware threads."""
+    """Hardware threads as parts of cores, and cores with all their hardware threads."""
 
     worth: float
     whole: int
@@ -188,13 +175,13 @@ def _amounts(base: AllocatableCpus, free: CpuSet) -> _Amounts:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """The cores of one node that the roles need, at most those that the node has without restricted affinities."""
+    """The cores of one node that the roles need, at most those that it has without restricted affinities."""
 
     cpus: CpuSet
     amounts: _Amounts
     beside_firm: _Amounts
-    """The cores that firm restricted affinities must leave. On a small node, where roles share CPUs anyway, one minimum
-    is enough for all roles. No isolated CPU must be left: guests can use the isolated CPUs of other nodes."""
+    """What firm ones must leave. On a small node, where roles share CPUs anyway, one minimum is enough for all roles.
+    No isolated CPU must be left: guests can use those of other nodes."""
 
     @classmethod
     def of(cls, base: AllocatableCpus, cpus: CpuSet, free: CpuSet) -> "_Need":
@@ -215,7 +202,6 @@ class _Need:
 
 
 def _masks(process: Process) -> dict[CpuSet, float]:
-    """The restricted affinities of a process, each with the load of its threads."""
     masks: dict[CpuSet, float] = {}
     for thread in process.threads:
         if thread.affinity and reason_to_stay(process, thread) == "restricted":

@@ -1,4 +1,4 @@
-"""The three CPU sets of a plan - housekeeping, emulator, vCPU - resolved from a request and a host."""
+"""The three CPU sets of a plan (housekeeping, emulator, vCPU), from a request and a host."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +14,6 @@ from pinner.planning.available.growth import sized
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The sets of a plan, and the emulator set by node."""
-
     roles: Roles
     emulator_on: Mapping[int | None, CpuSet]
     """Each node's part of an automatic emulator set; empty for a literal set."""
@@ -33,9 +31,8 @@ def resolve(
     """The sets of a request on a host.
 
     - ``recorded`` sets stay, less the CPUs that pinner may not allocate now.
-    - ``joined`` are the sets of another strategy of the same plan; its housekeeping and emulator sets are used here.
-    - With ``isolating`` the vCPU set is every CPU that is isolated or is to be. Otherwise it is every CPU that threads
-      may float over and that the two other sets leave.
+    - ``joined`` are the host's sets, where another strategy of the same plan places guests beside them.
+    - ``isolating``: the vCPU set is every CPU that is isolated or is to be.
     - The vCPU set lies in Nova's cpu_shared_set; automatic other sets avoid that set as long as they can.
 
     Raises Invalid, with the field and the CPUs, where a literal set has CPUs that pinner may not allocate, or both
@@ -49,7 +46,6 @@ def resolve(
 
 
 def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> Resolved:
-    """The sets of a request without regard to recorded ones. Raises like ``resolve``."""
     literal = {name: _literal(allocatable, name, getattr(request, name)) for name in ("housekeeping", "emulator")}
     if both := literal["housekeeping"] & literal["emulator"]:
         raise Invalid(
@@ -76,7 +72,7 @@ def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> 
 
 
 def _recorded(allocatable: AllocatableCpus, request: Request, recorded: Roles, *, isolating: bool) -> Resolved | None:
-    """The recorded sets, less the CPUs that pinner may not allocate now; None where one of them would be empty."""
+    """None where a recorded set would be empty now."""
     allowed, for_vcpus = allocatable.shared, allocatable.nova.for_vcpus(allocatable.shared)
     now = Roles(
         housekeeping=recorded.housekeeping & allowed,
@@ -92,7 +88,6 @@ def _recorded(allocatable: AllocatableCpus, request: Request, recorded: Roles, *
 
 
 def _joined(allocatable: AllocatableCpus, request: Request, joined: Roles, *, isolating: bool) -> Resolved:
-    """Another strategy's housekeeping and emulator sets, and a vCPU set beside them. Raises NoFit for an empty one."""
     floating = allocatable.nova.for_vcpus(allocatable.shared) - joined.housekeeping - joined.emulator
     vcpu = allocatable.exclusive if isolating else floating
     if not vcpu:
@@ -108,8 +103,8 @@ def _by_node(allocatable: AllocatableCpus, request: Request, emulator: CpuSet) -
 
 
 def housekeeping_sets(allocatable: AllocatableCpus, request: Request) -> tuple[CpuSet, ...]:
-    """The housekeeping sets that a plan of this strategy can have: a literal one, or an automatic one of each size.
-    Raises Invalid for a list that does not parse."""
+    """The housekeeping sets that a plan can have: a literal one, or an automatic one of each size. Raises Invalid for a
+    list that does not parse."""
     if request.housekeeping != AUTO:
         return (CpuSet.parse(request.housekeeping, "housekeeping"),)
     free = for_housekeeping(allocatable, request)
@@ -122,7 +117,6 @@ def housekeeping_sets(allocatable: AllocatableCpus, request: Request) -> tuple[C
 
 
 def is_housekeeping_set(allocatable: AllocatableCpus, request: Request, cpus: CpuSet) -> bool:
-    """Whether ``cpus`` are one of ``housekeeping_sets``. Raises Invalid like ``housekeeping_sets``."""
     if request.housekeeping == AUTO:
         free = for_housekeeping(allocatable, request)
         # An automatic set has free CPUs of each node that has some. Few masks are like that, and the sets are costly.
@@ -132,7 +126,7 @@ def is_housekeeping_set(allocatable: AllocatableCpus, request: Request, cpus: Cp
 
 
 def for_housekeeping(allocatable: AllocatableCpus, request: Request) -> CpuSet:
-    """The CPUs for an automatic housekeeping set, the lowest first. Raises Invalid like ``housekeeping_sets``."""
+    """The CPUs for an automatic housekeeping set."""
     if request.emulator == AUTO:
         return allocatable.shared
     return allocatable.shared - CpuSet.parse(request.emulator, "emulator")
@@ -185,7 +179,6 @@ def _shortage(allocatable: AllocatableCpus, roles: Roles, missing: list[str]) ->
 
 
 def _literal_warnings(allocatable: AllocatableCpus, roles: Roles, literal: Mapping[str, CpuSet]) -> tuple[str, ...]:
-    """Warnings about literal sets that split a core between roles, or span sockets."""
     sets = {"housekeeping": roles.housekeeping, "emulator": roles.emulator, "vCPUs": roles.vcpu}
     found = []
     for name, cpus in literal.items():

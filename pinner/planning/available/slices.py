@@ -14,13 +14,13 @@ ROLES = ("housekeeping", "emulators", "vCPUs")
 _PART = 8
 """One step of an automatic set is the CPUs of a node divided by this number."""
 MOST = 2
-"""Both automatic sets together take at most the free CPUs of a node divided by this number: vCPUs keep the others."""
+"""Both automatic sets together take at most the free CPUs of a node divided by this number."""
 MOST_STEPS = _PART // MOST
-"""The largest number of steps of both automatic sets together."""
+"""Of both automatic sets together."""
 
 
 class Steps(NamedTuple):
-    """How many steps large the automatic sets are. A set has one step unless its measured load needs more."""
+    """How many steps large the automatic sets are."""
 
     housekeeping: int
     emulator: int
@@ -28,8 +28,6 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """The CPUs of one node, or of all, for each role."""
-
     housekeeping: CpuSet = CpuSet()
     emulator: CpuSet = CpuSet()
     vcpu: CpuSet = CpuSet()
@@ -39,7 +37,7 @@ class Slices:
 def of_nodes(
     allocatable: AllocatableCpus, request: Request, free: CpuSet, steps: Steps, *, isolating: bool = False
 ) -> dict[NodeId, Slices]:
-    """The parts of each node's CPUs of ``free``, which has the CPUs for automatic sets and vCPUs."""
+    """``free`` has the CPUs for automatic sets and vCPUs."""
     return {
         node: _of_node(allocatable, request, node, free & cpus, steps, isolating=isolating)
         for node, cpus in allocatable.nodes.items()
@@ -47,7 +45,6 @@ def of_nodes(
 
 
 def union_of(by_node: Mapping[NodeId, Slices]) -> Slices:
-    """The parts of all nodes together."""
     parts = by_node.values()
     return Slices(
         union(part.housekeeping for part in parts),
@@ -59,7 +56,7 @@ def union_of(by_node: Mapping[NodeId, Slices]) -> Slices:
 def _of_node(
     allocatable: AllocatableCpus, request: Request, node: int | None, free: CpuSet, steps: Steps, *, isolating: bool
 ) -> Slices:
-    """The parts of a node's free CPUs; roles share CPUs where the node is too small to leave one for vCPUs."""
+    """Roles share CPUs where the node is too small to leave one for vCPUs."""
     for_vcpus = allocatable.nova.for_vcpus(free)
     cores = _FreeCores(allocatable, (free - for_vcpus, for_vcpus))
     autos = (request.housekeeping == AUTO, request.emulator == AUTO)
@@ -91,9 +88,9 @@ def _of_node(
 def _beside_isolated(
     housekeeping: CpuSet, rest: "_FreeCores", node: int | None, take: "_Take", steps: Steps, *, has_isolated: bool
 ) -> Slices:
-    """The parts of a node where vCPUs get isolated CPUs: emulator threads can share only housekeeping's CPUs.
+    """Where vCPUs get isolated CPUs, emulator threads can share only housekeeping's.
 
-    ``has_isolated``: the node has isolated CPUs already, so that housekeeping and emulators may use all the others.
+    ``has_isolated``: the node has isolated CPUs already, so housekeeping and emulators may use all the others.
     """
     if has_isolated:
         emulator = take.first(rest, steps.emulator, 0)
@@ -108,7 +105,6 @@ def _beside_isolated(
 def _one_core(
     free: CpuSet, for_vcpus: CpuSet, node: int | None, autos: tuple[bool, bool], *, isolating: bool
 ) -> Slices:
-    """The parts of a node with one free core, which the roles share."""
     housekeeping, emulator = (free if auto else CpuSet() for auto in autos)
     vcpu = CpuSet() if isolating else for_vcpus
     sharing = [name for name, cpus in zip(ROLES, (housekeeping, emulator, vcpu), strict=True) if cpus]
@@ -125,7 +121,6 @@ class _FreeCores:
 
     @property
     def cpus(self) -> CpuSet:
-        """The CPUs of all of them."""
         return self.parts[0] | self.parts[1]
 
     def __len__(self) -> int:
@@ -135,7 +130,6 @@ class _FreeCores:
         return chain.from_iterable(map(self.allocatable.each_core_within, self.parts))
 
     def without(self, cpus: CpuSet) -> "_FreeCores":
-        """The same less these cores."""
         return _FreeCores(self.allocatable, (self.parts[0] - cpus, self.parts[1] - cpus))
 
 
@@ -147,19 +141,18 @@ class _Take:
     size: int
     """The CPUs of one step."""
     most: int
-    """The limit for the CPUs of housekeeping and emulators together, where one of them has more steps than one."""
+    """The limit for housekeeping and emulators together, where one of them has more steps than one."""
     taken: int = 0
-    """The CPUs that the other one of the two has already."""
+    """The CPUs that the other one of the two has."""
 
     def beside(self, cpus: CpuSet) -> "_Take":
-        """The same where another role has taken these CPUs."""
         return replace(self, taken=self.taken + len(cpus))
 
     def first(self, cores: _FreeCores, steps: int, others: int) -> CpuSet:
-        """The first of these cores: at most the CPUs of ``steps`` steps, but at least the minimum of cores.
+        """At most the CPUs of ``steps`` steps, but at least the minimum of cores.
 
-        ``others`` is the number of roles that share the remaining cores. Their minimum remains, or where there are too
-        few cores, one core. A set of more than one step stays below ``most``, and leaves one step to the other set.
+        ``others`` roles share the remaining cores: their minimum remains, or where there are too few cores, one core. A
+        set of more than one step stays below ``most``, and leaves one step to the other set.
         """
         least, left = self.allocatable.minimum_cores, self.allocatable.cores_worth(cores.cpus)
         taken = next(iter(cores))
@@ -180,5 +173,4 @@ def _begin(node: int | None) -> str:
 
 
 def name(node: NodeId) -> str:
-    """The node, for people."""
     return "the host" if node is None else f"node {node}"

@@ -1,4 +1,4 @@
-"""The CPUs of vCPUs that a plan does not move. Pure."""
+"""The CPUs of vCPUs that a plan does not move."""
 
 from collections.abc import Container
 
@@ -9,7 +9,6 @@ from pinner.model.used_cpus import restricted
 
 
 def staying(snapshot: Snapshot, moved: Container[TargetKey]) -> CpuSet:
-    """The CPUs of placed vCPUs that are not among the ``moved`` targets."""
     threads = (
         vcpu.thread
         for guest in snapshot.guests

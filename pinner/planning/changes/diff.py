@@ -1,4 +1,4 @@
-"""The changes: the difference between the wanted affinities and states and the actual ones."""
+"""The difference between the wanted affinities and states and the actual ones."""
 
 from pinner.model.change import AffinityChange, PlannedChange, StateChange, ThreadMask
 from pinner.model.kinds import KINDS
@@ -8,10 +8,7 @@ from pinner.planning.request.context import Context
 
 
 def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange, ...]:
-    """A change for each target whose state, or the mask of at least one thread, differs from the wanted one.
-
-    ``before`` has every thread of the target, also those that have the wanted mask, so that an undo is exact.
-    """
+    """``before`` has every thread of a target, also those that have the wanted mask, so that an undo is exact."""
     found: list[PlannedChange] = []
     for want in wanted:
         if want.state is not None:

@@ -12,7 +12,7 @@ from pinner.planning.available.numa_bounds import may_move_to
 
 
 def guests_memory(snapshot: Snapshot, wanted: tuple[Wanted, ...]) -> tuple[GuestMemory, ...]:
-    """The memory of every guest for which the kernel reports nodes. An unplaced guest counts with its current masks."""
+    """Of every guest for which the kernel reports nodes. An unplaced guest counts with its current masks."""
     placed = vcpus_by_guest(wanted)
     spread = Spread(snapshot.topology)
     return tuple(
@@ -30,8 +30,7 @@ def guests_memory(snapshot: Snapshot, wanted: tuple[Wanted, ...]) -> tuple[Guest
 
 
 class Spread(dict[int, tuple[int, Mapping[int, int]]]):
-    """For the bits of each mask the number of its online CPUs, and the number on each node. Guests share few masks, so
-    each is counted at its first use."""
+    """By the bits of a mask the number of its online CPUs, and the number on each node. Guests share few masks."""
 
     def __init__(self, topology: Topology) -> None:
         super().__init__()
@@ -46,7 +45,7 @@ class Spread(dict[int, tuple[int, Mapping[int, int]]]):
 
 
 def _remote_kib(guest: Guest, placed: Mapping[int, CpuSet], spread: Spread) -> int:
-    """The memory on other nodes than a vCPU's CPU, as the mean over the vCPUs with an online CPU."""
+    """The mean over the vCPUs that have an online CPU."""
     far, running, every = 0.0, 0, sum(guest.memory_per_node.values())
     for vcpu in guest.vcpus:
         cpus, on_nodes = spread[placed.get(vcpu.id, vcpu.thread.affinity).bits] if vcpu.thread else (0, {})
@@ -58,13 +57,12 @@ def _remote_kib(guest: Guest, placed: Mapping[int, CpuSet], spread: Spread) -> i
 
 
 def _home_of(guest: Guest, topology: Topology, cpus: CpuSet) -> int | None:
-    """The node to which the guest's memory may move, next to its vCPUs' CPUs; None where it has to stay."""
     home = _home(topology, cpus)
     return home if home is not None and may_move_to(guest, home) else None
 
 
 def _home(topology: Topology, cpus: CpuSet) -> int | None:
-    """The one node of all these CPUs, if the host has another node with memory; else None."""
+    """None also where the host has no other node with memory."""
     homes = [node for node in topology.nodes if not node.cpus.isdisjoint(cpus)]
     if len(homes) != 1 or not homes[0].memory_kib or not cpus <= homes[0].cpus:
         return None
@@ -73,5 +71,4 @@ def _home(topology: Topology, cpus: CpuSet) -> int | None:
 
 
 def _started(guest: Guest) -> Iterator[int]:
-    """When QEMU started, by its first thread."""
     return (thread.started for thread in guest.emulator.threads if thread.tid == guest.pid)

@@ -1,7 +1,6 @@
-"""The order of a plan's guests: a guest leaves its CPUs before another guest gets them. Pure.
+"""The order of a plan's guests: a guest leaves its CPUs before another guest gets them.
 
-In such an order each intermediate state is valid: no CPU is the only CPU of vCPUs of two guests. Where guests exchange
-CPUs, there is no such order.
+So no CPU is the only CPU of vCPUs of two guests in between. Where guests exchange CPUs, there is no such order.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,15 +9,13 @@ from pinner.model.change import AffinityChange, PlannedChange, Target
 
 
 def ranks(changes: Iterable[PlannedChange]) -> dict[str, int]:
-    """The position of each guest in a valid order, by UUID; guests without one are the last. Otherwise the order
-    stays."""
+    """The position of each guest, by UUID; guests without an order are the last."""
     ordered, stuck = _ordered(changes)
     return {uuid: position for position, uuid in enumerate((*ordered, *stuck))}
 
 
 def exchanging(changes: Iterable[PlannedChange]) -> tuple[Target, ...]:
-    """A vCPU of each guest without a valid order: it gets a CPU that another such guest leaves only later. Empty where
-    all guests have an order."""
+    """A vCPU of each guest without an order: it gets a CPU that another such guest leaves only later."""
     changes = tuple(changes)
     _, stuck = _ordered(changes)
     if not stuck:
@@ -28,7 +25,6 @@ def exchanging(changes: Iterable[PlannedChange]) -> tuple[Target, ...]:
 
 
 def warning(changes: Iterable[PlannedChange]) -> str:
-    """The warning of a plan in which guests exchange CPUs; empty for another plan."""
     if not (guests := exchanging(changes)):
         return ""
     names = ", ".join(sorted(target.name for target in guests))
@@ -36,17 +32,13 @@ def warning(changes: Iterable[PlannedChange]) -> str:
 
 
 def _ordered(changes: Iterable[PlannedChange]) -> tuple[list[str], list[str]]:
-    """The guests in a valid order, and those without one, by UUID."""
     return valid_order(
         _waits([each for each in changes if isinstance(each, AffinityChange) and each.target.kind == "vcpu"])
     )
 
 
 def valid_order(waits: Mapping[str, Collection[str]]) -> tuple[list[str], list[str]]:
-    """The guests, each after those for which it waits, and the guests without such an order.
-
-    ``waits`` has for each guest the guests that have to leave a CPU first.
-    """
+    """The guests, each after those for which it waits, and the guests without such an order."""
     if not any(waits.values()):
         return list(waits), []
     left, ordered = dict.fromkeys(waits), []
@@ -57,7 +49,6 @@ def valid_order(waits: Mapping[str, Collection[str]]) -> tuple[list[str], list[s
 
 
 def _waits(vcpus: Sequence[AffinityChange]) -> Mapping[str, Collection[str]]:
-    """For each guest the guests that have to leave a CPU first, by UUID."""
     owners = dict.fromkeys([change.target.owner for change in vcpus])
     leaving = {
         bits: change.target.owner

@@ -1,4 +1,4 @@
-"""The targets of a plan's changes, as an agent's own inventory names them. Pure."""
+"""The targets of a plan's changes, as an agent's own inventory names them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -20,11 +20,11 @@ from pinner.planning.request.processes import process_target
 
 
 def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:
-    """The plan without the wanted guests that have ended, and its targets of ALONE that have ended. Each target
-    has the name of the inventory, whatever the plan calls it.
+    """The plan without the wanted guests that have ended, and its targets of ALONE that have ended. Each target has the
+    name of the inventory, whatever the plan calls it.
 
-    Raises Refused for a change whose target is not one that the inventory names, or is named twice; StalePlan where a
-    guest or a part of it has ended.
+    Raises Refused for a target that the inventory does not name, or that is named twice; StalePlan where a guest or a
+    part of it has ended.
     """
     if boots.differ(plan.basis.boot, snapshot.boot):
         raise StalePlan(plan.id, ("the host was restarted after the plan was made",))
@@ -59,7 +59,7 @@ def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]
 
 
 def inventory_of(snapshot: Snapshot) -> dict[TargetKey, Target]:
-    """Every target that a plan for this host can change, by its key."""
+    """Every target that a plan for this host can change."""
 
     def found() -> Iterator[Target]:
         for guest in snapshot.guests:
@@ -90,7 +90,6 @@ def _is_process_id(target: Target) -> bool:
 
 
 def refused(change: PlannedChange, why: str) -> Refused:
-    """The error for a change that the agent does not make."""
     match change:
         case AffinityChange():
             asked = f"CPUs {change.after}"
@@ -102,13 +101,11 @@ def refused(change: PlannedChange, why: str) -> Refused:
 
 
 def id_of(snapshot_id: str, request: Request) -> str:
-    """The id of the plan of a request, without regard to a recorded placement."""
     return plan_id(snapshot_id.encode(), codec.dump(request))
 
 
 def id_from_placement(
     snapshot_id: str, request: Request, placement: Placement | None, excluded_keys: Iterable[str]
 ) -> str:
-    """The id of the plan of a request for a recorded placement, without the targets with the ``excluded_keys``."""
     recorded = codec.dump(placement) if placement else b""
     return plan_id(snapshot_id.encode(), codec.dump(request), recorded, *map(str.encode, excluded_keys))

@@ -1,13 +1,8 @@
-"""Whether a plan makes the objective of its host worse, and whether a policy applies it all the same.
+"""Whether a plan makes the objective worse, and whether a policy applies it all the same (docs/objective.md).
 
-Only the terms count that the strategy asks for, tier by tier: a plan that improves a tier is not worse because a lower
-tier gets worse. So a plan that places a guest is never worse. In a tier, a term that falls can make up for one that
-rises. Some terms rise because the request asks for it. They keep no policy from an apply:
-
-- ``unplaced_guests``: a strategy leaves out no guest that fits.
-- ``overcommit``: CPUs that housekeeping and emulators get for themselves are no longer the vCPUs'. On the documented
-  host this term rises, and the guests' network gets several times faster.
-- the conflict of two roles that share CPUs, because a node is too small for three sets. A note of the plan says so.
+The request asks for the rise of some terms: ``unplaced_guests`` (a strategy leaves out no guest that fits),
+``overcommit`` (housekeeping and emulators get CPUs for themselves: on the documented host the guests' network gets
+several times faster), and the conflict of two roles that share CPUs of a small node.
 """
 
 from pinner.model.plan.objective import COST, LEAST, Objective, Term, rise, value_of
@@ -15,7 +10,7 @@ from pinner.model.plan.plan import Plan, Roles
 
 
 def warning(objective: Objective, roles: Roles) -> str:
-    """The warning of a plan that makes the objective worse, with the term that rises most; empty for another plan."""
+    """Empty for a plan that makes nothing worse."""
     worse = _worse(objective, roles)
     if not worse:
         return ""
@@ -29,15 +24,14 @@ def warning(objective: Objective, roles: Roles) -> str:
 
 
 def objection(plan: Plan) -> str:
-    """Why no policy applies the plan: it makes the objective worse, and not because the request asks for it. Else
-    empty."""
+    """Why no policy applies the plan; else empty."""
     if not plan.changes or _harm(_worse(plan.objective, plan.roles), plan.roles) < LEAST:
         return ""
     return f"the plan {plan.id} is not applied: {warning(plan.objective, plan.roles)}"
 
 
 def _worse(objective: Objective, roles: Roles) -> tuple[Term, ...]:
-    """The asked-for terms of the first tier that gets worse; empty where a tier above it gets better, or none does.
+    """The asked-for terms of the first tier that gets worse; empty where a tier above it gets better.
 
     A tier that gets worse only because the request asks for it is the answer unless a lower tier does harm.
     """
@@ -54,7 +48,7 @@ def _worse(objective: Objective, roles: Roles) -> tuple[Term, ...]:
 
 
 def _harm(terms: tuple[Term, ...], roles: Roles) -> float:
-    """How much the tier rises, without what the request asks for; at most as much as the whole tier rises."""
+    """How much the tier rises, without what the request asks for."""
     excused = {"unplaced_guests", "overcommit"}
     sharing = (
         ("vcpu_vs_host", roles.vcpu & roles.housekeeping),

@@ -1,8 +1,5 @@
-"""Estimates of what moves of guests gain, by a packing of these guests alone.
-
-An answer of a strategy takes many times longer. So all possible moves are estimated, and only the best ones are tried
-with a whole answer.
-"""
+"""Estimates of what moves of guests gain, by a packing of these guests alone: an answer of a strategy takes many times
+longer, so only the best moves are tried with a whole answer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,9 +30,7 @@ class MoveEstimates:
     places: Mapping[str, GuestAllocation]
     """By UUID, of the guests that may have any CPUs of one node."""
     spreads: Mapping[str, GuestSpread]
-    """Of all guests of the host, by UUID."""
     current: Mapping[str, CpuSet]
-    """The CPUs that guests have before the plan, by UUID."""
 
     @classmethod
     def of(
@@ -46,10 +41,8 @@ class MoveEstimates:
         found: MeasuredAnswer,
         current: CpusByGuest,
     ) -> "MoveEstimates":
-        """Read an answer. Raises NoFit where a vCPU has no CPU of its own, and where a guest is unplaced.
-
-        An unplaced guest would get the CPUs that another one leaves.
-        """
+        """Raises NoFit where a vCPU has no CPU of its own, and where a guest is unplaced: it would get the CPUs that
+        another one leaves."""
         cpus = vcpus_by_guest(found.answer.wanted)
         if found.answer.unplaced:
             raise NoFit(len(found.answer.unplaced), 0, "guests are unplaced")
@@ -63,12 +56,11 @@ class MoveEstimates:
         return cls(measure, {name: every[name] for name in asked & SPREAD}, free, packed, found.measured.spreads, own)
 
     def now(self) -> Estimate:
-        """The value of the answer."""
         return self._value(self.spreads)
 
     def after(self, guests: Sequence[Guest]) -> Estimate | None:
-        """The value after these guests have been packed anew on their CPUs and the free ones; None where one of them
-        does not fit, cannot be packed, or exchanges CPUs with others."""
+        """The value after these guests have been packed anew; None where one does not fit, cannot be packed, or
+        exchanges CPUs with others."""
         if any(guest.uuid not in self.places for guest in guests):
             return None
         found = self.free.without(guests, self.places).pack(guests).cpus
@@ -80,7 +72,6 @@ class MoveEstimates:
         return self._value({**self.spreads, **moved})
 
     def _exchanging(self, found: Mapping[str, Sequence[int]]) -> bool:
-        """Whether guests get CPUs that others of them leave, and no order of the moves frees these CPUs first."""
         leaving = {uuid: self.current[uuid] for uuid in found if uuid in self.current}
         getting = {uuid: CpuSet.of(cpus) for uuid, cpus in found.items()}
         waits = {

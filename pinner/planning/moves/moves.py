@@ -1,10 +1,8 @@
-"""Guests that have a place and move because of new guests: to make room for them, or because the objective gains.
+"""Guests that have a place and move because of new guests, or for a re-pack.
 
-1. The strategy's answer places the new guests. Where they fit no node, it has moved other guests to make room.
-2. While the request allows another move, guests are tried, alone or in pairs: they and the new ones are placed anew,
-   all others stay. The guests whose move gains most move. Where each vCPU has a CPU of its own, many moves are
-   estimated (move_estimates), and the best ones are tried. Otherwise the guests that spread most are tried.
-3. Without a new guest, no guest moves: a second plan after an apply changes nothing.
+Guests are tried, alone or in pairs: they and the new ones are placed anew, all others stay. Where each vCPU has a CPU
+of its own, many moves are estimated first (move_estimates). Otherwise the guests that spread most are tried. Without a
+new guest no guest moves: a second plan after an apply changes nothing.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,16 +21,15 @@ from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer
 
 _TRIALS = 6
-"""How many guests are tried for each move. Each trial is a whole answer of the strategy."""
+"""Guests that are tried for each move. Each trial is a whole answer of the strategy."""
 _ESTIMATED = 40
-"""How many moves are estimated for each move, if each vCPU has a CPU of its own."""
+"""Moves that are estimated for each move."""
 _PAIRED = 14
-"""How many guests are estimated in pairs, too."""
+"""Guests that are estimated in pairs, too."""
 _REPACKED = 16
-"""How many guests move at most in one re-pack."""
+"""The most guests that move in one re-pack."""
 
 Movers = tuple[Guest, ...]
-"""Guests that move together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +40,9 @@ class Improver:
     place: Callable[[Context], Answer]
     measure: ObjectiveMeasure
     asked: frozenset[str]
-    """The terms of the objective that the strategy asks for."""
 
     def improved(self, found: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
-        """The answer after the moves that gain, and all guests that move, those that make room first."""
+        """With all guests that move, those that make room first."""
         current = {guest.uuid: own for guest in self.context.guests if (own := _current(self.context, guest))}
         if self.context.request.rebalance or not current:
             return found, ()
@@ -66,10 +62,8 @@ class Improver:
         return found, tuple(move for uuid, move in moves.items() if uuid in moved)
 
     def repacked(self, found: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
-        """The answer after a sequence of moves, each of one or two guests to CPUs that are free then, and these moves.
-
-        No guest moves twice. So each guest has left its CPUs before another one gets them.
-        """
+        """Each move is of one or two guests to CPUs that are free then. No guest moves twice: so each has left its CPUs
+        before another one gets them."""
         moves: dict[str, Move] = {}
         while self.asked & SPREAD and len(moves) < _REPACKED:
             places = {want.target.key: want.cpus for want in found.answer.wanted if want.state is None}
@@ -85,10 +79,7 @@ class Improver:
     def _best(
         self, found: MeasuredAnswer, current: CpusByGuest, movable: Collection[str], replaced: frozenset[str], most: int
     ) -> tuple[Movers, MeasuredAnswer, Objective] | None:
-        """The move of at most ``most`` of the movable guests that gains most, with its answer; None where none gains.
-
-        The guests of ``replaced`` are placed anew in any case.
-        """
+        """The move that gains most; None where none gains. The guests of ``replaced`` are placed anew in any case."""
         best, least = None, found
         candidates, estimated = self._candidates(found, current, movable, replaced, most) if movable else ([], False)
         for movers in candidates[:_TRIALS]:
@@ -104,7 +95,6 @@ class Improver:
         return best
 
     def _trial(self, replaced: frozenset[str]) -> Answer | None:
-        """The answer that places these guests anew; None where the strategy has none."""
         with suppress(Invalid, NoFit):
             return self.place(replace(self.context, replaced=replaced))
         return None
@@ -112,8 +102,7 @@ class Improver:
     def _candidates(
         self, found: MeasuredAnswer, current: CpusByGuest, movable: Collection[str], replaced: frozenset[str], most: int
     ) -> tuple[list[Movers], bool]:
-        """The guests to try, alone or in pairs: those whose move is likely to gain most first, if that can be
-        estimated; and whether it can."""
+        """The guests to try, most likely gain first where that can be estimated; and whether it can."""
         ranked = self._beside_spread(found, movable)
         placed = vcpus_by_guest(found.answer.wanted)
         from pinner.planning.moves.move_estimates import (
@@ -146,8 +135,7 @@ class Improver:
         return [self._guest(uuid) for *_, uuid in sorted(ranked)]
 
     def _excess(self, spreads: Mapping[str, GuestSpread]) -> dict[str, int]:
-        """How far each guest spreads beyond its need: nodes, caches, and cores that it shares; remote memory counts 1.
-        By UUID."""
+        """Nodes, caches and shared cores beyond the need; remote memory counts 1. By UUID."""
         shared = shared_cores(spreads.values())
         needs = self.measure.needs
         return {
@@ -159,12 +147,11 @@ class Improver:
         }
 
     def _is_comparable(self, answer: Answer, trial: Answer, current: CpusByGuest, moved: frozenset[str]) -> bool:
-        """Whether the trial has the same sets, leaves out no other guest, and moves no guest but these."""
         unplaced, before = ({left.target for left in each.unplaced} for each in (trial, answer))
         return trial.roles == answer.roles and unplaced <= before and moved.issuperset(self._moved(current, trial))
 
     def _moved(self, current: CpusByGuest, answer: Answer) -> list[str]:
-        """The guests, by UUID, that leave CPUs which they could keep."""
+        """The guests that leave CPUs which they could keep."""
         planned, possible = vcpus_by_guest(answer.wanted), answer.roles.vcpu
         return [
             uuid
@@ -185,7 +172,7 @@ def _move(guest: Guest, objective: Objective) -> Move:
 
 
 def _current(context: Context, guest: Guest) -> Mapping[int, CpuSet]:
-    """The present place of a guest: the recorded CPUs, or without a record one CPU for each vCPU; else empty."""
+    """The recorded CPUs, or without a record one CPU for each vCPU; else empty."""
     if context.placement is not None:
         return context.recorded(guest)
     current = context.current(guest)
@@ -193,5 +180,4 @@ def _current(context: Context, guest: Guest) -> Mapping[int, CpuSet]:
 
 
 def _are_beside(one: GuestSpread, other: GuestSpread) -> bool:
-    """Whether two guests use the same cache, or the same node where the host has no caches."""
     return bool(one.l3 & other.l3 if one.l3 else one.nodes & other.nodes)

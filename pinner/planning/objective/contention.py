@@ -1,13 +1,4 @@
-"""Threads that disturb each other, in CPUs, if every thread spreads evenly over the online CPUs that it may use.
-
-A thread of weight w that may use m CPUs puts w/m on each of them. This gives densities for every CPU c:
-
-    v(c)  vCPUs, each of weight 1 (it may want a whole CPU at any moment)
-    e(c)  QEMU: each guest's emulator threads together, each iothread and each vhost or kvm thread have weight 1
-    h(c)  threads of busy host processes, each with its measured load (100 % of one CPU is weight 1)
-
-and the demands d(c) of the three roles: the measured load, larger where the threads had to wait for a CPU.
-"""
+"""Threads that disturb each other, in CPUs, if every thread spreads evenly over its online CPUs (docs/objective.md)."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,11 +24,11 @@ class Crowd:
     emulators: Weighted
     host: Weighted
     demands: Mapping[str, Weighted]
-    """The threads of each role with the CPUs that they want, by the name of the role's term."""
+    """The threads of each role with the CPUs that they want, by the role's term."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, busy_threshold: float) -> "Crowd":
-        """Read a snapshot; ``busy_threshold`` is in per cent of one CPU."""
+        """``busy_threshold`` is in per cent of one CPU."""
         guests, busy, measured = snapshot.guests, tuple(_busy(snapshot, busy_threshold)), _demands(snapshot)
         # Most of the threads of guests are listed only to find those that have load.
         of_guests = guests if measured else ()
@@ -55,8 +46,8 @@ class Crowd:
         )
 
     def terms(self, planned: Mapping[int, CpuSet], vcpus: Iterable[int]) -> dict[str, float]:
-        """The terms with the affinities of ``planned`` (thread id to CPUs), and current ones for other threads.
-        ``vcpus`` has the bits of these affinities for every vCPU."""
+        """With the affinities of ``planned`` by thread id, and current ones for other threads. ``vcpus`` has the bits
+        of these affinities for every vCPU."""
         on_vcpus = self._density(Counter(vcpus))
         beside, host = (self._density(_by_mask(each, planned)) for each in (self.emulators, self.host))
         demands = {name: self._density(_by_mask(threads, planned)) for name, threads in self.demands.items()}
@@ -69,7 +60,6 @@ class Crowd:
         }
 
     def _density(self, by_mask: Mapping[int, float]) -> dict[int, float]:
-        """The weight on each CPU, from the weight of each distinct affinity by its bits."""
         density: dict[int, float] = {}
         online = self.online.bits
         for mask, weight in by_mask.items():
@@ -82,7 +72,7 @@ class Crowd:
 
 
 def _by_mask(threads: Weighted, planned: Mapping[int, CpuSet]) -> dict[int, float]:
-    """The weight of each affinity by its bits: threads share few affinities, and each of these is spread once."""
+    """Threads share few affinities, and each of these is spread once."""
     found: dict[int, float] = {}
     for thread, weight in threads:
         mask = planned.get(thread.tid, thread.affinity).bits
@@ -91,11 +81,8 @@ def _by_mask(threads: Weighted, planned: Mapping[int, CpuSet]) -> dict[int, floa
 
 
 def demand(thread: Thread) -> float:
-    """The CPUs that the thread wants: its measured load, and its waiting for a CPU beside that, up to one CPU.
-
-    A thread that waits as long as it runs wants twice its load. ``delay_ns`` and ``run_ns`` count since the thread
-    started; without them the measured load counts alone.
-    """
+    """The CPUs that the thread wants: load x (1 + delay / run), up to one CPU. Both times count since the thread
+    started; without them the load counts alone."""
     load = thread.load / 100
     if not thread.run_ns or not thread.delay_ns:
         return load
@@ -103,7 +90,7 @@ def demand(thread: Thread) -> float:
 
 
 def _demands(snapshot: Snapshot) -> dict[int, float]:
-    """The demand of each thread of a guest that has load, by thread id. A snapshot has it with the processes."""
+    """By thread id. A snapshot has the threads of guests with load among the processes."""
     return {
         thread.tid: demand(thread)
         for process in snapshot.processes
@@ -121,14 +108,13 @@ def _beside(guest: Guest) -> list[tuple[Thread, float]]:
 
 
 def _busy(snapshot: Snapshot, threshold: float) -> Iterator[Thread]:
-    """The movable threads of the host's busy processes."""
     for process in snapshot.processes:
         if process.load > threshold and process.immovable_reason in _MOVABLE:
             yield from (thread for thread in process.threads if thread.immovable_reason in _MOVABLE)
 
 
 def _overloads(demands: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
-    """The demand beyond one CPU for each CPU, divided among the roles in proportion to their demand there."""
+    """The demand beyond one CPU for each CPU, divided among the roles in proportion."""
     found, totals = dict.fromkeys(demands, 0.0), dict[int, float]()
     for load in demands.values():
         for cpu, part in load.items():

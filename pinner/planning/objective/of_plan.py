@@ -19,12 +19,9 @@ from pinner.planning.strategies.strategy import Answer, Strategy
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPlacement:
-    """One placement of a host's threads."""
-
     spreads: Mapping[str, GuestSpread]
-    """Where the vCPUs of each guest may run, by UUID."""
     values: Mapping[str, float]
-    """The value of each term of tiers 2 to 7."""
+    """Of the terms of tiers 2 to 7."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +29,20 @@ class ObjectiveMeasure:
     """A host, read once, so that several placements of its threads can be measured."""
 
     guests: Sequence[tuple[Guest, Sequence[Thread]]]
-    """The guests, each with the threads of its vCPUs."""
     places: Places
     needs: Mapping[str, GuestNeed]
-    """By the guests' UUIDs."""
     crowd: Crowd
 
     @classmethod
     def of(cls, snapshot: Snapshot, busy_threshold: float) -> "ObjectiveMeasure":
-        """Read a snapshot; ``busy_threshold`` is in per cent of one CPU."""
+        """``busy_threshold`` is in per cent of one CPU."""
         places = Places.of(snapshot.topology)
         needs = {guest.uuid: places.need(guest) for guest in snapshot.guests}
         guests = [(guest, [vcpu.thread for vcpu in guest.vcpus if vcpu.thread]) for guest in snapshot.guests]
         return cls(guests, places, needs, Crowd.of(snapshot, busy_threshold))
 
     def measured(self, planned: Mapping[int, CpuSet]) -> MeasuredPlacement:
-        """The placement with the affinities of ``planned`` (thread id to CPUs) and current ones for other threads.
-
-        The time grows with the number of threads, and with the CPUs of each distinct affinity.
-        """
+        """With the affinities of ``planned`` by thread id, and current ones for other threads."""
         spreads: dict[str, GuestSpread] = {}
         every: list[int] = []
         for guest, vcpus in self.guests:
@@ -60,7 +52,6 @@ class ObjectiveMeasure:
         return MeasuredPlacement(spreads, guests_terms(self.needs, spreads) | self.crowd.terms(planned, every))
 
     def values(self, planned: Mapping[int, CpuSet]) -> dict[str, float]:
-        """The value of each term of tiers 2 to 7 of this placement."""
         return dict(self.measured(planned).values)
 
 
@@ -69,38 +60,32 @@ SPREAD = frozenset(("extra_nodes", "remote_memory", "shared_cores", "extra_l3", 
 
 
 def weights(snapshot: Snapshot, request: Request) -> dict[str, float]:
-    """The weight of every term: of the request, else of the host's configuration, else the default."""
+    """Of the request, else of the host's configuration, else the default."""
     return weighted(snapshot.weights, request.weights)
 
 
 def asked_terms(strategy: Strategy) -> frozenset[str]:
-    """The terms that the strategy tries to lower: what every strategy does, and what this one ``pursues``.
-
-    A plug-in need not have that attribute: it then does what every strategy does.
-    """
+    """What every strategy lowers, and what this one ``pursues``: a plug-in may lack that."""
     every = frozenset(kind.name for kind in TERMS) - SPREAD
     return every | frozenset(getattr(strategy, "pursues", ()))
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredAnswer:
-    """An answer of a strategy, with the affinities and the terms that follow from it."""
-
     answer: Answer
     masks: Mapping[int, CpuSet]
-    """The planned affinity of each placed thread, by thread id."""
+    """Of each placed thread, by thread id."""
     measured: MeasuredPlacement
 
     @classmethod
     def of(cls, answer: Answer, measure: ObjectiveMeasure, context: Context) -> "MeasuredAnswer":
-        """Measure the answer."""
         threads = context.threads
         planned = {thread.tid: want.cpus for want in answer.wanted for thread in threads.get(want.target, ())}
         return cls(answer, planned, measure.measured(planned))
 
     @property
     def values(self) -> dict[str, float]:
-        """The value of each term, without the cost of a change."""
+        """Without the cost of a change."""
         return {**self.measured.values, "unplaced_guests": float(len(self.answer.unplaced))}
 
 
@@ -113,11 +98,8 @@ def of_plan(
     changes: tuple[PlannedChange, ...],
     memory: Iterable[GuestMemory],
 ) -> Objective:
-    """The objective of the plan with this answer.
-
-    ``staying`` is the answer that leaves well placed guests where they are: the answer itself, unless the request asks
-    for a rebalance.
-    """
+    """``staying`` is the answer that leaves well placed guests where they are: the answer itself, except for a
+    rebalance."""
     before = measure.values({}) | {"unplaced_guests": float(_unplaced_before(context, staying))}
     cost = {"moved_threads": float(_moved_threads(changes)), "moved_memory": _moved_mib(changes, memory)}
     if _only_restores(context, changes):
@@ -126,15 +108,12 @@ def of_plan(
 
 
 def between(context: Context, asked: frozenset[str], first: MeasuredAnswer, second: MeasuredAnswer) -> Objective:
-    """The objective with the first answer (before) and with the second one (after), without the cost of a change."""
+    """Before and after are the two answers; without the cost of a change."""
     return compared(first.values, second.values, weights(context.snapshot, context.request), asked)
 
 
 def _unplaced_before(context: Context, staying: Answer) -> int:
-    """How many guests have no place yet: those without a recorded place.
-
-    Without a recorded placement nobody knows, and those count that have none afterwards.
-    """
+    """Without a recorded placement nobody knows, and those count that have no place afterwards."""
     if context.placement is None:
         return len(staying.unplaced)
     placed = {each.target.owner for each in context.placement.placed}
@@ -147,7 +126,7 @@ def _moved_threads(changes: Iterable[PlannedChange]) -> int:
 
 
 def _moved_mib(changes: Iterable[PlannedChange], memory: Iterable[GuestMemory]) -> float:
-    """The memory that becomes remote by the plan, unless it follows the guest to its new node."""
+    """The memory that becomes remote, unless it follows the guest to its new node."""
     moved = {change.target.owner for change in changes if change.target.kind == "vcpu"}
     return sum(
         each.remote_kib / 1024
@@ -157,7 +136,6 @@ def _moved_mib(changes: Iterable[PlannedChange], memory: Iterable[GuestMemory]) 
 
 
 def _only_restores(context: Context, changes: Iterable[PlannedChange]) -> bool:
-    """Whether the plan only returns vCPUs to their recorded CPUs. Another program moved them: that is drift, also where
-    it moved them to CPUs that are nearer."""
+    """Another program moved the vCPUs: that is drift, also where it moved them to nearer CPUs."""
     affinities = [each for each in changes if isinstance(each, AffinityChange) and each.target.kind == "vcpu"]
     return bool(affinities) and all(context.places.get(each.target.key) == each.after for each in affinities)

@@ -1,4 +1,4 @@
-"""Where the vCPUs of guests may run: the nodes, level-3 caches and cores of affinities, and what lies far from them."""
+"""Where the vCPUs of guests may run, and what lies far from there."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,16 +18,13 @@ class AffinitySpan(NamedTuple):
     shares: Mapping[NodeId, float]
     """The share of its CPUs on each node."""
     nodes: frozenset[NodeId]
-    """These nodes."""
     l3: frozenset[int]
-    """The level-3 caches, by their index in the topology."""
+    """By their index in the topology."""
     cores: CpuSet
-    """The cores, by their lowest CPU."""
+    """By their lowest CPU."""
 
 
 class GuestSpread(NamedTuple):
-    """Where the vCPUs of one guest may run, and how far its memory and its devices are from there."""
-
     nodes: frozenset[NodeId] = frozenset()
     l3: frozenset[int] = frozenset()
     cores: CpuSet = CpuSet()
@@ -35,12 +32,12 @@ class GuestSpread(NamedTuple):
     remote_memory: float = 0.0
     """MiB times the distance beyond the local one; the mean over the vCPUs."""
     remote_devices: float = 0.0
-    """The number of PCI devices on other nodes; the mean over the vCPUs."""
+    """PCI devices on other nodes; the mean over the vCPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestNeed:
-    """The fewest nodes and level-3 caches on which a guest's vCPUs can have a CPU each."""
+    """The fewest nodes and level-3 caches on which the vCPUs can have a CPU each."""
 
     nodes: int
     l3: int
@@ -53,7 +50,7 @@ class Places:
     topology: Topology
     _device_nodes: Mapping[str, int]
     _sizes: tuple[tuple[int, ...], tuple[int, ...]]
-    """The number of online CPUs of each node and of each level-3 cache, descending."""
+    """Online CPUs of each node and of each level-3 cache, descending."""
     _nodes: Sequence[tuple[NodeId, int, Sequence[tuple[int, int]]]]
     """Each node with its online CPUs as bits, and its level-3 caches: the index in the topology, and the same CPUs."""
     _spans: dict[int, AffinitySpan] = field(default_factory=dict)
@@ -61,11 +58,10 @@ class Places:
     _needs: dict[int, GuestNeed] = field(default_factory=dict)
     """Of unbound guests, by their number of vCPUs."""
     _far: dict[int, Mapping[NodeId, float]] = field(default_factory=dict)
-    """The distance of each node beyond the local one to a node's memory, as far as it was asked for."""
+    """The distance of each node beyond the local one to a node's memory."""
 
     @classmethod
     def of(cls, topology: Topology) -> "Places":
-        """Read a topology."""
         sets = topology.online_by_node.values(), topology.online_by_l3.values()
         nodes, caches = (tuple(sorted(map(len, each), reverse=True)) for each in sets)
         devices = {each.name: each.node for each in topology.devices if each.kind == "pci" and each.node is not None}
@@ -77,7 +73,6 @@ class Places:
         return cls(topology, devices, (nodes, caches), near)
 
     def need(self, guest: Guest) -> GuestNeed:
-        """The fewest nodes and caches of a guest, by its number of vCPUs and by what binds it to nodes."""
         vcpus, bound = guest.plugged, bound_of(guest, self.topology)
         if bound is None:
             return self._unbound(len(vcpus))
@@ -86,20 +81,18 @@ class Places:
         return GuestNeed(nodes, max(_fewest(self._sizes[1], len(vcpus)), nodes))
 
     def _unbound(self, vcpus: int) -> GuestNeed:
-        """The need of a guest that no node binds: equal for all guests with so many vCPUs."""
         if (found := self._needs.get(vcpus)) is None:
             nodes = _fewest(self._sizes[0], vcpus)
             found = self._needs[vcpus] = GuestNeed(nodes, max(_fewest(self._sizes[1], vcpus), nodes))
         return found
 
     def span(self, mask: int) -> AffinitySpan:
-        """What the affinity with these bits covers."""
         if (found := self._spans.get(mask)) is None:
             found = self._spans[mask] = self._span(mask)
         return found
 
     def spread(self, guest: Guest, masks: Sequence[int]) -> GuestSpread:
-        """Where the vCPUs of the guest may run with these affinities: the bits of one for each vCPU."""
+        """``masks`` has the bits of an affinity for each vCPU."""
         distinct = set(masks)
         # vCPUs with the same CPUs, or with one CPU each, cover what these CPUs cover together.
         if len(distinct) == 1:
@@ -113,8 +106,7 @@ class Places:
         return GuestSpread(span.nodes, span.l3, span.cores, memory, devices)
 
     def _joint(self, masks: Mapping[int, int]) -> AffinitySpan:
-        """What affinities cover together, by their bits, each with its number of vCPUs. Those without an online CPU do
-        not count."""
+        """By their bits, each with its number of vCPUs. Those without an online CPU do not count."""
         spans = [(span, vcpus) for bits, vcpus in masks.items() if (span := self.span(bits)).shares]
         count, shares = sum(vcpus for _, vcpus in spans), dict[NodeId, float]()
         for span, vcpus in spans:
@@ -135,7 +127,7 @@ class Places:
         return AffinitySpan(shares, frozenset(shares), frozenset(l3), cores)
 
     def _distance(self, span: AffinitySpan, memory: int) -> float:
-        """The mean distance of a node's memory beyond the local one, in units of that; 0 for a span without CPUs."""
+        """In units of the local distance; 0 for a span without CPUs."""
         if (far := self._far.get(memory)) is None:
             far = self._far[memory] = {
                 node: 0.0 if node == memory else max(distance(self.topology.node_by_id, node, memory) / LOCAL - 1, 0.0)
@@ -151,7 +143,7 @@ class Places:
 
 
 def guests_terms(needs: Mapping[str, GuestNeed], spreads: Mapping[str, GuestSpread]) -> dict[str, float]:
-    """The terms that follow from where the guests' vCPUs may run; both mappings are by UUID."""
+    """Both mappings are by UUID."""
     return {
         "extra_nodes": sum(max(len(spread.nodes) - needs[uuid].nodes, 0) for uuid, spread in spreads.items()),
         "remote_memory": sum(spread.remote_memory for spread in spreads.values()),
@@ -162,7 +154,7 @@ def guests_terms(needs: Mapping[str, GuestNeed], spreads: Mapping[str, GuestSpre
 
 
 def shared_cores(spreads: Iterable[GuestSpread]) -> CpuSet:
-    """The cores that several guests may use, by their lowest CPU."""
+    """By their lowest CPU."""
     used = shared = 0
     for spread in spreads:
         shared |= used & spread.cores.bits
@@ -171,7 +163,7 @@ def shared_cores(spreads: Iterable[GuestSpread]) -> CpuSet:
 
 
 def _fewest(sizes: tuple[int, ...], vcpus: int) -> int:
-    """How many of the largest sizes have room for the vCPUs; all of them where these are too small."""
+    """All of the sizes where these are too small."""
     room = 0
     for count, size in enumerate(sizes, start=1):
         room += size

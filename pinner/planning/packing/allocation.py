@@ -1,4 +1,4 @@
-"""The CPUs of each guest of a layout, and the layout's score. Pure."""
+"""The CPUs of each guest of a layout, and the layout's score."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,16 +8,16 @@ from itertools import chain
 from pinner.planning.packing.values import Layout, PackingDomain, PackingGuest, PackingNode, Score, needed_domains
 
 _Parts = tuple[int, ...]
-"""Parts of cores, as bits."""
+"""As bits."""
 
 
 def allocate(
     nodes: Sequence[PackingNode], guests: Iterable[PackingGuest], layout: Layout
 ) -> dict[str, tuple[int, ...]]:
-    """The CPUs of each placed guest by its id: domain by domain, core by core.
+    """The CPUs of each placed guest by its id, whole cores before a remainder.
 
     In a domain, guests in the given order take whole cores, the lowest first. A remainder gets a core of its own as
-    long as there are enough; the last remainders share. Whole cores come before a remainder.
+    long as there are enough; the last remainders share.
     """
     found: dict[str, list[int]] = {}
     for _, names, parts in _in_domains(nodes, guests, layout):
@@ -29,7 +29,6 @@ def allocate(
 
 
 def scored(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], layout: Layout) -> Score:
-    """The score of the layout, counted on the allocated CPUs."""
     shared = sum(_shared(domain, parts) for domain, _, parts in _in_domains(nodes, guests, layout))
     rank = extra = placed = 0
     for guest in guests:
@@ -58,7 +57,6 @@ def score_of(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], taken
 
 
 def cpus(mask: int) -> list[int]:
-    """The CPUs of a mask, ascending."""
     found = []
     while mask:
         low = mask & -mask
@@ -70,7 +68,6 @@ def cpus(mask: int) -> list[int]:
 def _in_domains(
     nodes: Sequence[PackingNode], guests: Iterable[PackingGuest], layout: Layout
 ) -> Iterator[tuple[PackingDomain, list[str], tuple[_Parts, ...]]]:
-    """Each domain with its guests, by their ids in the given order, and the parts of cores of each of them."""
     found: dict[tuple[int, int], tuple[list[str], list[int]]] = {}
     for guest in guests:
         for node, domain, count in layout.get(guest.id, ()):
@@ -84,7 +81,7 @@ def _in_domains(
 
 @lru_cache(maxsize=1024)
 def _parts(domain: PackingDomain, counts: tuple[int, ...]) -> tuple[_Parts, ...]:
-    """The parts of cores for each of these numbers of CPUs. Many layouts have some domains in common."""
+    """Cached: many layouts have some domains in common."""
     free = _FreeCores(domain, counts)
     found = [free.take(count) for count in counts]
     for parts, count in zip(found, counts, strict=True):
@@ -94,7 +91,7 @@ def _parts(domain: PackingDomain, counts: tuple[int, ...]) -> tuple[_Parts, ...]
 
 
 def _shared(domain: PackingDomain, taken: Sequence[_Parts]) -> int:
-    """How many cores have parts of several guests, or a part beside a guest that stays."""
+    """Also a part beside a guest that stays."""
     whole = frozenset(domain.whole)
     if whole.issuperset(chain.from_iterable(taken)):
         return 0
@@ -103,8 +100,6 @@ def _shared(domain: PackingDomain, taken: Sequence[_Parts]) -> int:
 
 
 class _FreeCores:
-    """The free cores of a domain, from which guests take theirs one after the other."""
-
     def __init__(self, domain: PackingDomain, counts: Sequence[int]) -> None:
         self._width = domain.width
         self._whole, self._loose, self._begun = list(domain.whole), list(domain.loose), list(domain.begun)
@@ -117,7 +112,7 @@ class _FreeCores:
         self._alone = rests if rests <= spare else max(0, 2 * spare - rests)
 
     def take(self, count: int) -> list[int]:
-        """Parts of cores with ``count`` CPUs, or with fewer where whole cores are missing."""
+        """Fewer than ``count`` where whole cores are missing."""
         number = count // self._width
         taken, self._whole = self._whole[:number], self._whole[number:]
         self._reserved -= number
@@ -125,7 +120,7 @@ class _FreeCores:
         return [*taken, *self._rest(rest)] if rest else taken
 
     def take_any(self, count: int) -> list[int]:
-        """``count`` CPUs of any free cores; those that no guest has begun first."""
+        """Of any free cores; those that no guest has begun first."""
         taken = []
         for store in (self._loose, self._whole, self._left, self._shared, self._begun):
             while store and count:
@@ -162,7 +157,6 @@ class _FreeCores:
 
 
 def _first(mask: int, count: int) -> int:
-    """The lowest ``count`` bits of the mask."""
     found = 0
     while mask and count:
         low = mask & -mask

@@ -1,4 +1,4 @@
-"""The arithmetic bound of a packing: no layout of these guests on these nodes has a lower score. Pure."""
+"""The arithmetic bound of a packing: no layout of these guests on these nodes has a lower score."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -11,13 +11,7 @@ from pinner.planning.packing.values import PackingGuest, PackingNode, Score, nee
 
 
 def bound(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> Score:
-    """A score that is not above the best one.
-
-    - Unplaced: the guests that no node of theirs can hold, and those beyond the sum of all free CPUs, if the smallest
-      guests are placed.
-    - Shared cores: the cores that the guests need if each has its cores for itself, less the cores that there are.
-    - Extra L3 domains: guests of more than half of the largest domain are alone in a domain, or span several.
-    """
+    """A score that is not above the best one. docs/strategies.md has the arithmetic."""
     alike = Counter((guest.size, tuple(guest.ranks)) for guest in guests)
     needs = ((size, needed_domains(nodes, size, ranks), count) for (size, ranks), count in alike.items())
     fitting = sorted(need for size, domains, count in needs if domains for need in [(size, domains)] * count)
@@ -32,11 +26,8 @@ def bound(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> Score
 
 
 def least_rank(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> int:
-    """The sum of the guests' ranks is not lower where each guest has a place.
-
-    A node has room for some of the guests that prefer it to every other node. Each further one of these guests is on
-    its second best node at best.
-    """
+    """A node has room for some of the guests that prefer it to every other node. Each further one is on its second best
+    node at best."""
     if not any(any(guest.ranks.values()) for guest in guests):
         return 0
     preferring: dict[NodeId, list[PackingGuest]] = {}
@@ -52,14 +43,12 @@ def least_rank(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> 
 
 
 def _step(guest: PackingGuest) -> int:
-    """How much higher the rank of the guest's second best node is; 0 for a guest that has one node."""
+    """How much higher the rank of the second best node is; 0 for a guest that has one node."""
     ranks = sorted(set(guest.ranks.values()))
     return ranks[1] - ranks[0] if len(ranks) > 1 else 0
 
 
 class Cores(NamedTuple):
-    """The cores of nodes in numbers."""
-
     width: int
     """The most free CPUs of a core."""
     whole: int
@@ -69,7 +58,6 @@ class Cores(NamedTuple):
 
 
 def cores(nodes: Sequence[PackingNode]) -> Cores:
-    """The cores of these nodes."""
     every = [domain for node in nodes for domain in node.domains]
     begun = max([free.bit_count() for domain in every for free in domain.begun], default=0)
     others = max([domain.width for domain in every if domain.whole], default=0)

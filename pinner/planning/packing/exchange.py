@@ -1,13 +1,12 @@
-"""A packing by exchanges between nodes: guests move, or change places, as long as that lowers the score. Pure.
+"""A packing by exchanges between nodes: guests move, or change places, as long as that lowers the score.
 
-1. A guest moves to a nearer node, alone or in the room of another guest, which moves elsewhere. Here only the number
-   of free CPUs of a node counts, not their L3 domains: a guest may span several.
+1. A guest moves to a nearer node, alone or in the room of another guest, which moves elsewhere. Only the number of free
+CPUs counts here: a guest may span L3 domains.
 2. Where no such exchange is left, guests are exchanged without a change of the sum of ranks, so that more CPUs are free
-   on a node that a guest prefers. Then step 1 is repeated.
-3. Guests move or change places if that saves shared cores or L3 domains. The rules pack the two nodes anew.
+on a node that a guest prefers. Then step 1 is repeated.
+3. Guests move or change places if that saves shared cores or L3 domains.
 
-All guests are tried in the same order, the largest first, and the work is bounded by counts. So the result is always
-the same.
+The order is fixed and the work is bounded by counts, so the result is always the same.
 """
 
 import math
@@ -19,9 +18,9 @@ from pinner.planning.packing.heuristic import Packing, pack
 from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Shape
 
 MOST_TRIALS = 30_000
-"""The most exchanges that are tried. 10,000 of them take about 30 ms."""
+"""Exchanges that are tried. 10,000 of them take about 30 ms."""
 MOST_PACKED = 3000
-"""The most guests that the rules pack anew, each as often as its node is packed. 1000 of them take about 60 ms."""
+"""Guests that the rules pack anew, each as often as its node is packed. 1000 of them take about 60 ms."""
 
 _Exchange = tuple[tuple[PackingGuest, int], ...]
 """Guests, each with the position of its new node."""
@@ -32,8 +31,8 @@ _Cost = tuple[int, int]
 def exchanged(
     nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], start: Packing, homes: Mapping[str, int] | None = None
 ) -> Packing:
-    """The packing ``start``, or a better one. The search begins with the guests on the nodes of ``start``, or on those
-    at the positions ``homes``, which have room for them."""
+    """The packing ``start``, or a better one. The search begins with the guests on the positions ``homes``, which have
+    room for them; None: those of ``start``."""
     homes = {name: pieces[0].node for name, pieces in start.layout.items()} if homes is None else homes
     ordered = sorted(guests, key=lambda guest: (-guest.size, guest.id))
     search = _Search(nodes, [guest for guest in ordered if guest.id in homes], homes)
@@ -47,8 +46,6 @@ def exchanged(
 
 
 class _Search:
-    """The node of each guest, and what is free on each node."""
-
     def __init__(self, nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], homes: Mapping[str, int]) -> None:
         self._nodes = nodes
         self._guests = guests
@@ -61,14 +58,12 @@ class _Search:
         self._costs: dict[tuple[tuple[Shape, ...], tuple[int, ...]], _Cost] = {}
 
     def lower_ranks(self) -> None:
-        """Exchange guests until no exchange lowers the sum of the ranks."""
         moved = True
         while moved and self._trials > 0:
             nearer = [self._bring_nearer(guest) for guest in self._guests]
             moved = any(nearer) or self._free_wanted()
 
     def lower_costs(self) -> None:
-        """Exchange guests until no exchange saves a shared core or an L3 domain."""
         costs = [self._cost(position, self._on(position)) for position in range(len(self._nodes))]
         moved = True
         while moved and self._trials > 0 and self._packs > 0:
@@ -76,7 +71,6 @@ class _Search:
             moved = any(cheaper)
 
     def layout(self) -> Layout:
-        """The layout, with each node packed by the rules."""
         found = {}
         for position in range(len(self._nodes)):
             for name, pieces in self._packed(position, self._on(position)).layout.items():
@@ -84,7 +78,7 @@ class _Search:
         return found
 
     def _bring_nearer(self, guest: PackingGuest) -> bool:
-        """Move the guest to a nearer node if that lowers the sum of the ranks; whether it has moved."""
+        """Whether the guest has moved."""
         for node in self._nearer(guest) if self._trials > 0 else ():
             others = [(other, third) for other in self._on(node) for third in range(len(self._nodes)) if third != node]
             for exchange in (((guest, node),), *(((guest, node), other) for other in others)):
@@ -117,7 +111,7 @@ class _Search:
         return sum(min(each) for each in lacks if each)
 
     def _lower_cost(self, guest: PackingGuest, costs: list[_Cost]) -> bool:
-        """Make an exchange of the guest that lowers the costs of two nodes, and note them; whether there is one."""
+        """Make an exchange of the guest that lowers the costs of two nodes; whether there is one."""
         for exchange in self._exchanges(guest) if self._trials > 0 else ():
             here, there = self._home[guest.id], exchange[0][1]
             before = _sum((costs[here], costs[there]))
@@ -148,12 +142,11 @@ class _Search:
                 yield from (((guest, node), (other, here)) for other in self._on(node) if other.size < guest.size)
 
     def _nearer(self, guest: PackingGuest) -> list[int]:
-        """The positions of the nodes with a lower rank than the guest's own."""
         rank = guest.ranks[self._nodes[self._home[guest.id]].id]
         return [position for position, node in enumerate(self._nodes) if guest.ranks.get(node.id, rank) < rank]
 
     def _step(self, exchange: _Exchange) -> float:
-        """How much the exchange raises the sum of the ranks; without end where a guest cannot have the node."""
+        """How much the exchange raises the sum of the ranks; infinite where a guest cannot have the node."""
         self._trials -= 1
         return sum(
             guest.ranks.get(self._nodes[node].id, math.inf) - guest.ranks[self._nodes[self._home[guest.id]].id]
@@ -161,7 +154,6 @@ class _Search:
         )
 
     def _fits(self, exchange: _Exchange) -> bool:
-        """Whether every node has enough CPUs and memory after the exchange."""
         cpus, memory = dict(enumerate(self._free)), dict(enumerate(self._memory))
         for guest, node in exchange:
             here = self._home[guest.id]
@@ -180,11 +172,9 @@ class _Search:
         self._memory[node] += sign * guest.memory
 
     def _on(self, node: int) -> list[PackingGuest]:
-        """The guests of a node."""
         return [guest for guest in self._guests if self._home[guest.id] == node]
 
     def _cost(self, position: int, guests: Sequence[PackingGuest]) -> _Cost:
-        """The cost of the node with these guests."""
         key = tuple(domain.shape for domain in self._nodes[position].domains), tuple(guest.size for guest in guests)
         if key not in self._costs:
             self._packs -= len(guests)
@@ -193,7 +183,6 @@ class _Search:
         return self._costs[key]
 
     def _packed(self, position: int, guests: Iterable[PackingGuest]) -> Packing:
-        """The node alone, packed with these guests by the rules."""
         node = self._nodes[position]
         return pack([node], [replace(guest, ranks={node.id: 0}, memory=0) for guest in guests])
 

@@ -1,7 +1,7 @@
-"""A packing by rules: it meets the arithmetic bound where the sizes of guests divide each other. Pure.
+"""A packing by rules: it meets the arithmetic bound where the sizes of guests divide each other.
 
-Several rules are tried, the quickest first, until a layout meets the bound; else the best layout is taken. Ties are
-decided by the order of nodes and domains and by the guests' ids.
+The rules are tried, the quickest first, until a layout meets the bound; else the best layout is taken. Ties are decided
+by the order of nodes and domains and by the guests' ids.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,9 +15,9 @@ from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Pi
 
 
 class PackingRoom:
-    """How many CPUs are free in each domain. Numbers only: which CPUs these are follows from the whole layout.
+    """How many CPUs are free in each domain; which CPUs these are follows from the whole layout.
 
-    A guest takes up its footprint, which is its size, or more where it shall share no core with another guest.
+    A guest takes up its footprint: its size, or more where it shall share no core with another guest.
     """
 
     def __init__(self, nodes: Sequence[PackingNode]) -> None:
@@ -29,12 +29,10 @@ class PackingRoom:
         self._taken: dict[str, tuple[PackingGuest, list[tuple[int, int, int]]]] = {}
 
     def fits(self, guest: PackingGuest, node: int) -> bool:
-        """Whether the node has CPUs and memory for the guest."""
         memory = self.memory[node]
         return self.total[node] >= guest.size and (memory is None or memory >= guest.memory)
 
     def possible(self, guest: PackingGuest) -> list[int]:
-        """The positions of the nodes where the guest fits."""
         large = [node for node, total in enumerate(self.total) if total >= guest.size]
         return [node for node in large if self.nodes[node].id in guest.ranks and self.fits(guest, node)]
 
@@ -51,11 +49,8 @@ class PackingRoom:
         return count
 
     def place(self, guest: PackingGuest, node: int, footprint: int) -> None:
-        """Place the guest on the node: in the fullest domain that has room, or else in the fewest domains.
-
-        Of a guest that spans domains, the emptiest domains hold all but the rest, and the fullest one with room for it
-        holds the rest.
-        """
+        """In the fullest domain that has room, or else in the fewest domains: the emptiest ones hold all but the rest,
+        and the fullest one with room for it holds the rest."""
         frees, rest, pieces = self.free[node], guest.size, []
         if frees[first := self._best(frees, rest, footprint)] >= rest:
             self.place_in(guest, node, first, footprint)
@@ -77,7 +72,6 @@ class PackingRoom:
         self.layout[guest.id] = tuple(sorted(pieces))
 
     def place_in(self, guest: PackingGuest, node: int, domain: int, footprint: int) -> None:
-        """Place the guest in one domain, which has room for it."""
         taken = min(footprint, self.free[node][domain])
         self.free[node][domain] -= taken
         self.total[node] -= taken
@@ -87,7 +81,6 @@ class PackingRoom:
         self.layout[guest.id] = (Piece(node, domain, guest.size),)
 
     def remove(self, name: str) -> None:
-        """Take the guest away again."""
         guest, taken = self._taken.pop(name)
         for node, domain, count in taken:
             self.free[node][domain] += count
@@ -130,7 +123,7 @@ def fullest(free: int, counts: Counts) -> tuple[tuple[int, int], ...]:
 
 
 def _with(sums: int, size: int, number: int, free: int) -> int:
-    """The sums with up to ``number`` further guests of this size, none above ``free``."""
+    """The sums, as bits, with up to ``number`` further guests of this size, none above ``free``."""
     within, step = (1 << free + 1) - 1, 1
     while number > 0:
         # Doubled steps reach every number of guests.
@@ -151,11 +144,11 @@ class Packing:
     score: Score
     bound: Score
     note: str = ""
-    """Why the score is not proven, for people; empty where it is, or where nobody tried."""
+    """Why the score is not proven; empty where it is, or where nobody tried."""
 
     @property
     def gap(self) -> float:
-        """How far the first term above its bound is from it, as a share of the term: 0 where the score is proven."""
+        """How far the first term above its bound is from it, as a share of the term."""
         for value, least in zip(self.score, self.bound, strict=True):
             if value != least:
                 return max(0.0, (value - least) / value) if value else 0.0
@@ -163,7 +156,6 @@ class Packing:
 
     @property
     def proven(self) -> bool:
-        """Whether no layout has a lower score."""
         return self.score <= self.bound
 
 
@@ -187,7 +179,6 @@ def pack(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> Packin
 
 
 def _indifferent(guests: list[PackingGuest]) -> list[PackingGuest]:
-    """The guests with the same nodes, each as good as the others."""
     return [replace(guest, ranks=dict.fromkeys(guest.ranks, 0)) for guest in guests]
 
 
@@ -237,7 +228,7 @@ def _rank(room: PackingRoom, guest: PackingGuest, node: int) -> tuple[int, int, 
 
 
 def _fill_domains(room: PackingRoom, guests: list[PackingGuest], footprints: _Footprints) -> None:
-    """Domain after domain is filled as fully as possible, each from the largest guest that fits."""
+    """Domain after domain as full as possible, each from the largest guest that fits."""
     largest = max((domain.free for node in room.nodes for domain in node.domains), default=0)
     _worst_fit(room, [guest for guest in guests if guest.size > largest], footprints)
     order = [(-free, node, domain) for node, frees in enumerate(room.free) for domain, free in enumerate(frees)]
@@ -259,7 +250,7 @@ def _fill(room: PackingRoom, node: int, domain: int, guests: list[PackingGuest],
 
 
 def _fill_nodes(room: PackingRoom, guests: list[PackingGuest], footprints: _Footprints) -> None:
-    """Node after node is filled as fully as possible, and then its domains with its guests."""
+    """Node after node as full as possible, and then its domains with its guests."""
     waiting = list(guests)
     for node in range(len(room.nodes)):
         candidates = [guest for guest in waiting if _prefers(room, guest, node) and room.fits(guest, node)]
@@ -283,7 +274,6 @@ def _prefers(room: PackingRoom, guest: PackingGuest, node: int) -> bool:
 
 
 def _chosen(guests: list[PackingGuest], free: int, footprints: _Footprints) -> list[PackingGuest]:
-    """The guests that together use most of ``free`` CPUs."""
     by_size: dict[int, list[PackingGuest]] = {}
     for guest in guests:
         by_size.setdefault(footprints[guest.id], []).append(guest)
@@ -303,7 +293,7 @@ def _repair(room: PackingRoom, guests: list[PackingGuest]) -> None:
 
 
 def _make_room(room: PackingRoom, guests: list[PackingGuest], newcomer: PackingGuest) -> None:
-    """Move the smallest guest that can go elsewhere and thereby makes room, if there is one."""
+    """Move the smallest guest that can go elsewhere and thereby makes room."""
     if sum(room.total) < newcomer.size:
         return
     for guest in reversed(guests):

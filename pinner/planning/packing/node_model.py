@@ -1,8 +1,7 @@
 """A packing on the best nodes. The solver finds them quickly: its program has whole nodes and no L3 domains.
 
-A guest may span L3 domains of its node. So no layout has fewer guests without a place or a lower sum of ranks than the
-program; its shared cores are a bound. Guests of the same size, ranks and memory are one class. The columns are how many
-guests of a class are on a node, or on none, and how many cores of a node are shared.
+A guest may span L3 domains of its node. So no layout has fewer unplaced guests or a lower sum of ranks than the
+program; its shared cores are a bound.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from pinner.planning.packing.values import PackingGuest, PackingNode, Score
 
 _NO_LIMIT = float("-inf")
 _Class = tuple[PackingGuest, ...]
-"""Guests that are alike."""
+"""Guests of the same size, ranks and memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,6 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """Shared cores of the node at this position."""
-
     node: int
 
 
@@ -65,7 +62,7 @@ def _columns(nodes: Sequence[PackingNode], classes: Sequence[_Class]) -> Iterato
 
 
 def _cost(column: _Column, nodes: Sequence[PackingNode]) -> tuple[int, int, int]:
-    """The guests without a place, the ranks and the shared cores of one of the column."""
+    """Of one of the column: unplaced guests, ranks and shared cores."""
     match column:
         case _Placed(_, None):
             return 1, 0, 0
@@ -95,7 +92,6 @@ def _rows(nodes: Sequence[PackingNode], classes: Sequence[_Class], columns: Sequ
 
 
 def _homes(columns: Sequence[_Column], values: Sequence[int]) -> dict[str, int]:
-    """The position of each placed guest's node."""
     waiting = {each.guests: list(each.guests) for each in columns if isinstance(each, _Placed)}
     return {
         waiting[each.guests].pop(0).id: each.node

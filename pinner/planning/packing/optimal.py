@@ -1,7 +1,4 @@
-"""The best packing that the pattern model finds within a budget, with its proof.
-
-The terms of the score are minimised one after the other, each with the earlier ones at their least value.
-"""
+"""The best packing that the pattern model finds within a budget, with its proof."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,9 +11,9 @@ from pinner.planning.packing.realised import realised
 from pinner.planning.packing.values import Layout, PackingGuest, PackingNode
 
 BUDGET = 1000
-"""The default budget in nodes of the solver's search tree."""
+"""In nodes of the solver's search tree, for each term."""
 MOST_QUICK_CELLS = 50_000
-"""The largest model that is solved ``quickly``, in columns times rows. The nodes of the search tree do not bound the
+"""Columns times rows of the largest model that is solved ``quickly``: the nodes of the search tree do not bound the
 work at each of them."""
 TOO_LARGE = f"an L3 domain can be filled in more than {MOST_PATTERNS} ways: too many for the solver"
 NOT_QUICK = "the solver would take seconds for these guests and nodes: strategy 'optimal' asks it"
@@ -31,11 +28,11 @@ def improved(
     solve: Minimise | None,
     quickly: bool = False,
 ) -> Packing:
-    """The packing of the model, or ``start`` where that is as good; its note says why it is not proven, if so.
+    """The packing of the model, or ``start`` where that is as good; its note says why it is not proven.
 
     Where all nodes are alike, they are one pool first, which is quick. Where a guest would then span nodes, each node
-    is a pool, unless it shall go ``quickly``: then a large model is not solved either. ``solve`` is the solver, None
-    where there is none.
+    is a pool, unless it shall go ``quickly``: then a large model is not solved either. ``solve`` None: there is no
+    solver.
     """
     if start.proven:
         return start
@@ -71,7 +68,7 @@ def _better(
 
 
 def _has_memory(nodes: Sequence[PackingNode], guests: list[PackingGuest], layout: Layout) -> bool:
-    """Whether no node has guests with more memory than its own. One pool of all nodes knows their sum only."""
+    """One pool of all nodes knows only the sum of their memory."""
     used: dict[int, int] = {}
     for guest in guests:
         for piece in layout.get(guest.id, ())[:1]:

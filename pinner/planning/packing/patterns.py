@@ -1,13 +1,9 @@
-"""The pattern model of a packing: an integer program whose size does not grow with the number of guests. Pure.
+"""The pattern model of a packing: an integer program whose size does not grow with the number of guests.
 
 Guests of the same size, ranks and memory are one class. A pool is a node, or all nodes together where every node is as
 good for every guest; then the model is a relaxation. In a pool, each domain gets a fill pattern: numbers of CPUs that
-add up to its free CPUs, each number a slot for one piece of a guest. Columns, all integer:
-
-- ``Unplaced(class)`` and ``InPool(pool, class)``: how many guests of the class;
-- ``Pattern(pool, shape, slots)``: how many domains of the shape are filled so;
-- ``Split(pool, size, part)``: how many pieces of a size become two; this is one more domain for a guest;
-- ``Shrunk(pool, size)``: how many slots of a size hold one CPU less, which stays idle.
+add up to its free CPUs, each a slot for one piece of a guest. A split makes two pieces of one, which is one more domain
+for a guest. A shrunk slot leaves one CPU idle.
 
 The idea is Gilmore and Gomory's for cutting stock (A Linear Programming Approach to the Cutting-Stock Problem, 1961).
 """
@@ -22,12 +18,10 @@ from pinner.planning.packing.program import Program, ProgramRow
 from pinner.planning.packing.values import PackingGuest, PackingNode, Score, Shape, needed_domains
 
 MOST_PATTERNS = 1000
-"""The most patterns of one shape; domains with more free CPUs than about 20 have more."""
+"""Of one shape; domains with more free CPUs than about 20 have more."""
 
 
 class GuestClass(NamedTuple):
-    """Guests that are alike."""
-
     size: int
     ranks: tuple[tuple[int, int], ...]
     """Pools that they may be in, each with its rank."""
@@ -82,17 +76,15 @@ Column = Unplaced | InPool | Pattern | Split | Shrunk
 
 @dataclass(frozen=True)
 class Model(Program):
-    """The integer program with the meaning of its columns."""
-
     columns: tuple[Column, ...]
     members: dict[GuestClass, tuple[str, ...]]
-    """The guests of each class by id."""
+    """By id."""
     pools: tuple[tuple[int, ...], ...]
     """The positions of the nodes of each pool."""
 
 
 def are_alike(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> bool:
-    """Whether every node is as good for every guest. Memory may still limit them."""
+    """Every node is as good for every guest. Memory may still limit them."""
     return all(
         len(guest.ranks) >= len(nodes) and len({guest.ranks.get(node.id) for node in nodes}) == 1 for guest in guests
     )
@@ -101,7 +93,7 @@ def are_alike(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> b
 def build(
     nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], pools: tuple[tuple[int, ...], ...]
 ) -> Model | None:
-    """The model of these pools; None where a domain has too many patterns."""
+    """None where a domain has too many patterns."""
     members = _classes(nodes, guests, pools)
     shapes = [Counter(domain.shape for node in pool for domain in nodes[node].domains if domain.free) for pool in pools]
     if any(_too_many(shape) for found in shapes for shape in found):
@@ -131,13 +123,13 @@ def partitions(total: int, largest: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _fillings(shape: Shape) -> Iterator[tuple[int, ...]]:
-    """The patterns of a shape. CPUs of cores that are begun may stay idle; other idle CPUs cost nothing in a slot."""
+    """CPUs of cores that are begun may stay idle; other idle CPUs cost nothing in a slot."""
     for total in range(shape.free - shape.begun, shape.free + 1):
         yield from partitions(total, total)
 
 
 def _too_many(shape: Shape) -> bool:
-    """Whether the shape has more than MOST_PATTERNS patterns; the numbers of partitions by Euler's product."""
+    """The numbers of partitions by Euler's product."""
     ways = [1] + [0] * shape.free
     for part in range(1, shape.free + 1):
         for total in range(part, shape.free + 1):
@@ -161,7 +153,7 @@ def _classes(
 
 
 def _splits(pool: int, largest: int, top: int) -> Iterator[Split]:
-    """Every way to split a piece; of one larger than every domain, only a part that fits a domain is taken off."""
+    """Of a piece larger than every domain, only a part that fits a domain is taken off."""
     for size in range(2, largest + 1):
         for part in range(1, min(size // 2, top) + 1):
             yield Split(pool, size, part)
@@ -174,8 +166,8 @@ def _rows(
     shapes: list[Counter[Shape]],
     pools: tuple[tuple[int, ...], ...],
 ) -> Iterator[ProgramRow]:
-    """The rows: each guest is placed or not, each domain has one pattern, each piece has a slot, only pieces that
-    exist are split, and memory is not exceeded."""
+    """Each guest is placed or not, each domain has one pattern, each piece has a slot, only pieces that exist are
+    split, and memory is not exceeded."""
     found: dict[_Limit, list[tuple[int, float]]] = {}
     for position, column in enumerate(columns):
         for limit, factor in _terms(column):

@@ -1,8 +1,7 @@
 """An integer program, and its solution term by term by HiGHS, if that is installed (the extra ``pinner[optimal]``).
 
-The first term gets its least value, then the next one. The budget is work, not time: a number of nodes of the search
-tree, on one thread, with a fixed seed. So the same program has the same answer on every machine with the same version
-of HiGHS.
+The budget is work, not time: nodes of the search tree, on one thread, with a fixed seed. So the same program has the
+same answer on every machine with the same version of HiGHS.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +13,6 @@ from pinner.planning.packing.values import Score
 
 @dataclass(frozen=True)
 class ProgramRow:
-    """A sum of columns with factors, which lies between two numbers."""
-
     entries: tuple[tuple[int, float], ...]
     """Positions of columns, each with its factor."""
     lower: float
@@ -24,13 +21,13 @@ class ProgramRow:
 
 @dataclass(frozen=True)
 class Program:
-    """An integer program; each column is 0 or more."""
+    """Each column is 0 or more."""
 
     rows: tuple[ProgramRow, ...]
     costs: tuple[tuple[float, ...], ...]
-    """The terms of the score, in its order, each as a factor for every column. The program may lack the last ones."""
+    """The terms of the score, in its order, each as a factor for every column. The last ones may be missing."""
     fixed: Score
-    """What the costs add to: the score of a solution without any column."""
+    """The score of a solution without any column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +35,18 @@ class Solution:
     """The result for one term of the score."""
 
     values: tuple[int, ...]
-    """The number of each column; empty where no solution was found within the budget."""
+    """Empty where no solution was found within the budget."""
     value: int
-    """The term's value."""
     bound: int
-    """No solution has a lower value."""
 
 
 Minimise = Callable[[Program, int, Sequence[ProgramRow], int], Solution]
-"""The solution with the lowest value of one term of a program's score, within further rows and a budget."""
+"""The solution for one term of the score, by its position, within further rows and a budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The solver, and its budget for each term."""
+    """The budget is for each term."""
 
     solve: Minimise
     budget: int
@@ -59,10 +54,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """The solution of a program, and a score that none can be below."""
+    """``bound``: no solution has a lower score."""
 
     values: tuple[int, ...]
-    """The number of each column; empty where no solution was found."""
+    """Empty where no solution was found."""
     bound: Score
 
 
@@ -95,15 +90,10 @@ _OPTIONS = (("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_re
 
 
 def installed() -> Minimise | None:
-    """HiGHS, if it is installed."""
     return _minimised if find_spec("highspy") and find_spec("numpy") else None
 
 
 def _minimised(program: Program, term: int, limits: Sequence[ProgramRow], nodes: int) -> Solution:
-    """The solution with the lowest value of one term of the score, within further rows.
-
-    ``nodes`` is the budget.
-    """
     import highspy
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""The layout that a solution of the pattern model stands for. Pure."""
+"""The layout that a solution of the pattern model stands for."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +22,7 @@ class _Filled:
 
 
 def realised(model: Model, nodes: Sequence[PackingNode], values: Sequence[int]) -> Layout | None:
-    """The layout; None where domains that guests span together do not fit the nodes: then all nodes are one pool, in
-    which the model lets a guest span domains of several nodes."""
+    """None where domains that a guest spans do not fit one node: a pool of all nodes lets a guest span several."""
     counts = {column: value for column, value in zip(model.columns, values, strict=True) if value}
     pieces: dict[str, list[Piece]] = {}
     waiting = dict(model.members)
@@ -45,7 +44,6 @@ def realised(model: Model, nodes: Sequence[PackingNode], values: Sequence[int]) 
 
 
 def _joined(pieces: list[Piece]) -> Iterator[Piece]:
-    """The pieces of a guest, one for each domain."""
     total: Counter[tuple[int, int]] = Counter()
     for piece in pieces:
         total[piece.node, piece.domain] += piece.cpus
@@ -54,7 +52,6 @@ def _joined(pieces: list[Piece]) -> Iterator[Piece]:
 
 
 def _filled(counts: _Counts, pool: int, owners: list[tuple[str, int]]) -> list[_Filled]:
-    """The domains of the pool that have a pattern, each with its pieces of guests."""
     domains: list[_Filled] = []
     slots: dict[int, list[_Filled]] = {}
     for column, count in counts.items():
@@ -81,7 +78,6 @@ def _shrink(counts: _Counts, pool: int, slots: dict[int, list[_Filled]]) -> None
 
 
 def _split(counts: _Counts, pool: int, owners: list[tuple[str, int]]) -> dict[int, list[str]]:
-    """The guests with a piece of each size, after the splits."""
     items: dict[int, list[str]] = {}
     for name, size in owners:
         items.setdefault(size, []).append(name)
@@ -95,7 +91,7 @@ def _split(counts: _Counts, pool: int, owners: list[tuple[str, int]]) -> dict[in
 
 
 def _give(slots: list[_Filled], domains: list[_Filled], name: str, size: int) -> None:
-    """Give a slot to a piece: in a domain that its guest's others are joined to, else of the smallest cluster."""
+    """In a domain that the guest's others are joined to, else of the smallest cluster."""
     clusters = Counter(domain.cluster for domain in domains)
     own = {domain.cluster for domain in domains if any(owner == name for owner, _ in domain.pieces)}
     chosen = min(
@@ -112,7 +108,6 @@ def _give(slots: list[_Filled], domains: list[_Filled], name: str, size: int) ->
 def _homes(
     domains: list[_Filled], nodes: Sequence[PackingNode], positions: Sequence[int]
 ) -> list[tuple[int, int]] | None:
-    """The node and position of each domain, so that each cluster is on one node; None where they do not fit."""
     free: dict[int, dict[Shape, list[int]]] = {node: {} for node in positions}
     for node in positions:
         for position, domain in enumerate(nodes[node].domains):

@@ -1,7 +1,7 @@
-"""The values of a packing: nodes of L3 domains of cores, guests of some size, and where each guest lies. Pure.
+"""The values of a packing: nodes of L3 domains of cores, guests of some size, and where each guest lies.
 
-CPUs are bits of an integer. A guest is a number of CPUs, all on one node. A guest spans as many L3 domains as it has
-CPUs in, and a core is shared if two guests have CPUs of it.
+CPUs are bits of an integer. A guest is a number of CPUs, all on one node. A core is shared if two guests have CPUs of
+it.
 """
 
 from bisect import bisect_left
@@ -16,12 +16,10 @@ from pinner.model.machine.topology import NodeId
 
 
 class Core(NamedTuple):
-    """The free CPUs of one core."""
-
     free: int
     """The free CPUs as bits."""
     begun: bool = False
-    """Whether a guest that stays has other CPUs of this core."""
+    """A guest that stays has other CPUs of this core."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class PackingDomain:
     free: int = field(init=False, repr=False, compare=False)
     """How many CPUs are free."""
     width: int = field(init=False, repr=False, compare=False)
-    """How many CPUs a whole core has: the most that are free in a core that no guest has begun."""
+    """CPUs of a whole core: the most that are free in a core that no guest has begun."""
     whole: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """The cores of which every CPU is free, as bits."""
     loose: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -41,7 +39,6 @@ class PackingDomain:
     """The free CPUs of each core where a guest that stays has others, as bits."""
 
     def __post_init__(self) -> None:
-        """Every packing needs these tables of every domain, so that they are made together."""
         begun = tuple([core.free for core in self.cores if core.begun and core.free])
         others = [core.free for core in self.cores if not core.begun and core.free]
         width = max(map(int.bit_count, others), default=1)
@@ -58,16 +55,15 @@ class PackingDomain:
 
     @cached_property
     def _hash(self) -> int:
-        """Domains are keys of allocations: the hash is computed once."""
+        """Domains are keys of allocations."""
         return hash(self.cores)
 
     def core_of(self, part: int) -> int:
-        """The position of the core that has these free CPUs."""
         return next(number for number, core in enumerate(self.cores) if core.free & part)
 
     @cached_property
     def shape(self) -> "Shape":
-        """The numbers on which a packing depends. Domains of the same shape are as good as each other."""
+        """Domains of the same shape are as good as each other."""
         loose, begun = (sum(map(int.bit_count, cores)) for cores in (self.loose, self.begun))
         return Shape(len(self.whole), loose, begun, self.width)
 
@@ -76,17 +72,15 @@ class Shape(NamedTuple):
     """A domain in numbers."""
 
     whole: int
-    """Cores of which every CPU is free."""
+    """Cores."""
     loose: int
-    """Free CPUs of narrower cores, which no guest has begun."""
+    """CPUs."""
     begun: int
-    """Free CPUs of cores where a guest that stays has others."""
+    """CPUs."""
     width: int
-    """CPUs of a whole core."""
 
     @property
     def free(self) -> int:
-        """How many CPUs are free."""
         return self.whole * self.width + self.loose + self.begun
 
     def shared(self, pieces: Sequence[int]) -> int:
@@ -100,24 +94,21 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class PackingNode:
-    """A NUMA node."""
-
     id: NodeId
     domains: tuple[PackingDomain, ...]
     memory: int | None = None
-    """KiB that guests may have here; None: not known, and no limit."""
+    """KiB; None: not known, and no limit."""
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        """Nodes are keys of packings, and a node has many cores: its hash is computed once."""
+        """Nodes are keys of packings."""
         return hash((self.id, self.domains, self.memory))
 
     @cached_property
     def free(self) -> int:
-        """How many CPUs are free."""
         return sum(domain.free for domain in self.domains)
 
     @cached_property
@@ -137,7 +128,7 @@ class PackingNode:
 
     @cached_property
     def begun(self) -> frozenset[tuple[int, int]]:
-        """The positions of the cores where a guest that stays has CPUs."""
+        """The positions of the domains and cores where a guest that stays has CPUs."""
         return frozenset(
             (position, number)
             for position, domain in enumerate(self.domains)
@@ -148,22 +139,19 @@ class PackingNode:
 
 @dataclass(frozen=True)
 class PackingGuest:
-    """A guest to place."""
-
     id: str
     size: int
-    """How many CPUs it needs."""
+    """In CPUs."""
     ranks: Mapping[NodeId, int]
-    """The nodes that it may have, each with its rank: 0 is the best."""
+    """The nodes that it may have; rank 0 is the best."""
     memory: int = 0
-    """KiB that it needs on its node."""
+    """KiB."""
 
     def __hash__(self) -> int:
         return hash((self.id, self.size, self.memory))
 
     @cached_property
     def best(self) -> frozenset[NodeId]:
-        """The nodes of the lowest rank."""
         lowest = min(self.ranks.values(), default=0)
         return frozenset(node for node, rank in self.ranks.items() if rank == lowest)
 
@@ -176,7 +164,7 @@ class Piece(NamedTuple):
     domain: int
     """The position of the domain on the node."""
     cpus: int
-    """How many CPUs."""
+    """How many."""
 
 
 Layout = Mapping[str, tuple[Piece, ...]]
@@ -184,10 +172,10 @@ Layout = Mapping[str, tuple[Piece, ...]]
 
 
 class Score(NamedTuple):
-    """The value of a layout; lower is better, and the earlier number counts first."""
+    """Lower is better, and the earlier number counts first."""
 
     unplaced: int
-    """Guests without a place."""
+    """Guests."""
     rank: int
     """The sum of the ranks of the guests' nodes."""
     shared: int
@@ -197,8 +185,8 @@ class Score(NamedTuple):
 
 
 def needed_domains(nodes: Sequence[PackingNode], size: int, possible: Container[NodeId]) -> int:
-    """The fewest L3 domains that can hold a guest of this size on one of the possible nodes, as the host is before the
-    packing; 0 where no node can."""
+    """The fewest L3 domains that can hold a guest of this size, as the host is before the packing; 0 where no possible
+    node can."""
     fewest = 0
     for node in nodes:
         if node.id in possible and (count := bisect_left(node.reach, size)) < len(node.reach):

@@ -1,5 +1,5 @@
 """Backs off from a target that another program moves again after each reconcile, and from a guest or process that
-cannot be placed; for longer each time. Pure."""
+cannot be placed; for longer each time."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -15,18 +15,16 @@ from pinner.planning.placement.drift import OTHERS
 
 
 def with_backoff(found: tuple[Drift, ...], backoffs: Backoffs, now: datetime) -> tuple[Drift, ...]:
-    """The drifts, each with how often it was moved back already, and with the end of its backoff. While a guest or
-    process is not tried again after a failure, that failure is the cause of its drifts."""
+    """While a guest or process is not tried again after a failure, that failure is the cause of its drifts."""
     return tuple(_with_backoff(drift, backoffs, now) for drift in found)
 
 
 def reasons(found: Iterable[Drift]) -> dict[TargetKey, str]:
-    """Why the policy skips the targets of these drifts that are in backoff."""
+    """Why the policy skips the targets that are in backoff."""
     return {drift.target.key: _reason(drift) for drift in found if drift.backoff_until}
 
 
 def after_reconcile(found: Iterable[Drift], backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
-    """The backoffs after a reconcile has corrected these drifts."""
     counted, found = forget(backoffs, now), tuple(found)
     for group in {group_of(drift.target) for drift in found} & counted.keys():
         counted[group] = replace(counted[group], error="")
@@ -35,14 +33,13 @@ def after_reconcile(found: Iterable[Drift], backoffs: Backoffs, now: datetime) -
 
 
 def after_failures(errors: Mapping[Group, str], backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
-    """The backoffs after a reconcile could not place these groups."""
     counted = forget(backoffs, now)
     return counted | {group: Backoff(_times(counted, group) + 1, now, error) for group, error in errors.items()}
 
 
 def forget(backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
-    """The backoffs without those that are over. After a step of the clock backwards, none began later than now: so
-    none ends later than its delay from now."""
+    """The backoffs without those that are over. After a step of the clock backwards, none began later than now: so none
+    ends later than its delay from now."""
     return {
         target: replace(backoff, last=min(backoff.last, now))
         for target, backoff in backoffs.items()
@@ -51,14 +48,13 @@ def forget(backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
 
 
 def restarts(plan: Plan, found: Iterable[Drift]) -> list[Drift]:
-    """The drifts of processes that were started anew and that the plan changes."""
     changed = {change.target.key for change in plan.changes}
     return [drift for drift in found if drift.target.key in changed and _is_restart(drift)]
 
 
 def counted_as(drift: Drift) -> TargetKey | None:
-    """The key under which a drift is counted; None where it is not. What is started anew has a new id each time: so all
-    processes of one name are counted together, and all boots of a guest, which may also tell another one each time."""
+    """None where a drift is not counted. What is started anew has a new id each time: so all processes of one name are
+    counted together, and all boots of a guest."""
     if drift.cause == "restarted":
         if drift.target.kind in INSIDE:
             return group_of(drift.target)

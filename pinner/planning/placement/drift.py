@@ -1,5 +1,5 @@
-"""Drift: the difference between the recorded placement and the host's affinities, with its cause where a snapshot
-shows it."""
+"""Drift: the difference between the recorded placement and the host's affinities, with its cause where a snapshot shows
+it."""
 
 from dataclasses import replace
 from typing import assert_never
@@ -36,10 +36,11 @@ _CAUSES_IN_WORDS: dict[Cause, str] = {
 
 
 def drifts(plan: Plan, placement: Placement | None, snapshot: Snapshot) -> tuple[Drift, ...]:
-    """One drift for each change of a plan that planner.plan_from_placement made of this snapshot and placement.
+    """One for each change of a plan from this snapshot and placement; of a blocked plan, only the targets that were
+    placed before.
 
-    No run makes the changes of a blocked plan: its drifts are only the targets that were placed before. A cause that a
-    snapshot does not show is ``unknown``; Agent.explain can find it. Without a placement every target is newly placed.
+    A cause that a snapshot does not show is ``unknown``; Agent.explain can find it. Without a placement every target is
+    newly placed.
     """
     reader = _Reader(placement, snapshot, plan.request)
     changes = (change for change in plan.changes if not plan.blocked or reader.was_placed(change.target))
@@ -47,7 +48,6 @@ def drifts(plan: Plan, placement: Placement | None, snapshot: Snapshot) -> tuple
 
 
 def reasoned(plan: Plan, found: tuple[Drift, ...]) -> Plan:
-    """The plan with the cause of the drift in the reason of each change."""
     causes = {drift.target.key: drift.detail or _in_words(drift) for drift in found}
     changes = (
         replace(change, reason=f"{causes[change.target.key]}; {change.reason}")
@@ -76,8 +76,6 @@ def _drift(change: PlannedChange, reader: "_Reader") -> Drift:
 
 
 class _Reader:
-    """Compares a snapshot with the recorded placement."""
-
     def __init__(self, placement: Placement | None, snapshot: Snapshot, request: Request) -> None:
         placed = placement.placed if placement else ()
         self._online = snapshot.topology.online
@@ -93,7 +91,6 @@ class _Reader:
         return placed is not None and bool(placed.threads)
 
     def cause(self, change: PlannedChange) -> Cause:
-        """Why the change is needed."""
         target = change.target
         placed = self._placed.get(target.key)
         if placed is not None:
@@ -115,7 +112,6 @@ class _Reader:
         return "thread" if target.kind == "vhost" and target.owner in self._owners else "arrived"
 
     def _affinity_since(self, placed: PlacedTarget, change: AffinityChange) -> Cause:
-        """Why threads of a recorded target may run elsewhere."""
         known = set(placed.threads)
         if not known and change.before:
             return self._first(placed.target)
@@ -127,13 +123,12 @@ class _Reader:
         return "thread" if misplaced and known.isdisjoint(misplaced) else "unknown"
 
     def _since(self, placed: PlacedTarget, after: CpuSet) -> Cause | None:
-        """Why a recorded target gets other CPUs; None where it gets the same."""
+        """None where the target gets the same CPUs."""
         if placed.cpus == after:
             return None
         return "offline" if self._resized(placed.cpus, after) else "moved"
 
     def _first(self, target: Target) -> Cause:
-        """The cause for a target that is placed for the first time."""
         named = target.kind != "process" or not {target.name, target.owner}.isdisjoint(self._named)
         return "arrived" if named else "busy"
 

@@ -1,8 +1,8 @@
-"""Whether an event of a guest is late, and what the guest's hint is after it. Pure.
+"""Whether an event of a guest is late, and what the guest's hint is after it.
 
-Events arrive late, twice and in any order, and each names the time of its publisher's clock. The clocks of two hosts
-differ, so times are compared only between events of one publisher. Events of different publishers are ordered by Nova's
-request id, by their age, and by what libvirt says now.
+Events arrive late, twice and in any order, with the time of their publisher's clock. The clocks of two hosts differ, so
+times are compared only between events of one publisher; others are ordered by Nova's request id, by their age, and by
+what libvirt says now.
 """
 
 from collections.abc import Mapping
@@ -14,20 +14,20 @@ from pinner.model.policy.event import EventOrder, GuestEvent, GuestHint
 from pinner.model.snapshot import Snapshot
 
 MAX_AHEAD = timedelta(minutes=1)
-"""How far a publisher's clock may be ahead of the server's. An event that is further ahead changes no hint."""
+"""How far a publisher's clock may be ahead of the server's."""
 MAX_AGE = timedelta(days=1)
 """An older event changes no hint: the publisher's clock is wrong, or the listener did not run."""
 MAX_LEAVING_AGE = timedelta(seconds=30)
 """Nova begins a migration seconds after it reported that it prepares one. A later release is too late for it, and would
 take the guest from its CPUs for nothing."""
 REMEMBERED = 8
-"""Publishers and requests that a hint remembers."""
+"""Publishers and requests of a hint."""
 
 
 def hint_after(
     hint: GuestHint | None, event: GuestEvent, host: str, now: datetime, *, is_here: bool, migration: timedelta
 ) -> tuple[GuestHint | None, str]:
-    """The guest's hint on a host after an event (None: none is kept), and why the event is ignored (empty: it is not).
+    """The hint after an event (None: none is kept), and why the event is ignored (empty: it is not).
 
     ``is_here``: libvirt has the guest now. ``migration`` is how long a guest counts as leaving.
     """
@@ -53,7 +53,6 @@ def hint_after(
 
 
 def _impossible(event: GuestEvent, now: datetime) -> str:
-    """Why the event's time cannot be right; empty: it can."""
     age = now - event.at
     if age < -MAX_AHEAD:
         return f"its time {_text(event.at)} is {_span(-age)} ahead of this server's clock"
@@ -61,7 +60,6 @@ def _impossible(event: GuestEvent, now: datetime) -> str:
 
 
 def _late(order: EventOrder, event: GuestEvent, now: datetime, *, is_here: bool) -> str:
-    """Why the event no longer says how the guest is; empty: it may."""
     latest = order.latest.get(event.publisher)
     # A time that is further ahead was stored before this server's clock was set back.
     if latest is not None and event.at < latest <= now + MAX_AHEAD:
@@ -81,12 +79,11 @@ def _latest(order: EventOrder, event: GuestEvent) -> dict[str, datetime]:
 
 
 def _nothing(event: GuestEvent, host: str, now: datetime) -> GuestHint:
-    """The hint on a guest of which nothing is known."""
     return GuestHint(event.guest, host, now)
 
 
 def _with_end(hint: GuestHint, event: GuestEvent) -> GuestHint:
-    """The hint after the end of a request: the guest runs here, or has left. A late end still ends its migration."""
+    """After the end of a request the guest runs here, or has left. A late end still ends its migration."""
     order = hint.order
     if event.request and event.request not in order.requests:
         order = replace(order, requests=(*order.requests, event.request)[-REMEMBERED:])
@@ -106,8 +103,7 @@ def _span(span: timedelta) -> str:
 
 
 def with_guest_hints(snapshot: Snapshot, hints: Mapping[str, GuestHint], now: datetime) -> Snapshot:
-    """The snapshot with ``hints`` (by guest UUID): the Nova identity, where the guest's metadata has less of it, and
-    whether the guest is being migrated away."""
+    """By guest UUID: the Nova identity, where the guest's metadata has less of it, and whether the guest is leaving."""
     if not hints:
         return snapshot
     return replace(snapshot, guests=tuple(_with(guest, hints.get(guest.uuid), now) for guest in snapshot.guests))
@@ -116,8 +112,8 @@ def with_guest_hints(snapshot: Snapshot, hints: Mapping[str, GuestHint], now: da
 def merged(better: NovaIdentity | None, other: NovaIdentity | None) -> NovaIdentity | None:
     """The identity of the better source; ``other`` fills the fields that it lacks.
 
-    Extra specs belong to their flavor: they are never taken from ``other`` where it names another flavor, nor where the
-    better source says that the flavor has none.
+    Extra specs belong to their flavor: none are taken from ``other`` where it names another flavor, or where the better
+    source says that the flavor has none.
     """
     if better is None or other is None:
         return better or other

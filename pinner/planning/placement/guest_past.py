@@ -1,4 +1,4 @@
-"""What the changes that were made to a guest say about the masks from before pinner placed it.
+"""The masks from before pinner placed a guest, by the changes that were made to it.
 
 A thread that started after pinner had placed a part of its guest, such as a plugged-in vCPU, may have inherited a mask
 of pinner's. It has the prior mask of its source; see pinner.apply.undo.
@@ -16,7 +16,7 @@ from pinner.model.run.journal import Entry
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The changes that were made to a guest: the prior mask of each thread, and the last CPUs of each target."""
+    """The prior mask of each thread, and the last CPUs of each target."""
 
     first: dict[ThreadKey, CpuSet] = field(default_factory=dict)
     last: dict[TargetKey, CpuSet] = field(default_factory=dict)
@@ -24,14 +24,12 @@ class Placed:
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """All changes of one target."""
-
     owner: str
     since: Lineage | None
     """The facts at the first change."""
     given: set[CpuSet] = field(default_factory=set)
     masks: dict[ThreadKey, CpuSet] = field(default_factory=dict)
-    """The masks from before pinner first touched the threads."""
+    """From before pinner first touched the threads."""
     inheritors: dict[ThreadKey, tuple[CpuSet, tuple["_Part", ...]]] = field(default_factory=dict)
     """The threads whose first known mask is pinner's, each with that mask and the other parts that had it."""
 
@@ -45,7 +43,7 @@ class _Part:
 
 
 def past_of(done: Iterable[Entry]) -> Placed:
-    """The changes of affinities, oldest first, summed up by thread and by target."""
+    """``done``: changes of affinities, oldest first."""
     parts: dict[TargetKey, _Part] = {}
     past = Placed()
     for entry in done:

@@ -16,17 +16,16 @@ from pinner.planning.request.context import target_threads
 from pinner.planning.request.process_matching import identity, identity_of, instance
 
 ABSENT = 256
-"""How many targets that are absent now keep their recorded CPUs."""
+"""Absent targets that keep their recorded CPUs."""
 
 
 def record(
     plan: Plan, snapshot: Snapshot, previous: Placement | None, *, unplaced: Collection[TargetKey] = ()
 ) -> Placement:
-    """The placement after the plan, which was made from this snapshot, has been applied.
+    """The placement after the plan, which was made from this snapshot.
 
-    ``unplaced`` are the targets that are not placed yet: they have no threads in the record. From ``previous``, if it
-    is of the same request, absent guests and processes keep their recorded CPUs, and CPUs that are missing for a
-    while keep their role.
+    The ``unplaced`` targets have no threads in the record. From ``previous``, if it is of the same request, absent
+    guests and processes keep their recorded CPUs, and CPUs that are missing for a while keep their role.
     """
     request = replace(plan.request, rebalance=False)
     before = previous if previous is not None and previous.request == request else None
@@ -49,8 +48,8 @@ def record(
 def in_boot(placement: Placement, boot: str) -> Placement:
     """The placement as the boot ``boot`` of the host sees it.
 
-    After a restart of the host, all recorded threads have ended. Guests and processes that have returned get their
-    recorded CPUs as new ones, and no thread passes for a recorded one by its id and start time.
+    After a restart all recorded threads have ended: what has returned gets its recorded CPUs as new, and no thread
+    passes for a recorded one by its id and start time.
     """
     if not boots.differ(placement.boot, boot):
         return placement
@@ -74,9 +73,8 @@ def _placed(plan: Plan, snapshot: Snapshot, previous: Placement | None) -> Itera
 
 
 def _absent(previous: Placement, placed: tuple[PlacedTarget, ...]) -> Iterator[PlacedTarget]:
-    """The targets of the previous placement that are not in the plan: parts of guests that do not run, or whose QEMU
-    has not started all threads yet; settings of a guest that starts, or of irqbalance before it starts again; and
-    processes that have ended, or are idle in a plan made without the placement."""
+    """The targets of the previous placement that are not in the plan: of guests that do not run or whose QEMU has not
+    started all threads yet, settings of these or of irqbalance, and processes that have ended or are idle."""
     present = {each.target.key for each in placed}
     known = subjects(each.target for each in placed)
     names = {identity_of(each) for each in placed if each.target.kind == "process"}
@@ -92,10 +90,10 @@ def _absent(previous: Placement, placed: tuple[PlacedTarget, ...]) -> Iterator[P
 
 
 def _keeps_roles(plan: Plan, previous: Placement) -> bool:
-    """Whether the recorded sets stay: the plan has only CPUs of them, or it makes do without CPUs that are missing.
+    """Whether the recorded sets stay: the plan has only CPUs of them, or makes do without CPUs that are missing.
 
-    A plan makes do where a role has none of its recorded CPUs, or shares recorded CPUs with another role and did not
-    before. Its sets are for the time until the CPUs return. A rebalance sets all roles anew.
+    It makes do where a role has none of its recorded CPUs, or shares recorded CPUs with another role and did not
+    before.
     """
     ours, theirs = _sets(plan.roles), _sets(previous.roles)
     if all(here <= there for here, there in zip(ours, theirs, strict=True)):
@@ -110,12 +108,11 @@ def _sets(roles: Roles) -> tuple[CpuSet, CpuSet, CpuSet]:
 
 
 def _shared(sets: tuple[CpuSet, CpuSet, CpuSet]) -> CpuSet:
-    """The CPUs that are in more than one of the sets."""
     return union(one & other for one, other in combinations(sets, 2))
 
 
 def subject(target: Target) -> TargetKey | None:
-    """What stays when such a setting ends: the guest, or irqbalance itself. None for all other targets."""
+    """What stays when such a setting ends: the guest, or irqbalance itself."""
     if target.kind in INSIDE:
         return group_of(target)
     kind = KINDS[target.kind]
@@ -123,5 +120,4 @@ def subject(target: Target) -> TargetKey | None:
 
 
 def subjects(targets: Iterable[Target]) -> frozenset[TargetKey]:
-    """The subjects of all these targets that have one."""
     return frozenset(found for target in targets if (found := subject(target)) is not None)

@@ -1,4 +1,4 @@
-"""Plans without the changes of targets that wait. Pure."""
+"""Plans without the changes of targets that wait."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,9 +18,8 @@ _IN_USE = "guests that stay as they are use its CPUs"
 
 
 def leave_out(plan: Plan, reasons: Mapping[TargetKey, str], placement: Placement | None, snapshot: Snapshot) -> Plan:
-    """The plan, which was made from the snapshot, under another id, without the changes of the targets that have a
-    reason here. It has neither the guests that need a CPU which one of these targets keeps, nor the interrupts that
-    would get a CPU of a guest that stays. The plan itself if it changes none of these targets."""
+    """The plan, under another id, without the targets that have a reason here, the guests that need a CPU which one of
+    these keeps, and the interrupts that would get a CPU of a guest that stays."""
     out = [change for change in plan.changes if change.target.key in reasons]
     left = tuple(change for change in plan.changes if change not in out)
     if not out:
@@ -40,7 +39,6 @@ def leave_out(plan: Plan, reasons: Mapping[TargetKey, str], placement: Placement
 
 
 def _waiting(left: tuple[PlannedChange, ...], snapshot: Snapshot) -> frozenset[TargetKey]:
-    """The interrupts that would get a CPU of a vCPU which none of the ``left`` changes moves."""
     irqs = [change for change in left if isinstance(change, StateChange) and change.target.kind == "irq"]
     theirs = staying(snapshot, {change.target.key for change in left}) if irqs else None
     return frozenset(change.target.key for change in irqs if theirs is not None and cpus_of(change.after) & theirs)

@@ -25,13 +25,12 @@ from pinner.planning.request.processes import allocatable_cpus
 def release(
     snapshot: Snapshot, snapshot_id: str, guest: str, done: Iterable[Entry], within: CpuSet, reason: str
 ) -> Plan:
-    """The plan. ``done`` are the changes of the guest (by UUID) that were not undone, oldest first. ``within`` are the
-    CPUs of its destination, where they are known (else none): only those can be restored. Where all of these belong to
-    others on this host, such as Nova, the destination does not count: no release confines a guest to CPUs of others,
-    unless it had no other ones.
+    """``done`` are the changes of the guest (by UUID) that were not undone, oldest first. ``within`` are the CPUs of
+    its destination, empty where unknown: only those can be restored, unless all of them belong to others here, such as
+    Nova.
 
-    The plan does not change targets that pinner never placed, nor targets that another program has moved since. For a
-    guest that pinner did not place, or whose migration has begun, it has no changes.
+    The plan does not change targets that pinner never placed, nor targets that another program has moved since. It has
+    no changes for a guest whose migration has begun.
     """
     past, snapshot = past_of(done), in_order(snapshot)
     here = [each for each in snapshot.guests if each.uuid == guest and not each.is_migrating]
@@ -60,7 +59,7 @@ def release(
 
 
 def of_others(allocatable: AllocatableCpus) -> CpuSet:
-    """The CPUs of others: a release gives them back to a guest only together with CPUs that are free."""
+    """A release gives these back to a guest only together with CPUs that are free."""
     return allocatable.restricted | allocatable.dedicated | allocatable.isolated
 
 
@@ -82,11 +81,8 @@ def _changes(
 
 
 def _restored(before: CpuSet, group: VcpuGroup, *, online: CpuSet, within: CpuSet, theirs: CpuSet) -> CpuSet:
-    """The CPUs that a target had before, as far as it may still use them and the destination has them.
-
-    A bound to NUMA nodes counts more than the destination: Nova and libvirt write the pins of such a guest anew there.
-    Where only CPUs of others are left so, the destination does not count, and then neither does the bound.
-    """
+    """A bound to NUMA nodes counts more than the destination: Nova and libvirt write the pins of such a guest anew
+    there. Where only CPUs of others are left so, neither counts."""
     for possible in (online & within, online):
         cpus = group.within(before & possible) or group.within(possible)
         if cpus and not cpus <= theirs:
@@ -95,5 +91,5 @@ def _restored(before: CpuSet, group: VcpuGroup, *, online: CpuSet, within: CpuSe
 
 
 def prior(threads: Iterable[Thread], first: Mapping[ThreadKey, CpuSet]) -> CpuSet:
-    """The CPUs that any of the threads had first; none where no thread is older than the placement."""
+    """Empty where no thread is older than the placement."""
     return union(first.get(thread.key, CpuSet()) for thread in threads)

@@ -1,10 +1,4 @@
-"""When a full re-pack of a host is proposed: a rule with hysteresis, over values alone. Pure.
-
-1. The pressure of the host stays at the mark or above it for a while.
-2. A dry run gains at least a share of the decisive tier. It moves guest after guest to CPUs that are free then.
-3. Guests have an order in which each of them leaves its CPUs before another one gets them.
-4. After each dry run comes a pause, whatever its result.
-"""
+"""When a full re-pack of a host is proposed: a rule with hysteresis (docs/strategies.md)."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -19,8 +13,6 @@ _MIB_OF_GIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class RepackRule:
-    """The numbers of the rule."""
-
     mark: float = 8.0
     """The pressure from which on the host is watched."""
     after: timedelta = timedelta(minutes=15)
@@ -39,12 +31,9 @@ class RepackWatch:
     """What the rule remembers of a host."""
 
     above_since: datetime | None = None
-    """The moment since which the pressure is at the mark or above it; None: it is below."""
     paused_until: datetime | None = None
-    """The end of the pause; None: there was no dry run."""
 
     def observed(self, rule: RepackRule, pressure: float, now: datetime) -> "RepackWatch":
-        """The watch after an observation of the pressure."""
         return replace(self, above_since=(self.above_since or now) if pressure >= rule.mark else None)
 
     def is_due(self, rule: RepackRule, now: datetime) -> bool:
@@ -53,20 +42,19 @@ class RepackWatch:
         return waited and (self.paused_until is None or now >= self.paused_until)
 
     def paused(self, rule: RepackRule, now: datetime) -> "RepackWatch":
-        """The watch after a dry run."""
         return replace(self, paused_until=now + rule.pause)
 
 
 def pressure(objective: Objective) -> float:
-    """How far the guests of a host are spread: the asked-for terms extra_nodes, shared_cores and extra_l3 after the
-    plan, and remote_memory in GiB x distance, each by its weight."""
+    """The asked-for terms extra_nodes, shared_cores and extra_l3 after the plan, and remote_memory in GiB x distance,
+    by their weights."""
     asked = [term for term in objective.terms if term.asked]
     memory = sum(term.weight * term.after for term in asked if term.name == "remote_memory")
     return sum(term.weight * term.after for term in asked if term.name in _PRESSURE) + memory / _MIB_OF_GIB
 
 
 def refusal(rule: RepackRule, plan: Plan) -> str:
-    """Why the re-pack is not proposed; empty where it is worth it, and every intermediate state is valid."""
+    """Why the re-pack is not proposed; else empty."""
     if plan.blocked:
         return plan.blocked
     if guests := exchanging(plan.changes):

@@ -1,7 +1,7 @@
-"""How many more vCPUs each strategy can place on a host. Pure.
+"""How many more vCPUs each strategy can place on a host.
 
-The numbers agree with the planner: it places so many more guests without moving another one and without overcommit, and
-for one more it has no free CPUs. They count CPUs only: a guest with more memory than a node has is not placed there.
+The planner places so many more without a move and without overcommit, and not one more. CPUs only: a guest with more
+memory than a node has is not placed there.
 """
 
 from collections import Counter
@@ -51,11 +51,11 @@ def capacity(
     mode: Mode | None = None,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> Capacity:
-    """The room of a host on which ``request`` places the guests, starting from the recorded placement of this request.
+    """The room of a host on which ``request`` places the guests, from the recorded placement of this request; without
+    the numbers by guest size (``with_sizes``).
 
     ``strategies`` are those that flavors may ask for (None: the installed ones). Where nothing can be placed at all,
-    each strategy says why. Raises NotFound for an unknown strategy of the request. The numbers by guest size are
-    left out: see ``with_sizes``.
+    each strategy says why. Raises NotFound for an unknown strategy of the request.
     """
     known = installed() if strategies is None else strategies
     require_known(request.strategy, known)
@@ -80,7 +80,6 @@ def _none(strategy: Strategy, why: str) -> StrategyCapacity:
 
 
 def _of(strategy: Strategy, placed: _Placed) -> StrategyCapacity:
-    """The room for guests of one strategy, which is the host's or a flavor's."""
     own = strategy.name == placed.context.request.strategy
     if not own and any(isinstance(want.state, PartitionState) for want in placed.plan.wanted):
         return _none(strategy, _NO_OTHERS)
@@ -99,7 +98,7 @@ def _of(strategy: Strategy, placed: _Placed) -> StrategyCapacity:
 
 
 def _floating(strategy: SharedPool | NumaLocal, context: Context, placed: _Placed) -> StrategyCapacity:
-    """The CPUs for floating vCPUs, less the share of each vCPU that may run on them."""
+    """Less the share of each vCPU that may run on these CPUs."""
     pool = context.resolve().roles.vcpu & context.allocatable.shared
     pools = {node: pool & cpus for node, cpus in context.allocatable.nodes.items()}
     free = {node: _whole(len(cpus) - _shares(placed, cpus)) for node, cpus in pools.items()}
@@ -109,7 +108,6 @@ def _floating(strategy: SharedPool | NumaLocal, context: Context, placed: _Place
 
 
 def _isolated(strategy: Isolated, context: Context, placed: _Placed) -> StrategyCapacity:
-    """The isolated CPUs that no vCPU has, as ``smt`` allows."""
     pool = context.allocatable.exclusive
     if not pool:
         live = context.request.isolation == "live" and context.joined is None
@@ -127,7 +125,7 @@ def _nodes(context: Context, pools: Mapping[NodeId, CpuSet], free: Mapping[NodeI
 
 
 def _shares(placed: _Placed, cpus: CpuSet) -> float:
-    """How many vCPUs run on these CPUs, if each one spreads evenly over the online CPUs that it may use."""
+    """How many vCPUs run on these CPUs, if each one spreads evenly over its online CPUs."""
     online = placed.context.allocatable.online
     total = 0.0
     for mask, count in placed.masks.items():

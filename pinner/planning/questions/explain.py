@@ -1,4 +1,4 @@
-"""Why a plan gives a guest its CPUs, and the costs of the other places. Pure.
+"""Why a plan gives a guest its CPUs, and the costs of the other places.
 
 Every alternative is planned: all guests are placed again, this one only on the CPUs of the alternative.
 """
@@ -21,14 +21,13 @@ from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Strategy, installed, require_known
 
 MOST = 64
-"""The most alternatives of a host with very many nodes and caches."""
+"""Alternatives, of a host with very many nodes and caches."""
 
 
 def explain_placement(
     snapshot: Snapshot, request: Request, guest: str, strategies: Mapping[str, Strategy] | None = None
 ) -> Explanation:
-    """The explanation for a guest (name or UUID) of the plan of this request. Raises like
-    Snapshot.running_guest and planner.plan."""
+    """``guest`` is a name or UUID. Raises like Snapshot.running_guest and planner.plan."""
     known = installed() if strategies is None else strategies
     found = snapshot.running_guest(guest)
     require_known(request.strategy, known)
@@ -43,15 +42,13 @@ def explain_placement(
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """The guest, and the plan that places it."""
-
     guest: Guest
     context: Context
     plan: Plan
     strategies: Mapping[str, Strategy]
 
     def reasons(self) -> Iterator[str]:
-        """The reasons of the guest's vCPUs, each once, or why the plan does not place it."""
+        """Each reason once, or why the plan does not place the guest."""
         target = self.guest.target
         left = [each.why for each in (*self.plan.unplaced, *self.plan.skipped) if each.target == target]
         wanted = [want.reason for want in self.plan.wanted if _is_vcpu(want.target, self.guest)]
@@ -72,7 +69,6 @@ class _Question:
                 yield self._at(kind, node, here)
 
     def _at(self, kind: AlternativeKind, node: int | None, here: CpuSet) -> Alternative:
-        """The guest only on these CPUs."""
         context = replace(self.context, cores={**self.context.cores, self.guest.uuid: here})
         target = self.guest.target
         if not here & self.plan.roles.vcpu:
@@ -117,5 +113,4 @@ def _is_vcpu(target: Target, guest: Guest) -> bool:
 
 
 def _vcpus(plan: Plan, guest: Guest) -> CpuSet:
-    """The CPUs that the plan gives to the guest's vCPUs."""
     return union(want.cpus for want in plan.wanted if _is_vcpu(want.target, guest))

@@ -1,4 +1,4 @@
-"""Which CPUs of a host Nova owns, which pinner may use, and which settings of the two conflict. Pure.
+"""Which CPUs of a host Nova owns, which pinner may use, and which settings of the two conflict.
 
 Sources of the rules: Nova's nova/conf/compute.py and notifications.py, nova/virt/libvirt/driver.py, nova/rpc.py.
 """
@@ -33,7 +33,6 @@ _SERVICES: Mapping[str, str] = {
 
 
 def report(snapshot: Snapshot, listening: Listening) -> NovaReport:
-    """The CPUs of Nova and of pinner, and every finding."""
     owns, allocatable = snapshot.nova_owns(), allocatable_cpus(snapshot, Request())
     conf, offline = snapshot.nova, snapshot.topology.offline
     return NovaReport(
@@ -61,7 +60,6 @@ def report(snapshot: Snapshot, listening: Listening) -> NovaReport:
 
 
 def _configured(snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether Nova's configuration is there and can be read."""
     conf = snapshot.nova
     if conf is None:
         return
@@ -84,7 +82,6 @@ def _configured(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _sets(snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether the sets fit each other, and the host."""
     nova_sets, ours = _nova_sets(snapshot.nova), NovaSets(snapshot.dedicated, snapshot.shared)
     for option, mine, theirs in (
         ("cpu_dedicated_set", ours.dedicated, nova_sets.dedicated),
@@ -125,7 +122,7 @@ def _offline(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _governors(snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether Nova can power CPUs down with their frequency governors as they are (cpu.api.API of Nova's driver)."""
+    """Source: cpu.api.API of Nova's driver."""
     conf = snapshot.nova
     if conf is None or conf.error or not conf.power_management:
         return
@@ -146,7 +143,6 @@ def _governors(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _guests(snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether the sets have CPUs for Nova's guests, and guests that Nova pinned are on CPUs of cpu_dedicated_set."""
     conf, dedicated = snapshot.nova, snapshot.dedicated
     floating = [guest.name for guest in _novas(snapshot) if not guest.dedicated]
     if dedicated and floating and not snapshot.shared and conf is not None:
@@ -163,7 +159,6 @@ def _guests(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _sending(conf: NovaConf | None, listening: Listening) -> Iterator[Finding]:
-    """Whether Nova's notifications reach pinner."""
     if conf is None or conf.error or conf.is_missing:
         return
     if conf.format not in _VERSIONED:
@@ -213,7 +208,6 @@ def _services(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _ovs(snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether Nova's guests and Open vSwitch's polling threads use the same CPUs."""
     ovs = snapshot.ovs
     if ovs is None:
         return
@@ -247,7 +241,6 @@ def _options(conf: NovaConf | None) -> Iterator[tuple[str, str]]:
 
 
 def _malformed(conf: NovaConf | None) -> list[tuple[str, Invalid]]:
-    """The options whose CPU lists do not parse."""
     found = []
     for option, value in _options(conf):
         try:
@@ -258,7 +251,7 @@ def _malformed(conf: NovaConf | None) -> list[tuple[str, Invalid]]:
 
 
 def _nova_sets(conf: NovaConf | None) -> NovaSets:
-    """The sets as they are written, also where Nova refuses them together."""
+    """As they are written, also where Nova refuses them together."""
     found: dict[str, CpuSet] = {}
     for option, value in _options(conf):
         with suppress(Invalid):

@@ -1,4 +1,4 @@
-"""Snapshots of hosts that are not so: with guests that do not run, without guests, nodes or CPUs. Pure."""
+"""Snapshots of hosts that are not so: with guests that do not run, without guests, nodes or CPUs."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -14,14 +14,14 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning.available import flavors
 
 _UUID = "ffffffff-ffff-4fff-bfff-{:012x}"
-"""The UUIDs of guests that do not run: the last of all, in the order of their numbers, so that present guests of the
-same size are placed before them."""
+"""The last of all, in the order of their numbers, so that present guests of the same size are placed before new
+ones."""
 _FIRST_TID = 1 << 22
 """The kernel gives no thread an id from here on (PID_MAX_LIMIT)."""
 
 
 def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
-    """The snapshot with the scenario's differences, whose request is another matter.
+    """The snapshot with the scenario's differences, but its request.
 
     Raises NotFound for a guest or node that the host does not have; Invalid for CPUs that are not online, and for more
     than MAX_NEW_GUESTS guests or MAX_NEW_VCPUS vCPUs; NoFit where no CPU is left.
@@ -36,7 +36,7 @@ def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
 
 
 def without_guests(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
-    """The host after these guests (names or UUIDs) have ended. Raises like Snapshot.running_guest."""
+    """``names`` may be UUIDs. Raises like Snapshot.running_guest."""
     gone = {snapshot.running_guest(name).uuid for name in names}
     pids = {guest.pid for guest in snapshot.guests if guest.uuid in gone}
     return replace(
@@ -47,8 +47,8 @@ def without_guests(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
 
 
 def with_guests(snapshot: Snapshot, added: Iterable[NewGuests]) -> Snapshot:
-    """The host on which these guests have just started: their threads float, and no memory is resident yet. They are
-    named new1, new2 and so on."""
+    """These guests, named new1, new2 and so on, have just started: their threads float, and no memory is resident
+    yet."""
     everywhere = snapshot.baseline & snapshot.topology.online or snapshot.topology.online
     new: list[Guest] = []
     tid = _FIRST_TID
@@ -65,11 +65,8 @@ def is_hypothetical(guest: Guest) -> bool:
 
 
 def without_cpus(snapshot: Snapshot, cpus: CpuSet, nodes: Collection[int] = ()) -> Snapshot:
-    """The host after these CPUs were switched off and these nodes were taken away, with their memory.
-
-    Threads that could run nowhere else may run on all CPUs that are left, as the kernel lets them. Raises NotFound,
-    Invalid and NoFit like ``changed``.
-    """
+    """Without these CPUs and nodes, with their memory. Threads that could run nowhere else may run on all CPUs that are
+    left, as the kernel lets them. Raises like ``changed``."""
     topology = snapshot.topology
     for node in nodes:
         if node not in (known := [each.id for each in topology.nodes]):

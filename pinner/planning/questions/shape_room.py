@@ -1,8 +1,4 @@
-"""How many more guests of one shape fit a host, by planning them. Pure.
-
-The number is exact: the planner places so many, and not one more. It is found by plans of doubling numbers of guests,
-then by bisection.
-"""
+"""How many more guests of one shape fit a host, by planning them: so many, and not one more."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
@@ -37,10 +33,10 @@ def shape_rooms(
     placement: Placement | None = None,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> tuple[ShapeRoom, ...]:
-    """The room of the host for guests of this shape, by strategy, sorted by name.
+    """By strategy, sorted by name. ``request`` places the guests, from the recorded placement of this request.
 
-    ``request`` places the guests, starting from the recorded placement of this request. The new guests have just
-    started: none of their memory is resident. Raises NotFound for an unknown strategy of the request.
+    The new guests have just started: none of their memory is resident. Raises NotFound for an unknown strategy of the
+    request.
     """
     known = installed() if strategies is None else strategies
     require_known(request.strategy, known)
@@ -54,8 +50,6 @@ def shape_rooms(
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A host, and the plan for its guests from a recorded placement."""
-
     context: Context
     plan: Plan
     placement: Placement
@@ -65,14 +59,12 @@ class _Planned:
     def of(
         cls, snapshot: Snapshot, request: Request, placement: Placement | None, strategies: Mapping[str, Strategy]
     ) -> "_Planned":
-        """The plan for the present guests. Without a placement, it is the one that the plan makes. Raises like
-        planner.build."""
+        """Without a placement, it is the one that the plan makes. Raises like planner.build."""
         context = Context.of(snapshot, request, placement, lenient=True)
         plan = planner.build(strategies, context, "", "")
         return cls(context, plan, placement or record(plan, snapshot, None), strategies)
 
     def masks(self) -> dict[Target, CpuSet]:
-        """The CPUs of each vCPU after the plan."""
         return vcpu_masks(self.context.snapshot, self.plan.wanted)
 
 
@@ -96,7 +88,7 @@ def _largest(fits: Callable[[int], bool], most: int) -> int:
 
 
 def _obstacle(before: _Planned, snapshot: Snapshot, new: NewGuests) -> str:
-    """Why the host has no place for these guests beside the present ones; empty where it has."""
+    """Why the host has no place for these guests beside the present ones; else empty."""
     other = with_guests(snapshot, (new,))
     ours = {guest.uuid for guest in other.guests if is_hypothetical(guest)}
     try:
@@ -109,7 +101,6 @@ def _obstacle(before: _Planned, snapshot: Snapshot, new: NewGuests) -> str:
 
 
 def _refused(after: _Planned, new: NewGuests, ours: Collection[str]) -> str:
-    """Why a new guest would get the host's strategy, not the one that its flavor asks for."""
     if new.strategy == after.plan.request.strategy:
         return ""
     return next((why for uuid, why in refusals(after.context, after.strategies).items() if uuid in ours), "")
@@ -138,7 +129,7 @@ def _without_own_cpu(planned: _Planned) -> float:
 
 
 def _without_memory(host: Snapshot, new: NewGuests) -> str:
-    """Whether the guests of the host may have more memory together than the host has, in pages of this size."""
+    """Whether the guests may have more memory together than the host has, in pages of this size."""
     if not new.shape.memory_kib:
         return ""
     balance = MemoryBalance.of(host.topology, host.guests)

@@ -1,4 +1,4 @@
-"""The plan for a host, and the plan for the same host with other guests, nodes, CPUs or another request. Pure."""
+"""The plan for a host, and for the same host with other guests, nodes, CPUs or another request."""
 
 from collections.abc import Mapping
 
@@ -23,12 +23,9 @@ def what_if(
     scenario: Scenario,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> WhatIf:
-    """The plans of the request for the host, and for the host of the scenario.
-
-    Raises NotFound for an unknown strategy, guest or node; Invalid for CPUs that the host does not have, and for a
+    """Raises NotFound for an unknown strategy, guest or node; Invalid for CPUs that the host does not have, and for a
     parameter that the host as it is cannot have; NoFit where it has no CPU for vCPUs. Where the host of the scenario
-    cannot have a plan, the answer says why.
-    """
+    cannot have a plan, the answer says why."""
     known = installed() if strategies is None else strategies
     then = scenario.request or request
     for asked in (request, then):
@@ -73,18 +70,15 @@ _DIGITS = 6
 
 
 def now(plan: Plan) -> dict[str, float]:
-    """The terms before the plan is applied."""
     return {term.name: term.before for term in plan.objective.terms if term.tier < COST}
 
 
 def planned(plan: Plan) -> dict[str, float]:
-    """The terms after the plan is applied."""
     return {term.name: term.after for term in plan.objective.terms if term.tier < COST}
 
 
 def of_masks(snapshot: Snapshot, request: Request, masks: Mapping[int, CpuSet], unplaced: float) -> dict[str, float]:
-    """The terms of a host whose threads have these affinities by thread id, and its current ones otherwise; so many
-    guests are ``unplaced``."""
+    """With these affinities by thread id, and current ones for other threads."""
     return {UNPLACED: unplaced, **ObjectiveMeasure.of(snapshot, request.busy_threshold).values(masks)}
 
 

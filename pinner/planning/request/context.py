@@ -41,13 +41,11 @@ from pinner.planning.request.processes import (
 )
 
 DEFERRED = "deferred: it is not plugged in, so its pin could not be verified; a plan made after the hotplug places it"
-"""Why a plan leaves out an unplugged vCPU: libvirt would store its pin, but there is no thread to verify the pin."""
+"""libvirt would store the pin of an unplugged vCPU, but there is no thread to verify it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The guests and processes of a host, divided into those that a request places and those that it skips."""
-
     guests: tuple[Guest, ...]
     skipped: tuple[Guest, ...]
     """Requested guests that are excluded, or that Nova or an operator pinned."""
@@ -82,35 +80,33 @@ class _Scope:
 class Context:
     """A host, divided into the guests and processes that a request places and those that it does not.
 
-    Some of its facts are asked for many times. Only a class without slots can keep them.
+    Without slots: it keeps facts that are asked for many times.
     """
 
     snapshot: Snapshot
     request: Request
     allocatable: AllocatableCpus
     guests: tuple[Guest, ...]
-    """The guests to place, sorted by number of vCPUs, descending, so that small ones fill the gaps; then by UUID."""
+    """Sorted by number of vCPUs, descending, so that small ones fill the gaps; then by UUID."""
     others: tuple[Guest, ...]
     """The guests that the plan does not place as a whole: not requested, excluded, or pinned by Nova or an operator."""
     nova_pinned: tuple[Guest, ...]
-    """The guests among ``others`` that have vCPUs pinned by Nova, but other threads that the plan places."""
+    """Those among ``others`` that have vCPUs pinned by Nova, but other threads that the plan places."""
     moving: tuple[Moving, ...]
-    """The processes to place."""
     threads: Mapping[Target, tuple[Thread, ...]]
     """Every target that the plan may place, with the threads that may move."""
     settings: Mapping[Target, State]
-    """Every target that has a state instead of threads, with its state."""
+    """Every target that has a state."""
     skipped: tuple[LeftOut, ...]
     placement: Placement | None
-    """The recorded placement, which the plan follows as far as it can."""
     places: Mapping[TargetKey, CpuSet]
-    """The CPUs of each target in the recorded placement; empty for a rebalance."""
+    """The recorded CPUs of each target; empty for a rebalance."""
     joined: Roles | None = None
-    """The sets of the host's strategy, if another strategy places these guests on the remaining CPUs; else None."""
+    """The sets of the host's strategy, if another strategy places these guests on the remaining CPUs."""
     bounds: Mapping[str, NumaBound] = field(default_factory=dict)
-    """The guests, by UUID, whose memory or whose cells bind them to CPUs."""
+    """By UUID, of the guests that have one."""
     cores: Mapping[str, CpuSet] = field(default_factory=dict)
-    """The only CPUs for the vCPUs of a guest, by UUID: cores of one class (core_classes), or one place (explain)."""
+    """By UUID, the only CPUs for the vCPUs of a guest: cores of one class (core_classes), or one place (explain)."""
     replaced: frozenset[str] = frozenset()
     """The guests, by UUID, that are placed anew, whatever CPUs they have."""
 
@@ -118,7 +114,7 @@ class Context:
     def of(
         cls, snapshot: Snapshot, request: Request, placement: Placement | None = None, *, lenient: bool = False
     ) -> "Context":
-        """Read a snapshot. ``placement`` is the recorded placement of the same request.
+        """``placement`` is the recorded placement of the same request.
 
         Unless ``lenient``, raises NotFound if the host does not have a guest or process that the request names, and
         Invalid for a guest that does not run, and for a threshold that no process can exceed.
@@ -154,22 +150,21 @@ class Context:
         )
 
     def restricted_since(self) -> Iterator[RestrictedAffinity]:
-        """The CPUs of the recorded placement to which owners have restricted processes since then."""
         return restricted_since(self.snapshot, self.request, _in_use(self.placement))
 
     def resolve(self, *, isolating: bool = False) -> Resolved:
-        """The sets of CPUs for each role. See roles.resolve."""
+        """See roles.resolve."""
         return resolve(self.allocatable, self.request, isolating=isolating, recorded=self.roles, joined=self.joined)
 
     def groups(self, guest: Guest) -> tuple[VcpuGroup, ...]:
-        """The guest's plugged-in vCPUs, grouped by the CPUs to which they are bound: one group without a bound."""
+        """The guest's plugged-in vCPUs, grouped by the CPUs to which they are bound."""
         if (found := self._groups.get(guest.uuid)) is None:
             found = self._groups[guest.uuid] = self._groups_of(guest)
         return found
 
     @cached_property
     def irqs(self) -> Mapping[TargetKey, DeviceIrq]:
-        """The interrupts of the host's devices by the keys of their targets; empty where they are not known."""
+        """By the keys of their targets; empty where they are not known."""
         found = self.snapshot.irqs or DeviceIrqs()
         return {irq.target.key: irq for irq in found.irqs}
 
@@ -180,12 +175,10 @@ class Context:
 
     @cached_property
     def _groups(self) -> dict[str, tuple[VcpuGroup, ...]]:
-        """The groups of the guests that were asked for, by UUID."""
         return {}
 
     @cached_property
     def _recorded(self) -> Mapping[str, Mapping[int, CpuSet]]:
-        """The recorded CPUs of each vCPU by its number, by the guest's UUID."""
         found: dict[str, dict[int, CpuSet]] = {}
         for (kind, owner, part), cpus in self.places.items():
             if kind == "vcpu" and part is not None:
@@ -201,31 +194,30 @@ class Context:
         return tuple(replace(group, vcpus=vcpus) for group, vcpus in present if vcpus) or (VcpuGroup(()),)
 
     def near(self, guest: Guest, cpus: CpuSet) -> CpuSet:
-        """The CPUs of ``cpus`` that QEMU's own threads of the guest may use: those of the nodes that bind it."""
+        """The CPUs of ``cpus`` that QEMU's own threads of the guest may use."""
         bound = self.bounds.get(guest.uuid)
         return cpus if bound is None or bound.nodes is None else cpus & bound.nodes
 
     def memory_balance(self) -> MemoryBalance:
-        """The memory that the guests to place can still get, before any of them is booked."""
+        """Before any of the guests to place is booked."""
         ours = {guest.uuid for guest in self.guests}
         every = self.snapshot.guests
         return MemoryBalance.of(self.snapshot.topology, every, (guest for guest in every if guest.uuid not in ours))
 
     @property
     def roles(self) -> Roles | None:
-        """The recorded sets; None without a recorded placement, and for a rebalance."""
+        """The recorded sets; None also for a rebalance."""
         return None if self.placement is None or self.request.rebalance else self.placement.roles
 
     def recorded(self, guest: Guest) -> dict[int, CpuSet]:
-        """The recorded CPUs of each of the guest's vCPUs, without the vCPUs that have none; empty for a guest that is
-        placed anew."""
+        """By vCPU, without the vCPUs that have none; empty for a guest that is placed anew."""
         if not self.places or guest.uuid in self.replaced:
             return {}
         known = self._recorded.get(guest.uuid, {})
         return {vcpu: known[vcpu] for vcpu in guest.plugged if vcpu in known}
 
     def current(self, guest: Guest) -> Mapping[int, CpuSet]:
-        """The current affinity of each of the guest's vCPUs; empty for a rebalance, and a guest that is placed anew."""
+        """By vCPU; empty for a rebalance, and a guest that is placed anew."""
         if self.request.rebalance or guest.uuid in self.replaced:
             return {}
         return guest.vcpu_affinities
@@ -234,14 +226,14 @@ class Context:
 def target_threads(
     snapshot: Snapshot, request: Request, placement: Placement | None
 ) -> Mapping[Target, tuple[Thread, ...]]:
-    """Every target that the request may place, with its threads that may move: ``Context.threads`` alone."""
+    """``Context.threads`` alone."""
     if placement is not None:
         snapshot = without_own_masks(snapshot, placement)
     return _Scope.of(snapshot, request, placement).threads()
 
 
 def vcpu_masks(snapshot: Snapshot, wanted: Iterable[Wanted]) -> dict[Target, CpuSet]:
-    """The CPUs of each vCPU of the host after a plan; a vCPU that the plan does not place keeps its own."""
+    """Of every vCPU of the host after a plan; a vCPU that the plan does not place keeps its own."""
     placed = {want.target: want.cpus for want in wanted if want.target.kind == "vcpu"}
     return {
         target: placed.get(target, vcpu.thread.affinity)
@@ -282,11 +274,9 @@ def _asked(snapshot: Snapshot, request: Request) -> list[Guest]:
 
 
 _NAMED = 4
-"""How many pins of an operator a reason names."""
 
 
 def why_skipped(guest: Guest, allocatable: AllocatableCpus, request: Request) -> str:
-    """Why the plan does not place a guest that is excluded, or that Nova or an operator pinned."""
     if guest.unread:
         return f"it cannot be read: {guest.unread}"
     if guest.dedicated:
@@ -305,7 +295,7 @@ def why_skipped(guest: Guest, allocatable: AllocatableCpus, request: Request) ->
 
 
 def _operators_pins(guest: Guest) -> str:
-    """The pins of an operator in words: those of the definition, or else those of the running guest."""
+    """Those of the definition, or else those of the running guest."""
     defined = [pin for pin in guest.operator_pins if pin.written == "definition"]
     pins = defined or guest.operator_pins
     parts = [f"{pin.kind}{'' if pin.part is None else f' {pin.part}'} to {pin.cpus}" for pin in pins]
@@ -314,7 +304,7 @@ def _operators_pins(guest: Guest) -> str:
 
 
 def _emulators(guest: Guest, request: Request) -> str:
-    """A note whether the plan places the emulator threads; empty if the request does not ask for that."""
+    """Whether the plan places the emulator threads; empty if the request does not ask for that."""
     if not request.nova_emulators or is_excluded_guest(guest, request):
         return ""
     if guest.emulator.policy:

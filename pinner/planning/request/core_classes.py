@@ -1,7 +1,5 @@
 """Hosts whose cores differ in speed (P and E cores, big and LITTLE): no guest gets cores of several classes silently.
-
-Pure. On other hosts nothing here has an effect.
-"""
+On other hosts nothing here has an effect."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +12,6 @@ from pinner.model.text import listed
 from pinner.planning.request.context import Context
 
 _NAMED = 3
-"""How many guests a warning names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +37,9 @@ def kept_apart(
 
     ``room`` gives the number of vCPUs that each node has room for on such CPUs of the ``pool``. With ``crowd`` vCPUs
     may share CPUs.
+
     1. A guest keeps the class of its recorded or current CPUs, if these are in the pool.
-    2. The others are sorted like context.guests. Each gets the fastest class with room, or where some guest then has
-       none, the class that it fills best.
+    2. Each other one gets the fastest class with room, or where some guest then has none, the class that it fills best.
     3. With ``crowd``, a guest without room gets the class with the most room; else it may use all cores.
     """
     if len(sets := context.snapshot.topology.core_classes) < 2:
@@ -57,7 +54,7 @@ def kept_apart(
 
 
 def warnings(topology: Topology, wanted: Iterable[Wanted]) -> Iterator[str]:
-    """A warning that names the guests whose vCPUs may run on cores of several classes."""
+    """Names the guests whose vCPUs may run on cores of several classes."""
     classes = topology.core_classes
     if len(classes) < 2:
         return

@@ -15,8 +15,8 @@ _ID, _TID = attrgetter("id"), attrgetter("tid")
 
 
 def in_order(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with its guests sorted by UUID, and processes, threads, CPUs, nodes and devices by their ids. What
-    is in order already stays the same object, because it keeps derived tables."""
+    """Guests by UUID, all else by ids. What is in order already stays the same object, because it keeps derived
+    tables."""
     return replace(
         snapshot,
         topology=_topology(snapshot.topology),

@@ -15,8 +15,7 @@ Identity = tuple[str, str, str]
 
 
 def without_own_masks(snapshot: Snapshot, placement: Placement) -> Snapshot:
-    """The snapshot, but threads that pinner placed do not count as restricted by their owners: pinner set their
-    masks."""
+    """Threads that pinner placed do not count as restricted by their owners."""
     placements = {
         placed.target.key: frozenset(placed.threads) for placed in placement.placed if placed.target.kind == "process"
     }
@@ -40,10 +39,8 @@ def without_own_masks(snapshot: Snapshot, placement: Placement) -> Snapshot:
 
 
 def managed_processes(snapshot: Snapshot, placement: Placement) -> frozenset[tuple[int, int]]:
-    """The processes, by pid and start time, that stay in housekeeping at any load.
-
-    These are the placed ones, and those of the same unit and name that started later.
-    """
+    """By pid and start time, the processes that stay in housekeeping at any load: the placed ones, and those of the
+    same unit and name that started later."""
     placed = [each for each in placement.placed if each.target.kind == "process"]
     instances = {each.target.key for each in placed}
     running = {instance(process) for process in snapshot.processes}
@@ -59,8 +56,8 @@ def managed_processes(snapshot: Snapshot, placement: Placement) -> frozenset[tup
 
 
 def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) -> Snapshot:
-    """The snapshot without the processes and settings that do not affect a plan of this request: small enough to store
-    one for every plan that a policy makes. The youngest process stays: its start time dates the snapshot."""
+    """Without the processes and settings that do not affect a plan of this request: small enough to store for every
+    plan of a policy. The youngest process stays: its start time dates the snapshot."""
     managed = managed_processes(snapshot, placement) if placement else frozenset()
     youngest = max(snapshot.processes, key=lambda process: process.started, default=None)
 
@@ -84,25 +81,23 @@ def watched(placement: Placement) -> tuple[str, ...]:
 
 
 def instance(process: Process) -> TargetKey:
-    """The key of the process's target."""
     return TargetKey("process", str(process.pid), process.started)
 
 
 def identity(process: Process) -> Identity:
-    """The facts that stay the same when a process restarts: its service and name, else its name and command line."""
+    """What stays the same when a process restarts: its service and name, else its name and command line."""
     if process.unit.endswith(".service"):
         return process.unit, process.name, ""
     return "", process.name, process.command
 
 
 def identity_of(placed: PlacedTarget) -> Identity:
-    """The facts that stay the same when a placed process restarts."""
     return placed.unit, placed.target.name, placed.command
 
 
 def with_loads(snapshot: Snapshot, measured: Snapshot) -> Snapshot:
-    """The snapshot with the loads and the packet rates of the earlier snapshot ``measured``; a process that started
-    later has no load."""
+    """With the loads and the packet rates of the earlier snapshot ``measured``; a process that started later has no
+    load."""
     loads = {(process.pid, process.started): process for process in measured.processes}
 
     def load(process: Process) -> Process:

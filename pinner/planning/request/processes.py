@@ -20,7 +20,7 @@ from pinner.planning.available.roles import for_housekeeping, is_housekeeping_se
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """A process to move: its target, the threads that may move, and the reason."""
+    """A process to move, with its threads that may move."""
 
     target: Target
     threads: tuple[Thread, ...]
@@ -35,16 +35,16 @@ def allocatable_cpus(
     hosts_own: CpuSet = CpuSet(),
     only_firm: bool = False,
 ) -> AllocatableCpus:
-    """The host's CPUs, less those of excluded guests, of guests that an operator pinned and of Open vSwitch, and less
-    the restricted affinities that keep their CPUs (see restrictions).
+    """The host's CPUs, less those of excluded guests, of guests that an operator pinned, of Open vSwitch, and of
+    restricted affinities that keep theirs (see restrictions).
 
     The CPUs that a recorded placement has ``in_use`` stay allocatable: otherwise each use of taskset would move guests.
     Its sets for housekeeping and emulators, ``hosts_own``, stay so even where such a guest is pinned to one of their
-    CPUs. With ``only_firm`` the restricted affinities that depend on load keep no CPU.
+    CPUs. With ``only_firm``, affinities that depend on load keep no CPU.
 
-    A mask does not count as a restricted affinity if it equals a housekeeping set that a plan without that mask can
-    have: an administrator set it to clear the vCPUs' CPUs, for instance with a plan's shell commands. The lowest CPU of
-    such a mask is the lowest free CPU without the mask, and no other restricted affinity has any of its CPUs.
+    A mask does not count if it equals a housekeeping set that a plan without that mask can have: an administrator set
+    it, for instance with a plan's shell commands. Its lowest CPU is the lowest free one without it, and no other
+    restricted affinity has any of its CPUs.
     """
     found = restrictions(snapshot, request)
     of_processes = tuple(_outside(found.counting, in_use))
@@ -61,7 +61,6 @@ def allocatable_cpus(
 def _by_hand(
     base: AllocatableCpus, request: Request, of_processes: tuple[RestrictedAffinity, ...], *, any_order: bool
 ) -> CpuSet:
-    """The mask that is a housekeeping set, see allocatable_cpus; empty: none."""
     if not of_processes:
         return CpuSet()
     allocatable = keeping(base, of_processes)
@@ -83,7 +82,6 @@ def _outside(found: Iterable[RestrictedAffinity], in_use: CpuSet) -> Iterator[Re
 
 
 def _demand(snapshot: Snapshot, request: Request) -> Demand:
-    """The measured load of the threads that automatic sets are for."""
     moves = [thread for move in moving(snapshot, request) for thread in move.threads if thread.load]
     guests = [guest for guest in snapshot.guests if not guest.dedicated or request.nova_emulators]
     return Demand(
@@ -97,11 +95,11 @@ def _demand(snapshot: Snapshot, request: Request) -> Demand:
 def moving(
     snapshot: Snapshot, request: Request, managed_processes: Container[tuple[int, int]] = ()
 ) -> Iterator[Moving]:
-    """The processes to move: processes that the request names, and if it ``moves_processes``, busy processes and
-    ``managed_processes`` (pid and start time).
+    """The processes that the request names, and if it ``moves_processes``, busy ones and ``managed_processes`` (pid and
+    start time).
 
-    None of them is real-time: on CPUs that processes share, a real-time thread stops all the others, and two of them
-    each other.
+    None is real-time: on CPUs that processes share, a real-time thread stops all the others, and two of them each
+    other.
     """
     for process in () if request.fix else snapshot.processes:
         asked, busy = is_asked(process, request), process.load > request.busy_threshold
@@ -120,13 +118,12 @@ def moving(
 
 
 def moves_processes(request: Request) -> bool:
-    """Whether the plan moves processes that the request does not name: a request for some guests leaves the host's
-    processes where they are, unless it asks for them."""
+    """A request for some guests leaves the host's processes where they are, unless it asks for them."""
     return not request.guests or request.with_processes
 
 
 def require_asked(snapshot: Snapshot, request: Request) -> None:
-    """Raises NotFound if the host does not have a process with a name or pid of the request."""
+    """Raises NotFound for a process that does not run."""
     names = {process.name for process in snapshot.processes} | {str(process.pid) for process in snapshot.processes}
     for name in request.processes:
         if name not in names:
@@ -142,8 +139,8 @@ def require_threshold(snapshot: Snapshot, request: Request) -> None:
 
 
 def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
-    """The busy or requested processes that pinner does not move. A guest's busy threads are not listed, nor the busy
-    processes that a request for some guests does not ask for."""
+    """The busy or requested processes that pinner does not move, without a guest's threads and without those that a
+    request for some guests does not ask for."""
     per_cpu = []
     for process in () if request.fix else snapshot.processes:
         asked = is_asked(process, request)
@@ -168,7 +165,6 @@ def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
 
 
 def process_target(process: Process) -> Target:
-    """The process by pid and start time."""
     return Target("process", str(process.pid), process.started, process.name)
 
 

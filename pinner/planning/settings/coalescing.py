@@ -1,7 +1,7 @@
-"""Interrupt coalescing of cards as changes of a plan: some time for cards with many packets that take none. Pure.
+"""Interrupt coalescing of cards: some time for cards with many packets that take none.
 
 A card with few packets keeps its values: they give it the shortest delay. Once a plan has changed a card, a policy
-keeps that at any rate.
+keeps that.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,6 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 
 def _additions(_plan: Plan, context: Context) -> Additions:
-    """The cards that receive many packets and gather no interrupts, and those that an earlier plan changed."""
     found = context.snapshot.coalescing or ()
     cards = [each for each in found if each.target.key in context.places or _is_hasty(each)]
     whys = {each: _why_not(each) for each in cards if not each.usecs}
@@ -38,12 +37,10 @@ def _objection(change: StateChange, _plan: Plan, context: Context) -> str:
 
 
 def _is_hasty(card: RxCoalescing) -> bool:
-    """Whether the card receives many packets and interrupts for each of them."""
     return card.rate >= MANY_INTERRUPTS and not card.usecs and card.frames <= 1 and not card.is_adaptive
 
 
 def _why_not(card: RxCoalescing) -> str:
-    """Why a plan gives the card no time; empty where it may."""
     if card.is_adaptive:
         return "its driver adapts the time to the load"
     if card.frames:

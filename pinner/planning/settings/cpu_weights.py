@@ -1,4 +1,4 @@
-"""The CPU weight of the guests as a change of a plan: ten times that of the host's processes. Pure.
+"""The CPU weight of the guests: ten times that of the host's processes.
 
 On CPUs that vCPUs share with processes of the host, the kernel first divides the time among the slices, all guests
 being one of them. A weight that somebody has set stays.
@@ -17,7 +17,6 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 
 def _additions(plan: Plan, context: Context) -> Additions:
-    """The weight of the slice of all guests, if the host has vCPUs."""
     weight = (context.snapshot.cpu_weights or {}).get(SLICE)
     if not _masks(plan, context):
         return Additions()
@@ -37,7 +36,6 @@ def _objection(change: StateChange, plan: Plan, context: Context) -> str:
 
 
 def _why_not(weight: int | None, plan: Plan, context: Context) -> str:
-    """Why the plan does not raise the weight; empty where it does."""
     states = (change.after for change in plan.changes if isinstance(change, StateChange))
     isolated = union(s.cpus for s in states if isinstance(s, PartitionState) and s.kind == "isolated")
     snapshot = context.snapshot
@@ -46,7 +44,6 @@ def _why_not(weight: int | None, plan: Plan, context: Context) -> str:
 
 
 def _masks(plan: Plan, context: Context) -> tuple[CpuSet, ...]:
-    """The CPUs of each vCPU of the host once the plan is made."""
     moved = (Wanted(each.target, each.after, "") for each in plan.changes if isinstance(each, AffinityChange))
     return tuple(vcpu_masks(context.snapshot, moved).values())
 

@@ -1,4 +1,4 @@
-"""Plans that cure findings and leave guests and processes where they are. Pure."""
+"""Plans that cure findings and leave guests and processes where they are."""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -10,7 +10,7 @@ from pinner.planning.request.context import Context
 
 
 def with_remedies(plan: Plan, context: Context) -> Plan:
-    """The plan, with the settings for which its request asks. Raises Invalid."""
+    """With the settings for which the request asks. Raises Invalid."""
     if not plan.request.remedies and not plan.request.fix:
         return plan
     # Imported here, because few requests ask for one of them.
@@ -20,7 +20,7 @@ def with_remedies(plan: Plan, context: Context) -> Plan:
 
 
 def curing(context: Context, snapshot_id: str, name: str, blocked: str) -> Plan:
-    """The plan with the id ``name`` that cures the findings of the request's ``fix``. Raises Invalid."""
+    """The plan that cures the findings of the request's ``fix``. Raises Invalid."""
     snapshot = context.snapshot
     plan = Plan(
         id=name,
@@ -39,12 +39,12 @@ def curing(context: Context, snapshot_id: str, name: str, blocked: str) -> Plan:
 
 
 def with_roles_now(plan: Plan, context: Context) -> Plan:
-    """The plan, if it cures findings, with the roles that its changes may rely on, whatever the plan says."""
+    """A plan that cures findings gets the roles that its changes may rely on, whatever it says."""
     return replace(plan, roles=_roles_now(context)) if plan.request.fix else plan
 
 
 def _roles_now(context: Context) -> Roles:
-    """The CPUs as placed guests use them now. All others are for the host."""
+    """As placed guests use the CPUs now. All others are for the host."""
     snapshot, allocatable = context.snapshot, context.allocatable
     vcpus = vcpu_cpus(snapshot)
     emulators = emulator_cpus(snapshot) - vcpus
@@ -52,7 +52,6 @@ def _roles_now(context: Context) -> Roles:
 
 
 def _without_effect(request: Request) -> Iterator[str]:
-    """A warning for each parameter that is set and that a plan with ``fix`` does not use."""
     unset = Request()
     for field in fields(Request):
         value = getattr(request, field.name)

@@ -1,6 +1,6 @@
-"""Frequency governors as changes of a plan: the governor performance for the CPUs of vCPUs. Pure.
+"""Frequency governors: performance for the CPUs of vCPUs.
 
-A governor that does not lower the frequency stays, and so does the governor of a CPU whose power Nova manages.
+A governor that does not lower the frequency stays, and so does that of a CPU whose power Nova manages.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,6 @@ _OF_TUNABLES = ("conservative", "ondemand")
 
 
 def _additions(plan: Plan, context: Context) -> Additions:
-    """The frequency domains of the CPUs that vCPUs use after the plan, of isolated CPUs, and of dedicated ones."""
     theirs = _after(plan, context)
     domains = [each for each in context.snapshot.governors or () if each.cpus & theirs]
     slow = {each: _why_nova(each, context) for each in domains if is_slow(each.governor)}
@@ -55,7 +54,6 @@ def _after(plan: Plan, context: Context) -> CpuSet:
 
 
 def _why_nova(domain: FrequencyDomain, context: Context) -> str:
-    """Why Nova alone sets the governor; empty where a plan may."""
     novas = domain.cpus & context.snapshot.power_managed
     return f"Nova manages the power of CPUs {novas} (cpu_power_management)" if novas else ""
 

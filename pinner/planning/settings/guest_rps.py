@@ -1,7 +1,7 @@
-"""Receive packet steering (RPS) inside guests as changes of a plan. Pure.
+"""Receive packet steering (RPS) inside guests.
 
-A virtio card with fewer queues than the guest has vCPUs lets few vCPUs process all its packets. With RPS, each queue
-spreads this work over all vCPUs that are online. A queue with RPS keeps its vCPUs: the guest's owner has chosen them.
+A virtio card with fewer queues than vCPUs lets few vCPUs process all its packets. With RPS, each queue spreads this
+work over all online vCPUs. A queue with RPS keeps its vCPUs: the guest's owner has chosen them.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,6 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 
 def _additions(plan: Plan, context: Context) -> Additions:
-    """The queues of the guests, and the guests that the plan leaves out."""
     wanted: list[Wanted] = []
     skipped: list[LeftOut] = []
     for found in context.snapshot.guest_rps or ():

@@ -1,7 +1,6 @@
-"""The banned CPUs of irqbalance as changes of a plan: it sends no interrupts to the CPUs of guests. Pure.
+"""The banned CPUs of irqbalance: a plan adds the CPUs of guests, and takes none away.
 
-A plan adds the CPUs of guests to those that irqbalance bans, and takes none away. irqbalance forgets them when it ends;
-a policy sets them again.
+irqbalance forgets them when it ends; a policy sets them again.
 """
 
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 
 def _additions(plan: Plan, context: Context) -> Additions:
-    """Each irqbalance of the snapshot, with the CPUs that the plan gives to guests."""
     guests, online = guest_cpus(context, plan), context.snapshot.topology.online
     found = context.snapshot.irqbalance or ()
     whys = {each: _why_not(each, guests, online) for each in found}
@@ -39,7 +37,6 @@ def _objection(change: StateChange, plan: Plan, context: Context) -> str:
 
 
 def _why_not(balancer: Balancer, guests: CpuSet, online: CpuSet) -> str:
-    """Why the plan leaves this irqbalance alone; empty where it does not."""
     if balancer.banned_now is None:
         return "it does not tell its banned CPUs: set IRQBALANCE_BANNED_CPULIST in its configuration, and restart it"
     if not guests <= balancer.banned_now and online <= balancer.banned_now | guests:

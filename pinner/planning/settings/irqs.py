@@ -1,8 +1,8 @@
-"""Interrupts of devices as changes of a plan: off the CPUs of guests, near their devices. Pure.
+"""Interrupts of devices: off the CPUs of guests, near their devices.
 
-An interrupt that may use a CPU of guests, or a CPU of another node than its device's, gets one housekeeping CPU of that
-node. Where that node has none, it gets one of the nearest node with some. The interrupts are spread evenly over these
-CPUs. An interrupt that is in a right place stays, so a second plan changes nothing.
+An interrupt that may use a CPU of guests, or of another node than its device's, gets one housekeeping CPU of that node,
+or of the nearest node with some. They are spread evenly. An interrupt in a right place stays, so a second plan changes
+nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,6 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 
 def _additions(plan: Plan, context: Context) -> Additions:
-    """The interrupts of the snapshot, off the CPUs that the plan gives to guests."""
     found = context.snapshot.irqs or DeviceIrqs()
     places = _Places.of(context, plan)
     if found.irqs and not places.housekeeping:
@@ -49,7 +48,7 @@ def _objection(change: StateChange, plan: Plan, context: Context) -> str:
 
 
 def immovable_reason(irq: DeviceIrq) -> str:
-    """Why no plan moves the interrupt, wherever it is; empty where a plan may."""
+    """Why no plan moves the interrupt; empty where a plan may."""
     if is_passed_through(irq.name):
         return "its device is passed through to a guest"
     if is_managed(irq.name, irq.managed):
@@ -58,13 +57,11 @@ def immovable_reason(irq: DeviceIrq) -> str:
 
 
 def guest_cpus(context: Context, plan: Plan) -> CpuSet:
-    """The CPUs that no interrupt of the host may use: those that the plan gives to guests, and those of vCPUs that the
-    plan does not move, whatever its roles say."""
+    """Those that the plan gives to guests, and those of vCPUs that the plan does not move, whatever its roles say."""
     return role_cpus(context, plan.roles) | staying(context.snapshot, {change.target.key for change in plan.changes})
 
 
 def role_cpus(context: Context, roles: Roles) -> CpuSet:
-    """The CPUs for vCPUs and emulators, isolated and dedicated ones."""
     return roles.vcpu | roles.emulator | context.allocatable.reserved | context.of_others
 
 
@@ -74,11 +71,9 @@ class _Places:
 
     topology: Topology
     nodes: Mapping[str, int | None]
-    """The node of each device; None where the kernel reports none."""
+    """Of each device; None where the kernel reports none."""
     guests: CpuSet
-    """The CPUs that no interrupt may use."""
     housekeeping: CpuSet
-    """The CPUs that interrupts get."""
 
     @classmethod
     def of(cls, context: Context, plan: Plan) -> "_Places":
@@ -88,7 +83,7 @@ class _Places:
         return cls(topology, nodes, guests, (plan.roles.housekeeping & context.allocatable.online) - guests)
 
     def node(self, irq: DeviceIrq) -> int | None:
-        """The node for an interrupt: the nearest one to its device that has CPUs for interrupts. None: any CPU."""
+        """The nearest node to its device that has CPUs for interrupts. None: any CPU."""
         here = self.nodes.get(irq.device)
         if here is None:
             return None
@@ -96,11 +91,10 @@ class _Places:
         return min(fitting, key=lambda node: (distance(self.topology.node_by_id, here, node), node), default=None)
 
     def for_irq(self, irq: DeviceIrq) -> CpuSet:
-        """The CPUs of which the interrupt gets one, if it has to move."""
         return self._near(irq, self.housekeeping)
 
     def is_right(self, irq: DeviceIrq) -> bool:
-        """Whether the interrupt stays. The kernel does not use offline CPUs of its affinity."""
+        """The kernel does not use offline CPUs of an affinity."""
         cpus, right = irq.cpus & self.topology.online, self.topology.online - self.guests
         here = self.nodes.get(irq.device)
         beside = CpuSet() if here is None else right & self.topology.cpus_by_node.get(here, CpuSet())
@@ -111,7 +105,6 @@ class _Places:
         return cpus if node is None else cpus & self.topology.cpus_by_node[node]
 
     def reason(self, irq: DeviceIrq) -> str:
-        """Why the interrupt moves."""
         node, here = self.node(irq), self.nodes.get(irq.device)
         to = "to a housekeeping CPU" if node is None else f"to a housekeeping CPU of node {node}"
         beside = "" if node == here else f", the nearest one to its device on node {here} that has some"
@@ -121,7 +114,6 @@ class _Places:
 
 
 def _placed(found: DeviceIrqs, places: _Places, context: Context) -> tuple[Wanted, ...]:
-    """The CPUs for each interrupt that a plan may move. An interrupt in a right place gets the CPUs that it has."""
     ours = (irq for irq in found.irqs if not immovable_reason(irq))
     movable = sorted(ours, key=lambda irq: (irq.device, irq.number))
     staying: dict[TargetKey, Wanted] = {}
@@ -147,26 +139,22 @@ def _wanted(target: Target, cpus: CpuSet, reason: str) -> Wanted:
 
 
 def _recorded(irq: DeviceIrq, places: _Places, context: Context) -> CpuSet:
-    """The recorded CPUs of the interrupt, if they are still right; else none."""
     recorded = context.places.get(irq.target.key, CpuSet())
     return recorded if recorded <= places.for_irq(irq) else CpuSet()
 
 
 def _take(taken: dict[int, float], cpus: CpuSet) -> None:
-    """Count an interrupt on its CPUs."""
     for cpu in cpus:
         taken[cpu] = taken.get(cpu, 0.0) + 1 / len(cpus)
 
 
 def _left_out(found: DeviceIrqs, places: _Places) -> Iterator[LeftOut]:
-    """The interrupts that would have to move and cannot."""
     for irq in found.irqs:
         if (reason := immovable_reason(irq)) and not places.is_right(irq):
             yield LeftOut(irq.target, reason)
 
 
 def _warnings(found: DeviceIrqs, places: _Places, context: Context) -> Iterator[str]:
-    """Warnings about irqbalance, where it may move interrupts back to the CPUs of guests after the plan."""
     topology, asked = context.snapshot.topology, context.request.asks_for("irqbalance")
     for balancer in context.snapshot.irqbalance or found.balancers:
         banned = balancer.bans(topology.isolated | topology.nohz_full)

@@ -1,4 +1,4 @@
-"""Partitions of cgroups as changes of a plan. The strategies with live isolation plan them. Pure."""
+"""Partitions of cgroups. The strategies with live isolation plan them."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _POSSIBLE = "/sys/devices/system/cpu/possible"
 
 
 def why_not_asked(plan: Plan) -> str:
-    """Why the request asks for no partitions; empty where it does."""
+    """Empty where the request asks for partitions."""
     if plan.request.fix:
         return "the plan's request asks for the cure of findings, and no change of this kind cures one"
     return "" if plan.request.isolation == "live" else "the plan's request does not ask for live isolation"
@@ -42,7 +42,7 @@ def _commands(target: Target, state: State) -> Iterator[str]:
 
 
 def _quoted(name: str) -> str:
-    """The name as a word for a shell: always with quotes, because most of these names have backslashes."""
+    """Always with quotes, because most of these names have backslashes."""
     return "'" + name.replace("'", """'"'"'""") + "'"
 
 

@@ -1,7 +1,7 @@
-"""The queues of cards as changes of a plan: more for cards that use one of several. Pure.
+"""The queues of cards: more for cards that use one of several, where one CPU handles all packets.
 
-With one queue, one CPU handles all packets of a card. A card that uses several queues keeps them: somebody has chosen
-their number. Once a plan has changed a card, a policy keeps that.
+A card that uses several queues keeps them: somebody has chosen their number. Once a plan has changed a card, a policy
+keeps that.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,6 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 
 def _additions(_plan: Plan, context: Context) -> Additions:
-    """The cards that use one queue of several, and those that an earlier plan changed."""
     found = context.snapshot.queues or ()
     cards = [each for each in found if each.target.key in context.places or (each.is_up and _is_alone(each, context))]
     wanted = tuple(_wanted(each, context) for each in cards)
@@ -43,7 +42,6 @@ def _objection(change: StateChange, _plan: Plan, context: Context) -> str:
 
 
 def _is_alone(card: CardQueues, context: Context) -> bool:
-    """Whether the card uses one queue, and could use more."""
     return card.count == 1 and _fitting(card, context) > 1
 
 

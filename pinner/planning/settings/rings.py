@@ -1,4 +1,4 @@
-"""The receive rings of cards as changes of a plan: the driver's maximum for cards that have dropped packets. Pure.
+"""The receive rings of cards: the driver's maximum for cards that have dropped packets.
 
 A card that has dropped nothing keeps its ring: most drivers restart the card for another size, and a larger ring uses
 more of the cache.
@@ -17,7 +17,6 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 
 def _additions(_plan: Plan, context: Context) -> Additions:
-    """The receive rings of the cards that have dropped packets."""
     small = [ring for ring in context.snapshot.rings or () if _is_small(ring)]
     growing = (ring.interface for ring in small if ring.size < ring.most)
     warnings = (f"{name}: most drivers restart the card for another size of its ring" for name in growing)
@@ -36,7 +35,6 @@ def _objection(change: StateChange, _plan: Plan, context: Context) -> str:
 
 
 def _is_small(ring: RxRing) -> bool:
-    """Whether the ring has been too small at least once."""
     return ring.has_dropped and ring.most > 0
 
 

@@ -1,4 +1,4 @@
-"""The planner's part of a kind of setting (model/kinds.py). Pure."""
+"""The planner's part of a kind of setting (model/kinds.py)."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,11 +14,9 @@ class Additions:
     """What one kind adds to a plan. The changes follow from ``wanted``."""
 
     wanted: tuple[Wanted, ...] = ()
-    """The state of each setting after the plan."""
     skipped: tuple[LeftOut, ...] = ()
     """The settings that the plan would have to change and cannot."""
     warnings: tuple[str, ...] = ()
-    """What an operator should know before an apply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +26,9 @@ class PlanRow:
     objection: Callable[[StateChange, Plan, Context], str]
     """Why an agent does not make a change that the request asks for; empty where it does."""
     commands: Callable[[Target, State], Iterator[str]]
-    """The shell commands that give a target a state."""
+    """For a shell."""
     additions: Callable[[Plan, Context], Additions] | None = None
-    """What a request for the kind adds to a plan, where the snapshot has the kind; None: strategies plan it."""
+    """What a request for the kind adds, where the snapshot has the kind; None: strategies plan it."""
     noun: str = ""
     """The settings, for people."""
     expected: str = ""

@@ -1,7 +1,7 @@
-"""Receive packet steering (RPS) as changes of a plan: no queue names CPUs of guests. Pure.
+"""Receive packet steering (RPS): no queue names CPUs of guests.
 
-RPS lets other CPUs than the one of the interrupt process the packets of a queue. A plan takes the CPUs of guests out of
-the queue's CPUs. Where none is left, RPS is off for the queue: the CPU of its interrupt processes the packets.
+RPS lets other CPUs than the one of the interrupt process the packets of a queue. Where none is left, RPS is off for the
+queue.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,6 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 
 def _additions(plan: Plan, context: Context) -> Additions:
-    """The queues of the snapshot, without the CPUs that the plan gives to guests."""
     return Additions(tuple(_wanted(context.snapshot.rps or (), guest_cpus(context, plan))))
 
 

@@ -1,7 +1,4 @@
-"""Sysctls as changes of a plan: the values of a fixed table (model/settings/sysctls.py). Pure.
-
-A sysctl that has its value already, or a better one, stays. A value that only some hosts need is set on these only.
-"""
+"""The sysctls of a fixed table (model/settings/sysctls.py). One that has its value already, or a better one, stays."""
 
 from collections.abc import Iterator, Mapping
 from shlex import quote
@@ -18,7 +15,6 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 
 def _additions(plan: Plan, context: Context) -> Additions:
-    """The sysctls that the request asks for and the host needs."""
     found = context.snapshot.sysctls or {}
     asked = (rule for rule in SYSCTLS.values() if _is_asked(rule, plan.request))
     rules = [rule for rule in asked if is_needed(rule.needs, context.snapshot)]
@@ -45,7 +41,6 @@ def _is_asked(rule: SysctlRule, request: Request) -> bool:
 
 
 def is_needed(need: Need, snapshot: Snapshot) -> bool:
-    """Whether the host has what a value is for."""
     match need:
         case "several nodes":
             return sum(1 for node in snapshot.topology.nodes if node.cpus and node.memory_kib) > 1

@@ -1,7 +1,4 @@
-"""Every kind with a state in plans: its additions, the objections of an agent, its commands. Pure.
-
-Each kind has a module here, which model/kinds.py names.
-"""
+"""Every kind with a state: each has a module here, which model/kinds.py names."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -17,7 +14,7 @@ from pinner.planning.settings.row import PlanRow
 
 
 def _row(kind: TargetKind) -> PlanRow:
-    """The row in the kind's module. Raises ImportError without a module, TypeError without a row."""
+    """Raises ImportError without a module, TypeError without a row."""
     row = getattr(import_module(f"{__package__}.{KINDS[kind].module}"), "ROW", None)
     if not isinstance(row, PlanRow) or (row.additions is None) != (KINDS[kind].remedy is None):
         raise TypeError(f"planning/settings/{KINDS[kind].module}.py needs a ROW, with additions for a setting")
@@ -29,7 +26,7 @@ ROWS: Mapping[TargetKind, PlanRow] = {kind: _row(kind) for kind in WITH_STATE}
 
 
 def with_remedies(plan: Plan, context: Context) -> Plan:
-    """The plan, with the settings for which its request asks. Raises Invalid where the snapshot lacks them.
+    """With the settings for which the request asks. Raises Invalid where the snapshot lacks them.
 
     Their changes come first: interrupts leave the CPUs before guests get them. Those inside guests come last, because
     nothing should wait for the answers of a guest.
@@ -61,5 +58,5 @@ def objection(change: StateChange, plan: Plan, context: Context) -> str:
 
 
 def commands(target: Target, state: State) -> Iterator[str]:
-    """The shell commands that give the target this state."""
+    """For a shell."""
     return ROWS[target.kind].commands(target, state)

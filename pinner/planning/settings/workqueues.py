@@ -1,4 +1,4 @@
-"""The kernel's CPUs for unbound work as a change of a plan, beside those of partitions. Pure."""
+"""The kernel's CPUs for unbound work, beside those of partitions."""
 
 from collections.abc import Iterator
 

@@ -17,18 +17,16 @@ _BESIDE = {
     "vhost": "a kernel thread of the guest's devices runs beside its emulator",
     "iothread": "QEMU's I/O work runs beside the emulator, off the vCPUs' CPUs",
 }
-"""Why each kind runs on the emulator's CPUs. An iothread polls and can use a whole CPU: on a vCPU's CPU it would stall
-the guest."""
+"""An iothread polls and can use a whole CPU: on a vCPU's CPU it would stall the guest."""
 
 
 def place_host_processes(context: Context, roles: Roles) -> Iterator[Wanted]:
-    """Each process that moves, onto all housekeeping CPUs."""
     for move in context.moving:
         yield Wanted(move.target, roles.housekeeping, move.reason)
 
 
 def place_emulator(guest: Guest, cpus: CpuSet) -> Iterator[Wanted]:
-    """A guest's emulator, vhost and kvm threads and iothreads, onto ``cpus``."""
+    """A guest's emulator, vhost and kvm threads and iothreads."""
     for target in guest.threads_by_target:
         if target.kind == "vcpu":
             break
@@ -36,16 +34,13 @@ def place_emulator(guest: Guest, cpus: CpuSet) -> Iterator[Wanted]:
 
 
 def float_over(guest: Guest, group: VcpuGroup, cpus: CpuSet, reason: str) -> Iterator[Wanted]:
-    """Each vCPU of the group, onto all of ``cpus`` that the group may use."""
     for vcpu in group.vcpus:
         yield Wanted(guest.vcpu_targets[vcpu], group.within(cpus), group.why or reason)
 
 
 def divided(context: Context, roles: Roles) -> tuple[Context, tuple[LeftOut, ...]]:
-    """The context of the guests whose nodes have CPUs of each set that they need, and the other guests with the reason.
-
-    Only guests that are bound to nodes or cores can be left out.
-    """
+    """The context of the guests whose nodes have CPUs of each set that they need, and the other guests with the reason:
+    only bound guests can be left out."""
     left = tuple(
         LeftOut(guest.target, why)
         for guest in context.guests
@@ -62,13 +57,11 @@ def beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iterable[N
 
 
 def why_here(context: Context, guest: Guest, nodes: Iterable[NodeId]) -> str:
-    """Why the guest's vCPUs are on these nodes, for people."""
     bound = "; ".join([group.why for group in context.groups(guest) if group.why])
     return bound or "; ".join([node_choice.reason(context.snapshot, guest, node) for node in nodes])
 
 
 def _lacking(context: Context, guest: Guest, roles: Roles) -> str:
-    """The set that has no CPU on the guest's nodes, as a reason; empty where each set has one."""
     for group in context.groups(guest):
         if not group.within(roles.vcpu):
             why = group.why or f"the guest may only use CPUs {group.cpus}"
@@ -80,14 +73,13 @@ def _lacking(context: Context, guest: Guest, roles: Roles) -> str:
 
 
 def pin(guest: Guest, cpus: Mapping[int, int], reason: str) -> Iterator[Wanted]:
-    """Each vCPU, onto one CPU; ``cpus`` has the CPU by the vCPU's number."""
+    """``cpus`` by the vCPU's number."""
     targets = guest.vcpu_targets
     for vcpu, cpu in cpus.items():
         yield Wanted(targets[vcpu], CpuSet.one(cpu), reason)
 
 
 def floating_warnings(context: Context, roles: Roles) -> Iterable[str]:
-    """Warnings about CPUs that several threads are to share."""
     shared = roles.cpus & context.snapshot.topology.nohz_full
     if shared:
         yield f"CPUs {shared} are nohz_full, but several threads share each of them: their timer tick does not stop"

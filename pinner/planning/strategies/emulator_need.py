@@ -1,9 +1,5 @@
 """The CPUs of QEMU's own threads in live partitions: one for each guest, so an automatic emulator set follows the
-number of guests.
-
-The set gives CPUs to vCPUs that have no place, as long as each guest and each node keeps its own. It takes CPUs that no
-vCPU has where guests are more than its CPUs.
-"""
+number of guests, down to the minimum of cores of each node."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -54,7 +50,6 @@ def _as_pinned(context: Context, roles: Roles) -> Roles:
 
 
 def _for_vcpus(context: Context, roles: Roles) -> CpuSet:
-    """The CPUs of the emulator set that vCPUs may use: those of Nova's cpu_shared_set, where it has one."""
     return context.allocatable.nova.for_vcpus(roles.emulator - roles.housekeeping)
 
 
@@ -91,11 +86,8 @@ def _in_turn(context: Context, free: CpuSet) -> Iterator[CpuSet]:
 def _emulators(
     context: Context, resolved: Resolved, roles: Roles, allocation: Allocation, extra: CpuSet
 ) -> dict[str, CpuSet]:
-    """A CPU for QEMU's own threads of each guest that has a place.
-
-    It is the recorded or the current CPU, if it is free, else one of the emulator set on the guest's node, else any of
-    the set, else one of ``extra``, which are free CPUs for vCPUs. A bound guest gets only a CPU of its nodes.
-    """
+    """The recorded or the current CPU, if it is free, else one of the emulator set on the guest's node, else any of the
+    set, else one of ``extra``, which are free CPUs for vCPUs. A bound guest gets only a CPU of its nodes."""
     free = roles.emulator - roles.housekeeping
     guests = [guest for guest in context.guests if guest.uuid in allocation.places]
     chosen: dict[str, CpuSet] = {}
@@ -118,6 +110,5 @@ def _emulators(
 
 
 def _of_begun_core(context: Context, cpus: CpuSet) -> int:
-    """The lowest CPU of a core of which other CPUs are in use, else the lowest CPU."""
     cores: Mapping[int, CpuSet] = context.allocatable.cores
     return min(cpus, key=lambda cpu: (cores[cpu] <= cpus, cpu))

@@ -15,8 +15,6 @@ from pinner.planning.strategies.strategy import COMMON, Answer
 
 
 class Isolated:
-    """Housekeeping and emulators on the CPUs that the kernel balances, each vCPU on a CPU that the kernel does not."""
-
     name: ClassVar[str] = ISOLATED
     summary: ClassVar[str] = (
         "Each vCPU gets a CPU of its own that is isolated from the kernel's scheduler, all of a guest on one NUMA node."
@@ -25,11 +23,8 @@ class Isolated:
     pursues: ClassVar[tuple[str, ...]] = ("extra_nodes", "remote_memory", "remote_devices", "shared_cores", "extra_l3")
 
     def place(self, context: Context) -> Answer:
-        """Every guest that fits the isolated CPUs is placed; the others are unplaced, with the numbers.
-
-        Where this boot isolates no CPU, no guest is placed, and the answer says how to isolate CPUs. Raises Invalid,
-        NoFit (see roles.resolve).
-        """
+        """Where this boot isolates no CPU, no guest is placed, and the answer says how to isolate CPUs. Raises Invalid,
+        NoFit (see roles.resolve)."""
         # Imported here, because a plan of another strategy needs no packing.
 
         resolved = context.resolve(isolating=True)
@@ -39,7 +34,6 @@ class Isolated:
 
 
 def place(context: Context, resolved: Resolved) -> Answer:
-    """The answer for the guests whose nodes have CPUs of each set."""
     exclusive = context.allocatable.exclusive
     allocation = allocate(context, exclusive)
     lacking = resolved.roles.vcpu - exclusive
@@ -53,7 +47,6 @@ def place(context: Context, resolved: Resolved) -> Answer:
 
 
 def _placed(context: Context, resolved: Resolved, allocation: Allocation) -> Answer:
-    """The answer for the CPUs that are isolated now."""
     exclusive, topology = context.allocatable.exclusive, context.snapshot.topology
     roles = replace(resolved.roles, vcpu=exclusive)
     wanted = list(place_host_processes(context, roles))
@@ -75,7 +68,6 @@ def _placed(context: Context, resolved: Resolved, allocation: Allocation) -> Ans
 
 
 def _not_isolated(context: Context, resolved: Resolved) -> Answer:
-    """The answer where CPUs must be isolated first: no guest is placed."""
     roles, kernel = resolved.roles, context.snapshot.topology.kernel
     needs = isolation.describe(kernel, roles.vcpu, context.allocatable.exclusive)
     never_fit = {left.target: left for left in allocate(context, roles.vcpu).unplaced}
@@ -101,7 +93,7 @@ def _not_isolated(context: Context, resolved: Resolved) -> Answer:
 
 
 def _with_remedy(context: Context, resolved: Resolved, unplaced: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
-    """The unplaced guests; a guest that fits once all wanted CPUs are isolated is told so."""
+    """A guest that fits once all wanted CPUs are isolated is told so."""
     wanted = resolved.roles.vcpu
     if not unplaced or wanted <= context.allocatable.exclusive:
         return unplaced

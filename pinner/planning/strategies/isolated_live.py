@@ -1,9 +1,8 @@
 """The live form of ``isolated``: the unit of every guest becomes an isolated cgroup v2 partition.
 
-The parent of a partition must be a partition too, and partitions share no CPU (the kernel's
-Documentation/admin-guide/cgroup-v2.rst). So the guests' slice becomes a partition with all CPUs but housekeeping's. In
-it each guest's scope becomes a partition with a CPU for each vCPU and one for QEMU's own threads, which cannot run
-outside the partition. Because they have only one CPU, the kernel need not balance these threads.
+The parent of a partition must be a partition too, and partitions share no CPU (admin-guide/cgroup-v2.rst). So the
+guests' slice becomes a partition with all CPUs but housekeeping's. In it each guest's scope has a CPU for each vCPU and
+one for QEMU's own threads, which cannot run outside: with one CPU, the kernel need not balance them.
 """
 
 from collections import Counter
@@ -24,7 +23,7 @@ from pinner.planning.strategies.common import pin, place_emulator, place_host_pr
 from pinner.planning.strategies.strategy import Answer
 
 _UNIT_DEPTH = 2
-"""The number of units above a guest: its slice, and its scope in that."""
+"""The units above a guest: its slice, and its scope in that."""
 _NOTE = (
     "Live until the next boot or until the guest stops: load balancing and unbound kernel work leave the CPUs. Their "
     "tick (nohz_full), RCU callbacks (rcu_nocbs) and managed interrupts stay."
@@ -32,7 +31,7 @@ _NOTE = (
 
 
 def place(context: Context, resolved: Resolved) -> Answer:
-    """Each vCPU on one CPU, and a partition for each guest that can have one; blocked where the kernel has none."""
+    """Blocked where the kernel has no partitions."""
     roles = replace(resolved.roles, vcpu=resolved.roles.vcpu - context.allocatable.exclusive)
     kernel, slice_ = context.snapshot.topology.kernel, _slice(context)
     fit, unplaced = _divided(context, slice_) if kernel.partitions else (context, [])
@@ -67,17 +66,14 @@ def place(context: Context, resolved: Resolved) -> Answer:
 
 
 def _slice(context: Context) -> str:
-    """The path of the slice that is a partition, else of the slice of most guests; empty without guests in slices.
-
-    There is only one, because the partitions of two slices cannot share CPUs.
-    """
+    """The slice that is a partition, else that of most guests; only one, because partitions of two slices cannot share
+    CPUs."""
     slices = Counter(guest.cgroups[0] for guest in context.guests if len(guest.cgroups) == _UNIT_DEPTH)
     found = min(slices, key=lambda each: (each.state.kind == "member", -slices[each], each.path), default=None)
     return found.path if found else ""
 
 
 def _divided(context: Context, slice_: str) -> tuple[Context, list[LeftOut]]:
-    """The context of the guests that are in a scope of the slice, and the others."""
     unplaced = []
     for guest in context.guests:
         if len(guest.cgroups) != _UNIT_DEPTH:
@@ -92,10 +88,8 @@ def _divided(context: Context, slice_: str) -> tuple[Context, list[LeftOut]]:
 
 
 def _without_rest(context: Context, scopes: Mapping[str, CpuSet], whole: CpuSet) -> list[LeftOut]:
-    """The guest that is left out where the partitions would take all CPUs of the slice; none where CPUs remain.
-
-    It is one without a partition, if there is one, and of these the smallest.
-    """
+    """The guest that is left out where the partitions would take all CPUs of the slice: one without a partition, if
+    there is one, and of these the smallest."""
     if not scopes or whole - union(scopes.values()):
         return []
     guests = [guest for guest in context.guests if guest.uuid in scopes]

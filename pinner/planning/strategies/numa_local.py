@@ -26,8 +26,6 @@ from pinner.planning.strategies.strategy import COMMON, Answer
 
 
 class NumaLocal:
-    """Three CPU sets for the whole host; the vCPU set is divided by node."""
-
     name: ClassVar[str] = "numa-local"
     summary: ClassVar[str] = (
         "Like shared-pool, but each guest's vCPUs float over the CPUs of one NUMA node, next to its memory and devices."
@@ -57,7 +55,6 @@ class NumaLocal:
 
 
 _Homes = dict[VcpuGroup, NodeId]
-"""The node of each group of a guest's vCPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,6 @@ class _Room:
     memory: MemoryBalance
 
     def less(self, guest: Guest, homes: _Homes) -> "_Room":
-        """The room after these groups of the guest have their nodes."""
         free, memory = dict(self.free), self.memory
         for group, node in homes.items():
             free[node] -= len(group.vcpus)
@@ -78,20 +74,14 @@ class _Room:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The nodes of each guest by UUID, the guests that fit no node, and the room that is left."""
-
     homes: Mapping[str, _Homes]
     unplaced: tuple[LeftOut, ...]
     room: _Room
 
 
 def _choose(context: Context, pools: Mapping[NodeId, CpuSet]) -> _Choice:
-    """The nodes of all guests.
-
-    A recorded guest stays on its nodes, even where others would be better. Then the others are placed, sorted by
-    number of vCPUs, descending. Where a guest then fits no node, they are sorted by the memory that they have not got
-    yet, descending, if fewer guests are unplaced so.
-    """
+    """A recorded guest stays on its nodes. Where one of the others then fits no node, they are sorted by the memory
+    that they have not got yet, if fewer guests are unplaced so."""
     room = _Room(
         {node: len(pool) - _bound_vcpus(context, pool) for node, pool in pools.items() if pool},
         context.memory_balance(),
@@ -112,7 +102,6 @@ def _choose(context: Context, pools: Mapping[NodeId, CpuSet]) -> _Choice:
 
 
 def _in_order(context: Context, pools: Mapping[NodeId, CpuSet], guests: Iterable[Guest], begun: _Choice) -> _Choice:
-    """The choice after these guests have their nodes, one after the other."""
     chosen, unplaced, room = dict(begun.homes), list(begun.unplaced), begun.room
     for guest in guests:
         try:
@@ -125,7 +114,7 @@ def _in_order(context: Context, pools: Mapping[NodeId, CpuSet], guests: Iterable
 
 
 def _recorded_homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSet]) -> _Homes:
-    """The recorded node of each group; empty where a group has none, or no room there."""
+    """Empty where a group has no recorded node, or no room there."""
     if not (places := context.recorded(guest)):
         return {}
     homes = _Homes()
@@ -138,7 +127,7 @@ def _recorded_homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSe
 
 
 def _homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSet], room: _Room) -> _Homes:
-    """The best node for each group. Raises NoFit where a group fits none."""
+    """Raises NoFit where a group fits no node."""
     places, homes = context.current(guest), _Homes()
     for group in context.groups(guest):
         capacity = {node: len(cpus) for node, pool in pools.items() if (cpus := group.within(pool))}
@@ -156,7 +145,7 @@ def _nodes_of(
 
 
 def _bound_vcpus(context: Context, pool: CpuSet) -> int:
-    """How many vCPUs of guests that stay as they are can run only on the pool."""
+    """Of guests that stay as they are, the vCPUs that can run only on the pool."""
     vcpus = (vcpu for guest in context.others for vcpu in guest.vcpus)
     return sum(1 for vcpu in vcpus if vcpu.thread and vcpu.thread.affinity <= pool)
 

@@ -12,14 +12,12 @@ from pinner.planning.strategies.strategy import Answer
 
 
 class Optimal(Isolated):
-    """The sets and the rules of isolated; a solver places the vCPUs where rules alone do not reach the bound."""
-
     name: ClassVar[str] = OPTIMAL
     summary: ClassVar[str] = "Like isolated, with a solver's proof that no other allocation of CPUs to vCPUs is better."
     parameters: ClassVar[tuple[str, ...]] = (*Isolated.parameters, "solver_budget")
 
     def place(self, context: Context) -> Answer:
-        """The answer of isolated. A warning says why its allocation is not proven, if so."""
+        """A warning says why the allocation is not proven."""
         # The request of a host names another strategy where only flavors ask for this one.
         answer = super().place(replace(context, request=replace(context.request, strategy=OPTIMAL)))
         return replace(answer, warnings=(*answer.warnings, *_unproven(answer.optimality)))

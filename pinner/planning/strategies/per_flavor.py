@@ -1,8 +1,5 @@
-"""One plan of several strategies.
-
-The request's strategy places the host's processes and most guests. Guests whose flavor asks for another strategy get
-that one, on the CPUs that the host's strategy leaves.
-"""
+"""One plan of several strategies: the request's places the host's processes and most guests, and those that flavors ask
+for place their guests on the CPUs that it leaves."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,10 +18,7 @@ from pinner.planning.strategies.strategy import Answer, Strategy
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The answer of a strategy that flavors ask for.
-
-    ``refused`` has the guests, by UUID, that the host's strategy places instead, with the reason.
-    """
+    """``refused`` has the guests, by UUID, that the host's strategy places instead, with the reason."""
 
     name: str
     guests: tuple[Guest, ...]
@@ -33,10 +27,8 @@ class _Part:
 
 
 def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
-    """The merged answer of all strategies. Raises the errors of the host's strategy.
-
-    A guest that cannot have the strategy of its flavor gets the host's strategy, and a warning says why.
-    """
+    """Raises the errors of the host's strategy. A guest that cannot have the strategy of its flavor gets the host's,
+    with a warning."""
     host = strategies[context.request.strategy]
     answer, ours, parts = _parts(context, strategies)
     if refused := {uuid for part in parts for uuid in part.refused}:
@@ -71,7 +63,6 @@ def _parts(context: Context, strategies: Mapping[str, Strategy]) -> tuple[Answer
 
 
 def _groups(context: Context, strategies: Mapping[str, Strategy]) -> dict[str, list[Guest]]:
-    """The guests by the strategy that their flavor asks for, or else the request."""
     groups: dict[str, list[Guest]] = {}
     for guest in context.guests:
         groups.setdefault(flavors.strategy(guest, strategies) or context.request.strategy, []).append(guest)
@@ -83,8 +74,8 @@ def _only(context: Context, guests: Collection[str]) -> Context:
 
 
 def _complete(strategy: Strategy, context: Context) -> Answer:
-    """The strategy's answer. Raises Invalid with the strategy's name where its answer forgets or doubles a guest: the
-    merged answer does not show which strategy it was."""
+    """Raises Invalid with the strategy's name where its answer forgets or doubles a guest: the merged answer does not
+    show which strategy it was."""
     answer = rules.read(strategy.name, strategy.place(context))
     rules.check_guests(strategy.name, answer, context)
     return answer
@@ -117,7 +108,6 @@ def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
 
 
 def _merged(answer: Answer, part: _Part, host: str) -> Answer:
-    """The host's answer, merged with the answer of one part."""
     asked = f"its flavor has {flavors.STRATEGY} = {part.name!r}, but it gets {host}"
     warnings = tuple(
         f"guest {guest.name}: {asked}: {part.refused[guest.uuid]}"
@@ -135,7 +125,7 @@ def _merged(answer: Answer, part: _Part, host: str) -> Answer:
 
 
 def _with_nova_pinned(answer: Answer, context: Context) -> Answer:
-    """The answer, with QEMU's own threads of context.nova_pinned placed near their vCPUs."""
+    """With QEMU's own threads of context.nova_pinned placed near their vCPUs."""
     if not context.nova_pinned:
         return answer
     partitions = union(want.cpus for want in answer.wanted if _is_isolated(want))
@@ -166,5 +156,5 @@ def _unused(answer: Answer, context: Context) -> Iterator[str]:
 
 
 def _near(free: CpuSet, cpus: CpuSet, nodes: Iterable[CpuSet]) -> CpuSet:
-    """The free CPUs on the nodes of ``cpus``; all free CPUs where none is on them."""
+    """All free CPUs where none is on the nodes of ``cpus``."""
     return free & union(node for node in nodes if node & cpus) or free

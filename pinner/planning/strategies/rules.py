@@ -1,7 +1,7 @@
 """The rules that every strategy's answer must follow, also that of a plug-in.
 
-An answer is complete where each guest that the strategy has to place is either placed, with all its parts, or listed as
-unplaced, once. Otherwise a plug-in that forgets a guest would pass as "nothing to do".
+An answer is complete where each guest is either placed, with all its parts, or listed as unplaced, once. Otherwise a
+plug-in that forgets a guest would pass as "nothing to do".
 """
 
 from collections import Counter
@@ -30,9 +30,9 @@ _STATES = (*get_args(State), NoneType)
 
 
 def read(name: str, answer: object) -> Answer:
-    """The answer of the strategy ``name``, with each of its iterables as a tuple: an iterator can be read only once.
+    """Each iterable as a tuple: an iterator can be read only once.
 
-    Raises Invalid where the answer has a value of another type. mypy does not check a plug-in, and a plan with such a
+    Raises Invalid where the answer has a value of another type: mypy does not check a plug-in, and a plan with such a
     value could be stored, but not read again.
     """
     if not isinstance(answer, Answer):
@@ -48,14 +48,14 @@ def read(name: str, answer: object) -> Answer:
 
 
 def check(name: str, answer: Answer, context: Context) -> None:
-    """Check the whole answer of the strategy ``name``. Raises NovaConflict if it conflicts with CPUs that Nova owns,
-    and Invalid with the first broken rule otherwise."""
+    """Raises NovaConflict if the answer conflicts with CPUs that Nova owns, and Invalid with the first broken rule
+    otherwise."""
     check_guests(name, answer, context)
     _refuse(name, broken(answer, context))
 
 
 def check_guests(name: str, answer: Answer, context: Context) -> None:
-    """Check that the answer is complete, and names only targets that may be placed. Raises like ``check``."""
+    """The answer is complete, and names only targets that may be placed. Raises like ``check``."""
     require_clear(answer.wanted, context.allocatable.nova, emulators=context.request.nova_emulators)
     _refuse(name, _incomplete(answer, context))
 
@@ -155,7 +155,7 @@ def _unplaced(answer: Answer, context: Context) -> Iterator[str]:
 
 
 def _others(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
-    """Guests that the strategy must not place: skipped guests, and guests of another strategy of the same plan."""
+    """Guests that the strategy must not place: skipped ones, and those of another strategy of the same plan."""
     ours = {guest.uuid for guest in context.guests}
     if not (theirs := {guest.uuid for guest in context.snapshot.guests} - ours):
         return
@@ -229,8 +229,8 @@ def _wrong_targets(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str
 
 
 def _cpus(answer: Answer, context: Context) -> Iterator[str]:
-    """Thousands of threads share a handful of sets, and the sets of a kind need a look at each only where their union
-    breaks a rule."""
+    """Thousands of threads share a handful of sets: those of a kind need a look at each only where their union breaks a
+    rule."""
     sets: dict[tuple[TargetKind, bool], dict[int, Wanted]] = {}
     for want in answer.wanted:
         if want.state is None:
@@ -248,7 +248,6 @@ def _cpus(answer: Answer, context: Context) -> Iterator[str]:
 
 
 def _role(kind: TargetKind, roles: Roles) -> CpuSet:
-    """The set of CPUs for the threads of this kind."""
     return {"process": roles.housekeeping, "vcpu": roles.vcpu}.get(kind, roles.emulator)
 
 
@@ -262,7 +261,6 @@ def _wrong_cpus(want: Wanted, allowed: CpuSet, context: Context, *, floating: bo
 
 
 def outside_bound(want: Wanted, context: Context) -> Iterator[str]:
-    """A sentence where a thread of a guest gets CPUs outside those to which the guest's memory or cells bind it."""
     bound = context.bounds.get(want.target.owner)
     if bound is None or want.state is not None:
         return

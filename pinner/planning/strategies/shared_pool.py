@@ -16,8 +16,6 @@ _REASON = "floats over all CPUs that housekeeping and emulators leave"
 
 
 class SharedPool:
-    """Three CPU sets for the whole host."""
-
     name: ClassVar[str] = "shared-pool"
     summary: ClassVar[str] = (
         "Busy host processes and emulator threads get CPUs of their own; every vCPU floats over all the others."
@@ -26,8 +24,7 @@ class SharedPool:
     pursues: ClassVar[tuple[str, ...]] = ()
 
     def place(self, context: Context) -> Answer:
-        """Every guest is placed whose nodes have a CPU of each set: any number of vCPUs can share the pool. Raises
-        Invalid, NoFit (see roles.resolve)."""
+        """Every guest is placed whose nodes have a CPU of each set. Raises Invalid, NoFit (see roles.resolve)."""
         resolved = context.resolve()
         roles = resolved.roles
         wanted = list(place_host_processes(context, roles))

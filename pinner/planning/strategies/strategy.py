@@ -1,8 +1,4 @@
-"""The interface of a strategy, and the installed strategies.
-
-A strategy is a class without arguments, named by an entry point of the group ``pinner.strategies``. pinner knows its
-own ones without a search for entry points.
-"""
+"""The interface of a strategy, and the installed strategies: entry points of the group ``pinner.strategies``."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +18,7 @@ OWN = {
     "optimal": "pinner.planning.strategies.optimal:Optimal",
     "shared-pool": "pinner.planning.strategies.shared_pool:SharedPool",
 }
-"""pinner's own strategies, as in the entry points of the group."""
+"""pinner's own: known without a search for entry points."""
 COMMON = ("housekeeping", "emulator", "busy_threshold", "guests", "processes")
 """The fields of a request that all of pinner's own strategies read."""
 
@@ -40,9 +36,9 @@ class Answer:
     warnings: tuple[str, ...] = ()
     isolation: Isolation | None = None
     blocked: str = ""
-    """Why the answer cannot be applied as the host is now; empty where it can."""
+    """Why the answer cannot be applied as the host is now."""
     optimality: Optimality | None = None
-    """How good the allocation of CPUs of their own to vCPUs is; None where vCPUs float."""
+    """None where vCPUs float."""
 
 
 class Strategy(Protocol):
@@ -54,8 +50,7 @@ class Strategy(Protocol):
     parameters: ClassVar[tuple[str, ...]]
     """The fields of a request that it reads."""
     pursues: ClassVar[tuple[str, ...]]
-    """The terms of the objective that it tries to lower, besides guests without a place and threads that disturb each
-    other. A plan that makes another term worse is not worse. A plug-in may lack this: none."""
+    """The terms of the objective that it tries to lower, besides those of every strategy. A plug-in may lack this."""
 
     def place(self, context: Context) -> Answer:
         """The wanted placement; pure. Raises Invalid for a parameter that this host cannot have, NoFit."""
@@ -72,20 +67,16 @@ class Unavailable:
         self.summary = f"not available, because {why}"
 
     def place(self, _context: Context) -> Answer:
-        """Raises Invalid."""
         raise self.refusal()
 
     def refusal(self) -> Invalid:
-        """The error for a request of this strategy."""
         return Invalid("strategy", self.name, f"a strategy that is available; this one is {self.summary}")
 
 
 class _Installed(Mapping[str, Strategy]):
-    """The installed strategies by name, each imported at its first use.
-
-    The search for plug-ins reads the metadata of every installed package, which takes as long as a plan. So it is made
-    only where a name is none of pinner's own, or where all names are wanted.
-    """
+    """By name, each imported at its first use. The search for plug-ins reads the metadata of every installed package,
+    which takes as long as a plan: it is made only where a name is none of pinner's own, or where all names are
+    wanted."""
 
     def __getitem__(self, name: str) -> Strategy:
         return _own(name) if name in OWN else _plug_ins()[name]
@@ -101,12 +92,12 @@ _INSTALLED = _Installed()
 
 
 def installed() -> Mapping[str, Strategy]:
-    """Every installed strategy by name. A plug-in that does not load is Unavailable."""
+    """A plug-in that does not load is Unavailable."""
     return _INSTALLED
 
 
 def require_known(name: str, strategies: Mapping[str, Strategy]) -> None:
-    """Raises NotFound if ``strategies`` does not have the strategy, and Invalid if its plug-in does not load."""
+    """Raises NotFound for an unknown strategy, and Invalid if its plug-in does not load."""
     if name not in strategies:
         raise NotFound("strategy", name, tuple(sorted(strategies)))
     if isinstance(found := strategies[name], Unavailable):
@@ -122,7 +113,7 @@ def _own(name: str) -> Strategy:
 
 @cache
 def _plug_ins() -> dict[str, Strategy]:
-    """The strategies of other packages. None replaces one of pinner's own."""
+    """None replaces one of pinner's own."""
     from importlib.metadata import entry_points  # imports the parsers of mail and of zip files
 
     found: dict[str, Strategy] = {}

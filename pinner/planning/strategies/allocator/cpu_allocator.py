@@ -18,12 +18,12 @@ from pinner.planning.strategies.allocator import guest_packing, node_choice
 from pinner.planning.strategies.allocator.free_cpus import FreeCpus, GuestAllocation, free_slots, is_pinned, needs
 
 _Places = Mapping[str, GuestAllocation]
-"""The places of guests by UUID."""
+"""By UUID."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The allocation of each guest by UUID, and the guests that fit no node."""
+    """The places by UUID, and the guests that fit no node."""
 
     places: dict[str, GuestAllocation]
     unplaced: tuple[LeftOut, ...]
@@ -33,14 +33,13 @@ class Allocation:
 def allocate(context: Context, pool: CpuSet) -> Allocation:
     """Allocate CPUs of ``pool`` to the context's guests.
 
-    1. A guest keeps its recorded CPUs, or else its current ones, where they are free slots of one node, one for each
-       vCPU. So a second plan changes nothing. vCPUs that are bound to CPUs have a node for each bound.
-    2. Guests that are bound, or wider than every node, follow, sorted by number of vCPUs, descending, then by UUID. A
-       group of vCPUs takes the first slots of the best node (node_choice.choose) that has as many as it needs.
-    3. The others are packed (guest_packing): nobody is left out who fits, then each is near its memory and devices,
-       then guests share few cores, then they span few L3 domains.
-    4. Where a guest is left over, one or two other guests move to make room: see ``displacement``. If that is not
-       enough, all packed guests are packed anew, if more of them fit then, and each guest of step 1 still does.
+    1. A guest keeps its recorded CPUs, or else its current ones, where they are free slots of one node, or of those
+    that bind it. So a second plan changes nothing.
+    2. Guests that are bound, or wider than every node, follow by number of vCPUs, descending: each takes the first
+    slots of the best nodes (node_choice.choose).
+    3. The others are packed (guest_packing).
+    4. Where a guest is left over, one or two others move to make room (``displaced``). If that is not enough, all
+    packed guests are packed anew, if more of them fit then, and each guest of step 1 still does.
     5. A guest that still has too few slots is unplaced, with the numbers.
     """
     context = core_classes.kept_apart(context, pool, lambda cpus: free_slots(context, cpus, CpuSet()), crowd=False)
@@ -77,7 +76,6 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
 
 
 def _staying(context: Context, free_cpus: FreeCpus) -> dict[str, GuestAllocation]:
-    """The places of the guests that keep their CPUs."""
     places: dict[str, GuestAllocation] = {}
     for masks_of in (context.recorded, context.current) if context.places else (context.current,):
         for guest in context.guests:
@@ -88,7 +86,6 @@ def _staying(context: Context, free_cpus: FreeCpus) -> dict[str, GuestAllocation
 
 
 def _beside(free_cpus: FreeCpus, together: Sequence[Guest], places: _Places) -> FreeCpus:
-    """The free CPUs beside the guests that are not packed."""
     return free_cpus.without((guest for guest in together if guest.uuid in places), places)
 
 
@@ -111,14 +108,13 @@ def _optimality(
 
 
 def _moves_left(context: Context, staying: _Places, places: _Places) -> int:
-    """How many more of the guests that keep their CPUs may move."""
     return context.request.moves - sum(1 for uuid, place in staying.items() if places.get(uuid) != place)
 
 
 def _with_room_made(
     context: Context, free_cpus: FreeCpus, places: dict[str, GuestAllocation], staying: _Places
 ) -> tuple[FreeCpus, dict[str, GuestAllocation]]:
-    """The free CPUs and the places after guests have moved for as many of the unplaced ones as possible."""
+    """After guests have moved for as many of the unplaced ones as possible."""
     before = -1
     while before != len(places):
         before = len(places)
@@ -136,8 +132,7 @@ def _with_room_made(
 def _packed_anew(
     context: Context, free_cpus: FreeCpus, places: dict[str, GuestAllocation], staying: _Places
 ) -> tuple[FreeCpus, dict[str, GuestAllocation]]:
-    """The same with all packed guests packed anew, if more guests are placed then, and none of ``staying`` loses its
-    place."""
+    """With all packed guests packed anew, if more are placed then, and none of ``staying`` loses its place."""
     together = [guest for guest in context.guests if free_cpus.is_packed(guest)]
     unplaced = sum(1 for guest in together if guest.uuid not in places)
     if not unplaced:
@@ -154,7 +149,7 @@ def _packed_anew(
 
 
 def why_unplaced(context: Context, free_cpus: FreeCpus, guest: Guest, places: Mapping[str, GuestAllocation]) -> str:
-    """Why the guest has no place, with the numbers, and the smallest change that would make room."""
+    """With the numbers, and the smallest change that would make room."""
     size, whole = needs(guest), free_cpus.whole
     try:
         if free_cpus.is_packed(guest) and size > max(whole.values(), default=0):
@@ -193,10 +188,10 @@ def _on(node: NodeId) -> str:
 
 
 _TRIALS = 100
-"""How many combinations of guests are tried to make room for one guest. Each trial allocates the guests that move."""
+"""Combinations of guests that are tried to make room for one guest. Each trial allocates the guests that move."""
 
 _MOST_MOVERS = 2
-"""How many guests move at most to make room for one guest, where the request allows as many."""
+"""Guests that move to make room for one guest, where the request allows as many."""
 
 
 def displaced(
@@ -206,8 +201,8 @@ def displaced(
     places: Mapping[str, GuestAllocation],
     most: int,
 ) -> tuple[FreeCpus, dict[str, GuestAllocation]]:
-    """The free CPUs and the places after one or two guests, with as few vCPUs as possible, have moved to make room for
-    the newcomer. At most ``most`` guests move. Raises NoFit where that is not enough."""
+    """After one or two guests, at most ``most``, with as few vCPUs as possible, have made room for the newcomer. Raises
+    NoFit where that is not enough."""
     allocated = [guest for guest in context.guests if guest.uuid in places]
     for movers in _movers(context, allocated, places, free_cpus.free, newcomer, most):
         trial = free_cpus.without(movers, places)
@@ -224,8 +219,7 @@ def _movers(
     newcomer: Guest,
     most: int,
 ) -> Iterator[tuple[Guest, ...]]:
-    """The combinations of guests that could make room: one or two of the same nodes, sorted by their number, then by
-    their vCPUs, both ascending. None where the host is full."""
+    """One or two guests of the same nodes, sorted by their number, then by their vCPUs. None where the host is full."""
     if sum(free.values()) < needs(newcomer):
         return
     least = min(len(group.vcpus) for group in context.groups(newcomer))

@@ -33,11 +33,9 @@ class _Slot(NamedTuple):
 
 
 _OnNode = tuple[NodeId, list[_Slot]]
-"""Slots of one node."""
 
 
 def needs(guest: Guest) -> int:
-    """How many slots the guest needs: one for each plugged-in vCPU."""
     return len(guest.plugged)
 
 
@@ -47,7 +45,7 @@ def is_pinned(guest: Guest, masks: Mapping[int, CpuSet]) -> bool:
 
 
 class FreeCpus:
-    """The free CPUs of a pool by node, as slots for one vCPU each. Sets of CPUs are bits of integers."""
+    """By node. Sets of CPUs are bits of integers."""
 
     def __init__(self, context: Context, pool: CpuSet) -> None:
         self.context = context
@@ -60,14 +58,14 @@ class FreeCpus:
         free = (pool - _occupied(context)).bits
         self._free = {node: free & cpus.bits for node, cpus in nodes}
         self._slots: dict[NodeId, list[_Slot]] = {}
-        """The slots of the nodes that were asked for since their free CPUs changed; see _slots_of."""
+        """Of the nodes that were asked for since their free CPUs changed; see _slots_of."""
         self._memory = context.memory_balance()
         self._known = guest_packing.Known()
         self._all = self.free
         self._widest, self._total = max(self._all.values(), default=0), sum(self._all.values())
 
     def without(self, guests: Iterable[Guest], places: Mapping[str, GuestAllocation]) -> "FreeCpus":
-        """The free CPUs after these guests have left their places; this state stays as it is."""
+        """After these guests have left their places; this state stays as it is."""
         found = copy(self)
         found._free, found._slots = dict(self._free), dict(self._slots)
         for guest in guests:
@@ -76,44 +74,42 @@ class FreeCpus:
 
     @property
     def cores(self) -> guest_packing.FreeCores:
-        """The cores of the pool, and their free CPUs."""
         return guest_packing.FreeCores(self._cores, dict(self._free), self._memory, self._known)
 
     @property
     def memory(self) -> MemoryBalance:
-        """The memory that is left on each node."""
         return self._memory
 
     @property
     def whole(self) -> Mapping[NodeId, int]:
-        """How many slots each node had before any guest of the request took one."""
+        """Slots of each node before any guest of the request took one."""
         return self._all
 
     @property
     def free(self) -> Mapping[NodeId, int]:
-        """How many slots are free on each node."""
+        """Slots that are free on each node."""
         return {node: self._count(node) for node in self._cores}
 
     def take_pinned(self, guest: Guest, masks: Mapping[int, CpuSet]) -> GuestAllocation:
-        """Take the CPUs to which ``masks`` pin the guest's vCPUs. Raises NoFit where these are not free slots, one for
-        each vCPU: of one node, or of the nodes that bind the guest. A guest wider than a node keeps its nodes, also
-        where it would fit fewer ones: other guests may have taken these before."""
+        """Raises NoFit where the masks are not free slots, one for each vCPU, of one node or of the nodes that bind the
+        guest. A guest wider than a node keeps its nodes, also where it would fit fewer ones: other guests may have
+        taken these before."""
         return self._take(guest, lambda group: self._pinned(group, masks), self._parts(guest, masks))
 
     def take_best(self, guest: Guest) -> GuestAllocation:
-        """Take the first slots of the nodes that suit the guest best. Raises NoFit with the numbers."""
+        """The first slots of the nodes that suit the guest best. Raises NoFit with the numbers."""
         if not self.is_wide(guest):
             return self._take(guest, lambda group: self._best(guest, group))
         parts = parts_of(guest, self.free)
         return self._take(guest, lambda group: (parts[group], self._slots_of(parts[group])[: len(group.vcpus)]), parts)
 
     def is_wide(self, guest: Guest) -> bool:
-        """Whether the guest may have any CPUs, and is wider than every node but not wider than all nodes."""
+        """The guest may have any CPUs, and is wider than every node but not wider than all nodes."""
         groups = self.context.groups(guest)
         return len(groups) == 1 and groups[0].cpus is None and self._widest < len(groups[0].vcpus) <= self._total
 
     def is_packed(self, guest: Guest) -> bool:
-        """Whether the guest may have any CPUs of one node."""
+        """The guest may have any CPUs of one node."""
         groups = self.context.groups(guest)
         if len(groups) != 1 or groups[0].cpus is not None:
             return False
@@ -121,11 +117,11 @@ class FreeCpus:
         return vcpus > 0 and not self._widest < vcpus <= self._total
 
     def pack(self, guests: Sequence[Guest]) -> guest_packing.Packed:
-        """Pack as many of these guests as fit, without taking their CPUs."""
+        """As many of these guests as fit, without taking their CPUs."""
         return guest_packing.packed(self.context, self.cores, guests)
 
     def places(self, guests: Sequence[Guest], packed: guest_packing.Packed) -> dict[str, GuestAllocation]:
-        """The places of these guests that ``pack`` has found, by UUID, without taking their CPUs."""
+        """By UUID, without taking their CPUs."""
         found: dict[str, GuestAllocation] = {}
         for guest in guests:
             if cpus := packed.cpus.get(guest.uuid):
@@ -136,7 +132,6 @@ class FreeCpus:
         return found
 
     def take_packed(self, guests: Sequence[Guest], places: Mapping[str, GuestAllocation]) -> None:
-        """Take the ``places`` of these guests."""
         for guest in guests:
             if place := places.get(guest.uuid):
                 (group,), (node,) = self.context.groups(guest), place.nodes
@@ -145,13 +140,13 @@ class FreeCpus:
                 self._memory = self._memory.booked(guest, group, node)
 
     def pack_and_take(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
-        """Take CPUs for as many of these guests as fit; their places by UUID."""
+        """As many of these guests as fit; their places by UUID."""
         found = self.places(guests, self.pack(guests))
         self.take_packed(guests, found)
         return found
 
     def take_all(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
-        """Take CPUs for all these guests. Raises NoFit where one of them does not fit."""
+        """Raises NoFit where one of the guests does not fit."""
         places = {guest.uuid: self.take_best(guest) for guest in guests if not self.is_packed(guest)}
         left = [guest for guest in guests if guest.uuid not in places]
         places |= self.pack_and_take(left) if left else {}
@@ -161,8 +156,8 @@ class FreeCpus:
         return places
 
     def _pinned(self, group: VcpuGroup, masks: Mapping[int, CpuSet]) -> _OnNode:
-        """The slots of the CPUs to which the vCPUs are pinned: two vCPUs on one CPU, or on one core with smt
-        ``isolate``, would use the same CPUs twice. A vCPU may be on any CPU of the core that it uses up."""
+        """Two vCPUs on one CPU, or on one core with smt ``isolate``, would use the same CPUs twice. A vCPU may be on
+        any CPU of the core that it uses up."""
         found = [masks[vcpu].bits if vcpu in masks else 0 for vcpu in group.vcpus]
         cpus, bound = _union(found), -1 if group.cpus is None else group.cpus.bits
         # A guest that is not pinned one to one is the usual case: no slot is searched for it.
@@ -184,7 +179,7 @@ class FreeCpus:
     def _take(
         self, guest: Guest, find: Callable[[VcpuGroup], _OnNode], groups: Iterable[VcpuGroup] = ()
     ) -> GuestAllocation:
-        """Take slots for every group of the guest (none: its own groups), or for none: then NoFit is raised."""
+        """Slots for every group of the guest (none: its own groups), or for none: then NoFit is raised."""
         before = dict(self._free), dict(self._slots), self._memory
         nodes: list[NodeId] = []
         cpus: dict[int, int] = {}
@@ -202,35 +197,33 @@ class FreeCpus:
         return GuestAllocation(tuple(nodes), cpus)
 
     def _leave(self, guest: Guest, place: GuestAllocation) -> None:
-        """Give back what ``_take`` has taken for this place."""
         for group, node in zip(self._groups(guest, place), place.nodes, strict=True):
             self._free[node] |= _union([self._uses(place.cpus[vcpu]) for vcpu in group.vcpus])
             self._slots.pop(node, None)
             self._memory = self._memory.booked(guest, group, node, back=True)
 
     def _groups(self, guest: Guest, place: GuestAllocation) -> Sequence[VcpuGroup]:
-        """The groups of the guest's vCPUs, one for each node of the place."""
+        """One for each node of the place."""
         if not self.is_wide(guest):
             return self.context.groups(guest)
         return self._parts(guest, {vcpu: CpuSet.one(cpu) for vcpu, cpu in place.cpus.items()})
 
     def _parts(self, guest: Guest, masks: Mapping[int, CpuSet]) -> Sequence[VcpuGroup]:
-        """The vCPUs of a guest that spans nodes by their node; nothing for another guest."""
+        """Of a guest that spans nodes; empty for another guest."""
         return parts_pinned(guest, masks, self.context.allocatable.nodes) if self.is_wide(guest) else ()
 
     def _uses(self, cpu: int) -> int:
-        """The CPUs that a vCPU on this CPU uses up. With smt ``isolate`` a pool has whole cores only."""
+        """With smt ``isolate`` a pool has whole cores only."""
         return self.context.allocatable.cores[cpu].bits if self._isolate else 1 << cpu
 
     def _count(self, node: NodeId) -> int:
-        """How many slots of the node are free."""
         free = self._free[node]
         if self._isolate:
             return sum([core & free == core for core, _ in self._cores[node]])
         return (self._allowed[node] & free).bit_count()
 
     def _slots_of(self, node: NodeId) -> list[_Slot]:
-        """The node's free slots, core by core; unused cores first, so that guests share few cores."""
+        """Core by core; unused cores first, so that guests share few cores."""
         if node not in self._slots:
             self._slots[node] = self._found_slots(node)
         return self._slots[node]
@@ -247,14 +240,14 @@ class FreeCpus:
 
 
 def _within(group: VcpuGroup, slots: list[_Slot]) -> list[_Slot]:
-    """The slots that the group may use, each with a CPU to which the group is bound."""
+    """Each slot with a CPU to which the group is bound."""
     if group.cpus is None:
         return slots
     return [_Slot(_lowest(cpus), slot.uses) for slot in slots if (cpus := slot.uses & group.cpus.bits)]
 
 
 def _cores(context: Context, pool: CpuSet) -> list[CpuSet]:
-    """The cores of a pool that the request's ``smt`` allows, in order of their lowest CPU."""
+    """Those that the request's ``smt`` allows, by their lowest CPU."""
     cores = context.allocatable.cores_within(pool)
     match context.request.smt:
         case "isolate":
@@ -289,7 +282,7 @@ def _occupied(context: Context) -> CpuSet:
 
 
 def free_slots(context: Context, pool: CpuSet, taken: CpuSet) -> dict[NodeId, int]:
-    """How many vCPUs each node has room for beside the ``taken`` CPUs of ``pool``, as the request's ``smt`` allows."""
+    """vCPUs that each node has room for beside the ``taken`` CPUs of ``pool``."""
     free, whole_cores = pool - taken - _occupied(context), context.request.smt == "isolate"
     return {
         node: sum(core <= free if whole_cores else len(core & free) for core in _cores(context, pool & cpus))
@@ -323,7 +316,7 @@ def parts_of(guest: Guest, free: Mapping[NodeId, int]) -> dict[VcpuGroup, NodeId
 
 
 def parts_pinned(guest: Guest, masks: Mapping[int, CpuSet], nodes: Mapping[NodeId, CpuSet]) -> list[VcpuGroup]:
-    """The guest's vCPUs in parts by the node of their CPUs. Raises NoFit where a vCPU is not on one node."""
+    """In parts by the node of their CPUs. Raises NoFit where a vCPU is not on one node."""
     found: dict[NodeId, list[int]] = {}
     for vcpu in guest.plugged:
         mask = masks.get(vcpu, CpuSet())
@@ -335,7 +328,7 @@ def parts_pinned(guest: Guest, masks: Mapping[int, CpuSet], nodes: Mapping[NodeI
 
 
 def _by_cells(guest: Guest, free: dict[NodeId, int]) -> dict[VcpuGroup, NodeId]:
-    """Whole cells on these nodes, the widest first; empty where they do not fit, or the guest has no cells."""
+    """Whole cells, the widest first; empty where they do not fit, or the guest has no cells."""
     here = set(guest.plugged)
     cells = [sorted(here.intersection(cell.vcpus)) for cell in guest.numa.cells]
     if sum(map(len, cells)) != len(here):

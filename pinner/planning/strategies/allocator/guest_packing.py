@@ -28,15 +28,15 @@ CoreOfCache = tuple[int, int | None]
 """The CPUs of a core as bits, and its level-3 cache."""
 NOT_ASKED = "the bound is arithmetic where guests stay: strategy 'optimal' asks the solver"
 _QUICK_BUDGET = 100
-"""The budget of the strategies for which a proof is a help, and no promise."""
+"""For strategies for which a proof is a help, and no promise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Values that the packings of one plan ask for several times, each made once."""
+    """Values that the packings of one plan ask for several times."""
 
     preferences: dict[tuple[object, ...], Mapping[NodeId, Preference]] = field(default_factory=dict)
-    """How good each node is for guests with the same shares of memory and the same devices, however full it is."""
+    """For guests with the same shares of memory and the same devices, however full a node is."""
     kinds: dict[tuple[object, ...], dict[tuple[object, ...], "_Kind"]] = field(default_factory=dict)
     """The nodes for guests that are equal, by the free memory."""
 
@@ -49,7 +49,6 @@ class _Kind(NamedTuple):
     memory: int
 
     def named(self, name: str) -> values.PackingGuest:
-        """The guest of this kind with this id."""
         return values.PackingGuest(name, *self)
 
 
@@ -57,9 +56,9 @@ class Packed(NamedTuple):
     """The guests that fit."""
 
     cpus: Mapping[str, tuple[int, ...]]
-    """The CPUs of each of them by UUID, one for each vCPU."""
+    """By UUID, one for each vCPU."""
     nodes: Mapping[str, NodeId]
-    """The node of each of them by UUID."""
+    """By UUID."""
     packing: Packing
 
 
@@ -74,14 +73,12 @@ class FreeCores:
     known: Known
 
     def nodes(self, context: Context) -> tuple[values.PackingNode, ...]:
-        """The nodes of a packing."""
         isolate = context.request.smt == "isolate"
         return tuple(
             _node(node, cores, self.free[node], self.memory.room(node), isolate) for node, cores in self.cores.items()
         )
 
     def guests(self, context: Context, guests: Iterable[Guest]) -> list[values.PackingGuest]:
-        """The guests of a packing."""
         kinds, found = self.known.kinds.setdefault(tuple(self.memory.free.items()), {}), []
         for guest in guests:
             resident, special = tuple(guest.memory_per_node.items()), "" if guest.numa == _ONE_CELL else guest.uuid
@@ -92,7 +89,7 @@ class FreeCores:
         return found
 
     def _kind(self, context: Context, guest: Guest) -> _Kind:
-        """The guest's need, with the nodes that have memory for it, from the nearest to its memory and devices on."""
+        """The nodes that have memory for the guest, from the nearest to its memory and devices on."""
         snapshot, group, every = context.snapshot, context.groups(guest)[0], context.allocatable.nodes
         alike = tuple(node_choice.memory_shares(guest).items()), guest.pci
         if (preferences := self.known.preferences.get(alike)) is None:
@@ -111,7 +108,6 @@ class FreeCores:
 
 
 def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> Packed:
-    """The guests on the free cores."""
     nodes, asked = free.nodes(context), free.guests(context, guests)
     found = _best(context, nodes, asked)
     homes = {name: nodes[pieces[0].node].id for name, pieces in found.layout.items()}
@@ -119,14 +115,14 @@ def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> Packed
 
 
 def least_unplaced(context: Context, free: FreeCores, guests: Iterable[Guest]) -> int:
-    """So many of the guests are unplaced, however they are packed; there may be more."""
+    """A bound: there may be more."""
     return bound_of(free.nodes(context), free.guests(context, guests)).unplaced
 
 
 def optimality(
     context: Context, empty: FreeCores, guests: Iterable[Guest], taken: Mapping[str, Sequence[int]], *, some_stay: bool
 ) -> Optimality:
-    """How good it is that the guests have these CPUs, compared with all of them packed anew on the empty cores.
+    """Compared with all guests packed anew on the empty cores.
 
     Where some of them stay, nobody has packed them anew: then only ``optimal`` asks the solver for the bound.
     """
@@ -139,13 +135,13 @@ def optimality(
 
 
 def optimality_of(anew: Packing, score: values.Score) -> Optimality:
-    """How good the score is, compared with all guests packed ``anew`` on the empty cores."""
+    """Compared with all guests packed ``anew`` on the empty cores."""
     found = Packing({}, score, min(anew.bound, score), "" if score <= anew.bound else anew.note)
     return Optimality(_terms(score), _terms(found.bound), round(found.gap, 6), found.proven, found.note)
 
 
 def _best(context: Context, nodes: tuple[values.PackingNode, ...], guests: Sequence[values.PackingGuest]) -> Packing:
-    """The packing of the rules, and where that is not proven, a better one if there is one, with the highest bound."""
+    """The packing of the rules, or a better one where that is not proven, with the highest bound."""
     found = _packed_by_rules(nodes, tuple(guests))
     if found.proven or _is_trial(context):
         return found
@@ -157,7 +153,7 @@ def _best(context: Context, nodes: tuple[values.PackingNode, ...], guests: Seque
 
 
 def _is_trial(context: Context) -> bool:
-    """Whether the answer is one of the many that are compared for a move: there the rules are good enough."""
+    """One of the many answers that are compared for a move: there the rules are good enough."""
     return bool(context.replaced) and context.request.strategy != OPTIMAL
 
 
@@ -165,8 +161,7 @@ def _is_trial(context: Context) -> bool:
 def _node(
     node: NodeId, cores: tuple[CoreOfCache, ...], free: int, memory: int | None, isolate: bool
 ) -> values.PackingNode:
-    """A node of a packing; ``free`` are its free CPUs as bits. With smt ``isolate``, a core counts as its lowest CPU,
-    if all its CPUs are free. The answers that a plan compares have many nodes in common."""
+    """``free`` are bits. With smt ``isolate``, a core counts as its lowest CPU, if all its CPUs are free."""
     domains: dict[int | None, list[values.Core]] = {}
     for core, cache in cores:
         here = core & free
@@ -178,7 +173,6 @@ def _node(
 
 @lru_cache(maxsize=32)
 def _packed_by_rules(nodes: tuple[values.PackingNode, ...], guests: tuple[values.PackingGuest, ...]) -> Packing:
-    """The packing of guests by rules. One plan asks for the same packing several times."""
     return pack(nodes, guests)
 
 
@@ -191,11 +185,8 @@ def _improved(
     *,
     quickly: bool,
 ) -> Packing:
-    """The better one of the packings after exchanges between nodes and of the solver.
-
-    Where nodes are not alike and it shall go ``quickly``, exchanges come first: they prove most such packings. The
-    solver then finds the best nodes only, because it takes long for the L3 domains of several nodes.
-    """
+    """Where nodes are not alike and it shall go ``quickly``, exchanges come first: they prove most such packings. The
+    solver then finds the best nodes only, because it takes long for the L3 domains of several nodes."""
     from pinner.planning.packing.exchange import exchanged
     from pinner.planning.packing.node_model import on_best_nodes
     from pinner.planning.packing.optimal import NOT_QUICK, improved

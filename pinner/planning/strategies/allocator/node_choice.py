@@ -13,7 +13,7 @@ Preference = tuple[float, float, bool]
 """The distance to the memory and the devices, the distance to the devices, and whether the node has no memory."""
 _ROOM = "node {} has room for the guest"
 _DIGITS = 6
-"""Enough digits to compare distances, and so few that the order of additions makes no difference."""
+"""Enough to compare distances, and so few that the order of additions makes no difference."""
 
 
 def choose(
@@ -28,17 +28,17 @@ def choose(
     """The best of the nodes where the group of the guest's vCPUs fits. Raises NoFit with the numbers where it fits
     none.
 
-    It fits a node with enough CPUs for its vCPUs (``capacity``) and with enough ``memory`` beside the guests that are
-    booked there (None: beside resident memory), unless the group is bound: then its memory is where it must be. A node
-    without memory of its own counts with the memory of its nearest node, where the kernel allocates for it. These nodes
-    are sorted by:
-    1. whether the group's vCPUs fit its ``free`` CPUs;
-    2. the mean distance to the guest's memory, plus that to its PCI devices, ascending;
-    3. the mean distance to the devices, ascending;
-    4. whether it has memory of its own;
+    It fits a node with enough CPUs (``capacity``) and enough ``memory`` (None: beside resident memory), unless the
+    group is bound: then its memory is where it must be. A node without memory counts with that of its nearest node,
+    where the kernel allocates for it. These nodes are sorted by:
+
+    1. whether the vCPUs fit the ``free`` CPUs;
+    2. the mean distance to the guest's memory, plus that to its PCI devices;
+    3. the mean distance to the devices;
+    4. whether the node has memory of its own;
     5. whether the guest runs there already (``here``);
     6. the number of free CPUs, descending;
-    7. the id, ascending.
+    7. the id.
     """
     asked = len(group.vcpus)
     balance = MemoryBalance.of(snapshot.topology, snapshot.guests) if memory is None else memory
@@ -53,7 +53,7 @@ def choose(
 
 
 def preferences(snapshot: Snapshot, guest: Guest, nodes: Collection[NodeId]) -> dict[NodeId, Preference]:
-    """How good each node is for the guest, however full it is; lower is better: steps 2 to 4 of ``choose``."""
+    """Lower is better: steps 2 to 4 of ``choose``."""
     known = snapshot.topology.node_by_id
     memory = _mean_distances(known, nodes, memory_shares(guest))
     away = _mean_distances(known, nodes, _device_shares(snapshot, guest))
@@ -66,7 +66,6 @@ def preferences(snapshot: Snapshot, guest: Guest, nodes: Collection[NodeId]) -> 
 def _mean_distances(
     known: Mapping[int, Node], nodes: Collection[NodeId], shares: Mapping[NodeId, float]
 ) -> dict[NodeId, float]:
-    """The mean distance from each node's CPUs to these shares of memory or devices."""
     parts = [(node, part) for node, part in shares.items() if node is not None]
     found = dict.fromkeys(nodes, 0.0)
     for node in nodes if parts else ():
@@ -78,7 +77,6 @@ def _mean_distances(
 def with_memory(
     snapshot: Snapshot, guest: Guest, group: VcpuGroup, nodes: Iterable[NodeId], balance: MemoryBalance
 ) -> list[NodeId]:
-    """The nodes that have memory for the vCPUs of the group."""
     needed, rest, page = memory_of(guest, group), outstanding(guest, group), guest.numa.page_kib
     local, room = snapshot.topology.local_memory, balance.rooms(page)
     return [node for node in nodes if needed <= local.get(node, needed) and (not rest or rest <= room.get(node, rest))]
@@ -87,7 +85,7 @@ def with_memory(
 def _fitting(
     snapshot: Snapshot, guest: Guest, group: VcpuGroup, capacity: Mapping[NodeId, int], balance: MemoryBalance
 ) -> list[NodeId]:
-    """The nodes with enough CPUs and memory for the vCPUs. Raises NoFit with the numbers where there is none."""
+    """Raises NoFit with the numbers where no node has enough CPUs and memory."""
     asked = len(group.vcpus)
     large = [node for node in capacity if capacity[node] >= asked]
     if not large:
@@ -106,7 +104,6 @@ def _fitting(
 def _too_little(
     snapshot: Snapshot, guest: Guest, group: VcpuGroup, large: Collection[NodeId], balance: MemoryBalance
 ) -> str:
-    """The numbers of a guest that no node has memory for, in words."""
     asked, most = memory_of(guest, group), max(snapshot.topology.local_memory.get(node, 0) for node in large)
     if asked > most:
         return f"no NUMA node with enough CPUs has the guest's {asked} KiB of memory; the largest has {most} KiB"
@@ -121,7 +118,6 @@ def _too_little(
 
 
 def reason(snapshot: Snapshot, guest: Guest, node: NodeId) -> str:
-    """Why the guest gets this node, for people."""
     if node is None:
         return "the host reports no NUMA nodes"
     if not (guest.memory_per_node or guest.pci):
@@ -136,7 +132,7 @@ def reason(snapshot: Snapshot, guest: Guest, node: NodeId) -> str:
 
 
 def _near_memory(snapshot: Snapshot, shares: Mapping[NodeId, float], node: int) -> str:
-    """The distance to the memory of a guest that has it on a node without CPUs, in words; empty for another guest."""
+    """For a guest that has its memory on a node without CPUs; empty for another guest."""
     if not shares:
         return ""
     nodes = snapshot.topology.node_by_id
@@ -150,7 +146,7 @@ def _near_memory(snapshot: Snapshot, shares: Mapping[NodeId, float], node: int) 
 
 
 def memory_shares(guest: Guest) -> dict[NodeId, float]:
-    """The share of the guest's resident memory on each node, 1 for all of it; empty where it is not known."""
+    """Of resident memory by node, 1 for all of it; empty where it is not known."""
     total = sum(guest.memory_per_node.values())
     return {node: kib / total for node, kib in guest.memory_per_node.items()} if total else {}
 
