@@ -1,13 +1,6 @@
-"""Which changes of a plan an agent makes. It trusts no caller, and compares each change with a snapshot of its own.
-
-The rules are the planner's: a plan that the planner makes from this snapshot is admitted. The request overrides some:
-
-- ``processes`` moves processes although their owner restricted their affinity,
-- ``nova_emulators`` moves QEMU's own threads of guests that Nova pinned,
-- ``isolation: live`` allows partitions for guests, and the CPUs of the partitions that they have.
-
-Load does not count: the agent measures none.
-"""
+"""Which changes of a plan an agent makes. It trusts no caller, and compares each change with a snapshot of its own by
+the planner's rules: what the planner makes from this snapshot is admitted. Load does not count: the agent measures
+none."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -36,7 +29,7 @@ from pinner.planning.strategies.strategy import Answer
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The facts of the agent's journal about runs that were not undone."""
+    """The facts of the agent's journal."""
 
     cpus: CpuSet = CpuSet()
     """The CPUs that pinner gave to targets. They stay usable where another owner has restricted a process to them
@@ -182,7 +175,6 @@ def _why_immovable(target: Target, processes: Mapping[TargetKey, Process], skipp
 
 
 def _context(plan: Plan, snapshot: Snapshot, past: Past) -> Context:
-    """Each process that the rules let move is a target, busy or not."""
     context = Context.of(snapshot, plan.request, lenient=True)
     every = {(process.pid, process.started) for process in snapshot.processes}
     processes = {move.target: move.threads for move in moving(snapshot, plan.request, every)}

@@ -25,7 +25,7 @@ def plan(
     request: Request,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> Plan:
-    """The plan of a request for a host; without changes if nothing is to be done.
+    """The plan of a request; without changes if nothing is to be done.
 
     ``snapshot_id`` is the snapshot's content hash; ``strategies`` None: the installed ones. Raises NotFound for an
     unknown strategy, guest or process; Invalid for a parameter that this host cannot have; NoFit where no CPU is left
@@ -36,11 +36,11 @@ def plan(
 
 
 def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement | None) -> Plan:
-    """The plan that makes the host match the request, starting from the recorded placement of the same request.
+    """The plan that makes the host match the request, from the recorded placement of the same request.
 
-    The recorded CPUs of roles and guests stay, and recorded daemons are placed without being measured. A new guest
-    moves at most two others. Guests and processes that the request names need not exist. Raises NotFound for an unknown
-    strategy; Invalid and NoFit like ``plan``.
+    Recorded CPUs stay, and recorded daemons are placed without being measured. A new guest moves at most two others.
+    Guests and processes that the request names need not exist. Raises NotFound for an unknown strategy; Invalid and
+    NoFit like ``plan``.
     """
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
@@ -49,8 +49,7 @@ def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, 
 
 
 def repack(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement) -> Plan:
-    """The plan from the placement, with moves of guest after guest to free CPUs as long as that lowers the
-    objective."""
+    """``plan_from_placement``, with moves of guest after guest to free CPUs as long as that lowers the objective."""
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
     require_known(request.strategy, strategies)
@@ -59,10 +58,10 @@ def repack(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Pl
 
 
 def require_possible(snapshot: Snapshot, request: Request) -> None:
-    """Raises an error where the host can never follow a policy with this request: NotFound, Invalid or NovaConflict.
+    """Raises NotFound, Invalid or NovaConflict where the host can never follow a policy with this request.
 
-    Guests that are unplaced now, and named processes that do not run now, are no error: these start and stop. A guest
-    that comes later, for instance by a migration, is named by its UUID.
+    Unplaced guests, and named processes that do not run now, are no error. A guest that comes later is named by its
+    UUID.
     """
     require_known_guests(snapshot, request.guests, by_uuid=True)
     require_threshold(snapshot, request)
@@ -73,11 +72,8 @@ def require_possible(snapshot: Snapshot, request: Request) -> None:
 def build(
     strategies: Mapping[str, Strategy], context: Context, snapshot_id: str, name: str, *, repacks: bool = False
 ) -> Plan:
-    """The plan with the id ``name``. Raises like ``plan``.
-
-    ``strategies`` has the request's, and those that flavors may ask for. ``repacks``: guests also move without a new
-    one.
-    """
+    """Every stage of planning. ``strategies`` has the request's, and those that flavors may ask for. ``repacks``:
+    guests also move without a new one."""
     snapshot, request = context.snapshot, context.request
     if request.fix:
         return curing(context, snapshot_id, name, nova_unknown(snapshot))

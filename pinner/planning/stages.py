@@ -37,8 +37,6 @@ class Diff:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The stages for one request on one host."""
-
     context: Context
     strategies: Mapping[str, Strategy]
     measure: ObjectiveMeasure
@@ -102,7 +100,6 @@ class Stages:
 
 
 def nova_unknown(snapshot: Snapshot) -> str:
-    """Why pinner cannot tell which CPUs Nova owns; empty if it can."""
     try:
         novas = [guest.name for guest in snapshot.guests if guest.nova is not None]
         configured(NovaSets(snapshot.dedicated, snapshot.shared), snapshot.nova, novas)

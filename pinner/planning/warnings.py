@@ -34,7 +34,6 @@ _ALWAYS_READ = (
 
 
 def host_warnings(context: Context, strategies: Mapping[str, Strategy], roles: Roles) -> Iterator[str]:
-    """Those that do not depend on the strategy's answer."""
     snapshot, request = context.snapshot, context.request
     strategy = strategies[request.strategy]
     yield from snapshot.warnings

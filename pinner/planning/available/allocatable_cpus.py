@@ -38,12 +38,12 @@ class AllocatableCpus:
     """For each online CPU the online hardware threads of its core, itself included."""
     shapes: tuple[CoreShape, ...]
     partitioned: CpuSet
-    """CPUs in partitions that this request makes itself; not in ``isolated``."""
+    """In partitions that this request makes itself; not in ``isolated``."""
     sockets: Mapping[int, int]
     minimum_cores: int = 1
-    """The fewest cores of each node for each role."""
+    """Of each node, for each role."""
     isolating: bool = False
-    """vCPUs get isolated CPUs; otherwise they float over CPUs that the kernel balances."""
+    """vCPUs get isolated CPUs; else they float."""
     idle: tuple[RestrictedAffinity, ...] = ()
     """Allocated, because their threads are idle and no administrator's."""
     set_aside: tuple[RestrictedAffinity, ...] = ()
@@ -97,12 +97,10 @@ class AllocatableCpus:
 
     @property
     def shared(self) -> CpuSet:
-        """The CPUs that threads may float over."""
         return self.online - self.isolated - self.dedicated - self.restricted
 
     @property
     def exclusive(self) -> CpuSet:
-        """The isolated CPUs that may have a vCPU each."""
         return self.nova.for_vcpus(self.isolated - self.dedicated - self.restricted)
 
     def cores_worth(self, cpus: CpuSet) -> float:
@@ -114,7 +112,6 @@ class AllocatableCpus:
         return round(len(core) / len(self.cores[core.lowest]), 6)
 
     def cores_within(self, cpus: CpuSet) -> list[CpuSet]:
-        """The parts of cores that lie within ``cpus`` (online ones), by their lowest CPU there."""
         return list(self.each_core_within(cpus))
 
     def each_core_within(self, cpus: CpuSet) -> Iterator[CpuSet]:
@@ -129,11 +126,10 @@ class AllocatableCpus:
         return sum(len(shape.touched(cpus)) for shape in self.shapes)
 
     def count_whole_cores(self, cpus: CpuSet) -> int:
-        """How many cores have all their online CPUs in ``cpus``."""
         return sum(shape.whole(cpus) for shape in self.shapes)
 
     def objections(self, cpus: CpuSet, *, floating: bool = True) -> list[str]:
-        """Why pinner may not allocate CPUs of ``cpus``: clauses that name them. Nova's CPUs are not checked here."""
+        """Clauses that name the CPUs. Nova's are not checked here."""
         kinds = (
             ("absent", cpus - self.online - self.offline),
             ("offline", cpus & self.offline),

@@ -23,13 +23,12 @@ NO_DEMAND = Demand()
 
 
 def qemus_own_threads(guest: Guest) -> list[Thread]:
-    """The guest's emulator threads, iothreads, and vhost and kvm threads."""
     iothreads = [iothread.thread for iothread in guest.iothreads if iothread.thread]
     return [*guest.emulator.threads, *iothreads, *guest.vhost_threads]
 
 
 def qemus_own_load(snapshot: Snapshot, guests: Iterable[Guest]) -> dict[int, float]:
-    """In CPUs, by thread id. A snapshot has the load of these threads with the processes."""
+    """In CPUs, by thread id: of the guests' threads among the processes."""
     loads = {
         thread.tid: thread.load / 100
         for process in snapshot.processes

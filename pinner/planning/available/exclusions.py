@@ -1,4 +1,4 @@
-"""Which guests and processes the request, metadata or flavors exclude, and which the request asks for."""
+"""Which guests and processes the request, metadata or flavors exclude, or ask for."""
 
 from collections.abc import Container, Iterable, Mapping
 from uuid import UUID
@@ -23,7 +23,6 @@ def is_named(guest: Guest, names: Container[str]) -> bool:
 
 
 def is_excluded_process(process: Process, request: Request) -> bool:
-    """The request names the process or its systemd unit."""
     named = request.excluded_processes
     return process.name in named or (bool(process.unit) and process.unit in named)
 
@@ -35,7 +34,7 @@ def asked_for(process: Process, request: Request) -> bool:
 
 
 def is_left_to_operator(guest: Guest, request: Request) -> bool:
-    """An operator pinned the guest, and the request does not name it: its pins stay."""
+    """An operator pinned the guest, and the request does not name it."""
     return bool(guest.operator_pins) and not guest.dedicated and not is_named(guest, request.guests)
 
 
@@ -45,14 +44,14 @@ def operators_cpus(guest: Guest) -> CpuSet:
 
 
 def own_cpus(guest: Guest) -> CpuSet:
-    """The CPUs of vCPUs that are pinned to one CPU each, without pinner's own pins, which an excluded guest keeps:
-    these are no claim of its owner's."""
+    """The CPUs that vCPUs have one by one, without pinner's own pins, which an excluded guest keeps: these are no claim
+    of its owner's."""
     return _pinned(guest, own_vcpu_pins(guest))
 
 
 def pinned_cpus(guest: Guest) -> CpuSet:
-    """The CPUs of vCPUs that are pinned to one CPU each, whoever pinned them. One that the kernel does not balance has
-    no room for another vCPU."""
+    """The CPUs that vCPUs have one by one, whoever pinned them: one that the kernel does not balance has no room for
+    another vCPU."""
     return _pinned(guest, {})
 
 
@@ -62,17 +61,14 @@ def _pinned(guest: Guest, leaving_out: Mapping[int, CpuSet]) -> CpuSet:
 
 
 def require_known_guests(snapshot: Snapshot, names: Iterable[str], *, by_uuid: bool = False) -> None:
-    """Raises NotFound for a guest that libvirt does not know, whether it runs or not.
-
-    ``by_uuid`` accepts every UUID in small letters, as libvirt writes it: a name is mistyped more easily.
-    """
+    """Raises NotFound. ``by_uuid`` accepts every UUID in small letters: a name is mistyped more easily."""
     for name in unknown_guests(snapshot, names):
         if not (by_uuid and _is_uuid(name)):
             raise NotFound("guest", name, tuple(sorted(name for name, _ in _known_guests(snapshot))))
 
 
 def unknown_guests(snapshot: Snapshot, names: Iterable[str]) -> tuple[str, ...]:
-    """The names and UUIDs of no guest that libvirt knows, whether it runs or not."""
+    """``names`` may be UUIDs; a guest that does not run is known."""
     known = {text for guest in _known_guests(snapshot) for text in guest}
     return tuple(name for name in names if name not in known)
 
@@ -90,7 +86,7 @@ def _is_uuid(name: str) -> bool:
 
 
 def require_running_guests(snapshot: Snapshot, request: Request) -> None:
-    """Raises NotFound for a named guest that libvirt does not know, and Invalid for one that is shut off."""
+    """Raises NotFound for an unknown guest, and Invalid for one that is shut off."""
     require_known_guests(snapshot, request.guests)
     for guest in snapshot.inactive:
         if guest.name in request.guests or guest.uuid in request.guests:

@@ -1,7 +1,7 @@
 """The size of automatic sets: one step, or more where the measured load of a role needs more.
 
-The fullest set grows by a step until none is full, or until both sets have MOST_STEPS together. A set that an earlier
-plan made one step larger than needed stays: otherwise a small change of the load would move every guest.
+The fullest set grows until none is full, or both have MOST_STEPS together. A set that an earlier plan made one step
+larger than needed stays: otherwise a small change of the load would move every guest.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,6 @@ def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isola
 
 
 def _larger(allocatable: AllocatableCpus, request: Request, steps: Steps, sets: Slices) -> Steps | None:
-    """One more step for the fullest set; None where no automatic set is full, or none may grow."""
     if sum(steps) >= MOST_STEPS:
         return None
     demand = allocatable.demand
@@ -58,11 +57,8 @@ def _larger(allocatable: AllocatableCpus, request: Request, steps: Steps, sets: 
 
 
 def _may_be_larger(allocatable: AllocatableCpus, request: Request, free: CpuSet) -> bool:
-    """Whether a thread has an affinity as small as a set: before the first plan usually none has.
-
-    A set has free CPUs only, and where both sets are automatic, not all of them, except on nodes with one free core:
-    there all sizes are equal.
-    """
+    """Whether a thread has an affinity as small as a set: before the first plan usually none has. Of two automatic sets
+    none has all free CPUs, except on nodes with one free core, where all sizes are equal."""
     demand, most = allocatable.demand, len(allocatable.online) // slices.MOST
     both = request.housekeeping == request.emulator == AUTO
     small = any(
@@ -73,8 +69,8 @@ def _may_be_larger(allocatable: AllocatableCpus, request: Request, free: CpuSet)
 
 
 def _others(allocatable: AllocatableCpus, needed: Steps) -> Iterator[Steps]:
-    """The sizes to compare with the present sets, the needed size first; then each set one step larger. A housekeeping
-    set made by hand may have any size."""
+    """To compare with the present sets: the needed size, then each set one step larger. A housekeeping set made by hand
+    may have any size."""
     if allocatable.by_hand:
         for housekeeping in range(1, MOST_STEPS):
             emulator = min(needed.emulator, MOST_STEPS - housekeeping)
@@ -87,8 +83,8 @@ def _others(allocatable: AllocatableCpus, needed: Steps) -> Iterator[Steps]:
 
 
 def _is_now(allocatable: AllocatableCpus, by_node: dict[NodeId, Slices], *, exactly: bool) -> bool:
-    """Whether threads have these sets now. The emulator set alone shows the size of the housekeeping set too, because
-    it begins after that. With ``exactly``, the housekeeping set alone is not enough."""
+    """The emulator set alone shows the size of the housekeeping set too, because it begins after that. With
+    ``exactly``, the housekeeping set alone is not enough."""
     sets, now = slices.union_of(by_node), allocatable.demand
     emulator = not now.emulator_now.isdisjoint((sets.emulator, *(part.emulator for part in by_node.values())))
     if allocatable.by_hand:

@@ -14,11 +14,11 @@ from pinner.model.plan.plan import Isolation
 _ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _REPLACED = frozenset({"isolcpus", "nohz_full", "rcu_nocbs"})
 _BOOT_LOADERS_OWN = frozenset({"BOOT_IMAGE", "root", "ro", "initrd"})
-"""The arguments that GRUB adds by itself to those of its configuration."""
+"""GRUB adds these by itself."""
 
 _SHELL_SPECIAL = re.compile(r'([\\"$`])')
 _ESCAPED = r"\\\1"
-"""A shell reads /etc/default/grub: inside double quotes it interprets these characters."""
+"""What a shell interprets inside double quotes."""
 
 _PARTITION = "/sys/fs/cgroup/pinner.partition"
 _LIVE = (
@@ -30,7 +30,6 @@ _LIVE = (
 
 
 def describe(kernel: Kernel, wanted: CpuSet, present: CpuSet) -> Isolation:
-    """How to isolate ``wanted`` on a host where ``present`` are isolated now."""
     commands, note = _partition(kernel, wanted, present)
     return Isolation(
         wanted=wanted,
@@ -43,7 +42,6 @@ def describe(kernel: Kernel, wanted: CpuSet, present: CpuSet) -> Isolation:
 
 
 def no_partitions(kernel: Kernel) -> str:
-    """Why this kernel has no cgroup v2 partitions."""
     here = {
         "v1": "it is mounted as cgroup v1",
         "v2": "the kernel is older",
@@ -57,8 +55,7 @@ def arguments(cpus: CpuSet) -> str:
 
 
 def grub_line(command_line: str, cpus: CpuSet) -> str:
-    """The line for /etc/default/grub: the arguments of this boot, less those that GRUB adds and those that are
-    replaced."""
+    """For /etc/default/grub, without the arguments that GRUB adds."""
     found = _ARGUMENT.findall(command_line)
     for_kernel = found[: found.index("--")] if "--" in found else found
     remaining = [argument for argument in for_kernel if _name(argument) not in _REPLACED | _BOOT_LOADERS_OWN]
@@ -67,7 +64,6 @@ def grub_line(command_line: str, cpus: CpuSet) -> str:
 
 
 def lacking(topology: Topology, cpus: CpuSet) -> Iterator[str]:
-    """Warnings about isolated CPUs whose boot arguments lack nohz_full or rcu_nocbs."""
     if without_nohz := cpus - topology.nohz_full:
         yield f"isolated CPUs {without_nohz} keep their timer tick: this boot has no nohz_full={without_nohz}"
         if without_nocbs := without_nohz - _rcu_nocbs(topology):

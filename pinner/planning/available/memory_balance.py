@@ -1,4 +1,4 @@
-"""The memory that guests can still get on each NUMA node, in KiB, as a balance that every placed guest is booked in.
+"""The memory in KiB that guests can still get on each NUMA node.
 
 Resident memory is where it is. Only the rest is booked, on the node of the guest's vCPUs: Linux allocates a page on the
 node of the CPU that touches it first (admin-guide/mm/numa_memory_policy.rst).
@@ -26,12 +26,11 @@ class MemoryBalance:
     free: Mapping[tuple[int, int], int]
     """KiB by node and page size in KiB. Below 0 where guests have more than the node."""
     nearest: Mapping[int, int]
-    """The node from which each node's CPUs get memory: the nearest one for a node without memory."""
+    """From which each node's CPUs get memory: the nearest one for a node without memory."""
 
     @classmethod
     def of(cls, topology: Topology, guests: Iterable[Guest], elsewhere: Iterable[Guest] = ()) -> "MemoryBalance":
-        """The balance beside the resident memory of all ``guests``. Those ``elsewhere``, which the plan does not place,
-        are booked on the node of their vCPUs, if it is one."""
+        """Beside the resident memory of all ``guests``. Those ``elsewhere`` are booked on the node of their vCPUs."""
         nearest = topology.memory_sources
         normal = {node.id: node.memory_kib - _pools_kib(node) for node in topology.nodes if node.memory_kib}
         for guest in guests:
@@ -66,7 +65,7 @@ class MemoryBalance:
         return room is None or not asked or asked <= room
 
     def booked(self, guest: Guest, group: VcpuGroup, node: int | None, *, back: bool = False) -> "MemoryBalance":
-        """The balance after the group has got the rest of its memory from the node; ``back``: before that."""
+        """``back``: the balance before that."""
         asked = outstanding(guest, group)
         if not asked or node is None or node not in self.nearest:
             return self
@@ -75,12 +74,11 @@ class MemoryBalance:
 
 
 def everything(guest: Guest) -> VcpuGroup:
-    """All plugged-in vCPUs of the guest."""
     return VcpuGroup(guest.plugged)
 
 
 def share(guest: Guest, group: VcpuGroup) -> float:
-    """The part of the guest's memory that belongs to the group: that of its cells, or by the number of vCPUs."""
+    """By its cells, or by the number of vCPUs."""
     if cells := [cell for cell in guest.numa.cells if cell.vcpus and cell.memory_kib]:
         own = CpuSet.of(group.vcpus)
         kib = sum(cell.memory_kib * len(cell.vcpus & own) / len(cell.vcpus) for cell in cells)
@@ -93,7 +91,7 @@ def memory_of(guest: Guest, group: VcpuGroup) -> int:
 
 
 def outstanding(guest: Guest, group: VcpuGroup) -> int:
-    """The memory that the group has not got yet; 0 for huge pages of an unknown size: QEMU has them since its start."""
+    """Not got yet; 0 for huge pages of an unknown size: QEMU has them since its start."""
     if guest.numa.huge_kib and not guest.numa.page_kib:
         return 0
     resident = guest.numa.huge_kib if guest.numa.page_kib else guest.memory_per_node

@@ -1,12 +1,5 @@
-"""The CPUs to which a guest's memory, and Nova's pins of its cells, bind its threads.
-
-1. A vCPU stays on the nodes of the strict memory of its cell, or of the whole guest.
-2. Without strict memory, the vCPUs of a guest with huge pages stay on the nodes that hold these pages.
-3. A vCPU of a cell that Nova pinned to shared CPUs of a node stays on these CPUs.
-4. QEMU's own threads stay on the nodes of the vCPUs.
-
-A node without CPUs binds no thread.
-"""
+"""The CPUs to which a guest's memory, and Nova's pins of its cells, bind its threads (docs/strategies.md). A node
+without CPUs binds no thread."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,9 +27,9 @@ class VcpuGroup:
 @dataclass(frozen=True, slots=True)
 class NumaBound:
     groups: tuple[VcpuGroup, ...]
-    """All vCPUs of the guest, also the unplugged ones."""
+    """Also the unplugged vCPUs."""
     nodes: CpuSet | None
-    """The CPUs of the nodes that the vCPUs may use, for the guest's other threads; None: any."""
+    """For the guest's other threads; None: any."""
 
     def of(self, target: Target) -> VcpuGroup:
         if target.kind == "vcpu":

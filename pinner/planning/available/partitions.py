@@ -13,8 +13,7 @@ WORK = Target("workqueue", "", None, "unbound kernel work")
 
 
 def settings(snapshot: Snapshot) -> dict[Target, State]:
-    """Every target that has a state: the cgroups of the guests' units, the work queues, and the settings of the
-    host."""
+    """The guests' cgroups, the work queues, and the settings of the host."""
     states: dict[Target, State] = {
         cgroup_target(cgroup.path): cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups
     }
@@ -38,7 +37,7 @@ def cgroup_target(path: str) -> Target:
 
 
 def partitioned(snapshot: Snapshot, request: Request) -> CpuSet:
-    """The CPUs in partitions of guests, which a request for live isolation may allocate."""
+    """What a request for live isolation may allocate."""
     if request.isolation != "live":
         return CpuSet()
     states = (cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups)

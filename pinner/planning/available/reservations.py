@@ -12,12 +12,9 @@ from pinner.model.snapshot import Snapshot
 
 
 def require_free(plan: Plan, snapshot: Snapshot) -> None:
-    """Raises StalePlan where the plan gives a vCPU an isolated CPU to which a vCPU of another guest is pinned; with smt
-    ``isolate``, also another thread of the same core.
-
-    A ``contested`` CPU was so when the plan was made: it is no obstacle if the plan does not place that guest. vCPUs
-    that the plan moves away are none either.
-    """
+    """Raises StalePlan where the plan gives a vCPU an isolated CPU to which a vCPU of another guest is pinned, unless
+    that guest is moved, or was there when the plan was made (``contested``); with smt ``isolate``, the same for whole
+    cores."""
     handed_out = _handed_out(plan, snapshot)
     known = {left.target.owner for left in (*plan.unplaced, *plan.skipped)}
     moved = tuple(
@@ -30,8 +27,8 @@ def require_free(plan: Plan, snapshot: Snapshot) -> None:
 
 
 def contested(plan: Plan, snapshot: Snapshot) -> CpuSet:
-    """The isolated CPUs that a plan of this snapshot hands out although a vCPU that it does not move is pinned there:
-    one of a guest that is unplaced, or in backoff."""
+    """The isolated CPUs that a plan hands out although a vCPU is pinned there, of a guest that is unplaced or in
+    backoff."""
     used = union(use.cpus for use in _in_use(plan, snapshot))
     # Before its first plan a host has no pinned vCPU, and after it a plan hands out nothing.
     return used & _handed_out(plan, snapshot) if used else used
@@ -45,7 +42,7 @@ class _Use:
 
 
 def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
-    """The isolated CPUs that one vCPU gets and does not have yet; with smt ``isolate``, their whole cores."""
+    """Those that the vCPU does not have yet; with smt ``isolate``, whole cores."""
     isolated = snapshot.topology.isolated | union(
         change.after.cpus
         for change in plan.changes

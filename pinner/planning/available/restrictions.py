@@ -1,11 +1,7 @@
-"""The restricted affinities of a host's processes: which of them keep their CPUs out of every set.
+"""The restricted affinities of a host's processes: which of them keep their CPUs out of every set (docs/strategies.md).
 
-Any user may restrict idle processes to any CPUs. So a restricted affinity keeps its CPUs only if it is firm (root runs
-the process, it has CAP_SYS_NICE, or [host] affinity_owners names it or its user), or if its threads use more than
-RESERVING_LOAD, over the sample or since they started.
-
-No role gets fewer cores of a node than the minimum because of them. Where it would, those that are not firm are set
-aside, the least loaded first. Where the firm ones alone leave too few cores, the plan is blocked.
+Where a role would get fewer cores of a node than the minimum, those that are not firm are set aside, the least loaded
+first. Where the firm ones alone leave too few, the plan is blocked.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +29,7 @@ NAMED = 5
 
 _FIRM = ("privileged", "configured")
 _BESIDE_ISOLATED = 2
-"""The roles that need balanced CPUs on a node where vCPUs get the isolated ones."""
+"""Roles that need balanced CPUs where vCPUs get the isolated ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class Restrictions:
-    """One restricted affinity for each mask. It names one process: a firm one first, then the most loaded one."""
+    """One for each mask. It names one process: a firm one first, then the most loaded one."""
 
     counting: tuple[RestrictedAffinity, ...]
     idle: tuple[RestrictedAffinity, ...]
@@ -70,8 +66,8 @@ def restrictions(snapshot: Snapshot, request: Request) -> Restrictions:
 
 
 def keeping(base: AllocatableCpus, found: Iterable[RestrictedAffinity]) -> AllocatableCpus:
-    """The host less these restricted affinities, as far as every role keeps its minimum of every node: the firm ones
-    first, by their CPUs, then the others by load, descending."""
+    """Less these restricted affinities, as far as every role keeps its minimum of every node: the firm ones first, by
+    their CPUs, then by load."""
     if not (ordered := sorted(found, key=_order)):
         return base
     free = base.shared | base.exclusive
@@ -90,7 +86,6 @@ def keeping(base: AllocatableCpus, found: Iterable[RestrictedAffinity]) -> Alloc
 
 
 def restricted_since(snapshot: Snapshot, request: Request, in_use: CpuSet) -> Iterator[RestrictedAffinity]:
-    """The restricted affinities that keep their CPUs, as far as a recorded placement has these ``in_use``."""
     if not in_use:
         return
     for restriction in restrictions(snapshot, request).counting:
@@ -99,7 +94,6 @@ def restricted_since(snapshot: Snapshot, request: Request, in_use: CpuSet) -> It
 
 
 def of_guests(snapshot: Snapshot, request: Request) -> Iterator[RestrictedAffinity]:
-    """The CPUs of one vCPU each of the guests that are excluded, or that an operator pinned."""
     for guest in snapshot.guests:
         if is_excluded_guest(guest, request) and (cpus := own_cpus(guest)):
             yield RestrictedAffinity(cpus, f"guest {guest.name}, which is excluded", of_guest=True)
@@ -146,7 +140,7 @@ def _order(each: RestrictedAffinity) -> tuple[bool, float, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Cores:
-    """Hardware threads as parts of cores, and cores with all their hardware threads."""
+    """By hardware threads, and whole ones."""
 
     worth: float
     whole: int
@@ -163,7 +157,7 @@ class _Cores:
 
 
 _Amounts = tuple[_Cores, _Cores, _Cores, _Cores]
-"""The free cores that the kernel balances, those for vCPUs, all, and the isolated ones for vCPUs."""
+"""Balanced by the kernel, for vCPUs, all, isolated for vCPUs."""
 
 
 def _amounts(base: AllocatableCpus, free: CpuSet) -> _Amounts:
@@ -175,13 +169,13 @@ def _amounts(base: AllocatableCpus, free: CpuSet) -> _Amounts:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """The cores of one node that the roles need, at most those that it has without restricted affinities."""
+    """At most the cores that the node has without restricted affinities."""
 
     cpus: CpuSet
     amounts: _Amounts
     beside_firm: _Amounts
-    """What firm ones must leave. On a small node, where roles share CPUs anyway, one minimum is enough for all roles.
-    No isolated CPU must be left: guests can use those of other nodes."""
+    """On a small node, where roles share CPUs anyway, one minimum is enough for all. No isolated CPU must be left:
+    guests can use those of other nodes."""
 
     @classmethod
     def of(cls, base: AllocatableCpus, cpus: CpuSet, free: CpuSet) -> "_Need":

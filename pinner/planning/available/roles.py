@@ -28,12 +28,9 @@ def resolve(
     recorded: Roles | None = None,
     joined: Roles | None = None,
 ) -> Resolved:
-    """The sets of a request on a host.
-
-    - ``recorded`` sets stay, less the CPUs that pinner may not allocate now.
-    - ``joined`` are the host's sets, where another strategy of the same plan places guests beside them.
-    - ``isolating``: the vCPU set is every CPU that is isolated or is to be.
-    - The vCPU set lies in Nova's cpu_shared_set; automatic other sets avoid that set as long as they can.
+    """The sets of a request on a host. ``recorded`` sets stay, less the CPUs that pinner may not allocate now.
+    ``joined`` are the host's sets, where another strategy of the same plan places guests beside them. Automatic sets
+    avoid Nova's cpu_shared_set as long as they can.
 
     Raises Invalid, with the field and the CPUs, where a literal set has CPUs that pinner may not allocate, or both
     literal sets share some; NovaConflict where Nova owns some; NoFit where no CPU is left for vCPUs.
@@ -103,8 +100,7 @@ def _by_node(allocatable: AllocatableCpus, request: Request, emulator: CpuSet) -
 
 
 def housekeeping_sets(allocatable: AllocatableCpus, request: Request) -> tuple[CpuSet, ...]:
-    """The housekeeping sets that a plan can have: a literal one, or an automatic one of each size. Raises Invalid for a
-    list that does not parse."""
+    """All that a plan can have. Raises Invalid for a list that does not parse."""
     if request.housekeeping != AUTO:
         return (CpuSet.parse(request.housekeeping, "housekeeping"),)
     free = for_housekeeping(allocatable, request)
@@ -126,7 +122,6 @@ def is_housekeeping_set(allocatable: AllocatableCpus, request: Request, cpus: Cp
 
 
 def for_housekeeping(allocatable: AllocatableCpus, request: Request) -> CpuSet:
-    """The CPUs for an automatic housekeeping set."""
     if request.emulator == AUTO:
         return allocatable.shared
     return allocatable.shared - CpuSet.parse(request.emulator, "emulator")
@@ -151,7 +146,7 @@ def _literal(allocatable: AllocatableCpus, field: str, value: str) -> CpuSet:
 
 
 def _require_room(allocatable: AllocatableCpus, request: Request, free: CpuSet) -> None:
-    """Raises Invalid for a minimum that no node of this host can give to three roles."""
+    """Raises Invalid for a minimum that no node can give to three roles."""
     least = allocatable.minimum_cores
     most = max((allocatable.count_cores(free & cpus) for cpus in allocatable.nodes.values()), default=0)
     if least > 1 and len(slices.ROLES) * least > most:

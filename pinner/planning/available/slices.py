@@ -12,16 +12,14 @@ from pinner.planning.available.allocatable_cpus import AllocatableCpus
 
 ROLES = ("housekeeping", "emulators", "vCPUs")
 _PART = 8
-"""One step of an automatic set is the CPUs of a node divided by this number."""
+"""A step is the CPUs of a node divided by this."""
 MOST = 2
-"""Both automatic sets together take at most the free CPUs of a node divided by this number."""
+"""Both automatic sets take at most the free CPUs of a node divided by this."""
 MOST_STEPS = _PART // MOST
-"""Of both automatic sets together."""
+"""Of both sets together."""
 
 
 class Steps(NamedTuple):
-    """How many steps large the automatic sets are."""
-
     housekeeping: int
     emulator: int
 
@@ -37,7 +35,6 @@ class Slices:
 def of_nodes(
     allocatable: AllocatableCpus, request: Request, free: CpuSet, steps: Steps, *, isolating: bool = False
 ) -> dict[NodeId, Slices]:
-    """``free`` has the CPUs for automatic sets and vCPUs."""
     return {
         node: _of_node(allocatable, request, node, free & cpus, steps, isolating=isolating)
         for node, cpus in allocatable.nodes.items()
@@ -88,10 +85,8 @@ def _of_node(
 def _beside_isolated(
     housekeeping: CpuSet, rest: "_FreeCores", node: int | None, take: "_Take", steps: Steps, *, has_isolated: bool
 ) -> Slices:
-    """Where vCPUs get isolated CPUs, emulator threads can share only housekeeping's.
-
-    ``has_isolated``: the node has isolated CPUs already, so housekeeping and emulators may use all the others.
-    """
+    """Emulator threads can share only housekeeping's CPUs. ``has_isolated``: housekeeping and emulators may use all the
+    others."""
     if has_isolated:
         emulator = take.first(rest, steps.emulator, 0)
     elif len(rest) > 1 or not housekeeping:
@@ -114,7 +109,7 @@ def _one_core(
 
 @dataclass(frozen=True, slots=True)
 class _FreeCores:
-    """The free cores of a node: those that vCPUs may not use first, and of both parts the lowest first."""
+    """Those that vCPUs may not use first, and of both parts the lowest first."""
 
     allocatable: AllocatableCpus
     parts: tuple[CpuSet, CpuSet]
@@ -135,25 +130,19 @@ class _FreeCores:
 
 @dataclass(frozen=True, slots=True)
 class _Take:
-    """How many CPUs of a node a role takes."""
-
     allocatable: AllocatableCpus
     size: int
     """The CPUs of one step."""
     most: int
-    """The limit for housekeeping and emulators together, where one of them has more steps than one."""
+    """For housekeeping and emulators together, where one has more steps than one."""
     taken: int = 0
-    """The CPUs that the other one of the two has."""
 
     def beside(self, cpus: CpuSet) -> "_Take":
         return replace(self, taken=self.taken + len(cpus))
 
     def first(self, cores: _FreeCores, steps: int, others: int) -> CpuSet:
-        """At most the CPUs of ``steps`` steps, but at least the minimum of cores.
-
-        ``others`` roles share the remaining cores: their minimum remains, or where there are too few cores, one core. A
-        set of more than one step stays below ``most``, and leaves one step to the other set.
-        """
+        """``others`` roles share the remaining cores: their minimum remains, or where there are too few cores, one
+        core. A set of more than one step stays below ``most``, and leaves one step to the other set."""
         least, left = self.allocatable.minimum_cores, self.allocatable.cores_worth(cores.cpus)
         taken = next(iter(cores))
         step = max(self.size, len(taken))

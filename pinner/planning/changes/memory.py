@@ -12,7 +12,7 @@ from pinner.planning.available.numa_bounds import may_move_to
 
 
 def guests_memory(snapshot: Snapshot, wanted: tuple[Wanted, ...]) -> tuple[GuestMemory, ...]:
-    """Of every guest for which the kernel reports nodes. An unplaced guest counts with its current masks."""
+    """An unplaced guest counts with its current masks."""
     placed = vcpus_by_guest(wanted)
     spread = Spread(snapshot.topology)
     return tuple(
@@ -30,7 +30,7 @@ def guests_memory(snapshot: Snapshot, wanted: tuple[Wanted, ...]) -> tuple[Guest
 
 
 class Spread(dict[int, tuple[int, Mapping[int, int]]]):
-    """By the bits of a mask the number of its online CPUs, and the number on each node. Guests share few masks."""
+    """By the bits of a mask: its online CPUs, and those on each node."""
 
     def __init__(self, topology: Topology) -> None:
         super().__init__()

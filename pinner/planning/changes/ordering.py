@@ -1,7 +1,5 @@
-"""The order of a plan's guests: a guest leaves its CPUs before another guest gets them.
-
-So no CPU is the only CPU of vCPUs of two guests in between. Where guests exchange CPUs, there is no such order.
-"""
+"""The order in which guests leave their CPUs before others get them: no CPU is the only CPU of vCPUs of two guests in
+between. Where guests exchange CPUs, there is no such order."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -9,13 +7,13 @@ from pinner.model.change import AffinityChange, PlannedChange, Target
 
 
 def ranks(changes: Iterable[PlannedChange]) -> dict[str, int]:
-    """The position of each guest, by UUID; guests without an order are the last."""
+    """By UUID; guests without an order are the last."""
     ordered, stuck = _ordered(changes)
     return {uuid: position for position, uuid in enumerate((*ordered, *stuck))}
 
 
 def exchanging(changes: Iterable[PlannedChange]) -> tuple[Target, ...]:
-    """A vCPU of each guest without an order: it gets a CPU that another such guest leaves only later."""
+    """A vCPU of each guest without an order."""
     changes = tuple(changes)
     _, stuck = _ordered(changes)
     if not stuck:

@@ -20,8 +20,8 @@ from pinner.planning.request.processes import process_target
 
 
 def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:
-    """The plan without the wanted guests that have ended, and its targets of ALONE that have ended. Each target has the
-    name of the inventory, whatever the plan calls it.
+    """The plan without the wanted guests that have ended, and its targets of ALONE that have ended; each target has the
+    inventory's name.
 
     Raises Refused for a target that the inventory does not name, or that is named twice; StalePlan where a guest or a
     part of it has ended.
@@ -59,8 +59,6 @@ def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]
 
 
 def inventory_of(snapshot: Snapshot) -> dict[TargetKey, Target]:
-    """Every target that a plan for this host can change."""
-
     def found() -> Iterator[Target]:
         for guest in snapshot.guests:
             yield from guest.threads_by_target

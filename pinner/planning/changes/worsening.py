@@ -1,8 +1,7 @@
 """Whether a plan makes the objective worse, and whether a policy applies it all the same (docs/objective.md).
 
-The request asks for the rise of some terms: ``unplaced_guests`` (a strategy leaves out no guest that fits),
-``overcommit`` (housekeeping and emulators get CPUs for themselves: on the documented host the guests' network gets
-several times faster), and the conflict of two roles that share CPUs of a small node.
+The request asks for the rise of some terms, such as ``overcommit``: on the documented host the guests' network gets
+several times faster where housekeeping and emulators have CPUs of their own.
 """
 
 from pinner.model.plan.objective import COST, LEAST, Objective, Term, rise, value_of
@@ -10,7 +9,6 @@ from pinner.model.plan.plan import Plan, Roles
 
 
 def warning(objective: Objective, roles: Roles) -> str:
-    """Empty for a plan that makes nothing worse."""
     worse = _worse(objective, roles)
     if not worse:
         return ""
@@ -24,17 +22,13 @@ def warning(objective: Objective, roles: Roles) -> str:
 
 
 def objection(plan: Plan) -> str:
-    """Why no policy applies the plan; else empty."""
     if not plan.changes or _harm(_worse(plan.objective, plan.roles), plan.roles) < LEAST:
         return ""
     return f"the plan {plan.id} is not applied: {warning(plan.objective, plan.roles)}"
 
 
 def _worse(objective: Objective, roles: Roles) -> tuple[Term, ...]:
-    """The asked-for terms of the first tier that gets worse; empty where a tier above it gets better.
-
-    A tier that gets worse only because the request asks for it is the answer unless a lower tier does harm.
-    """
+    """A tier that gets worse only because the request asks for it is the answer unless a lower tier does harm."""
     excused: tuple[Term, ...] = ()
     for tier in objective.tiers():
         asked = tuple(term for term in tier if term.asked and term.tier < COST)
@@ -48,7 +42,6 @@ def _worse(objective: Objective, roles: Roles) -> tuple[Term, ...]:
 
 
 def _harm(terms: tuple[Term, ...], roles: Roles) -> float:
-    """How much the tier rises, without what the request asks for."""
     excused = {"unplaced_guests", "overcommit"}
     sharing = (
         ("vcpu_vs_host", roles.vcpu & roles.housekeeping),

@@ -1,5 +1,4 @@
-"""Estimates of what moves of guests gain, by a packing of these guests alone: an answer of a strategy takes many times
-longer, so only the best moves are tried with a whole answer."""
+"""Estimates of what moves of guests gain, by a packing of these alone: a whole answer takes many times longer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,19 +15,19 @@ from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator.free_cpus import FreeCpus, GuestAllocation
 
 Estimate = tuple[float, ...]
-"""The weighted sum of the asked-for terms of each tier that follow from where guests' vCPUs may run."""
+"""The asked-for terms of each tier that follow from where vCPUs may run."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoveEstimates:
-    """The free CPUs beside all guests of an answer in which each vCPU has a CPU of its own."""
+    """The free CPUs beside all guests of an answer."""
 
     measure: ObjectiveMeasure
     weights: Mapping[str, float]
     """Of the asked-for terms."""
     free: FreeCpus
     places: Mapping[str, GuestAllocation]
-    """By UUID, of the guests that may have any CPUs of one node."""
+    """Of the guests that may have any CPUs of one node."""
     spreads: Mapping[str, GuestSpread]
     current: Mapping[str, CpuSet]
 
@@ -41,8 +40,8 @@ class MoveEstimates:
         found: MeasuredAnswer,
         current: CpusByGuest,
     ) -> "MoveEstimates":
-        """Raises NoFit where a vCPU has no CPU of its own, and where a guest is unplaced: it would get the CPUs that
-        another one leaves."""
+        """Raises NoFit where a vCPU has no CPU of its own, or a guest is unplaced: it would get the CPUs that another
+        one leaves."""
         cpus = vcpus_by_guest(found.answer.wanted)
         if found.answer.unplaced:
             raise NoFit(len(found.answer.unplaced), 0, "guests are unplaced")
@@ -59,8 +58,7 @@ class MoveEstimates:
         return self._value(self.spreads)
 
     def after(self, guests: Sequence[Guest]) -> Estimate | None:
-        """The value after these guests have been packed anew; None where one does not fit, cannot be packed, or
-        exchanges CPUs with others."""
+        """None where a guest does not fit, cannot be packed, or exchanges CPUs."""
         if any(guest.uuid not in self.places for guest in guests):
             return None
         found = self.free.without(guests, self.places).pack(guests).cpus

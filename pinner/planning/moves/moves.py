@@ -1,8 +1,7 @@
 """Guests that have a place and move because of new guests, or for a re-pack.
 
-Guests are tried, alone or in pairs: they and the new ones are placed anew, all others stay. Where each vCPU has a CPU
-of its own, many moves are estimated first (move_estimates). Otherwise the guests that spread most are tried. Without a
-new guest no guest moves: a second plan after an apply changes nothing.
+Where each vCPU has a CPU of its own, moves are estimated first, and the best ones tried. Otherwise the guests that
+spread most are tried. Without a new guest none moves: a second plan after an apply changes nothing.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -21,28 +20,23 @@ from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer
 
 _TRIALS = 6
-"""Guests that are tried for each move. Each trial is a whole answer of the strategy."""
+"""Each is a whole answer of the strategy."""
 _ESTIMATED = 40
-"""Moves that are estimated for each move."""
+"""For each move."""
 _PAIRED = 14
-"""Guests that are estimated in pairs, too."""
 _REPACKED = 16
-"""The most guests that move in one re-pack."""
 
 Movers = tuple[Guest, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Improver:
-    """Improves the answers of one strategy for one host."""
-
     context: Context
     place: Callable[[Context], Answer]
     measure: ObjectiveMeasure
     asked: frozenset[str]
 
     def improved(self, found: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
-        """With all guests that move, those that make room first."""
         current = {guest.uuid: own for guest in self.context.guests if (own := _current(self.context, guest))}
         if self.context.request.rebalance or not current:
             return found, ()
@@ -62,8 +56,7 @@ class Improver:
         return found, tuple(move for uuid, move in moves.items() if uuid in moved)
 
     def repacked(self, found: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
-        """Each move is of one or two guests to CPUs that are free then. No guest moves twice: so each has left its CPUs
-        before another one gets them."""
+        """No guest moves twice: so each has left its CPUs before another one gets them."""
         moves: dict[str, Move] = {}
         while self.asked & SPREAD and len(moves) < _REPACKED:
             places = {want.target.key: want.cpus for want in found.answer.wanted if want.state is None}
@@ -79,7 +72,6 @@ class Improver:
     def _best(
         self, found: MeasuredAnswer, current: CpusByGuest, movable: Collection[str], replaced: frozenset[str], most: int
     ) -> tuple[Movers, MeasuredAnswer, Objective] | None:
-        """The move that gains most; None where none gains. The guests of ``replaced`` are placed anew in any case."""
         best, least = None, found
         candidates, estimated = self._candidates(found, current, movable, replaced, most) if movable else ([], False)
         for movers in candidates[:_TRIALS]:
@@ -102,7 +94,7 @@ class Improver:
     def _candidates(
         self, found: MeasuredAnswer, current: CpusByGuest, movable: Collection[str], replaced: frozenset[str], most: int
     ) -> tuple[list[Movers], bool]:
-        """The guests to try, most likely gain first where that can be estimated; and whether it can."""
+        """Most likely gain first where that can be estimated; and whether it can."""
         ranked = self._beside_spread(found, movable)
         placed = vcpus_by_guest(found.answer.wanted)
         from pinner.planning.moves.move_estimates import (
@@ -122,7 +114,7 @@ class Improver:
         return [movers for *_, movers in sorted(likely, key=lambda each: each[:2])], True
 
     def _beside_spread(self, found: MeasuredAnswer, movable: Collection[str]) -> list[Guest]:
-        """The guests beside those that spread beyond their need: those that spread most first, then the smallest."""
+        """Those that spread most first, then the smallest."""
         every, placed = found.measured.spreads, vcpus_by_guest(found.answer.wanted)
         spreads = {guest.uuid: every[guest.uuid] for guest in self.context.guests if guest.uuid in placed}
         excess = self._excess(spreads)
@@ -135,7 +127,7 @@ class Improver:
         return [self._guest(uuid) for *_, uuid in sorted(ranked)]
 
     def _excess(self, spreads: Mapping[str, GuestSpread]) -> dict[str, int]:
-        """Nodes, caches and shared cores beyond the need; remote memory counts 1. By UUID."""
+        """Remote memory counts 1."""
         shared = shared_cores(spreads.values())
         needs = self.measure.needs
         return {
@@ -151,7 +143,6 @@ class Improver:
         return trial.roles == answer.roles and unplaced <= before and moved.issuperset(self._moved(current, trial))
 
     def _moved(self, current: CpusByGuest, answer: Answer) -> list[str]:
-        """The guests that leave CPUs which they could keep."""
         planned, possible = vcpus_by_guest(answer.wanted), answer.roles.vcpu
         return [
             uuid

@@ -18,13 +18,11 @@ Weighted = tuple[tuple[Thread, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """The threads of a host that can disturb each other."""
-
     online: CpuSet
     emulators: Weighted
     host: Weighted
     demands: Mapping[str, Weighted]
-    """The threads of each role with the CPUs that they want, by the role's term."""
+    """By the role's term."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, busy_threshold: float) -> "Crowd":
@@ -46,8 +44,7 @@ class Crowd:
         )
 
     def terms(self, planned: Mapping[int, CpuSet], vcpus: Iterable[int]) -> dict[str, float]:
-        """With the affinities of ``planned`` by thread id, and current ones for other threads. ``vcpus`` has the bits
-        of these affinities for every vCPU."""
+        """``planned`` by thread id; ``vcpus``: the bits of an affinity for every vCPU."""
         on_vcpus = self._density(Counter(vcpus))
         beside, host = (self._density(_by_mask(each, planned)) for each in (self.emulators, self.host))
         demands = {name: self._density(_by_mask(threads, planned)) for name, threads in self.demands.items()}
@@ -81,8 +78,7 @@ def _by_mask(threads: Weighted, planned: Mapping[int, CpuSet]) -> dict[int, floa
 
 
 def demand(thread: Thread) -> float:
-    """The CPUs that the thread wants: load x (1 + delay / run), up to one CPU. Both times count since the thread
-    started; without them the load counts alone."""
+    """In CPUs: load x (1 + delay / run), up to one. Both times count since the thread started."""
     load = thread.load / 100
     if not thread.run_ns or not thread.delay_ns:
         return load
@@ -114,7 +110,6 @@ def _busy(snapshot: Snapshot, threshold: float) -> Iterator[Thread]:
 
 
 def _overloads(demands: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
-    """The demand beyond one CPU for each CPU, divided among the roles in proportion."""
     found, totals = dict.fromkeys(demands, 0.0), dict[int, float]()
     for load in demands.values():
         for cpu, part in load.items():

@@ -26,7 +26,7 @@ class MeasuredPlacement:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveMeasure:
-    """A host, read once, so that several placements of its threads can be measured."""
+    """A host, read once for several placements."""
 
     guests: Sequence[tuple[Guest, Sequence[Thread]]]
     places: Places
@@ -42,7 +42,7 @@ class ObjectiveMeasure:
         return cls(guests, places, needs, Crowd.of(snapshot, busy_threshold))
 
     def measured(self, planned: Mapping[int, CpuSet]) -> MeasuredPlacement:
-        """With the affinities of ``planned`` by thread id, and current ones for other threads."""
+        """``planned`` by thread id; other threads stay."""
         spreads: dict[str, GuestSpread] = {}
         every: list[int] = []
         for guest, vcpus in self.guests:
@@ -65,7 +65,6 @@ def weights(snapshot: Snapshot, request: Request) -> dict[str, float]:
 
 
 def asked_terms(strategy: Strategy) -> frozenset[str]:
-    """What every strategy lowers, and what this one ``pursues``: a plug-in may lack that."""
     every = frozenset(kind.name for kind in TERMS) - SPREAD
     return every | frozenset(getattr(strategy, "pursues", ()))
 
@@ -98,8 +97,8 @@ def of_plan(
     changes: tuple[PlannedChange, ...],
     memory: Iterable[GuestMemory],
 ) -> Objective:
-    """``staying`` is the answer that leaves well placed guests where they are: the answer itself, except for a
-    rebalance."""
+    """The objective of the plan with this answer. ``staying``: the answer that leaves well placed guests where they
+    are."""
     before = measure.values({}) | {"unplaced_guests": float(_unplaced_before(context, staying))}
     cost = {"moved_threads": float(_moved_threads(changes)), "moved_memory": _moved_mib(changes, memory)}
     if _only_restores(context, changes):
@@ -108,12 +107,11 @@ def of_plan(
 
 
 def between(context: Context, asked: frozenset[str], first: MeasuredAnswer, second: MeasuredAnswer) -> Objective:
-    """Before and after are the two answers; without the cost of a change."""
     return compared(first.values, second.values, weights(context.snapshot, context.request), asked)
 
 
 def _unplaced_before(context: Context, staying: Answer) -> int:
-    """Without a recorded placement nobody knows, and those count that have no place afterwards."""
+    """Without a record, those count that have no place afterwards."""
     if context.placement is None:
         return len(staying.unplaced)
     placed = {each.target.owner for each in context.placement.placed}

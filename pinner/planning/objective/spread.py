@@ -13,8 +13,6 @@ from pinner.planning.available.numa_bounds import bound_of
 
 
 class AffinitySpan(NamedTuple):
-    """What one affinity covers of the online CPUs."""
-
     shares: Mapping[NodeId, float]
     """The share of its CPUs on each node."""
     nodes: frozenset[NodeId]
@@ -37,7 +35,7 @@ class GuestSpread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GuestNeed:
-    """The fewest nodes and level-3 caches on which the vCPUs can have a CPU each."""
+    """The fewest nodes and level-3 caches with a CPU for each vCPU."""
 
     nodes: int
     l3: int
@@ -45,20 +43,20 @@ class GuestNeed:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The CPUs of a host by node, cache and core. The span of each distinct affinity is computed once."""
+    """The span of each distinct affinity is computed once."""
 
     topology: Topology
     _device_nodes: Mapping[str, int]
     _sizes: tuple[tuple[int, ...], tuple[int, ...]]
-    """Online CPUs of each node and of each level-3 cache, descending."""
+    """Of each node and of each level-3 cache, descending."""
     _nodes: Sequence[tuple[NodeId, int, Sequence[tuple[int, int]]]]
-    """Each node with its online CPUs as bits, and its level-3 caches: the index in the topology, and the same CPUs."""
+    """Its online CPUs as bits; the index and the same CPUs of its caches."""
     _spans: dict[int, AffinitySpan] = field(default_factory=dict)
     """By the bits of the affinity."""
     _needs: dict[int, GuestNeed] = field(default_factory=dict)
-    """Of unbound guests, by their number of vCPUs."""
+    """Of unbound guests, by vCPUs."""
     _far: dict[int, Mapping[NodeId, float]] = field(default_factory=dict)
-    """The distance of each node beyond the local one to a node's memory."""
+    """Beyond the local distance."""
 
     @classmethod
     def of(cls, topology: Topology) -> "Places":
@@ -92,7 +90,7 @@ class Places:
         return found
 
     def spread(self, guest: Guest, masks: Sequence[int]) -> GuestSpread:
-        """``masks`` has the bits of an affinity for each vCPU."""
+        """The bits of an affinity for each vCPU."""
         distinct = set(masks)
         # vCPUs with the same CPUs, or with one CPU each, cover what these CPUs cover together.
         if len(distinct) == 1:
@@ -106,7 +104,7 @@ class Places:
         return GuestSpread(span.nodes, span.l3, span.cores, memory, devices)
 
     def _joint(self, masks: Mapping[int, int]) -> AffinitySpan:
-        """By their bits, each with its number of vCPUs. Those without an online CPU do not count."""
+        """By their bits, with the number of vCPUs. Those without an online CPU do not count."""
         spans = [(span, vcpus) for bits, vcpus in masks.items() if (span := self.span(bits)).shares]
         count, shares = sum(vcpus for _, vcpus in spans), dict[NodeId, float]()
         for span, vcpus in spans:
@@ -143,7 +141,6 @@ class Places:
 
 
 def guests_terms(needs: Mapping[str, GuestNeed], spreads: Mapping[str, GuestSpread]) -> dict[str, float]:
-    """Both mappings are by UUID."""
     return {
         "extra_nodes": sum(max(len(spread.nodes) - needs[uuid].nodes, 0) for uuid, spread in spreads.items()),
         "remote_memory": sum(spread.remote_memory for spread in spreads.values()),
@@ -163,7 +160,6 @@ def shared_cores(spreads: Iterable[GuestSpread]) -> CpuSet:
 
 
 def _fewest(sizes: tuple[int, ...], vcpus: int) -> int:
-    """All of the sizes where these are too small."""
     room = 0
     for count, size in enumerate(sizes, start=1):
         room += size
@@ -173,7 +169,7 @@ def _fewest(sizes: tuple[int, ...], vcpus: int) -> int:
 
 
 def _hitting(allowed: Iterable[frozenset[NodeId]]) -> int:
-    """How many nodes are needed so that each of these sets has one of them: at most so many."""
+    """So that each set has one of them: at most so many."""
     chosen: set[NodeId] = set()
     for nodes in sorted(allowed, key=lambda each: (len(each), sorted(map(str, each)))):
         if nodes and not nodes & chosen:

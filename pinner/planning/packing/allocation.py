@@ -14,11 +14,8 @@ _Parts = tuple[int, ...]
 def allocate(
     nodes: Sequence[PackingNode], guests: Iterable[PackingGuest], layout: Layout
 ) -> dict[str, tuple[int, ...]]:
-    """The CPUs of each placed guest by its id, whole cores before a remainder.
-
-    In a domain, guests in the given order take whole cores, the lowest first. A remainder gets a core of its own as
-    long as there are enough; the last remainders share.
-    """
+    """The CPUs by the guest's id. In a domain, guests in the given order take whole cores, the lowest first. A
+    remainder gets a core of its own as long as there are enough; the last remainders share."""
     found: dict[str, list[int]] = {}
     for _, names, parts in _in_domains(nodes, guests, layout):
         for name, own in zip(names, parts, strict=True):
@@ -41,7 +38,7 @@ def scored(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], layout:
 
 
 def score_of(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], taken: Mapping[str, Sequence[int]]) -> Score:
-    """The score where the guests have these CPUs, which are free ones of the nodes."""
+    """``taken`` are free CPUs of the nodes."""
     homes = {cpu: (position, *home) for position, node in enumerate(nodes) for cpu, home in node.homes.items()}
     begun = {(position, *core) for position, node in enumerate(nodes) for core in node.begun}
     users = Counter(core for found in taken.values() for core in {homes[cpu] for cpu in found})
@@ -91,7 +88,6 @@ def _parts(domain: PackingDomain, counts: tuple[int, ...]) -> tuple[_Parts, ...]
 
 
 def _shared(domain: PackingDomain, taken: Sequence[_Parts]) -> int:
-    """Also a part beside a guest that stays."""
     whole = frozenset(domain.whole)
     if whole.issuperset(chain.from_iterable(taken)):
         return 0
@@ -120,7 +116,7 @@ class _FreeCores:
         return [*taken, *self._rest(rest)] if rest else taken
 
     def take_any(self, count: int) -> list[int]:
-        """Of any free cores; those that no guest has begun first."""
+        """Those that no guest has begun first."""
         taken = []
         for store in (self._loose, self._whole, self._left, self._shared, self._begun):
             while store and count:

@@ -11,7 +11,7 @@ from pinner.planning.packing.values import PackingGuest, PackingNode, Score, nee
 
 
 def bound(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> Score:
-    """A score that is not above the best one. docs/strategies.md has the arithmetic."""
+    """A score that is not above the best one; docs/strategies.md has the arithmetic."""
     alike = Counter((guest.size, tuple(guest.ranks)) for guest in guests)
     needs = ((size, needed_domains(nodes, size, ranks), count) for (size, ranks), count in alike.items())
     fitting = sorted(need for size, domains, count in needs if domains for need in [(size, domains)] * count)
@@ -43,7 +43,7 @@ def least_rank(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> 
 
 
 def _step(guest: PackingGuest) -> int:
-    """How much higher the rank of the second best node is; 0 for a guest that has one node."""
+    """0 for a guest that has one node."""
     ranks = sorted(set(guest.ranks.values()))
     return ranks[1] - ranks[0] if len(ranks) > 1 else 0
 
@@ -54,7 +54,7 @@ class Cores(NamedTuple):
     whole: int
     """Cores that no guest has begun."""
     most: int
-    """So many guests more than one can be on a shared core."""
+    """So many guests more than one share a core."""
 
 
 def cores(nodes: Sequence[PackingNode]) -> Cores:

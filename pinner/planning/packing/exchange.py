@@ -1,12 +1,8 @@
 """A packing by exchanges between nodes: guests move, or change places, as long as that lowers the score.
 
-1. A guest moves to a nearer node, alone or in the room of another guest, which moves elsewhere. Only the number of free
-CPUs counts here: a guest may span L3 domains.
-2. Where no such exchange is left, guests are exchanged without a change of the sum of ranks, so that more CPUs are free
-on a node that a guest prefers. Then step 1 is repeated.
-3. Guests move or change places if that saves shared cores or L3 domains.
-
-The order is fixed and the work is bounded by counts, so the result is always the same.
+A guest moves to a nearer node, alone or in the room of another one; only free CPUs count then. Exchanges at the same
+ranks make room for further ones. Last come exchanges that save shared cores or L3 domains. The order is fixed and the
+work is bounded by counts, so the result is always the same.
 """
 
 import math
@@ -20,19 +16,19 @@ from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Sh
 MOST_TRIALS = 30_000
 """Exchanges that are tried. 10,000 of them take about 30 ms."""
 MOST_PACKED = 3000
-"""Guests that the rules pack anew, each as often as its node is packed. 1000 of them take about 60 ms."""
+"""Guests packed anew, each as often as its node is. 1000 of them take about 60 ms."""
 
 _Exchange = tuple[tuple[PackingGuest, int], ...]
-"""Guests, each with the position of its new node."""
+"""With the positions of the new nodes."""
 _Cost = tuple[int, int]
-"""The shared cores of a node, and the L3 domains of its guests beyond one for each."""
+"""Shared cores, and L3 domains beyond one for each guest."""
 
 
 def exchanged(
     nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], start: Packing, homes: Mapping[str, int] | None = None
 ) -> Packing:
-    """The packing ``start``, or a better one. The search begins with the guests on the positions ``homes``, which have
-    room for them; None: those of ``start``."""
+    """``start`` or a better packing. The search begins with the guests on the positions ``homes``; None: those of
+    ``start``."""
     homes = {name: pieces[0].node for name, pieces in start.layout.items()} if homes is None else homes
     ordered = sorted(guests, key=lambda guest: (-guest.size, guest.id))
     search = _Search(nodes, [guest for guest in ordered if guest.id in homes], homes)
@@ -78,7 +74,6 @@ class _Search:
         return found
 
     def _bring_nearer(self, guest: PackingGuest) -> bool:
-        """Whether the guest has moved."""
         for node in self._nearer(guest) if self._trials > 0 else ():
             others = [(other, third) for other in self._on(node) for third in range(len(self._nodes)) if third != node]
             for exchange in (((guest, node),), *(((guest, node), other) for other in others)):
@@ -88,7 +83,7 @@ class _Search:
         return False
 
     def _free_wanted(self) -> bool:
-        """Make one exchange after which fewer CPUs are missing on nodes that guests prefer; whether there is one."""
+        """One exchange after which fewer CPUs are missing on preferred nodes; whether there is one."""
         if not (missing := self._missing()):
             return False
         wanted = {node for guest in self._guests for node in self._nearer(guest)}
@@ -105,13 +100,12 @@ class _Search:
         return False
 
     def _missing(self) -> int:
-        """How many CPUs each guest lacks on the nearer node where it lacks the fewest, together."""
+        """On the nearer node where the guest lacks the fewest, together."""
         self._trials -= len(self._guests)
         lacks = ([max(0, guest.size - self._free[node]) for node in self._nearer(guest)] for guest in self._guests)
         return sum(min(each) for each in lacks if each)
 
     def _lower_cost(self, guest: PackingGuest, costs: list[_Cost]) -> bool:
-        """Make an exchange of the guest that lowers the costs of two nodes; whether there is one."""
         for exchange in self._exchanges(guest) if self._trials > 0 else ():
             here, there = self._home[guest.id], exchange[0][1]
             before = _sum((costs[here], costs[there]))
@@ -134,7 +128,7 @@ class _Search:
         return False
 
     def _exchanges(self, guest: PackingGuest) -> Iterator[_Exchange]:
-        """The moves of the guest to each other node, alone or in the place of a smaller guest."""
+        """Alone or in the place of a smaller guest."""
         here = self._home[guest.id]
         for node in range(len(self._nodes)):
             if node != here:
@@ -146,7 +140,7 @@ class _Search:
         return [position for position, node in enumerate(self._nodes) if guest.ranks.get(node.id, rank) < rank]
 
     def _step(self, exchange: _Exchange) -> float:
-        """How much the exchange raises the sum of the ranks; infinite where a guest cannot have the node."""
+        """Infinite where a guest cannot have the node."""
         self._trials -= 1
         return sum(
             guest.ranks.get(self._nodes[node].id, math.inf) - guest.ranks[self._nodes[self._home[guest.id]].id]

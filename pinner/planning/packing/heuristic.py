@@ -1,8 +1,5 @@
-"""A packing by rules: it meets the arithmetic bound where the sizes of guests divide each other.
-
-The rules are tried, the quickest first, until a layout meets the bound; else the best layout is taken. Ties are decided
-by the order of nodes and domains and by the guests' ids.
-"""
+"""A packing by rules, the quickest first, until a layout meets the arithmetic bound, as where the sizes of guests
+divide each other. Ties are decided by the order of nodes and domains and by the guests' ids."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +12,8 @@ from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Pi
 
 
 class PackingRoom:
-    """How many CPUs are free in each domain; which CPUs these are follows from the whole layout.
-
-    A guest takes up its footprint: its size, or more where it shall share no core with another guest.
-    """
+    """How many CPUs are free; which ones follows from the whole layout. A guest takes up its footprint: its size, or
+    more where it shall share no core."""
 
     def __init__(self, nodes: Sequence[PackingNode]) -> None:
         self.nodes = nodes
@@ -37,7 +32,7 @@ class PackingRoom:
         return [node for node in large if self.nodes[node].id in guest.ranks and self.fits(guest, node)]
 
     def spans(self, size: int, node: int) -> int:
-        """How many domains of the node a guest of this size would span."""
+        """How many domains a guest of this size would span."""
         frees = self.free[node]
         if max(frees) >= size:
             return 1
@@ -49,8 +44,7 @@ class PackingRoom:
         return count
 
     def place(self, guest: PackingGuest, node: int, footprint: int) -> None:
-        """In the fullest domain that has room, or else in the fewest domains: the emptiest ones hold all but the rest,
-        and the fullest one with room for it holds the rest."""
+        """In the fullest domain that has room, or else in the fewest: the emptiest ones hold all but the rest."""
         frees, rest, pieces = self.free[node], guest.size, []
         if frees[first := self._best(frees, rest, footprint)] >= rest:
             self.place_in(guest, node, first, footprint)
@@ -99,13 +93,13 @@ class PackingRoom:
 
 
 Counts = tuple[tuple[int, int], ...]
-"""Sizes, descending, each with the number of guests of this size."""
+"""Sizes, descending, with the number of guests."""
 
 
 @lru_cache(maxsize=4096)
 def fullest(free: int, counts: Counts) -> tuple[tuple[int, int], ...]:
-    """Sizes with numbers of guests whose sum is as near below ``free`` as possible; of equal sums the one with the most
-    guests of the largest size."""
+    """Numbers of guests whose sum is as near below ``free`` as possible; of equal sums the one with the most of the
+    largest size."""
     # reachable[i]: the sums, as bits, of guests of the sizes from position i on.
     reachable = [1] * (len(counts) + 1)
     for position in range(len(counts) - 1, -1, -1):
@@ -123,7 +117,7 @@ def fullest(free: int, counts: Counts) -> tuple[tuple[int, int], ...]:
 
 
 def _with(sums: int, size: int, number: int, free: int) -> int:
-    """The sums, as bits, with up to ``number`` further guests of this size, none above ``free``."""
+    """Of sums as bits, none above ``free``."""
     within, step = (1 << free + 1) - 1, 1
     while number > 0:
         # Doubled steps reach every number of guests.
@@ -138,17 +132,17 @@ _Footprints = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A layout, its score, and a score that no layout can be below."""
+    """With a score that no layout can be below."""
 
     layout: Layout
     score: Score
     bound: Score
     note: str = ""
-    """Why the score is not proven; empty where it is, or where nobody tried."""
+    """Why the score is not proven; empty also where nobody tried."""
 
     @property
     def gap(self) -> float:
-        """How far the first term above its bound is from it, as a share of the term."""
+        """Of the first term above its bound, as a share of it."""
         for value, least in zip(self.score, self.bound, strict=True):
             if value != least:
                 return max(0.0, (value - least) / value) if value else 0.0
@@ -160,7 +154,6 @@ class Packing:
 
 
 def pack(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> Packing:
-    """The best layout of the rules."""
     ordered = sorted(guests, key=lambda guest: (-guest.size, guest.id))
     least = bound(nodes, ordered)
     best: tuple[Score, Layout] | None = None
@@ -197,8 +190,7 @@ def _layouts(nodes: Sequence[PackingNode], guests: list[PackingGuest], least: Sc
 
 
 def _footprints(nodes: Sequence[PackingNode], guests: list[PackingGuest], pairs: int) -> _Footprints:
-    """Whole cores for each guest; but as many pairs of guests as must share a core, the smallest ones, only their
-    size."""
+    """Whole cores; but as many pairs of guests as must share a core, the smallest ones, only their size."""
     width = max((domain.width for node in nodes for domain in node.domains), default=1)
     odd = [guest.id for guest in guests if guest.size % width]
     sharing = set(odd[max(0, len(odd) - 2 * pairs) :])
@@ -206,7 +198,7 @@ def _footprints(nodes: Sequence[PackingNode], guests: list[PackingGuest], pairs:
 
 
 def _worst_fit(room: PackingRoom, guests: list[PackingGuest], footprints: _Footprints) -> None:
-    """Each guest, the largest first, on the best node of its lowest rank, in the fewest domains, where most is free."""
+    """The largest first, on the best node of its lowest rank, in the fewest domains, where most is free."""
     for _, alike in groupby(guests, lambda guest: (guest.size, footprints[guest.id], guest.memory, guest.ranks)):
         # A guest changes only the rank of its own node for the guests that are equal to it.
         ranks: dict[int, tuple[int, int, int, int]] | None = None
@@ -228,7 +220,7 @@ def _rank(room: PackingRoom, guest: PackingGuest, node: int) -> tuple[int, int, 
 
 
 def _fill_domains(room: PackingRoom, guests: list[PackingGuest], footprints: _Footprints) -> None:
-    """Domain after domain as full as possible, each from the largest guest that fits."""
+    """From the largest guest that fits."""
     largest = max((domain.free for node in room.nodes for domain in node.domains), default=0)
     _worst_fit(room, [guest for guest in guests if guest.size > largest], footprints)
     order = [(-free, node, domain) for node, frees in enumerate(room.free) for domain, free in enumerate(frees)]
@@ -250,7 +242,6 @@ def _fill(room: PackingRoom, node: int, domain: int, guests: list[PackingGuest],
 
 
 def _fill_nodes(room: PackingRoom, guests: list[PackingGuest], footprints: _Footprints) -> None:
-    """Node after node as full as possible, and then its domains with its guests."""
     waiting = list(guests)
     for node in range(len(room.nodes)):
         candidates = [guest for guest in waiting if _prefers(room, guest, node) and room.fits(guest, node)]
@@ -282,7 +273,7 @@ def _chosen(guests: list[PackingGuest], free: int, footprints: _Footprints) -> l
 
 
 def _repair(room: PackingRoom, guests: list[PackingGuest]) -> None:
-    """Place guests that are left over: without cores of their own, or after another guest has moved away."""
+    """Without cores of their own, or after another guest has moved away."""
     for guest in guests:
         if guest.id in room.layout:
             continue
@@ -293,7 +284,6 @@ def _repair(room: PackingRoom, guests: list[PackingGuest]) -> None:
 
 
 def _make_room(room: PackingRoom, guests: list[PackingGuest], newcomer: PackingGuest) -> None:
-    """Move the smallest guest that can go elsewhere and thereby makes room."""
     if sum(room.total) < newcomer.size:
         return
     for guest in reversed(guests):

@@ -1,7 +1,6 @@
-"""A packing on the best nodes. The solver finds them quickly: its program has whole nodes and no L3 domains.
+"""A packing on the best nodes. The solver finds them quickly: its program has no L3 domains.
 
-A guest may span L3 domains of its node. So no layout has fewer unplaced guests or a lower sum of ranks than the
-program; its shared cores are a bound.
+A guest may span L3 domains. So no layout has fewer unplaced guests or a lower sum of ranks; shared cores are a bound.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ _Class = tuple[PackingGuest, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """Guests of a class on the node at this position; None: on no node."""
+    """On the node at this position; None: on no node."""
 
     guests: _Class
     node: int | None
@@ -35,7 +34,7 @@ _Column = _Placed | _Shared
 
 
 def on_best_nodes(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], start: Packing, work: Work) -> Packing:
-    """The packing ``start``, or a better one; with a better bound, where the program has one."""
+    """Better than ``start``, or with a better bound, if the program has one."""
     if start.proven:
         return start
     classes = _classes(guests)
@@ -62,7 +61,7 @@ def _columns(nodes: Sequence[PackingNode], classes: Sequence[_Class]) -> Iterato
 
 
 def _cost(column: _Column, nodes: Sequence[PackingNode]) -> tuple[int, int, int]:
-    """Of one of the column: unplaced guests, ranks and shared cores."""
+    """Unplaced guests, ranks and shared cores."""
     match column:
         case _Placed(_, None):
             return 1, 0, 0
@@ -73,7 +72,6 @@ def _cost(column: _Column, nodes: Sequence[PackingNode]) -> tuple[int, int, int]
 
 
 def _rows(nodes: Sequence[PackingNode], classes: Sequence[_Class], columns: Sequence[_Column]) -> Iterator[ProgramRow]:
-    """Each guest is placed or not; each node has enough CPUs and memory, and enough cores or shared ones."""
     for guests in classes:
         mine = tuple((at, 1) for at, each in enumerate(columns) if isinstance(each, _Placed) and each.guests == guests)
         yield ProgramRow(mine, len(guests), len(guests))

@@ -13,8 +13,7 @@ from pinner.planning.packing.values import Layout, PackingGuest, PackingNode
 BUDGET = 1000
 """In nodes of the solver's search tree, for each term."""
 MOST_QUICK_CELLS = 50_000
-"""Columns times rows of the largest model that is solved ``quickly``: the nodes of the search tree do not bound the
-work at each of them."""
+"""Columns times rows: the nodes of the search tree do not bound the work at each of them."""
 TOO_LARGE = f"an L3 domain can be filled in more than {MOST_PATTERNS} ways: too many for the solver"
 NOT_QUICK = "the solver would take seconds for these guests and nodes: strategy 'optimal' asks it"
 
@@ -30,9 +29,8 @@ def improved(
 ) -> Packing:
     """The packing of the model, or ``start`` where that is as good; its note says why it is not proven.
 
-    Where all nodes are alike, they are one pool first, which is quick. Where a guest would then span nodes, each node
-    is a pool, unless it shall go ``quickly``: then a large model is not solved either. ``solve`` None: there is no
-    solver.
+    Nodes that are alike are one pool first, which is quick. Where a guest would then span nodes, each node is a pool,
+    unless it shall go ``quickly``: then a large model is not solved either. ``solve`` None: there is no solver.
     """
     if start.proven:
         return start

@@ -1,9 +1,9 @@
 """The pattern model of a packing: an integer program whose size does not grow with the number of guests.
 
-Guests of the same size, ranks and memory are one class. A pool is a node, or all nodes together where every node is as
-good for every guest; then the model is a relaxation. In a pool, each domain gets a fill pattern: numbers of CPUs that
-add up to its free CPUs, each a slot for one piece of a guest. A split makes two pieces of one, which is one more domain
-for a guest. A shrunk slot leaves one CPU idle.
+Alike guests are one class. A pool is a node, or all nodes together where they are alike; then the model is a
+relaxation. Each domain of a pool gets a fill pattern: numbers of CPUs that add up to its free CPUs, each a slot for one
+piece of a guest. A split makes two pieces of one, which is one more domain for a guest. A shrunk slot leaves one CPU
+idle.
 
 The idea is Gilmore and Gomory's for cutting stock (A Linear Programming Approach to the Cutting-Stock Problem, 1961).
 """
@@ -18,21 +18,21 @@ from pinner.planning.packing.program import Program, ProgramRow
 from pinner.planning.packing.values import PackingGuest, PackingNode, Score, Shape, needed_domains
 
 MOST_PATTERNS = 1000
-"""Of one shape; domains with more free CPUs than about 20 have more."""
+"""Of one shape: enough up to about 20 free CPUs."""
 
 
 class GuestClass(NamedTuple):
     size: int
     ranks: tuple[tuple[int, int], ...]
-    """Pools that they may be in, each with its rank."""
+    """Of the pools that they may be in."""
     memory: int
     needed: int
-    """The fewest domains that hold one of them."""
+    """Domains that hold one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """Guests of a class without a place."""
+    """Guests without a place."""
 
     guests: GuestClass
 
@@ -56,7 +56,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Pieces of a size that become one of ``part`` CPUs and one of the rest."""
+    """Into ``part`` CPUs and the rest."""
 
     pool: int
     size: int
@@ -65,7 +65,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """Slots of a size that hold a piece of one CPU less."""
+    """Slots that hold one CPU less."""
 
     pool: int
     size: int
@@ -114,7 +114,7 @@ def build(
 
 @lru_cache(maxsize=256)
 def partitions(total: int, largest: int) -> tuple[tuple[int, ...], ...]:
-    """The ways to write ``total`` as a sum of numbers of at most ``largest``, each in descending order."""
+    """Sums of numbers of at most ``largest``, each in descending order."""
     if not total:
         return ((),)
     return tuple(
@@ -123,7 +123,7 @@ def partitions(total: int, largest: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _fillings(shape: Shape) -> Iterator[tuple[int, ...]]:
-    """CPUs of cores that are begun may stay idle; other idle CPUs cost nothing in a slot."""
+    """CPUs of begun cores may stay idle; other idle CPUs cost nothing in a slot."""
     for total in range(shape.free - shape.begun, shape.free + 1):
         yield from partitions(total, total)
 
@@ -153,7 +153,7 @@ def _classes(
 
 
 def _splits(pool: int, largest: int, top: int) -> Iterator[Split]:
-    """Of a piece larger than every domain, only a part that fits a domain is taken off."""
+    """Of a piece larger than every domain, only a part that fits one is taken off."""
     for size in range(2, largest + 1):
         for part in range(1, min(size // 2, top) + 1):
             yield Split(pool, size, part)
@@ -166,8 +166,8 @@ def _rows(
     shapes: list[Counter[Shape]],
     pools: tuple[tuple[int, ...], ...],
 ) -> Iterator[ProgramRow]:
-    """Each guest is placed or not, each domain has one pattern, each piece has a slot, only pieces that exist are
-    split, and memory is not exceeded."""
+    """Each guest is placed or not, each domain has one pattern, each piece has a slot, only existing pieces are split,
+    and memory fits."""
     found: dict[_Limit, list[tuple[int, float]]] = {}
     for position, column in enumerate(columns):
         for limit, factor in _terms(column):
@@ -194,7 +194,7 @@ class _Domains:
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """Pieces of a size that still need a slot."""
+    """That still need a slot."""
 
     pool: int
     size: int
@@ -202,7 +202,7 @@ class _Pieces:
 
 @dataclass(frozen=True, slots=True)
 class _Splits:
-    """Splits of a size beyond the pieces of this size."""
+    """Beyond the pieces of this size."""
 
     pool: int
     split: int
@@ -217,7 +217,6 @@ _Limit = GuestClass | _Domains | _Pieces | _Splits | _Memory
 
 
 def _terms(column: Column) -> Iterator[tuple[_Limit, float]]:
-    """What one of the column adds to each limit."""
     match column:
         case Unplaced(guests):
             yield guests, 1

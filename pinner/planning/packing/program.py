@@ -25,15 +25,12 @@ class Program:
 
     rows: tuple[ProgramRow, ...]
     costs: tuple[tuple[float, ...], ...]
-    """The terms of the score, in its order, each as a factor for every column. The last ones may be missing."""
+    """The terms of the score in its order, as a factor for every column; the last ones may be missing."""
     fixed: Score
-    """The score of a solution without any column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The result for one term of the score."""
-
     values: tuple[int, ...]
     """Empty where no solution was found within the budget."""
     value: int
@@ -41,7 +38,7 @@ class Solution:
 
 
 Minimise = Callable[[Program, int, Sequence[ProgramRow], int], Solution]
-"""The solution for one term of the score, by its position, within further rows and a budget."""
+"""For one term of the score, within further rows and a budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +51,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """``bound``: no solution has a lower score."""
+    """No solution is below ``bound``."""
 
     values: tuple[int, ...]
-    """Empty where no solution was found."""
     bound: Score
 
 
 def solved(program: Program, known: Score, bound: Score, work: Work) -> Solved:
-    """The solution with the lowest score. There is one with the score ``known``, and none below ``bound``."""
+    """There is one with the score ``known``, and none below ``bound``."""
     least: list[int] = []
     limits: list[ProgramRow] = []
     values: tuple[int, ...] = ()

@@ -12,17 +12,17 @@ _Counts = Mapping[Column, int]
 
 @dataclass
 class _Filled:
-    """A domain that has a pattern, but no position on a node yet."""
+    """Without a position on a node yet."""
 
     pool: int
     shape: Shape
     cluster: int
-    """Domains of the same cluster must be on one node: a guest spans them."""
+    """Domains of one cluster must be on one node: a guest spans them."""
     pieces: list[tuple[str, int]] = field(default_factory=list)
 
 
 def realised(model: Model, nodes: Sequence[PackingNode], values: Sequence[int]) -> Layout | None:
-    """None where domains that a guest spans do not fit one node: a pool of all nodes lets a guest span several."""
+    """None where domains that a guest spans do not fit one node of the pool."""
     counts = {column: value for column, value in zip(model.columns, values, strict=True) if value}
     pieces: dict[str, list[Piece]] = {}
     waiting = dict(model.members)
@@ -91,7 +91,7 @@ def _split(counts: _Counts, pool: int, owners: list[tuple[str, int]]) -> dict[in
 
 
 def _give(slots: list[_Filled], domains: list[_Filled], name: str, size: int) -> None:
-    """In a domain that the guest's others are joined to, else of the smallest cluster."""
+    """Beside the guest's other pieces, else in the smallest cluster."""
     clusters = Counter(domain.cluster for domain in domains)
     own = {domain.cluster for domain in domains if any(owner == name for owner, _ in domain.pieces)}
     chosen = min(

@@ -1,8 +1,5 @@
-"""The values of a packing: nodes of L3 domains of cores, guests of some size, and where each guest lies.
-
-CPUs are bits of an integer. A guest is a number of CPUs, all on one node. A core is shared if two guests have CPUs of
-it.
-"""
+"""The values of a packing: nodes of L3 domains of cores, and guests, each all on one node. CPUs are bits of an integer.
+A core is shared if two guests have CPUs of it."""
 
 from bisect import bisect_left
 from collections.abc import Container, Mapping, Sequence
@@ -19,24 +16,24 @@ class Core(NamedTuple):
     free: int
     """The free CPUs as bits."""
     begun: bool = False
-    """A guest that stays has other CPUs of this core."""
+    """A guest that stays has others of this core."""
 
 
 @dataclass(frozen=True)
 class PackingDomain:
-    """The cores that share a level-3 cache; without such a cache, the cores of a node."""
+    """Of a level-3 cache; without caches, of a node."""
 
     cores: tuple[Core, ...]
     free: int = field(init=False, repr=False, compare=False)
     """How many CPUs are free."""
     width: int = field(init=False, repr=False, compare=False)
-    """CPUs of a whole core: the most that are free in a core that no guest has begun."""
+    """The most that are free in a core that no guest has begun."""
     whole: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """The cores of which every CPU is free, as bits."""
+    """Cores of which every CPU is free, as bits."""
     loose: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """The free CPUs of each narrower core, as bits."""
+    """Of each narrower core, as bits."""
     begun: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """The free CPUs of each core where a guest that stays has others, as bits."""
+    """Where a guest that stays has others, as bits."""
 
     def __post_init__(self) -> None:
         begun = tuple([core.free for core in self.cores if core.begun and core.free])
@@ -84,7 +81,7 @@ class Shape(NamedTuple):
         return self.whole * self.width + self.loose + self.begun
 
     def shared(self, pieces: Sequence[int]) -> int:
-        """The fewest cores that guests share where these numbers of CPUs go to one guest each."""
+        """The fewest shared cores where these numbers of CPUs go to one guest each."""
         full = sum(piece // self.width for piece in pieces)
         rests = sum(1 for piece in pieces if piece % self.width)
         alone = min(rests, self.loose)
@@ -113,12 +110,12 @@ class PackingNode:
 
     @cached_property
     def reach(self) -> tuple[int, ...]:
-        """The most free CPUs that 1, 2, ... domains have together."""
+        """Of 1, 2, ... domains together."""
         return tuple(accumulate(sorted((domain.free for domain in self.domains), reverse=True)))
 
     @cached_property
     def homes(self) -> Mapping[int, tuple[int, int]]:
-        """The positions of the domain and of the core of each free CPU."""
+        """The positions of a free CPU's domain and core."""
         return {
             cpu: (position, number)
             for position, domain in enumerate(self.domains)
@@ -128,7 +125,7 @@ class PackingNode:
 
     @cached_property
     def begun(self) -> frozenset[tuple[int, int]]:
-        """The positions of the domains and cores where a guest that stays has CPUs."""
+        """Of the cores where a guest that stays has CPUs."""
         return frozenset(
             (position, number)
             for position, domain in enumerate(self.domains)
@@ -181,12 +178,12 @@ class Score(NamedTuple):
     shared: int
     """Cores on which several guests have CPUs."""
     extra_l3: int
-    """L3 domains that guests span beyond the fewest that could hold them."""
+    """Domains that guests span beyond the fewest."""
 
 
 def needed_domains(nodes: Sequence[PackingNode], size: int, possible: Container[NodeId]) -> int:
-    """The fewest L3 domains that can hold a guest of this size, as the host is before the packing; 0 where no possible
-    node can."""
+    """The fewest domains that hold a guest of this size, as the host is before the packing; 0 where no possible node
+    can."""
     fewest = 0
     for node in nodes:
         if node.id in possible and (count := bisect_left(node.reach, size)) < len(node.reach):

@@ -1,5 +1,5 @@
-"""Backs off from a target that another program moves again after each reconcile, and from a guest or process that
-cannot be placed; for longer each time."""
+"""Backs off from a target that is moved again after each reconcile, and from a guest or process that cannot be placed;
+for longer each time."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -20,7 +20,6 @@ def with_backoff(found: tuple[Drift, ...], backoffs: Backoffs, now: datetime) ->
 
 
 def reasons(found: Iterable[Drift]) -> dict[TargetKey, str]:
-    """Why the policy skips the targets that are in backoff."""
     return {drift.target.key: _reason(drift) for drift in found if drift.backoff_until}
 
 
@@ -38,8 +37,7 @@ def after_failures(errors: Mapping[Group, str], backoffs: Backoffs, now: datetim
 
 
 def forget(backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
-    """The backoffs without those that are over. After a step of the clock backwards, none began later than now: so none
-    ends later than its delay from now."""
+    """After a step of the clock backwards, none began later than now: so none ends later than its delay from now."""
     return {
         target: replace(backoff, last=min(backoff.last, now))
         for target, backoff in backoffs.items()
@@ -53,8 +51,8 @@ def restarts(plan: Plan, found: Iterable[Drift]) -> list[Drift]:
 
 
 def counted_as(drift: Drift) -> TargetKey | None:
-    """None where a drift is not counted. What is started anew has a new id each time: so all processes of one name are
-    counted together, and all boots of a guest."""
+    """What starts anew has a new id: so all processes of one name are counted together, and all boots of a guest. None:
+    not counted."""
     if drift.cause == "restarted":
         if drift.target.kind in INSIDE:
             return group_of(drift.target)

@@ -1,5 +1,4 @@
-"""Drift: the difference between the recorded placement and the host's affinities, with its cause where a snapshot shows
-it."""
+"""The difference between the recorded placement and the host's affinities, with its cause where a snapshot shows it."""
 
 from dataclasses import replace
 from typing import assert_never
@@ -16,7 +15,7 @@ from pinner.planning.placement.record import subject, subjects
 from pinner.planning.request.process_matching import managed_processes
 
 OTHERS: tuple[Cause, ...] = ("cpuset", "systemd", "balancer", "libvirt", "unknown")
-"""The causes outside pinner and the guests: another program can move the same target again and again."""
+"""Another program can move the same target again and again."""
 
 _CAUSES_IN_WORDS: dict[Cause, str] = {
     "arrived": "newly placed",
@@ -36,8 +35,7 @@ _CAUSES_IN_WORDS: dict[Cause, str] = {
 
 
 def drifts(plan: Plan, placement: Placement | None, snapshot: Snapshot) -> tuple[Drift, ...]:
-    """One for each change of a plan from this snapshot and placement; of a blocked plan, only the targets that were
-    placed before.
+    """One for each change; of a blocked plan, only for targets that were placed before.
 
     A cause that a snapshot does not show is ``unknown``; Agent.explain can find it. Without a placement every target is
     newly placed.

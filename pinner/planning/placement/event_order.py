@@ -1,8 +1,7 @@
 """Whether an event of a guest is late, and what the guest's hint is after it.
 
-Events arrive late, twice and in any order, with the time of their publisher's clock. The clocks of two hosts differ, so
-times are compared only between events of one publisher; others are ordered by Nova's request id, by their age, and by
-what libvirt says now.
+Events arrive late, twice and in any order. Times are compared only between events of one publisher: clocks differ.
+Others are ordered by Nova's request id, by their age, and by what libvirt says now.
 """
 
 from collections.abc import Mapping
@@ -16,10 +15,10 @@ from pinner.model.snapshot import Snapshot
 MAX_AHEAD = timedelta(minutes=1)
 """How far a publisher's clock may be ahead of the server's."""
 MAX_AGE = timedelta(days=1)
-"""An older event changes no hint: the publisher's clock is wrong, or the listener did not run."""
+"""The publisher's clock is wrong, or the listener did not run."""
 MAX_LEAVING_AGE = timedelta(seconds=30)
-"""Nova begins a migration seconds after it reported that it prepares one. A later release is too late for it, and would
-take the guest from its CPUs for nothing."""
+"""Nova begins a migration seconds after it reported it. A later release is too late, and would take the guest from its
+CPUs for nothing."""
 REMEMBERED = 8
 """Publishers and requests of a hint."""
 
@@ -83,7 +82,7 @@ def _nothing(event: GuestEvent, host: str, now: datetime) -> GuestHint:
 
 
 def _with_end(hint: GuestHint, event: GuestEvent) -> GuestHint:
-    """After the end of a request the guest runs here, or has left. A late end still ends its migration."""
+    """The guest runs here, or has left. A late end still ends its migration."""
     order = hint.order
     if event.request and event.request not in order.requests:
         order = replace(order, requests=(*order.requests, event.request)[-REMEMBERED:])
@@ -103,18 +102,15 @@ def _span(span: timedelta) -> str:
 
 
 def with_guest_hints(snapshot: Snapshot, hints: Mapping[str, GuestHint], now: datetime) -> Snapshot:
-    """By guest UUID: the Nova identity, where the guest's metadata has less of it, and whether the guest is leaving."""
+    """With the Nova identity and the leaving of ``hints``, by guest UUID."""
     if not hints:
         return snapshot
     return replace(snapshot, guests=tuple(_with(guest, hints.get(guest.uuid), now) for guest in snapshot.guests))
 
 
 def merged(better: NovaIdentity | None, other: NovaIdentity | None) -> NovaIdentity | None:
-    """The identity of the better source; ``other`` fills the fields that it lacks.
-
-    Extra specs belong to their flavor: none are taken from ``other`` where it names another flavor, or where the better
-    source says that the flavor has none.
-    """
+    """The better source; ``other`` fills the fields that it lacks, but no extra specs of another flavor, nor where the
+    flavor has none."""
     if better is None or other is None:
         return better or other
     fills = not better.specs_known and other.specs_known and better.is_same_flavor(other)

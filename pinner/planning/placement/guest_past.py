@@ -1,7 +1,7 @@
 """The masks from before pinner placed a guest, by the changes that were made to it.
 
-A thread that started after pinner had placed a part of its guest, such as a plugged-in vCPU, may have inherited a mask
-of pinner's. It has the prior mask of its source; see pinner.apply.undo.
+A thread that started after a placement, such as a plugged-in vCPU, may have inherited a mask of pinner's. It has the
+prior mask of its source; see pinner.apply.undo.
 """
 
 from collections import Counter
@@ -31,10 +31,10 @@ class _Part:
     masks: dict[ThreadKey, CpuSet] = field(default_factory=dict)
     """From before pinner first touched the threads."""
     inheritors: dict[ThreadKey, tuple[CpuSet, tuple["_Part", ...]]] = field(default_factory=dict)
-    """The threads whose first known mask is pinner's, each with that mask and the other parts that had it."""
+    """First known with pinner's mask; with the other parts that had it."""
 
     def resolve(self) -> None:
-        """Give each inheritor the prior mask of its source. The older parts have been resolved."""
+        """The older parts have been resolved."""
         own = self.masks.copy()
         for key, (mask, sources) in self.inheritors.items():
             known = [own] if own else [source.masks for source in sources if source.masks]
@@ -70,7 +70,7 @@ def _add(mask: ThreadMask, part: _Part, sources: tuple[_Part, ...]) -> None:
 
 
 def _sources(mask: ThreadMask, part: _Part, seen: Lineage | None, parts: Iterable[_Part]) -> Iterator[_Part]:
-    """The other parts of the guest from which a thread may have its mask; ``seen``: when the thread was found."""
+    """From which a thread may have its mask; ``seen``: when the thread was found."""
     for other in parts:
         if other is part or other.owner != part.owner or mask.cpus not in other.given:
             continue

@@ -22,11 +22,9 @@ ABSENT = 256
 def record(
     plan: Plan, snapshot: Snapshot, previous: Placement | None, *, unplaced: Collection[TargetKey] = ()
 ) -> Placement:
-    """The placement after the plan, which was made from this snapshot.
-
-    The ``unplaced`` targets have no threads in the record. From ``previous``, if it is of the same request, absent
-    guests and processes keep their recorded CPUs, and CPUs that are missing for a while keep their role.
-    """
+    """The placement after a plan. ``unplaced`` targets have no threads in it. From ``previous``, if it is of the same
+    request, absent guests and processes keep their recorded CPUs, and CPUs that are missing for a while keep their
+    role."""
     request = replace(plan.request, rebalance=False)
     before = previous if previous is not None and previous.request == request else None
     placed = tuple(
@@ -46,11 +44,8 @@ def record(
 
 
 def in_boot(placement: Placement, boot: str) -> Placement:
-    """The placement as the boot ``boot`` of the host sees it.
-
-    After a restart all recorded threads have ended: what has returned gets its recorded CPUs as new, and no thread
-    passes for a recorded one by its id and start time.
-    """
+    """The placement as this boot sees it: after a restart no thread passes for a recorded one by its id and start time,
+    and what has returned gets its recorded CPUs as new."""
     if not boots.differ(placement.boot, boot):
         return placement
     placed = (
@@ -73,8 +68,8 @@ def _placed(plan: Plan, snapshot: Snapshot, previous: Placement | None) -> Itera
 
 
 def _absent(previous: Placement, placed: tuple[PlacedTarget, ...]) -> Iterator[PlacedTarget]:
-    """The targets of the previous placement that are not in the plan: of guests that do not run or whose QEMU has not
-    started all threads yet, settings of these or of irqbalance, and processes that have ended or are idle."""
+    """Of guests that do not run or whose QEMU has not started all threads yet, settings of these or of irqbalance, and
+    processes that have ended or are idle."""
     present = {each.target.key for each in placed}
     known = subjects(each.target for each in placed)
     names = {identity_of(each) for each in placed if each.target.kind == "process"}
@@ -90,11 +85,8 @@ def _absent(previous: Placement, placed: tuple[PlacedTarget, ...]) -> Iterator[P
 
 
 def _keeps_roles(plan: Plan, previous: Placement) -> bool:
-    """Whether the recorded sets stay: the plan has only CPUs of them, or makes do without CPUs that are missing.
-
-    It makes do where a role has none of its recorded CPUs, or shares recorded CPUs with another role and did not
-    before.
-    """
+    """The plan has only recorded CPUs, or makes do: a role has none of its own, or shares recorded CPUs and did not
+    before."""
     ours, theirs = _sets(plan.roles), _sets(previous.roles)
     if all(here <= there for here, there in zip(ours, theirs, strict=True)):
         return True

@@ -18,8 +18,8 @@ _IN_USE = "guests that stay as they are use its CPUs"
 
 
 def leave_out(plan: Plan, reasons: Mapping[TargetKey, str], placement: Placement | None, snapshot: Snapshot) -> Plan:
-    """The plan, under another id, without the targets that have a reason here, the guests that need a CPU which one of
-    these keeps, and the interrupts that would get a CPU of a guest that stays."""
+    """The plan, under another id, without these targets, the guests that need a CPU of one of them, and the interrupts
+    that would get a CPU of a guest that stays."""
     out = [change for change in plan.changes if change.target.key in reasons]
     left = tuple(change for change in plan.changes if change not in out)
     if not out:

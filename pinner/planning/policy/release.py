@@ -1,5 +1,5 @@
-"""A plan that restores one guest's affinities from before pinner placed it: a migration must not carry a placement of
-this host to another host."""
+"""A plan that restores one guest's affinities from before pinner placed it: a migration must not carry a placement to
+another host."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -25,12 +25,12 @@ from pinner.planning.request.processes import allocatable_cpus
 def release(
     snapshot: Snapshot, snapshot_id: str, guest: str, done: Iterable[Entry], within: CpuSet, reason: str
 ) -> Plan:
-    """``done`` are the changes of the guest (by UUID) that were not undone, oldest first. ``within`` are the CPUs of
-    its destination, empty where unknown: only those can be restored, unless all of them belong to others here, such as
+    """``done``: the changes of the guest (by UUID) that were not undone, oldest first. ``within``: the CPUs of its
+    destination, empty where unknown; only those can be restored, unless all of them belong to others here, such as
     Nova.
 
-    The plan does not change targets that pinner never placed, nor targets that another program has moved since. It has
-    no changes for a guest whose migration has begun.
+    Targets that pinner never placed, or that another program has moved since, do not change. A guest whose migration
+    has begun has no changes.
     """
     past, snapshot = past_of(done), in_order(snapshot)
     here = [each for each in snapshot.guests if each.uuid == guest and not each.is_migrating]
@@ -59,7 +59,7 @@ def release(
 
 
 def of_others(allocatable: AllocatableCpus) -> CpuSet:
-    """A release gives these back to a guest only together with CPUs that are free."""
+    """Given back only together with CPUs that are free."""
     return allocatable.restricted | allocatable.dedicated | allocatable.isolated
 
 
@@ -91,5 +91,5 @@ def _restored(before: CpuSet, group: VcpuGroup, *, online: CpuSet, within: CpuSe
 
 
 def prior(threads: Iterable[Thread], first: Mapping[ThreadKey, CpuSet]) -> CpuSet:
-    """Empty where no thread is older than the placement."""
+    """The CPUs that any of the threads had first; empty where none is older than the placement."""
     return union(first.get(thread.key, CpuSet()) for thread in threads)

@@ -14,13 +14,12 @@ _MIB_OF_GIB = 1024
 @dataclass(frozen=True, slots=True)
 class RepackRule:
     mark: float = 8.0
-    """The pressure from which on the host is watched."""
     after: timedelta = timedelta(minutes=15)
-    """How long the pressure has to stay at the mark or above it."""
+    """How long the pressure stays at the mark or above."""
     gain: float = 0.25
-    """The least gain, as a share of the value of the decisive tier."""
+    """As a share of the decisive tier."""
     pause: timedelta = timedelta(days=1)
-    """The time from one dry run to the next."""
+    """From one dry run to the next."""
 
 
 DEFAULT_RULE = RepackRule()
@@ -28,8 +27,6 @@ DEFAULT_RULE = RepackRule()
 
 @dataclass(frozen=True, slots=True)
 class RepackWatch:
-    """What the rule remembers of a host."""
-
     above_since: datetime | None = None
     paused_until: datetime | None = None
 
@@ -46,15 +43,13 @@ class RepackWatch:
 
 
 def pressure(objective: Objective) -> float:
-    """The asked-for terms extra_nodes, shared_cores and extra_l3 after the plan, and remote_memory in GiB x distance,
-    by their weights."""
+    """How far guests are spread, by the terms' weights; remote_memory in GiB x distance."""
     asked = [term for term in objective.terms if term.asked]
     memory = sum(term.weight * term.after for term in asked if term.name == "remote_memory")
     return sum(term.weight * term.after for term in asked if term.name in _PRESSURE) + memory / _MIB_OF_GIB
 
 
 def refusal(rule: RepackRule, plan: Plan) -> str:
-    """Why the re-pack is not proposed; else empty."""
     if plan.blocked:
         return plan.blocked
     if guests := exchanging(plan.changes):

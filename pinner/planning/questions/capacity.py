@@ -1,8 +1,5 @@
-"""How many more vCPUs each strategy can place on a host.
-
-The planner places so many more without a move and without overcommit, and not one more. CPUs only: a guest with more
-memory than a node has is not placed there.
-"""
+"""How many more vCPUs each strategy can place on a host: the planner places so many without a move and without
+overcommit, and not one more. Memory does not count."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -27,7 +24,7 @@ from pinner.planning.strategies.shared_pool import SharedPool
 from pinner.planning.strategies.strategy import Strategy, Unavailable, installed, require_known
 
 _ROUNDING = 1e-6
-"""The sum of many shares of a vCPU may be so much too large."""
+"""Of the sum of many shares of a vCPU."""
 _NAMED = "the policy names its guests: pinner does not place a new one"
 _PARTITIONS = "live partitions are made for guests that run: the room for another one is not known before its start"
 _NO_OTHERS = "the host's strategy makes live partitions, which leave no CPU for another strategy"
@@ -51,12 +48,9 @@ def capacity(
     mode: Mode | None = None,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> Capacity:
-    """The room of a host on which ``request`` places the guests, from the recorded placement of this request; without
-    the numbers by guest size (``with_sizes``).
-
-    ``strategies`` are those that flavors may ask for (None: the installed ones). Where nothing can be placed at all,
-    each strategy says why. Raises NotFound for an unknown strategy of the request.
-    """
+    """The room of a host, from the recorded placement of ``request``, without the numbers by guest size
+    (``with_sizes``). ``strategies`` are those that flavors may ask for (None: the installed ones). Where nothing can be
+    placed, each strategy says why. Raises NotFound for an unknown strategy of the request."""
     known = installed() if strategies is None else strategies
     require_known(request.strategy, known)
     return Capacity(snapshot.host, snapshot.taken_at, mode, request.strategy, _all(snapshot, request, placement, known))
@@ -125,7 +119,7 @@ def _nodes(context: Context, pools: Mapping[NodeId, CpuSet], free: Mapping[NodeI
 
 
 def _shares(placed: _Placed, cpus: CpuSet) -> float:
-    """How many vCPUs run on these CPUs, if each one spreads evenly over its online CPUs."""
+    """If each vCPU spreads evenly over its online CPUs."""
     online = placed.context.allocatable.online
     total = 0.0
     for mask, count in placed.masks.items():

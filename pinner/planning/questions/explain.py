@@ -1,7 +1,4 @@
-"""Why a plan gives a guest its CPUs, and the costs of the other places.
-
-Every alternative is planned: all guests are placed again, this one only on the CPUs of the alternative.
-"""
+"""Why a plan gives a guest its CPUs, and the costs of the other places: each is planned, with this guest only there."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +18,6 @@ from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Strategy, installed, require_known
 
 MOST = 64
-"""Alternatives, of a host with very many nodes and caches."""
 
 
 def explain_placement(
@@ -56,7 +52,7 @@ class _Question:
         yield from dict.fromkeys((*wanted, *left, *outside))
 
     def elsewhere(self, cpus: CpuSet) -> Iterator[Alternative]:
-        """The nodes and level-3 caches where the guest is not, or not alone, if it now uses these CPUs."""
+        """Where the guest is not, or not alone, if it now uses these CPUs."""
         topology = self.context.snapshot.topology
         places: list[tuple[AlternativeKind, int | None, CpuSet]] = [
             *(("node", node, here) for node, here in self.context.allocatable.nodes.items() if len(topology.nodes) > 1),
@@ -92,7 +88,7 @@ class _Question:
         )
 
     def as_now(self) -> Alternative:
-        """The guest with its current affinities, while everything else follows the plan."""
+        """Everything else follows the plan."""
         planned = {
             thread.tid: want.cpus
             for want in self.plan.wanted

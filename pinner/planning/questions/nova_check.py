@@ -29,7 +29,7 @@ _SERVICES: Mapping[str, str] = {
     "numad": "it moves guests' threads and memory",
     "tuned": "its profiles may set the affinity of the same threads",
 }
-"""Services that move the threads that pinner places, by their processes' names, and their effect."""
+"""Move the threads that pinner places; by their processes' names, with their effect."""
 
 
 def report(snapshot: Snapshot, listening: Listening) -> NovaReport:
@@ -101,7 +101,6 @@ def _sets(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _offline(snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether Nova accepts the offline CPUs of the sets, and has CPUs to power down."""
     conf, offline = snapshot.nova, snapshot.topology.offline
     if conf is None or conf.error or conf.is_missing:
         return
@@ -184,7 +183,7 @@ def _sending(conf: NovaConf | None, listening: Listening) -> Iterator[Finding]:
 
 
 def _queues(conf: NovaConf | None, listening: Listening) -> Iterator[Finding]:
-    """Whether the broker accepts both Nova's and the listener's declarations of the same exchange and queues."""
+    """Two declarations of the same exchange and queues must agree."""
     if conf is None or conf.error or conf.is_missing:
         return
     option = "rabbit_quorum_queue" if conf.is_quorum or listening.is_quorum else "amqp_durable_queues"

@@ -1,4 +1,4 @@
-"""Snapshots of hosts that are not so: with guests that do not run, without guests, nodes or CPUs."""
+"""Snapshots of hosts that are not so."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -14,18 +14,15 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning.available import flavors
 
 _UUID = "ffffffff-ffff-4fff-bfff-{:012x}"
-"""The last of all, in the order of their numbers, so that present guests of the same size are placed before new
-ones."""
+"""The last of all, so that present guests of the same size are placed before new ones."""
 _FIRST_TID = 1 << 22
 """The kernel gives no thread an id from here on (PID_MAX_LIMIT)."""
 
 
 def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
-    """The snapshot with the scenario's differences, but its request.
-
-    Raises NotFound for a guest or node that the host does not have; Invalid for CPUs that are not online, and for more
-    than MAX_NEW_GUESTS guests or MAX_NEW_VCPUS vCPUs; NoFit where no CPU is left.
-    """
+    """The snapshot with the scenario's differences. Raises NotFound for a guest or node that the host does not have;
+    Invalid for CPUs that are not online, and for more than MAX_NEW_GUESTS guests or MAX_NEW_VCPUS vCPUs; NoFit where no
+    CPU is left."""
     if (count := sum(each.count for each in scenario.add)) > MAX_NEW_GUESTS:
         raise Invalid("add", count, f"at most {MAX_NEW_GUESTS} guests together")
     if (vcpus := sum(each.count * each.shape.vcpus for each in scenario.add)) > MAX_NEW_VCPUS:
@@ -47,8 +44,7 @@ def without_guests(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
 
 
 def with_guests(snapshot: Snapshot, added: Iterable[NewGuests]) -> Snapshot:
-    """These guests, named new1, new2 and so on, have just started: their threads float, and no memory is resident
-    yet."""
+    """With guests new1, new2 and so on, just started: their threads float, and no memory is resident."""
     everywhere = snapshot.baseline & snapshot.topology.online or snapshot.topology.online
     new: list[Guest] = []
     tid = _FIRST_TID
@@ -60,12 +56,11 @@ def with_guests(snapshot: Snapshot, added: Iterable[NewGuests]) -> Snapshot:
 
 
 def is_hypothetical(guest: Guest) -> bool:
-    """Whether with_guests added the guest."""
     return guest.pid >= _FIRST_TID
 
 
 def without_cpus(snapshot: Snapshot, cpus: CpuSet, nodes: Collection[int] = ()) -> Snapshot:
-    """Without these CPUs and nodes, with their memory. Threads that could run nowhere else may run on all CPUs that are
+    """Without these CPUs and nodes, and their memory. Threads that could run nowhere else may run on all CPUs that are
     left, as the kernel lets them. Raises like ``changed``."""
     topology = snapshot.topology
     for node in nodes:

@@ -1,4 +1,4 @@
-"""How many more guests of one shape fit a host, by planning them: so many, and not one more."""
+"""How many more guests of one shape fit a host, by planning them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
@@ -22,7 +22,7 @@ from pinner.planning.strategies.per_flavor import refusals
 from pinner.planning.strategies.strategy import Strategy, installed, require_known
 
 _ROUNDING = 1e-6
-"""The sum of many shares of a vCPU may be so much too large."""
+"""Of the sum of many shares of a vCPU."""
 _NAMED = "the request names its guests: pinner does not place a new one"
 
 
@@ -33,11 +33,8 @@ def shape_rooms(
     placement: Placement | None = None,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> tuple[ShapeRoom, ...]:
-    """By strategy, sorted by name. ``request`` places the guests, from the recorded placement of this request.
-
-    The new guests have just started: none of their memory is resident. Raises NotFound for an unknown strategy of the
-    request.
-    """
+    """The room by strategy, from the recorded placement of ``request``. The new guests have just started: none of their
+    memory is resident. Raises NotFound for an unknown strategy of the request."""
     known = installed() if strategies is None else strategies
     require_known(request.strategy, known)
     try:
@@ -59,7 +56,7 @@ class _Planned:
     def of(
         cls, snapshot: Snapshot, request: Request, placement: Placement | None, strategies: Mapping[str, Strategy]
     ) -> "_Planned":
-        """Without a placement, it is the one that the plan makes. Raises like planner.build."""
+        """Without a placement, it is the one that the plan makes."""
         context = Context.of(snapshot, request, placement, lenient=True)
         plan = planner.build(strategies, context, "", "")
         return cls(context, plan, placement or record(plan, snapshot, None), strategies)
@@ -77,7 +74,7 @@ def _room(before: _Planned, snapshot: Snapshot, shape: GuestShape, strategy: str
 
 
 def _largest(fits: Callable[[int], bool], most: int) -> int:
-    """A number that fits while the next one does not; 0 fits, and ``most`` does not."""
+    """The next one does not fit; 0 fits, and ``most`` does not."""
     low, high = 0, 1
     while high < most and fits(high):
         low, high = high, min(2 * high, most)
@@ -88,7 +85,6 @@ def _largest(fits: Callable[[int], bool], most: int) -> int:
 
 
 def _obstacle(before: _Planned, snapshot: Snapshot, new: NewGuests) -> str:
-    """Why the host has no place for these guests beside the present ones; else empty."""
     other = with_guests(snapshot, (new,))
     ours = {guest.uuid for guest in other.guests if is_hypothetical(guest)}
     try:
@@ -113,7 +109,7 @@ def _moved(before: _Planned, after: _Planned) -> str:
 
 
 def _crowded(before: _Planned, after: _Planned) -> str:
-    """Whether more vCPUs than before have no CPU of their own, if each spreads evenly over its CPUs."""
+    """More vCPUs than before have no CPU of their own, if each spreads evenly."""
     more = _without_own_cpu(after) - _without_own_cpu(before)
     return f"{more:.2f} vCPUs more would share CPUs with others" if more > _ROUNDING else ""
 
@@ -129,7 +125,7 @@ def _without_own_cpu(planned: _Planned) -> float:
 
 
 def _without_memory(host: Snapshot, new: NewGuests) -> str:
-    """Whether the guests may have more memory together than the host has, in pages of this size."""
+    """The guests may have more memory together than the host has."""
     if not new.shape.memory_kib:
         return ""
     balance = MemoryBalance.of(host.topology, host.guests)

@@ -23,9 +23,9 @@ def what_if(
     scenario: Scenario,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> WhatIf:
-    """Raises NotFound for an unknown strategy, guest or node; Invalid for CPUs that the host does not have, and for a
-    parameter that the host as it is cannot have; NoFit where it has no CPU for vCPUs. Where the host of the scenario
-    cannot have a plan, the answer says why."""
+    """Both plans. Raises NotFound for an unknown strategy, guest or node; Invalid for CPUs or a parameter that the host
+    as it is cannot have; NoFit where it has no CPU for vCPUs. Where the scenario's host cannot have a plan, the answer
+    says why."""
     known = installed() if strategies is None else strategies
     then = scenario.request or request
     for asked in (request, then):
@@ -78,12 +78,12 @@ def planned(plan: Plan) -> dict[str, float]:
 
 
 def of_masks(snapshot: Snapshot, request: Request, masks: Mapping[int, CpuSet], unplaced: float) -> dict[str, float]:
-    """With these affinities by thread id, and current ones for other threads."""
+    """The terms with these affinities by thread id; other threads stay."""
     return {UNPLACED: unplaced, **ObjectiveMeasure.of(snapshot, request.busy_threshold).values(masks)}
 
 
 def difference(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    """How much higher each term is, without the terms that are the same."""
+    """Without the terms that are the same."""
     names = dict.fromkeys((*before, *after))
     found = {name: round(after.get(name, 0.0) - before.get(name, 0.0), _DIGITS) for name in names}
     return {name: more for name, more in found.items() if more}

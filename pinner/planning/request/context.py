@@ -48,9 +48,8 @@ DEFERRED = "deferred: it is not plugged in, so its pin could not be verified; a 
 class _Scope:
     guests: tuple[Guest, ...]
     skipped: tuple[Guest, ...]
-    """Requested guests that are excluded, or that Nova or an operator pinned."""
     nova_pinned: tuple[Guest, ...]
-    """The skipped guests that have vCPUs pinned by Nova, but other threads that the plan places."""
+    """Skipped, but the plan places their other threads."""
     moving: tuple[Moving, ...]
 
     @classmethod
@@ -78,47 +77,42 @@ class _Scope:
 
 @dataclass(frozen=True)
 class Context:
-    """A host, divided into the guests and processes that a request places and those that it does not.
-
-    Without slots: it keeps facts that are asked for many times.
-    """
+    """A host, divided into what a request places and what not. Without slots: it keeps facts that are asked for many
+    times."""
 
     snapshot: Snapshot
     request: Request
     allocatable: AllocatableCpus
     guests: tuple[Guest, ...]
-    """Sorted by number of vCPUs, descending, so that small ones fill the gaps; then by UUID."""
+    """Sorted by vCPUs, descending, so that small ones fill the gaps; then by UUID."""
     others: tuple[Guest, ...]
-    """The guests that the plan does not place as a whole: not requested, excluded, or pinned by Nova or an operator."""
+    """Not requested, excluded, or pinned by Nova or an operator."""
     nova_pinned: tuple[Guest, ...]
-    """Those among ``others`` that have vCPUs pinned by Nova, but other threads that the plan places."""
+    """Of ``others``: the plan places their other threads."""
     moving: tuple[Moving, ...]
     threads: Mapping[Target, tuple[Thread, ...]]
-    """Every target that the plan may place, with the threads that may move."""
+    """What the plan may place, with the threads that may move."""
     settings: Mapping[Target, State]
     """Every target that has a state."""
     skipped: tuple[LeftOut, ...]
     placement: Placement | None
     places: Mapping[TargetKey, CpuSet]
-    """The recorded CPUs of each target; empty for a rebalance."""
+    """Empty for a rebalance."""
     joined: Roles | None = None
-    """The sets of the host's strategy, if another strategy places these guests on the remaining CPUs."""
+    """The host's strategy has these; another one places these guests beside them."""
     bounds: Mapping[str, NumaBound] = field(default_factory=dict)
-    """By UUID, of the guests that have one."""
+    """By UUID."""
     cores: Mapping[str, CpuSet] = field(default_factory=dict)
-    """By UUID, the only CPUs for the vCPUs of a guest: cores of one class (core_classes), or one place (explain)."""
+    """The only CPUs for a guest's vCPUs, by UUID: of one class (core_classes), or one place (explain)."""
     replaced: frozenset[str] = frozenset()
-    """The guests, by UUID, that are placed anew, whatever CPUs they have."""
+    """Placed anew, whatever CPUs they have; by UUID."""
 
     @classmethod
     def of(
         cls, snapshot: Snapshot, request: Request, placement: Placement | None = None, *, lenient: bool = False
     ) -> "Context":
-        """``placement`` is the recorded placement of the same request.
-
-        Unless ``lenient``, raises NotFound if the host does not have a guest or process that the request names, and
-        Invalid for a guest that does not run, and for a threshold that no process can exceed.
-        """
+        """Read a snapshot. Unless ``lenient``, raises NotFound for a guest or process that the host does not have, and
+        Invalid for a guest that does not run, and for a threshold that no process can exceed."""
         if not lenient:
             require_running_guests(snapshot, request)
             require_asked(snapshot, request)
@@ -157,20 +151,19 @@ class Context:
         return resolve(self.allocatable, self.request, isolating=isolating, recorded=self.roles, joined=self.joined)
 
     def groups(self, guest: Guest) -> tuple[VcpuGroup, ...]:
-        """The guest's plugged-in vCPUs, grouped by the CPUs to which they are bound."""
+        """Of the plugged-in vCPUs, by the CPUs to which they are bound."""
         if (found := self._groups.get(guest.uuid)) is None:
             found = self._groups[guest.uuid] = self._groups_of(guest)
         return found
 
     @cached_property
     def irqs(self) -> Mapping[TargetKey, DeviceIrq]:
-        """By the keys of their targets; empty where they are not known."""
+        """Empty where they are not known."""
         found = self.snapshot.irqs or DeviceIrqs()
         return {irq.target.key: irq for irq in found.irqs}
 
     @cached_property
     def of_others(self) -> CpuSet:
-        """The CPUs that guests have for themselves which the plan does not place."""
         return union(own_cpus(guest) for guest in self.others)
 
     @cached_property
@@ -194,12 +187,11 @@ class Context:
         return tuple(replace(group, vcpus=vcpus) for group, vcpus in present if vcpus) or (VcpuGroup(()),)
 
     def near(self, guest: Guest, cpus: CpuSet) -> CpuSet:
-        """The CPUs of ``cpus`` that QEMU's own threads of the guest may use."""
+        """The part of ``cpus`` for QEMU's own threads."""
         bound = self.bounds.get(guest.uuid)
         return cpus if bound is None or bound.nodes is None else cpus & bound.nodes
 
     def memory_balance(self) -> MemoryBalance:
-        """Before any of the guests to place is booked."""
         ours = {guest.uuid for guest in self.guests}
         every = self.snapshot.guests
         return MemoryBalance.of(self.snapshot.topology, every, (guest for guest in every if guest.uuid not in ours))
@@ -210,14 +202,14 @@ class Context:
         return None if self.placement is None or self.request.rebalance else self.placement.roles
 
     def recorded(self, guest: Guest) -> dict[int, CpuSet]:
-        """By vCPU, without the vCPUs that have none; empty for a guest that is placed anew."""
+        """Empty for a guest that is placed anew."""
         if not self.places or guest.uuid in self.replaced:
             return {}
         known = self._recorded.get(guest.uuid, {})
         return {vcpu: known[vcpu] for vcpu in guest.plugged if vcpu in known}
 
     def current(self, guest: Guest) -> Mapping[int, CpuSet]:
-        """By vCPU; empty for a rebalance, and a guest that is placed anew."""
+        """Empty for a rebalance, and a guest that is placed anew."""
         if self.request.rebalance or guest.uuid in self.replaced:
             return {}
         return guest.vcpu_affinities
@@ -233,7 +225,7 @@ def target_threads(
 
 
 def vcpu_masks(snapshot: Snapshot, wanted: Iterable[Wanted]) -> dict[Target, CpuSet]:
-    """Of every vCPU of the host after a plan; a vCPU that the plan does not place keeps its own."""
+    """A vCPU that the plan does not place keeps its own."""
     placed = {want.target: want.cpus for want in wanted if want.target.kind == "vcpu"}
     return {
         target: placed.get(target, vcpu.thread.affinity)
@@ -295,7 +287,6 @@ def why_skipped(guest: Guest, allocatable: AllocatableCpus, request: Request) ->
 
 
 def _operators_pins(guest: Guest) -> str:
-    """Those of the definition, or else those of the running guest."""
     defined = [pin for pin in guest.operator_pins if pin.written == "definition"]
     pins = defined or guest.operator_pins
     parts = [f"{pin.kind}{'' if pin.part is None else f' {pin.part}'} to {pin.cpus}" for pin in pins]
@@ -304,7 +295,6 @@ def _operators_pins(guest: Guest) -> str:
 
 
 def _emulators(guest: Guest, request: Request) -> str:
-    """Whether the plan places the emulator threads; empty if the request does not ask for that."""
     if not request.nova_emulators or is_excluded_guest(guest, request):
         return ""
     if guest.emulator.policy:

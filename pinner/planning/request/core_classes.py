@@ -1,5 +1,5 @@
-"""Hosts whose cores differ in speed (P and E cores, big and LITTLE): no guest gets cores of several classes silently.
-On other hosts nothing here has an effect."""
+"""Hosts whose cores differ in speed (P and E cores, big and LITTLE): no guest gets cores of several classes
+silently."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,8 +16,6 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """The cores of one class, and the vCPUs that they have room for."""
-
     cpus: CpuSet
     left: int
     """On all nodes together; below 0 where vCPUs share CPUs."""
@@ -25,7 +23,7 @@ class _Class:
     """On the node with the most of them, without any guest."""
 
     def can_have(self, context: Context, guest: Guest) -> bool:
-        """Whether the guest fits the class while no other guest uses it."""
+        """While no other guest uses it."""
         fit = all(len(group.within(self.cpus)) >= len(group.vcpus) for group in context.groups(guest))
         return fit and max(len(group.vcpus) for group in context.groups(guest)) <= self.largest
 
@@ -33,14 +31,11 @@ class _Class:
 def kept_apart(
     context: Context, pool: CpuSet, room: Callable[[CpuSet], Mapping[int | None, int]], *, crowd: bool
 ) -> Context:
-    """The context, in which each guest is bound to the cores of one class, as far as a class has room for it.
+    """Each guest is bound to the cores of one class, as far as a class has room for it.
 
-    ``room`` gives the number of vCPUs that each node has room for on such CPUs of the ``pool``. With ``crowd`` vCPUs
-    may share CPUs.
-
-    1. A guest keeps the class of its recorded or current CPUs, if these are in the pool.
-    2. Each other one gets the fastest class with room, or where some guest then has none, the class that it fills best.
-    3. With ``crowd``, a guest without room gets the class with the most room; else it may use all cores.
+    A guest keeps the class of its CPUs. Each other one gets the fastest class with room, or where some guest then has
+    none, the class that it fills best. ``room``: vCPUs that each node has room for. With ``crowd`` vCPUs may share
+    CPUs: a guest without room gets the class with the most room; else it may use all cores.
     """
     if len(sets := context.snapshot.topology.core_classes) < 2:
         return context
@@ -54,7 +49,6 @@ def kept_apart(
 
 
 def warnings(topology: Topology, wanted: Iterable[Wanted]) -> Iterator[str]:
-    """Names the guests whose vCPUs may run on cores of several classes."""
     classes = topology.core_classes
     if len(classes) < 2:
         return
@@ -73,7 +67,7 @@ def warnings(topology: Topology, wanted: Iterable[Wanted]) -> Iterator[str]:
 def _assigned(
     context: Context, classes: tuple[_Class, ...], *, best_fit: bool, crowd: bool
 ) -> tuple[dict[str, CpuSet], int]:
-    """The cores of each guest by UUID, and the number of guests for which no class has room."""
+    """By UUID, and the number of guests without a class."""
     left = [each.left for each in classes]
     chosen: dict[str, CpuSet] = {}
     without = 0
@@ -100,7 +94,7 @@ def _assigned(
 
 
 def _present(context: Context, guest: Guest, classes: tuple[_Class, ...]) -> Iterator[int]:
-    """The class of the guest's recorded CPUs, or else of its current ones, if it is one class."""
+    """If it is one class."""
     masks = context.recorded(guest) or context.current(guest)
     cpus = union(masks.values()) & context.allocatable.online
     for position, each in enumerate(classes):

@@ -1,4 +1,4 @@
-"""One order of a snapshot's lists: a plan does not depend on the order in which libvirt and the kernel list things."""
+"""A plan does not depend on the order in which libvirt and the kernel list things."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -15,8 +15,7 @@ _ID, _TID = attrgetter("id"), attrgetter("tid")
 
 
 def in_order(snapshot: Snapshot) -> Snapshot:
-    """Guests by UUID, all else by ids. What is in order already stays the same object, because it keeps derived
-    tables."""
+    """Sorted by UUIDs and ids. What is in order already stays the same object, because it keeps derived tables."""
     return replace(
         snapshot,
         topology=_topology(snapshot.topology),

@@ -39,8 +39,8 @@ def without_own_masks(snapshot: Snapshot, placement: Placement) -> Snapshot:
 
 
 def managed_processes(snapshot: Snapshot, placement: Placement) -> frozenset[tuple[int, int]]:
-    """By pid and start time, the processes that stay in housekeeping at any load: the placed ones, and those of the
-    same unit and name that started later."""
+    """By pid and start time: the placed ones, and those of the same unit and name that started later. They stay at any
+    load."""
     placed = [each for each in placement.placed if each.target.kind == "process"]
     instances = {each.target.key for each in placed}
     running = {instance(process) for process in snapshot.processes}
@@ -56,8 +56,8 @@ def managed_processes(snapshot: Snapshot, placement: Placement) -> frozenset[tup
 
 
 def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) -> Snapshot:
-    """Without the processes and settings that do not affect a plan of this request: small enough to store for every
-    plan of a policy. The youngest process stays: its start time dates the snapshot."""
+    """Without what does not affect the plan: small enough to store for every plan of a policy. The youngest process
+    stays: its start time dates the snapshot."""
     managed = managed_processes(snapshot, placement) if placement else frozenset()
     youngest = max(snapshot.processes, key=lambda process: process.started, default=None)
 
@@ -76,7 +76,6 @@ def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) ->
 
 
 def watched(placement: Placement) -> tuple[str, ...]:
-    """The names of the placed processes: a restart of one needs a reconcile."""
     return tuple(sorted({each.target.name for each in placement.placed if each.target.kind == "process"}))
 
 
@@ -85,7 +84,6 @@ def instance(process: Process) -> TargetKey:
 
 
 def identity(process: Process) -> Identity:
-    """What stays the same when a process restarts: its service and name, else its name and command line."""
     if process.unit.endswith(".service"):
         return process.unit, process.name, ""
     return "", process.name, process.command
@@ -96,8 +94,7 @@ def identity_of(placed: PlacedTarget) -> Identity:
 
 
 def with_loads(snapshot: Snapshot, measured: Snapshot) -> Snapshot:
-    """With the loads and the packet rates of the earlier snapshot ``measured``; a process that started later has no
-    load."""
+    """A process that started after ``measured`` has no load."""
     loads = {(process.pid, process.started): process for process in measured.processes}
 
     def load(process: Process) -> Process:

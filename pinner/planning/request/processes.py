@@ -1,4 +1,4 @@
-"""The processes of a host: which of them move, which stay, and to which CPUs owners have restricted some of them."""
+"""Which processes of a host move, which stay, and to which CPUs owners have restricted some of them."""
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -20,8 +20,6 @@ from pinner.planning.available.roles import for_housekeeping, is_housekeeping_se
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """A process to move, with its threads that may move."""
-
     target: Target
     threads: tuple[Thread, ...]
     reason: str
@@ -35,12 +33,9 @@ def allocatable_cpus(
     hosts_own: CpuSet = CpuSet(),
     only_firm: bool = False,
 ) -> AllocatableCpus:
-    """The host's CPUs, less those of excluded guests, of guests that an operator pinned, of Open vSwitch, and of
-    restricted affinities that keep theirs (see restrictions).
-
-    The CPUs that a recorded placement has ``in_use`` stay allocatable: otherwise each use of taskset would move guests.
-    Its sets for housekeeping and emulators, ``hosts_own``, stay so even where such a guest is pinned to one of their
-    CPUs. With ``only_firm``, affinities that depend on load keep no CPU.
+    """The CPUs that pinner may allocate. Those that a recorded placement has ``in_use`` stay so: otherwise each use of
+    taskset would move guests; and its sets for housekeeping and emulators, ``hosts_own``, even where a guest of others
+    is pinned to one of their CPUs. With ``only_firm``, affinities that depend on load keep no CPU.
 
     A mask does not count if it equals a housekeeping set that a plan without that mask can have: an administrator set
     it, for instance with a plan's shell commands. Its lowest CPU is the lowest free one without it, and no other
@@ -95,12 +90,8 @@ def _demand(snapshot: Snapshot, request: Request) -> Demand:
 def moving(
     snapshot: Snapshot, request: Request, managed_processes: Container[tuple[int, int]] = ()
 ) -> Iterator[Moving]:
-    """The processes that the request names, and if it ``moves_processes``, busy ones and ``managed_processes`` (pid and
-    start time).
-
-    None is real-time: on CPUs that processes share, a real-time thread stops all the others, and two of them each
-    other.
-    """
+    """The processes to move. None is real-time: on CPUs that processes share, a real-time thread stops all the
+    others."""
     for process in () if request.fix else snapshot.processes:
         asked, busy = is_asked(process, request), process.load > request.busy_threshold
         placed = moves_processes(request) and (busy or (process.pid, process.started) in managed_processes)
@@ -118,7 +109,7 @@ def moving(
 
 
 def moves_processes(request: Request) -> bool:
-    """A request for some guests leaves the host's processes where they are, unless it asks for them."""
+    """A request for some guests moves none, unless it asks for them."""
     return not request.guests or request.with_processes
 
 
@@ -131,7 +122,7 @@ def require_asked(snapshot: Snapshot, request: Request) -> None:
 
 
 def require_threshold(snapshot: Snapshot, request: Request) -> None:
-    """Raises Invalid for a threshold above the load of a process that uses every CPU of the host."""
+    """Raises Invalid where no process of the host can exceed it."""
     cpus = len(snapshot.topology.cpus)
     if request.busy_threshold > 100 * cpus:
         expected = f"a number of per cent of one CPU from 0 to {100 * cpus}: the host has {cpus} CPUs"
@@ -139,8 +130,8 @@ def require_threshold(snapshot: Snapshot, request: Request) -> None:
 
 
 def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
-    """The busy or requested processes that pinner does not move, without a guest's threads and without those that a
-    request for some guests does not ask for."""
+    """The busy or requested processes that do not move, without guests' threads, and without those that a request for
+    some guests does not ask for."""
     per_cpu = []
     for process in () if request.fix else snapshot.processes:
         asked = is_asked(process, request)
@@ -169,7 +160,7 @@ def process_target(process: Process) -> Target:
 
 
 def _busiest(per_cpu: list[Process]) -> LeftOut:
-    """One entry for all busy per-CPU kernel threads: a host can have hundreds, and none can be moved."""
+    """One entry for all: a host can have hundreds, and none can be moved."""
     busiest = max(per_cpu, key=lambda process: process.load)
     why = f"{busiest.load:.1f} % of one CPU; a per-CPU kernel thread cannot leave its CPU"
     if len(per_cpu) > 1:

@@ -1,8 +1,5 @@
-"""Interrupt coalescing of cards: some time for cards with many packets that take none.
-
-A card with few packets keeps its values: they give it the shortest delay. Once a plan has changed a card, a policy
-keeps that.
-"""
+"""Interrupt coalescing of cards: some time for cards with many packets that take none. For few packets none is the
+shortest delay."""
 
 from collections.abc import Iterator
 from shlex import quote

@@ -1,8 +1,5 @@
-"""The CPU weight of the guests: ten times that of the host's processes.
-
-On CPUs that vCPUs share with processes of the host, the kernel first divides the time among the slices, all guests
-being one of them. A weight that somebody has set stays.
-"""
+"""The CPU weight of the guests: ten times that of the host's processes. On CPUs that both share, the kernel first
+divides the time among the slices, all guests being one of them. A weight that somebody has set stays."""
 
 from collections.abc import Iterator
 from shlex import quote

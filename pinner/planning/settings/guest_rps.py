@@ -1,8 +1,5 @@
-"""Receive packet steering (RPS) inside guests.
-
-A virtio card with fewer queues than vCPUs lets few vCPUs process all its packets. With RPS, each queue spreads this
-work over all online vCPUs. A queue with RPS keeps its vCPUs: the guest's owner has chosen them.
-"""
+"""Receive packet steering (RPS) inside guests: a virtio card with fewer queues than vCPUs lets few vCPUs process all
+its packets. A queue with RPS keeps its vCPUs: the guest's owner has chosen them."""
 
 from collections.abc import Iterator
 from shlex import quote

@@ -1,8 +1,7 @@
 """Interrupts of devices: off the CPUs of guests, near their devices.
 
-An interrupt that may use a CPU of guests, or of another node than its device's, gets one housekeeping CPU of that node,
-or of the nearest node with some. They are spread evenly. An interrupt in a right place stays, so a second plan changes
-nothing.
+Each gets one housekeeping CPU of its device's node, or of the nearest node with some, spread evenly. One in a right
+place stays, so a second plan changes nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +47,6 @@ def _objection(change: StateChange, plan: Plan, context: Context) -> str:
 
 
 def immovable_reason(irq: DeviceIrq) -> str:
-    """Why no plan moves the interrupt; empty where a plan may."""
     if is_passed_through(irq.name):
         return "its device is passed through to a guest"
     if is_managed(irq.name, irq.managed):
@@ -57,7 +55,7 @@ def immovable_reason(irq: DeviceIrq) -> str:
 
 
 def guest_cpus(context: Context, plan: Plan) -> CpuSet:
-    """Those that the plan gives to guests, and those of vCPUs that the plan does not move, whatever its roles say."""
+    """And those of vCPUs that the plan does not move, whatever its roles say."""
     return role_cpus(context, plan.roles) | staying(context.snapshot, {change.target.key for change in plan.changes})
 
 
@@ -67,8 +65,6 @@ def role_cpus(context: Context, roles: Roles) -> CpuSet:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """The CPUs for interrupts."""
-
     topology: Topology
     nodes: Mapping[str, int | None]
     """Of each device; None where the kernel reports none."""

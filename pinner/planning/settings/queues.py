@@ -1,8 +1,5 @@
-"""The queues of cards: more for cards that use one of several, where one CPU handles all packets.
-
-A card that uses several queues keeps them: somebody has chosen their number. Once a plan has changed a card, a policy
-keeps that.
-"""
+"""The queues of cards: more for cards that use one of several, where one CPU handles all packets. A card that uses
+several keeps them: somebody has chosen their number."""
 
 from collections.abc import Iterator
 from shlex import quote

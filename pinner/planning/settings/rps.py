@@ -1,8 +1,5 @@
-"""Receive packet steering (RPS): no queue names CPUs of guests.
-
-RPS lets other CPUs than the one of the interrupt process the packets of a queue. Where none is left, RPS is off for the
-queue.
-"""
+"""Receive packet steering (RPS): no queue names CPUs of guests. Where none is left, RPS is off, and the CPU of the
+interrupt processes the packets."""
 
 from collections.abc import Iterator
 from shlex import quote

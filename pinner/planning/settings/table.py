@@ -26,9 +26,9 @@ ROWS: Mapping[TargetKind, PlanRow] = {kind: _row(kind) for kind in WITH_STATE}
 
 
 def with_remedies(plan: Plan, context: Context) -> Plan:
-    """With the settings for which the request asks. Raises Invalid where the snapshot lacks them.
+    """With what the request asks for. Raises Invalid where the snapshot lacks it.
 
-    Their changes come first: interrupts leave the CPUs before guests get them. Those inside guests come last, because
+    These changes come first: interrupts leave the CPUs before guests get them. Those inside guests come last, because
     nothing should wait for the answers of a guest.
     """
     for label, row in reversed(tuple(ROWS.items())):
@@ -50,7 +50,6 @@ def with_remedies(plan: Plan, context: Context) -> Plan:
 
 
 def objection(change: StateChange, plan: Plan, context: Context) -> str:
-    """Why an agent does not make this change; empty where it does."""
     remedy, row = KINDS[change.target.kind].remedy, ROWS[change.target.kind]
     if remedy is not None and not plan.request.asks_for(remedy):
         return f"the plan's request does not ask for {row.noun}"

@@ -26,7 +26,6 @@ def place_host_processes(context: Context, roles: Roles) -> Iterator[Wanted]:
 
 
 def place_emulator(guest: Guest, cpus: CpuSet) -> Iterator[Wanted]:
-    """A guest's emulator, vhost and kvm threads and iothreads."""
     for target in guest.threads_by_target:
         if target.kind == "vcpu":
             break
@@ -39,8 +38,7 @@ def float_over(guest: Guest, group: VcpuGroup, cpus: CpuSet, reason: str) -> Ite
 
 
 def divided(context: Context, roles: Roles) -> tuple[Context, tuple[LeftOut, ...]]:
-    """The context of the guests whose nodes have CPUs of each set that they need, and the other guests with the reason:
-    only bound guests can be left out."""
+    """The guests whose nodes have CPUs of each set, and the others: only bound guests can be left out."""
     left = tuple(
         LeftOut(guest.target, why)
         for guest in context.guests
@@ -51,7 +49,7 @@ def divided(context: Context, roles: Roles) -> tuple[Context, tuple[LeftOut, ...
 
 
 def beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iterable[NodeId]) -> CpuSet:
-    """The emulator set of these nodes, where the guest's vCPUs are; of all nodes where these have none."""
+    """The emulator set of these nodes; of all nodes where these have none."""
     near = union([resolved.emulator_on[node] for node in nodes if node in resolved.emulator_on])
     return context.near(guest, near) or context.near(guest, resolved.roles.emulator)
 

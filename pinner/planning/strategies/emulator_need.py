@@ -1,5 +1,5 @@
 """The CPUs of QEMU's own threads in live partitions: one for each guest, so an automatic emulator set follows the
-number of guests, down to the minimum of cores of each node."""
+number of guests."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -17,8 +17,8 @@ from pinner.planning.strategies.common import beside
 
 
 def allocated(context: Context, resolved: Resolved, roles: Roles) -> tuple[Roles, Allocation, dict[str, CpuSet]]:
-    """The sets by need, the CPUs of the guests' vCPUs, and a CPU for QEMU's own threads of each guest by UUID. Guests
-    for which no CPU is left have none."""
+    """The sets by need, the CPUs of vCPUs, and that of QEMU's own threads by UUID. Guests for which no CPU is left have
+    none."""
     auto = context.request.emulator == AUTO
     if auto:
         roles = _as_pinned(context, roles)
@@ -35,7 +35,6 @@ def allocated(context: Context, resolved: Resolved, roles: Roles) -> tuple[Roles
 
 
 def _as_pinned(context: Context, roles: Roles) -> Roles:
-    """The sets after CPUs have changed between them for guests that have them already."""
     if context.request.rebalance:
         return roles
     movable = _for_vcpus(context, roles)
@@ -54,7 +53,7 @@ def _for_vcpus(context: Context, roles: Roles) -> CpuSet:
 
 
 def _own(context: Context, guest: Guest) -> CpuSet:
-    """The recorded CPU of QEMU's own threads, or else the current one, if it is one."""
+    """If it is one CPU."""
     recorded = context.places.get(TargetKey("emulator", guest.uuid, None), CpuSet())
     if recorded or context.request.rebalance:
         return recorded if len(recorded) == 1 else CpuSet()
@@ -62,7 +61,7 @@ def _own(context: Context, guest: Guest) -> CpuSet:
 
 
 def _spare(context: Context, roles: Roles) -> CpuSet:
-    """Whole cores of the emulator set that no guest needs, the same number of each node as far as possible."""
+    """That no guest needs, the same number of each node as far as possible."""
     free = roles.emulator - roles.housekeeping
     needed = union(_own(context, guest) for guest in context.guests)
     count, found = len(free) - len(context.guests), CpuSet()
@@ -73,7 +72,7 @@ def _spare(context: Context, roles: Roles) -> CpuSet:
 
 
 def _in_turn(context: Context, free: CpuSet) -> Iterator[CpuSet]:
-    """The cores of each node in turn, the highest first, without as many of each node as a role has at least."""
+    """The highest first, without the minimum of each node."""
     least = context.allocatable.minimum_cores
     by_node = (
         [*reversed(context.allocatable.cores_within(free & cpus)[least:])]
@@ -86,8 +85,8 @@ def _in_turn(context: Context, free: CpuSet) -> Iterator[CpuSet]:
 def _emulators(
     context: Context, resolved: Resolved, roles: Roles, allocation: Allocation, extra: CpuSet
 ) -> dict[str, CpuSet]:
-    """The recorded or the current CPU, if it is free, else one of the emulator set on the guest's node, else any of the
-    set, else one of ``extra``, which are free CPUs for vCPUs. A bound guest gets only a CPU of its nodes."""
+    """The recorded or the current CPU, if it is free, else one of the set on the guest's node, else any of the set,
+    else one of ``extra``, which are free CPUs for vCPUs. A bound guest gets only a CPU of its nodes."""
     free = roles.emulator - roles.housekeeping
     guests = [guest for guest in context.guests if guest.uuid in allocation.places]
     chosen: dict[str, CpuSet] = {}

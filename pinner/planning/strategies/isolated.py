@@ -1,4 +1,4 @@
-"""Each vCPU on a CPU of its own that is isolated from the kernel's scheduler, all of a guest on one NUMA node."""
+"""Each vCPU on an isolated CPU of its own, all of a guest on one NUMA node."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -23,8 +23,8 @@ class Isolated:
     pursues: ClassVar[tuple[str, ...]] = ("extra_nodes", "remote_memory", "remote_devices", "shared_cores", "extra_l3")
 
     def place(self, context: Context) -> Answer:
-        """Where this boot isolates no CPU, no guest is placed, and the answer says how to isolate CPUs. Raises Invalid,
-        NoFit (see roles.resolve)."""
+        """Where this boot isolates no CPU, the answer says how to isolate CPUs. Raises Invalid, NoFit (see
+        roles.resolve)."""
         # Imported here, because a plan of another strategy needs no packing.
 
         resolved = context.resolve(isolating=True)
@@ -93,7 +93,6 @@ def _not_isolated(context: Context, resolved: Resolved) -> Answer:
 
 
 def _with_remedy(context: Context, resolved: Resolved, unplaced: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
-    """A guest that fits once all wanted CPUs are isolated is told so."""
     wanted = resolved.roles.vcpu
     if not unplaced or wanted <= context.allocatable.exclusive:
         return unplaced

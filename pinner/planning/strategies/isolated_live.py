@@ -1,8 +1,8 @@
 """The live form of ``isolated``: the unit of every guest becomes an isolated cgroup v2 partition.
 
-The parent of a partition must be a partition too, and partitions share no CPU (admin-guide/cgroup-v2.rst). So the
-guests' slice becomes a partition with all CPUs but housekeeping's. In it each guest's scope has a CPU for each vCPU and
-one for QEMU's own threads, which cannot run outside: with one CPU, the kernel need not balance them.
+The parent of a partition must be one too, and partitions share no CPU (admin-guide/cgroup-v2.rst). So the guests' slice
+becomes a partition. In it each guest's scope has one CPU more for QEMU's own threads, which cannot run outside: with
+one CPU, the kernel need not balance them.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from pinner.planning.strategies.common import pin, place_emulator, place_host_pr
 from pinner.planning.strategies.strategy import Answer
 
 _UNIT_DEPTH = 2
-"""The units above a guest: its slice, and its scope in that."""
+"""The slice, and the scope in that."""
 _NOTE = (
     "Live until the next boot or until the guest stops: load balancing and unbound kernel work leave the CPUs. Their "
     "tick (nohz_full), RCU callbacks (rcu_nocbs) and managed interrupts stay."
@@ -66,8 +66,7 @@ def place(context: Context, resolved: Resolved) -> Answer:
 
 
 def _slice(context: Context) -> str:
-    """The slice that is a partition, else that of most guests; only one, because partitions of two slices cannot share
-    CPUs."""
+    """One only: partitions of two slices cannot share CPUs."""
     slices = Counter(guest.cgroups[0] for guest in context.guests if len(guest.cgroups) == _UNIT_DEPTH)
     found = min(slices, key=lambda each: (each.state.kind == "member", -slices[each], each.path), default=None)
     return found.path if found else ""
@@ -88,8 +87,8 @@ def _divided(context: Context, slice_: str) -> tuple[Context, list[LeftOut]]:
 
 
 def _without_rest(context: Context, scopes: Mapping[str, CpuSet], whole: CpuSet) -> list[LeftOut]:
-    """The guest that is left out where the partitions would take all CPUs of the slice: one without a partition, if
-    there is one, and of these the smallest."""
+    """Where the partitions would take all CPUs of the slice: one without a partition, if there is one, and of these the
+    smallest."""
     if not scopes or whole - union(scopes.values()):
         return []
     guests = [guest for guest in context.guests if guest.uuid in scopes]

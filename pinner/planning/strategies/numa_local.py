@@ -1,4 +1,4 @@
-"""Like shared-pool, but each guest's vCPUs float over the CPUs of one NUMA node, next to its memory and devices."""
+"""Like shared-pool, but each guest's vCPUs float over the CPUs of one NUMA node."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class NumaLocal:
     pursues: ClassVar[tuple[str, ...]] = ("extra_nodes", "remote_memory", "remote_devices")
 
     def place(self, context: Context) -> Answer:
-        """A guest that fits no node is unplaced and not touched. Raises Invalid, NoFit (see roles.resolve)."""
+        """Raises Invalid, NoFit (see roles.resolve)."""
         resolved = context.resolve()
         roles = resolved.roles
         context, left_out = divided(context, roles)
@@ -59,7 +59,7 @@ _Homes = dict[VcpuGroup, NodeId]
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """The CPUs of each pool that no vCPU has yet, below 0 where vCPUs share them, and the memory of the nodes."""
+    """Below 0 where vCPUs share CPUs."""
 
     free: Mapping[NodeId, int]
     memory: MemoryBalance
@@ -80,8 +80,8 @@ class _Choice:
 
 
 def _choose(context: Context, pools: Mapping[NodeId, CpuSet]) -> _Choice:
-    """A recorded guest stays on its nodes. Where one of the others then fits no node, they are sorted by the memory
-    that they have not got yet, if fewer guests are unplaced so."""
+    """A recorded guest stays. Where another one fits no node, they are sorted by the memory that they have not got yet,
+    if fewer are unplaced so."""
     room = _Room(
         {node: len(pool) - _bound_vcpus(context, pool) for node, pool in pools.items() if pool},
         context.memory_balance(),
@@ -114,7 +114,6 @@ def _in_order(context: Context, pools: Mapping[NodeId, CpuSet], guests: Iterable
 
 
 def _recorded_homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSet]) -> _Homes:
-    """Empty where a group has no recorded node, or no room there."""
     if not (places := context.recorded(guest)):
         return {}
     homes = _Homes()
@@ -127,7 +126,7 @@ def _recorded_homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSe
 
 
 def _homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSet], room: _Room) -> _Homes:
-    """Raises NoFit where a group fits no node."""
+    """Raises NoFit."""
     places, homes = context.current(guest), _Homes()
     for group in context.groups(guest):
         capacity = {node: len(cpus) for node, pool in pools.items() if (cpus := group.within(pool))}
@@ -139,13 +138,13 @@ def _homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSet], room:
 def _nodes_of(
     places: Mapping[int, CpuSet], group: VcpuGroup, pools: Mapping[NodeId, CpuSet], context: Context
 ) -> list[NodeId]:
-    """The node whose pool has all the group's CPUs that are online: one node or none."""
+    """One node or none."""
     cpus = union(places.get(vcpu, CpuSet()) for vcpu in group.vcpus) & context.allocatable.online
     return [node for node, pool in pools.items() if cpus <= group.within(pool)] if cpus else []
 
 
 def _bound_vcpus(context: Context, pool: CpuSet) -> int:
-    """Of guests that stay as they are, the vCPUs that can run only on the pool."""
+    """Of guests that stay: vCPUs that can run only on the pool."""
     vcpus = (vcpu for guest in context.others for vcpu in guest.vcpus)
     return sum(1 for vcpu in vcpus if vcpu.thread and vcpu.thread.affinity <= pool)
 

@@ -1,5 +1,5 @@
-"""One plan of several strategies: the request's places the host's processes and most guests, and those that flavors ask
-for place their guests on the CPUs that it leaves."""
+"""One plan of several strategies: those that flavors ask for place their guests on the CPUs that the request's
+leaves."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from pinner.planning.strategies.strategy import Answer, Strategy
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """``refused`` has the guests, by UUID, that the host's strategy places instead, with the reason."""
+    """``refused``: the guests, by UUID, that the host's strategy places instead."""
 
     name: str
     guests: tuple[Guest, ...]
@@ -27,8 +27,8 @@ class _Part:
 
 
 def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
-    """Raises the errors of the host's strategy. A guest that cannot have the strategy of its flavor gets the host's,
-    with a warning."""
+    """Raises the errors of the host's strategy. A guest that cannot have its flavor's strategy gets the host's, with a
+    warning."""
     host = strategies[context.request.strategy]
     answer, ours, parts = _parts(context, strategies)
     if refused := {uuid for part in parts for uuid in part.refused}:
@@ -40,13 +40,13 @@ def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
 
 
 def refusals(context: Context, strategies: Mapping[str, Strategy]) -> dict[str, str]:
-    """Why guests cannot have the strategy of their flavor, by UUID. Raises the errors of the host's strategy."""
+    """Why guests cannot have their flavor's strategy, by UUID. Raises the errors of the host's strategy."""
     _, _, parts = _parts(context, strategies)
     return {uuid: why for part in parts for uuid, why in part.refused.items()}
 
 
 def _parts(context: Context, strategies: Mapping[str, Strategy]) -> tuple[Answer, set[str], list[_Part]]:
-    """The answer of the host's strategy, the UUIDs of its guests, and the answers of the others."""
+    """Of the host's strategy, with the UUIDs of its guests, and of the others."""
     host = strategies[context.request.strategy]
     groups = _groups(context, strategies)
     ours = {guest.uuid for guest in groups.pop(host.name, ())}
@@ -74,8 +74,7 @@ def _only(context: Context, guests: Collection[str]) -> Context:
 
 
 def _complete(strategy: Strategy, context: Context) -> Answer:
-    """Raises Invalid with the strategy's name where its answer forgets or doubles a guest: the merged answer does not
-    show which strategy it was."""
+    """Raises Invalid with the strategy's name: the merged answer does not show which strategy it was."""
     answer = rules.read(strategy.name, strategy.place(context))
     rules.check_guests(strategy.name, answer, context)
     return answer
@@ -156,5 +155,4 @@ def _unused(answer: Answer, context: Context) -> Iterator[str]:
 
 
 def _near(free: CpuSet, cpus: CpuSet, nodes: Iterable[CpuSet]) -> CpuSet:
-    """All free CPUs where none is on the nodes of ``cpus``."""
     return free & union(node for node in nodes if node & cpus) or free

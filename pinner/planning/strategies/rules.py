@@ -1,8 +1,5 @@
-"""The rules that every strategy's answer must follow, also that of a plug-in.
-
-An answer is complete where each guest is either placed, with all its parts, or listed as unplaced, once. Otherwise a
-plug-in that forgets a guest would pass as "nothing to do".
-"""
+"""The rules that every strategy's answer must follow, also that of a plug-in. Each guest is placed with all its parts,
+or unplaced, once: a forgotten one would pass as "nothing to do"."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -32,8 +29,8 @@ _STATES = (*get_args(State), NoneType)
 def read(name: str, answer: object) -> Answer:
     """Each iterable as a tuple: an iterator can be read only once.
 
-    Raises Invalid where the answer has a value of another type: mypy does not check a plug-in, and a plan with such a
-    value could be stored, but not read again.
+    Raises Invalid for a value of another type: mypy does not check a plug-in, and a plan with such a value could be
+    stored, but not read again.
     """
     if not isinstance(answer, Answer):
         raise Invalid("strategy", name, f"a strategy that answers with an Answer, not with {_short(answer)}")
@@ -48,14 +45,13 @@ def read(name: str, answer: object) -> Answer:
 
 
 def check(name: str, answer: Answer, context: Context) -> None:
-    """Raises NovaConflict if the answer conflicts with CPUs that Nova owns, and Invalid with the first broken rule
-    otherwise."""
+    """Raises NovaConflict for CPUs that Nova owns, and Invalid with the first broken rule."""
     check_guests(name, answer, context)
     _refuse(name, broken(answer, context))
 
 
 def check_guests(name: str, answer: Answer, context: Context) -> None:
-    """The answer is complete, and names only targets that may be placed. Raises like ``check``."""
+    """Complete, and only targets that may be placed. Raises like ``check``."""
     require_clear(answer.wanted, context.allocatable.nova, emulators=context.request.nova_emulators)
     _refuse(name, _incomplete(answer, context))
 
@@ -155,7 +151,7 @@ def _unplaced(answer: Answer, context: Context) -> Iterator[str]:
 
 
 def _others(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
-    """Guests that the strategy must not place: skipped ones, and those of another strategy of the same plan."""
+    """Skipped guests, and those of another strategy of the same plan."""
     ours = {guest.uuid for guest in context.guests}
     if not (theirs := {guest.uuid for guest in context.snapshot.guests} - ours):
         return
@@ -167,7 +163,7 @@ def _others(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
 
 
 def broken(answer: Answer, context: Context) -> Iterator[str]:
-    """One sentence for each rule that the answer breaks, whether it is complete or not."""
+    """One sentence for each broken rule, whether the answer is complete or not."""
     yield from _roles(answer.roles)
     yield from _cpus(answer, context)
     for want in answer.wanted if context.bounds else ():
@@ -229,8 +225,7 @@ def _wrong_targets(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str
 
 
 def _cpus(answer: Answer, context: Context) -> Iterator[str]:
-    """Thousands of threads share a handful of sets: those of a kind need a look at each only where their union breaks a
-    rule."""
+    """Thousands of threads share a handful of sets: each is looked at only where the union of a kind breaks a rule."""
     sets: dict[tuple[TargetKind, bool], dict[int, Wanted]] = {}
     for want in answer.wanted:
         if want.state is None:

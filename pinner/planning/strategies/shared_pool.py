@@ -24,7 +24,7 @@ class SharedPool:
     pursues: ClassVar[tuple[str, ...]] = ()
 
     def place(self, context: Context) -> Answer:
-        """Every guest is placed whose nodes have a CPU of each set. Raises Invalid, NoFit (see roles.resolve)."""
+        """Raises Invalid, NoFit (see roles.resolve)."""
         resolved = context.resolve()
         roles = resolved.roles
         wanted = list(place_host_processes(context, roles))

@@ -20,15 +20,13 @@ OWN = {
 }
 """pinner's own: known without a search for entry points."""
 COMMON = ("housekeeping", "emulator", "busy_threshold", "guests", "processes")
-"""The fields of a request that all of pinner's own strategies read."""
+"""Fields of a request that all of pinner's strategies read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The placement that a strategy wants. It does not depend on the host's present affinities.
-
-    Each guest of the context is in ``wanted`` with all its parts, or once in ``unplaced``: see rules.
-    """
+    """The placement that a strategy wants, whatever the host's present affinities. Each guest of the context is in
+    ``wanted`` with all its parts, or once in ``unplaced``."""
 
     roles: Roles
     wanted: tuple[Wanted, ...]
@@ -50,14 +48,14 @@ class Strategy(Protocol):
     parameters: ClassVar[tuple[str, ...]]
     """The fields of a request that it reads."""
     pursues: ClassVar[tuple[str, ...]]
-    """The terms of the objective that it tries to lower, besides those of every strategy. A plug-in may lack this."""
+    """The terms that it tries to lower, besides those of every strategy. A plug-in may lack this."""
 
     def place(self, context: Context) -> Answer:
         """The wanted placement; pure. Raises Invalid for a parameter that this host cannot have, NoFit."""
 
 
 class Unavailable:
-    """A plug-in that does not load, in place of its strategy. Lists name it; nothing is placed with it."""
+    """A plug-in that does not load: lists name it, nothing is placed with it."""
 
     parameters: ClassVar[tuple[str, ...]] = ()
     pursues: ClassVar[tuple[str, ...]] = ()
@@ -74,9 +72,8 @@ class Unavailable:
 
 
 class _Installed(Mapping[str, Strategy]):
-    """By name, each imported at its first use. The search for plug-ins reads the metadata of every installed package,
-    which takes as long as a plan: it is made only where a name is none of pinner's own, or where all names are
-    wanted."""
+    """Each is imported at its first use. The search for plug-ins takes as long as a plan: it is made only for a name
+    that is none of pinner's own, or for all names."""
 
     def __getitem__(self, name: str) -> Strategy:
         return _own(name) if name in OWN else _plug_ins()[name]
@@ -97,7 +94,7 @@ def installed() -> Mapping[str, Strategy]:
 
 
 def require_known(name: str, strategies: Mapping[str, Strategy]) -> None:
-    """Raises NotFound for an unknown strategy, and Invalid if its plug-in does not load."""
+    """Raises NotFound, and Invalid for a plug-in that does not load."""
     if name not in strategies:
         raise NotFound("strategy", name, tuple(sorted(strategies)))
     if isinstance(found := strategies[name], Unavailable):

@@ -1,4 +1,4 @@
-"""Allocates a CPU of its own to every vCPU, all of a guest on one NUMA node, or each on the node that binds it."""
+"""Allocates a CPU of its own to every vCPU, all of a guest on one NUMA node, or on the nodes that bind it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +23,7 @@ _Places = Mapping[str, GuestAllocation]
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The places by UUID, and the guests that fit no node."""
+    """By UUID."""
 
     places: dict[str, GuestAllocation]
     unplaced: tuple[LeftOut, ...]
@@ -31,16 +31,14 @@ class Allocation:
 
 
 def allocate(context: Context, pool: CpuSet) -> Allocation:
-    """Allocate CPUs of ``pool`` to the context's guests.
+    """CPUs of ``pool`` for the context's guests.
 
-    1. A guest keeps its recorded CPUs, or else its current ones, where they are free slots of one node, or of those
-    that bind it. So a second plan changes nothing.
-    2. Guests that are bound, or wider than every node, follow by number of vCPUs, descending: each takes the first
-    slots of the best nodes (node_choice.choose).
+    1. A guest keeps its recorded or current CPUs, where they are free slots, one for each vCPU. So a second plan
+    changes nothing.
+    2. Guests that are bound, or wider than every node, take the first slots of the best nodes (node_choice).
     3. The others are packed (guest_packing).
-    4. Where a guest is left over, one or two others move to make room (``displaced``). If that is not enough, all
-    packed guests are packed anew, if more of them fit then, and each guest of step 1 still does.
-    5. A guest that still has too few slots is unplaced, with the numbers.
+    4. Where a guest is left over, one or two others move (``displaced``), or all packed guests are packed anew, if more
+    fit then and no guest of step 1 loses its place.
     """
     context = core_classes.kept_apart(context, pool, lambda cpus: free_slots(context, cpus, CpuSet()), crowd=False)
     free_cpus = FreeCpus(context, pool)
@@ -97,7 +95,7 @@ def _optimality(
     places: _Places,
     staying: _Places,
 ) -> Optimality | None:
-    """``empty`` has the cores before any guest has taken CPUs."""
+    """``empty``: before any guest has taken CPUs."""
     if not together:
         return None
     taken = {uuid: tuple(place.cpus.values()) for uuid, place in places.items()}
@@ -114,7 +112,6 @@ def _moves_left(context: Context, staying: _Places, places: _Places) -> int:
 def _with_room_made(
     context: Context, free_cpus: FreeCpus, places: dict[str, GuestAllocation], staying: _Places
 ) -> tuple[FreeCpus, dict[str, GuestAllocation]]:
-    """After guests have moved for as many of the unplaced ones as possible."""
     before = -1
     while before != len(places):
         before = len(places)
@@ -132,7 +129,7 @@ def _with_room_made(
 def _packed_anew(
     context: Context, free_cpus: FreeCpus, places: dict[str, GuestAllocation], staying: _Places
 ) -> tuple[FreeCpus, dict[str, GuestAllocation]]:
-    """With all packed guests packed anew, if more are placed then, and none of ``staying`` loses its place."""
+    """None of ``staying`` loses its place."""
     together = [guest for guest in context.guests if free_cpus.is_packed(guest)]
     unplaced = sum(1 for guest in together if guest.uuid not in places)
     if not unplaced:
@@ -149,7 +146,6 @@ def _packed_anew(
 
 
 def why_unplaced(context: Context, free_cpus: FreeCpus, guest: Guest, places: Mapping[str, GuestAllocation]) -> str:
-    """With the numbers, and the smallest change that would make room."""
     size, whole = needs(guest), free_cpus.whole
     try:
         if free_cpus.is_packed(guest) and size > max(whole.values(), default=0):
@@ -161,7 +157,7 @@ def why_unplaced(context: Context, free_cpus: FreeCpus, guest: Guest, places: Ma
 
 
 def _remedy(context: Context, free_cpus: FreeCpus, guest: Guest, places: Mapping[str, GuestAllocation]) -> str:
-    """The fewest CPUs that would make room for a guest of one node, and the smallest guest that has them."""
+    """And the smallest guest that has these CPUs."""
     size, free, whole = needs(guest), free_cpus.free, free_cpus.whole
     if not free_cpus.is_packed(guest):
         return ""
@@ -188,10 +184,9 @@ def _on(node: NodeId) -> str:
 
 
 _TRIALS = 100
-"""Combinations of guests that are tried to make room for one guest. Each trial allocates the guests that move."""
+"""Combinations, each an allocation of the guests that move."""
 
 _MOST_MOVERS = 2
-"""Guests that move to make room for one guest, where the request allows as many."""
 
 
 def displaced(
@@ -201,8 +196,8 @@ def displaced(
     places: Mapping[str, GuestAllocation],
     most: int,
 ) -> tuple[FreeCpus, dict[str, GuestAllocation]]:
-    """After one or two guests, at most ``most``, with as few vCPUs as possible, have made room for the newcomer. Raises
-    NoFit where that is not enough."""
+    """After at most ``most`` guests, with as few vCPUs as possible, have made room. Raises NoFit where that is not
+    enough."""
     allocated = [guest for guest in context.guests if guest.uuid in places]
     for movers in _movers(context, allocated, places, free_cpus.free, newcomer, most):
         trial = free_cpus.without(movers, places)
@@ -219,7 +214,7 @@ def _movers(
     newcomer: Guest,
     most: int,
 ) -> Iterator[tuple[Guest, ...]]:
-    """One or two guests of the same nodes, sorted by their number, then by their vCPUs. None where the host is full."""
+    """By number, then by vCPUs; one or two of the same nodes. None where the host is full."""
     if sum(free.values()) < needs(newcomer):
         return
     least = min(len(group.vcpus) for group in context.groups(newcomer))
@@ -246,7 +241,7 @@ def _could_move(
     free: Mapping[NodeId, int],
     size: int,
 ) -> bool:
-    """Whether numbers alone allow guests to leave ``nodes``, so that a guest of this size gets one of these."""
+    """By numbers alone: a guest of this size gets one of ``nodes``."""
     groups = sorted((len(group.vcpus) for guest in movers for group in context.groups(guest)), reverse=True)
     for node in set(nodes):
         left = dict(free)
@@ -260,7 +255,7 @@ def _could_move(
 
 
 def _fits_best(left: dict[NodeId, int], size: int) -> bool:
-    """Whether a node has room for so many vCPUs; then the fullest such node has them."""
+    """Then the fullest node with room has them."""
     nodes = [node for node, count in left.items() if count >= size]
     if not nodes:
         return False

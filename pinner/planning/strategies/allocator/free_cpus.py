@@ -1,4 +1,4 @@
-"""The free CPUs of a pool, as slots for one vCPU each, while guests take them one after the other."""
+"""The free CPUs of a pool as slots for one vCPU each, while guests take them one after the other."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
@@ -19,14 +19,14 @@ from pinner.planning.strategies.allocator import guest_packing, node_choice
 
 
 class GuestAllocation(NamedTuple):
-    """The node of each group of a guest's vCPUs, and the CPU of each vCPU by number."""
+    """The node of each group, and the CPU by the vCPU's number."""
 
     nodes: tuple[NodeId, ...]
     cpus: dict[int, int]
 
 
 class _Slot(NamedTuple):
-    """A CPU for one vCPU, and the CPUs that it uses up, as bits: with smt ``isolate`` its whole core."""
+    """With the CPUs that it uses up, as bits: with smt ``isolate`` its whole core."""
 
     cpu: int
     uses: int
@@ -40,7 +40,7 @@ def needs(guest: Guest) -> int:
 
 
 def is_pinned(guest: Guest, masks: Mapping[int, CpuSet]) -> bool:
-    """Whether the masks pin each vCPU of the guest to one CPU, which other vCPUs may have too."""
+    """To one CPU each, which other vCPUs may have too."""
     return len(masks) == needs(guest) and all(map(_is_one, masks.values()))
 
 
@@ -58,14 +58,14 @@ class FreeCpus:
         free = (pool - _occupied(context)).bits
         self._free = {node: free & cpus.bits for node, cpus in nodes}
         self._slots: dict[NodeId, list[_Slot]] = {}
-        """Of the nodes that were asked for since their free CPUs changed; see _slots_of."""
+        """See _slots_of."""
         self._memory = context.memory_balance()
         self._known = guest_packing.Known()
         self._all = self.free
         self._widest, self._total = max(self._all.values(), default=0), sum(self._all.values())
 
     def without(self, guests: Iterable[Guest], places: Mapping[str, GuestAllocation]) -> "FreeCpus":
-        """After these guests have left their places; this state stays as it is."""
+        """This state stays as it is."""
         found = copy(self)
         found._free, found._slots = dict(self._free), dict(self._slots)
         for guest in guests:
@@ -82,29 +82,28 @@ class FreeCpus:
 
     @property
     def whole(self) -> Mapping[NodeId, int]:
-        """Slots of each node before any guest of the request took one."""
+        """Slots before any guest of the request took one."""
         return self._all
 
     @property
     def free(self) -> Mapping[NodeId, int]:
-        """Slots that are free on each node."""
+        """Slots."""
         return {node: self._count(node) for node in self._cores}
 
     def take_pinned(self, guest: Guest, masks: Mapping[int, CpuSet]) -> GuestAllocation:
-        """Raises NoFit where the masks are not free slots, one for each vCPU, of one node or of the nodes that bind the
-        guest. A guest wider than a node keeps its nodes, also where it would fit fewer ones: other guests may have
-        taken these before."""
+        """Raises NoFit where the masks are no free slots. A guest wider than a node keeps its nodes, also where it
+        would fit fewer: other guests may have taken these before."""
         return self._take(guest, lambda group: self._pinned(group, masks), self._parts(guest, masks))
 
     def take_best(self, guest: Guest) -> GuestAllocation:
-        """The first slots of the nodes that suit the guest best. Raises NoFit with the numbers."""
+        """Raises NoFit with the numbers."""
         if not self.is_wide(guest):
             return self._take(guest, lambda group: self._best(guest, group))
         parts = parts_of(guest, self.free)
         return self._take(guest, lambda group: (parts[group], self._slots_of(parts[group])[: len(group.vcpus)]), parts)
 
     def is_wide(self, guest: Guest) -> bool:
-        """The guest may have any CPUs, and is wider than every node but not wider than all nodes."""
+        """Wider than every node, without a bound, but not wider than all nodes."""
         groups = self.context.groups(guest)
         return len(groups) == 1 and groups[0].cpus is None and self._widest < len(groups[0].vcpus) <= self._total
 
@@ -117,11 +116,11 @@ class FreeCpus:
         return vcpus > 0 and not self._widest < vcpus <= self._total
 
     def pack(self, guests: Sequence[Guest]) -> guest_packing.Packed:
-        """As many of these guests as fit, without taking their CPUs."""
+        """Without taking their CPUs."""
         return guest_packing.packed(self.context, self.cores, guests)
 
     def places(self, guests: Sequence[Guest], packed: guest_packing.Packed) -> dict[str, GuestAllocation]:
-        """By UUID, without taking their CPUs."""
+        """Without taking their CPUs."""
         found: dict[str, GuestAllocation] = {}
         for guest in guests:
             if cpus := packed.cpus.get(guest.uuid):
@@ -140,13 +139,13 @@ class FreeCpus:
                 self._memory = self._memory.booked(guest, group, node)
 
     def pack_and_take(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
-        """As many of these guests as fit; their places by UUID."""
+        """As many as fit; by UUID."""
         found = self.places(guests, self.pack(guests))
         self.take_packed(guests, found)
         return found
 
     def take_all(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
-        """Raises NoFit where one of the guests does not fit."""
+        """Raises NoFit."""
         places = {guest.uuid: self.take_best(guest) for guest in guests if not self.is_packed(guest)}
         left = [guest for guest in guests if guest.uuid not in places]
         places |= self.pack_and_take(left) if left else {}
@@ -157,7 +156,7 @@ class FreeCpus:
 
     def _pinned(self, group: VcpuGroup, masks: Mapping[int, CpuSet]) -> _OnNode:
         """Two vCPUs on one CPU, or on one core with smt ``isolate``, would use the same CPUs twice. A vCPU may be on
-        any CPU of the core that it uses up."""
+        any CPU of its core."""
         found = [masks[vcpu].bits if vcpu in masks else 0 for vcpu in group.vcpus]
         cpus, bound = _union(found), -1 if group.cpus is None else group.cpus.bits
         # A guest that is not pinned one to one is the usual case: no slot is searched for it.
@@ -179,7 +178,7 @@ class FreeCpus:
     def _take(
         self, guest: Guest, find: Callable[[VcpuGroup], _OnNode], groups: Iterable[VcpuGroup] = ()
     ) -> GuestAllocation:
-        """Slots for every group of the guest (none: its own groups), or for none: then NoFit is raised."""
+        """Slots for every group (none: the guest's own groups), or for none: then NoFit is raised."""
         before = dict(self._free), dict(self._slots), self._memory
         nodes: list[NodeId] = []
         cpus: dict[int, int] = {}
@@ -203,13 +202,11 @@ class FreeCpus:
             self._memory = self._memory.booked(guest, group, node, back=True)
 
     def _groups(self, guest: Guest, place: GuestAllocation) -> Sequence[VcpuGroup]:
-        """One for each node of the place."""
         if not self.is_wide(guest):
             return self.context.groups(guest)
         return self._parts(guest, {vcpu: CpuSet.one(cpu) for vcpu, cpu in place.cpus.items()})
 
     def _parts(self, guest: Guest, masks: Mapping[int, CpuSet]) -> Sequence[VcpuGroup]:
-        """Of a guest that spans nodes; empty for another guest."""
         return parts_pinned(guest, masks, self.context.allocatable.nodes) if self.is_wide(guest) else ()
 
     def _uses(self, cpu: int) -> int:
@@ -223,7 +220,7 @@ class FreeCpus:
         return (self._allowed[node] & free).bit_count()
 
     def _slots_of(self, node: NodeId) -> list[_Slot]:
-        """Core by core; unused cores first, so that guests share few cores."""
+        """Unused cores first, so that guests share few cores."""
         if node not in self._slots:
             self._slots[node] = self._found_slots(node)
         return self._slots[node]
@@ -240,14 +237,12 @@ class FreeCpus:
 
 
 def _within(group: VcpuGroup, slots: list[_Slot]) -> list[_Slot]:
-    """Each slot with a CPU to which the group is bound."""
     if group.cpus is None:
         return slots
     return [_Slot(_lowest(cpus), slot.uses) for slot in slots if (cpus := slot.uses & group.cpus.bits)]
 
 
 def _cores(context: Context, pool: CpuSet) -> list[CpuSet]:
-    """Those that the request's ``smt`` allows, by their lowest CPU."""
     cores = context.allocatable.cores_within(pool)
     match context.request.smt:
         case "isolate":
@@ -277,12 +272,12 @@ def _is_one(cpus: CpuSet) -> bool:
 
 
 def _occupied(context: Context) -> CpuSet:
-    """The CPUs of the guests that the plan does not place, as far as one vCPU is pinned to one CPU, also by pinner."""
+    """One by one, also by pinner."""
     return union(pinned_cpus(guest) for guest in context.others)
 
 
 def free_slots(context: Context, pool: CpuSet, taken: CpuSet) -> dict[NodeId, int]:
-    """vCPUs that each node has room for beside the ``taken`` CPUs of ``pool``."""
+    """vCPUs that each node has room for."""
     free, whole_cores = pool - taken - _occupied(context), context.request.smt == "isolate"
     return {
         node: sum(core <= free if whole_cores else len(core & free) for core in _cores(context, pool & cpus))
@@ -291,14 +286,14 @@ def free_slots(context: Context, pool: CpuSet, taken: CpuSet) -> dict[NodeId, in
 
 
 def fewest(size: int, free: Mapping[NodeId, int]) -> int:
-    """The fewest nodes that have so many free CPUs together; all and one more where all have too few."""
+    """The fewest nodes with so many CPUs together; all and one more where all have too few."""
     sums = list(accumulate(sorted(free.values(), reverse=True)))
     return next((count for count, most in enumerate(sums, start=1) if most >= size), len(sums) + 1)
 
 
 def parts_of(guest: Guest, free: Mapping[NodeId, int]) -> dict[VcpuGroup, NodeId]:
-    """The guest's plugged-in vCPUs in parts, each with its node: on the fewest nodes with whole cells, else on the
-    fewest. Raises NoFit where all nodes together have too few CPUs."""
+    """The vCPUs in parts, each with its node: on the fewest nodes with whole cells, else on the fewest. Raises NoFit
+    where all nodes together have too few CPUs."""
     vcpus = guest.plugged
     if (least := fewest(len(vcpus), free)) > len(free):
         total = sum(free.values())
@@ -316,7 +311,7 @@ def parts_of(guest: Guest, free: Mapping[NodeId, int]) -> dict[VcpuGroup, NodeId
 
 
 def parts_pinned(guest: Guest, masks: Mapping[int, CpuSet], nodes: Mapping[NodeId, CpuSet]) -> list[VcpuGroup]:
-    """In parts by the node of their CPUs. Raises NoFit where a vCPU is not on one node."""
+    """The vCPUs in parts by the node of their CPUs. Raises NoFit where a vCPU is not on one node."""
     found: dict[NodeId, list[int]] = {}
     for vcpu in guest.plugged:
         mask = masks.get(vcpu, CpuSet())
@@ -328,7 +323,7 @@ def parts_pinned(guest: Guest, masks: Mapping[int, CpuSet], nodes: Mapping[NodeI
 
 
 def _by_cells(guest: Guest, free: dict[NodeId, int]) -> dict[VcpuGroup, NodeId]:
-    """Whole cells, the widest first; empty where they do not fit, or the guest has no cells."""
+    """The widest first; empty where they do not fit, or there are none."""
     here = set(guest.plugged)
     cells = [sorted(here.intersection(cell.vcpus)) for cell in guest.numa.cells]
     if sum(map(len, cells)) != len(here):

@@ -1,4 +1,4 @@
-"""Guests and free CPUs of a host as values of a packing, and the packing of guests by the request's strategy."""
+"""Guests and free CPUs of a host as values of a packing, and the packing by the request's strategy."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,22 +23,22 @@ if TYPE_CHECKING:  # the model of the solver is imported only where rules have n
     from pinner.planning.packing.program import Minimise
 
 _ONE_CELL = GuestNuma()
-"""What most guests have: no cells, no bindings and no huge pages."""
+"""What most guests have."""
 CoreOfCache = tuple[int, int | None]
 """The CPUs of a core as bits, and its level-3 cache."""
 NOT_ASKED = "the bound is arithmetic where guests stay: strategy 'optimal' asks the solver"
 _QUICK_BUDGET = 100
-"""For strategies for which a proof is a help, and no promise."""
+"""Where a proof is a help, and no promise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Values that the packings of one plan ask for several times."""
+    """Several packings of one plan ask for these."""
 
     preferences: dict[tuple[object, ...], Mapping[NodeId, Preference]] = field(default_factory=dict)
-    """For guests with the same shares of memory and the same devices, however full a node is."""
+    """By shares of memory and devices, however full a node is."""
     kinds: dict[tuple[object, ...], dict[tuple[object, ...], "_Kind"]] = field(default_factory=dict)
-    """The nodes for guests that are equal, by the free memory."""
+    """By the free memory."""
 
 
 class _Kind(NamedTuple):
@@ -64,8 +64,6 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FreeCores:
-    """The cores of a pool by node, which of their CPUs are free, and the free memory."""
-
     cores: Mapping[NodeId, tuple[CoreOfCache, ...]]
     free: Mapping[NodeId, int]
     """As bits."""
@@ -89,7 +87,6 @@ class FreeCores:
         return found
 
     def _kind(self, context: Context, guest: Guest) -> _Kind:
-        """The nodes that have memory for the guest, from the nearest to its memory and devices on."""
         snapshot, group, every = context.snapshot, context.groups(guest)[0], context.allocatable.nodes
         alike = tuple(node_choice.memory_shares(guest).items()), guest.pci
         if (preferences := self.known.preferences.get(alike)) is None:
@@ -102,7 +99,7 @@ class FreeCores:
         return _Kind(len(guest.plugged), ranks, needed)
 
     def counted(self, context: Context, cpus: Sequence[int]) -> Sequence[int]:
-        """The CPUs as a packing counts them: with smt ``isolate``, the lowest of each core."""
+        """With smt ``isolate``, the lowest of each core."""
         cores = context.allocatable.cores
         return [cores[cpu].lowest for cpu in cpus] if context.request.smt == "isolate" else cpus
 
@@ -122,10 +119,8 @@ def least_unplaced(context: Context, free: FreeCores, guests: Iterable[Guest]) -
 def optimality(
     context: Context, empty: FreeCores, guests: Iterable[Guest], taken: Mapping[str, Sequence[int]], *, some_stay: bool
 ) -> Optimality:
-    """Compared with all guests packed anew on the empty cores.
-
-    Where some of them stay, nobody has packed them anew: then only ``optimal`` asks the solver for the bound.
-    """
+    """Of these CPUs, compared with all guests packed anew. Where some of them stay, nobody has packed them anew: then
+    only ``optimal`` asks the solver for the bound."""
     nodes, asked = empty.nodes(context), empty.guests(context, guests)
     cpus = {guest.id: empty.counted(context, taken[guest.id]) for guest in asked if guest.id in taken}
     score = score_of(nodes, asked, cpus)
@@ -135,13 +130,11 @@ def optimality(
 
 
 def optimality_of(anew: Packing, score: values.Score) -> Optimality:
-    """Compared with all guests packed ``anew`` on the empty cores."""
     found = Packing({}, score, min(anew.bound, score), "" if score <= anew.bound else anew.note)
     return Optimality(_terms(score), _terms(found.bound), round(found.gap, 6), found.proven, found.note)
 
 
 def _best(context: Context, nodes: tuple[values.PackingNode, ...], guests: Sequence[values.PackingGuest]) -> Packing:
-    """The packing of the rules, or a better one where that is not proven, with the highest bound."""
     found = _packed_by_rules(nodes, tuple(guests))
     if found.proven or _is_trial(context):
         return found
@@ -153,7 +146,7 @@ def _best(context: Context, nodes: tuple[values.PackingNode, ...], guests: Seque
 
 
 def _is_trial(context: Context) -> bool:
-    """One of the many answers that are compared for a move: there the rules are good enough."""
+    """Of many answers that are compared for a move the rules are good enough."""
     return bool(context.replaced) and context.request.strategy != OPTIMAL
 
 
@@ -161,7 +154,7 @@ def _is_trial(context: Context) -> bool:
 def _node(
     node: NodeId, cores: tuple[CoreOfCache, ...], free: int, memory: int | None, isolate: bool
 ) -> values.PackingNode:
-    """``free`` are bits. With smt ``isolate``, a core counts as its lowest CPU, if all its CPUs are free."""
+    """With smt ``isolate``, a core counts as its lowest CPU, if all its CPUs are free."""
     domains: dict[int | None, list[values.Core]] = {}
     for core, cache in cores:
         here = core & free
@@ -186,7 +179,7 @@ def _improved(
     quickly: bool,
 ) -> Packing:
     """Where nodes are not alike and it shall go ``quickly``, exchanges come first: they prove most such packings. The
-    solver then finds the best nodes only, because it takes long for the L3 domains of several nodes."""
+    solver then finds the best nodes only: it takes long for the L3 domains of several nodes."""
     from pinner.planning.packing.exchange import exchanged
     from pinner.planning.packing.node_model import on_best_nodes
     from pinner.planning.packing.optimal import NOT_QUICK, improved

@@ -10,10 +10,10 @@ from pinner.planning.available.memory_balance import MemoryBalance, distance, me
 from pinner.planning.available.numa_bounds import VcpuGroup
 
 Preference = tuple[float, float, bool]
-"""The distance to the memory and the devices, the distance to the devices, and whether the node has no memory."""
+"""The distance to memory and devices, that to devices, and whether the node has no memory."""
 _ROOM = "node {} has room for the guest"
 _DIGITS = 6
-"""Enough to compare distances, and so few that the order of additions makes no difference."""
+"""So few that the order of additions makes no difference."""
 
 
 def choose(
@@ -25,20 +25,16 @@ def choose(
     here: Collection[NodeId] = (),
     memory: MemoryBalance | None = None,
 ) -> NodeId:
-    """The best of the nodes where the group of the guest's vCPUs fits. Raises NoFit with the numbers where it fits
-    none.
-
-    It fits a node with enough CPUs (``capacity``) and enough ``memory`` (None: beside resident memory), unless the
-    group is bound: then its memory is where it must be. A node without memory counts with that of its nearest node,
-    where the kernel allocates for it. These nodes are sorted by:
+    """The best node for the group. Raises NoFit with the numbers. It fits a node with enough CPUs (``capacity``) and
+    ``memory`` (None: beside resident memory), unless it is bound: then its memory is where it must be. A node without
+    memory counts with that of its nearest node, where the kernel allocates for it. Sorted by:
 
     1. whether the vCPUs fit the ``free`` CPUs;
     2. the mean distance to the guest's memory, plus that to its PCI devices;
     3. the mean distance to the devices;
     4. whether the node has memory of its own;
     5. whether the guest runs there already (``here``);
-    6. the number of free CPUs, descending;
-    7. the id.
+    6. the number of free CPUs, descending; then the id.
     """
     asked = len(group.vcpus)
     balance = MemoryBalance.of(snapshot.topology, snapshot.guests) if memory is None else memory
@@ -85,7 +81,7 @@ def with_memory(
 def _fitting(
     snapshot: Snapshot, guest: Guest, group: VcpuGroup, capacity: Mapping[NodeId, int], balance: MemoryBalance
 ) -> list[NodeId]:
-    """Raises NoFit with the numbers where no node has enough CPUs and memory."""
+    """Raises NoFit with the numbers."""
     asked = len(group.vcpus)
     large = [node for node in capacity if capacity[node] >= asked]
     if not large:
@@ -132,7 +128,7 @@ def reason(snapshot: Snapshot, guest: Guest, node: NodeId) -> str:
 
 
 def _near_memory(snapshot: Snapshot, shares: Mapping[NodeId, float], node: int) -> str:
-    """For a guest that has its memory on a node without CPUs; empty for another guest."""
+    """Memory on a node without CPUs; empty for another guest."""
     if not shares:
         return ""
     nodes = snapshot.topology.node_by_id
@@ -146,7 +142,7 @@ def _near_memory(snapshot: Snapshot, shares: Mapping[NodeId, float], node: int) 
 
 
 def memory_shares(guest: Guest) -> dict[NodeId, float]:
-    """Of resident memory by node, 1 for all of it; empty where it is not known."""
+    """By node, 1 for all resident memory; empty where it is not known."""
     total = sum(guest.memory_per_node.values())
     return {node: kib / total for node, kib in guest.memory_per_node.items()} if total else {}
 
