@@ -1,7 +1,5 @@
-"""Applies a plan, target by target or as a whole; and rolls back an applied run, or all runs, one run at a time.
-
-The journal has each change before it is made, with the prior masks. After the change, the kernel is read back.
-"""
+"""Applies a plan, and rolls back one run or all runs. The journal has each change and the prior masks before the host
+is changed; afterwards the kernel is read back."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +25,6 @@ from pinner.model.processes.process import Lineage
 from pinner.model.run.journal import Entry, EntryState, Run
 
 _NAMED = 5
-"""How many later runs the refusal of a rollback names."""
 
 
 def apply(
@@ -41,9 +38,8 @@ def apply(
 ) -> Run:
     """Apply the plan and return the ended run; see ``Transaction.make`` for its states.
 
-    ``admit`` compares the plan with the host, under the host's lock. Raises HostBusy, Refused, Blocked, NovaConflict,
-    StalePlan and Invalid before the host is changed; StoreUnavailable if the journal cannot be written any more: all
-    changes are undone then, and a recovery must end the run.
+    Raises HostBusy, Refused, Blocked, NovaConflict, StalePlan and Invalid before the host is changed; StoreUnavailable
+    if the journal cannot be written: all changes are undone then, and a recovery must end the run.
     """
     journal.begin(run)
     try:
@@ -67,10 +63,10 @@ def apply(
 
 
 def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
-    """Undo the run named ``run.undoes``; or all runs of the host, if it names none. See pinner.apply.undo.
+    """Undo the run ``run.undoes``, or all runs of the host. See pinner.apply.undo.
 
-    Where a target has ended or another program has moved it, both runs end as ``rolled_back_partly``. The rollback can
-    be repeated. Raises NotFound, HostBusy, and RunConflict also where a later run has changed a target again.
+    Where a target has ended or another program has moved it, both runs end ``rolled_back_partly``; the rollback can be
+    repeated. Raises NotFound, HostBusy, and RunConflict also where a later run has changed a target again.
     """
     if run.undoes_all:
         return _roll_all_back(run, host, journal, now, progress)
@@ -93,7 +89,6 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
 
 
 def _roll_all_back(run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
-    """Give every target what it had before pinner first touched it. The entries are the run's own."""
     journal.begin(run)
     try:
         with _refusing(run, journal, now):
@@ -123,8 +118,8 @@ def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterat
 
 
 def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime, admission: Admission) -> Iterator[Entry]:
-    """The entries of the changes. Those of targets that have ended are ``gone`` from the beginning, and those of guests
-    that cannot be read ``failed``: a recovery knows no other sign that the rules of the agent were not applied."""
+    """Targets that have ended are ``gone`` from the beginning, guests that cannot be read ``failed``: a recovery knows
+    no other sign that the agent's rules were not applied."""
     guests = {change.target.owner for change in changes if run.persist and change.target.kind in DEFINED}
     definitions = {guest: host.definition(guest) for guest in guests - admission.unread.keys()}
     for seq, change in enumerate(changes, start=1):
@@ -135,7 +130,6 @@ def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime, ad
 
 
 def _first_state(target: Target, admission: Admission) -> tuple[EntryState, str]:
-    """The state of an entry before the run, and its error."""
     try:
         if target in admission.ended:
             raise Gone(str(target))
@@ -148,14 +142,13 @@ def _first_state(target: Target, admission: Admission) -> tuple[EntryState, str]
 
 
 def _lineage(change: Change, host: Host) -> Lineage | None:
-    """The lineage of a change of affinity; None where its target has ended."""
     with suppress(Gone):
         return host.lineage(change.target) if isinstance(change, AffinityChange) else None
     return None
 
 
 def _require_reversible(name: str, journal: Journal) -> Run:
-    """The run, which can be rolled back. Raises NotFound, RunConflict."""
+    """Raises NotFound, RunConflict."""
     run = journal.run(name)
     if run.kind == "rollback":
         raise RunConflict(run.id, "a rollback itself", "apply its plan again to undo it")
@@ -169,8 +162,8 @@ def _require_reversible(name: str, journal: Journal) -> Run:
 
 
 def _undone_before(later: list[Run]) -> str:
-    """The end of a refusal: the ``later`` runs, newest first, must be undone before. If the rollback of one left a
-    change in place, none before it can be undone by itself."""
+    """The end of a refusal. If the rollback of one of the ``later`` runs, newest first, left a change in place, none
+    before it can be undone by itself."""
     if left := [run.id for run in later if run.state == "rolled_back_partly"]:
         which = "its rollback left that" if left[-1] == later[-1].id else f"the rollback of {left[-1]} left a later"
         return f", and {which} change in place; roll back all runs (--all)"

@@ -14,11 +14,11 @@ from pinner.model.processes.process import Descendants, Lineage
 from pinner.model.run.journal import Damaged, Entry, InForce, Run
 
 Part = tuple[TargetKind, int]
-"""A vCPU or iothread of a guest: its kind and number."""
+"""A vCPU or iothread of a guest, with its number."""
 
 
 Progress = Callable[[Entry, int], None]
-"""Called with an entry and the number of entries, before the first change and after every change. It must not raise."""
+"""Gets an entry and the number of entries, before the first change and after each. It must not raise."""
 
 
 class Host(Protocol):
@@ -26,7 +26,7 @@ class Host(Protocol):
 
     @property
     def guests_at_once(self) -> int:
-        """How many guests may be changed at the same time."""
+        """How many guests may be changed at once."""
 
     def fingerprint(self) -> str:
         """The present Topology.fingerprint."""
@@ -35,31 +35,26 @@ class Host(Protocol):
         """The CPUs that are online now."""
 
     def bounds(self) -> Bounds:
-        """The CPUs that Nova owns and the excluded guests, now. Raises HostUnreachable, NotPermitted, Busy, and Invalid
-        for a CPU set in Nova's configuration that does not parse."""
+        """The CPUs that Nova owns and the excluded guests. Raises HostUnreachable, NotPermitted, Busy, and Invalid for
+        a CPU set of Nova's configuration."""
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
-        """The mask of every live thread of the target from the kernel, by ascending thread id. Raises Gone.
-
-        A partition may change the mask of any thread, so it has all threads of the host that can be moved. Work queues
-        have none.
-        """
+        """The live threads with the kernel's masks, by thread id. A partition has all threads of the host that can be
+        moved, work queues have none. Raises Gone."""
 
     def kernel_threads(self) -> frozenset[ThreadKey]:
         """The kernel threads that can be moved."""
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
-        """Pin an emulator, vCPU or iothread through libvirt, live, and with ``persist`` in its definition too.
-
-        Raises Gone, NotPermitted, HostUnreachable, ApplyFailed.
-        """
+        """Pin a part of a guest through libvirt, live, and with ``persist`` in its definition. Raises Gone,
+        NotPermitted, HostUnreachable, ApplyFailed."""
 
     def require_answering(self, target: Target) -> None:
-        """Raises Busy where another job occupies the target's guest, so that a pin would not be made in time."""
+        """Raises Busy where another job occupies the target's guest."""
 
     def set_mask(self, thread: ThreadMask) -> None:
-        """Give one thread the mask ``thread.cpus``. Raises Gone where no thread has this id and start time, and
-        ApplyFailed where the kernel refuses or grants less."""
+        """Raises Gone where no thread has this id and start time, ApplyFailed where the kernel refuses or grants
+        less."""
 
     def lineage(self, target: Target) -> Lineage:
         """The facts by which ``inheritors`` finds those of the target's mask from now on. Raises Gone."""
@@ -67,43 +62,39 @@ class Host(Protocol):
     def inheritors(
         self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
     ) -> Descendants[ThreadMask]:
-        """The threads with one of the ``masks`` in processes that descend from a process, which may have ended, and
-        that started after ``since`` was read; none for a target of another kind.
+        """The threads with one of the ``masks`` in processes that descend from the target, which may have ended, and
+        that started after ``since``; none for a target that is no process.
 
-        ``others`` are processes with a change of their own, with its moment: only their descendants count.
+        ``others``: processes with a change of their own, with its moment; only their descendants count.
         """
 
     def has_inheritors(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
         """Whether ``inheritors`` may find a thread. The answer may be old for a process that has ended."""
 
     def state(self, target: Target) -> State:
-        """The present state of a target without threads. Raises Gone, and ApplyFailed where its driver does not
-        answer."""
+        """The state of a target without threads. Raises Gone, and ApplyFailed where its driver does not answer."""
 
     def set_state(self, target: Target, state: State) -> None:
-        """Give a target a state and read it back. Raises Gone, NotPermitted, and ApplyFailed where it is another."""
+        """Set a state and read it back. Raises Gone, NotPermitted, and ApplyFailed where it is another."""
 
     def parts(self, guest: str) -> frozenset[Part]:
-        """The vCPUs and iothreads of the guest (by UUID) that have a thread. Raises Gone."""
+        """Those of the guest (by UUID) that have a thread. Raises Gone."""
 
     def persistent(self, guest: str) -> bool:
         """Whether the guest (by UUID) has a definition that outlives a shutdown. Raises Gone."""
 
     def definition(self, guest: str) -> str:
-        """The <cputune> element of the guest's persistent definition as XML, empty where it has none. Raises Gone."""
+        """The <cputune> of the guest's persistent definition as XML, or empty. Raises Gone."""
 
     def defined_pin(self, target: Target, definition: str) -> CpuSet | None:
         """The target's pin in a ``definition``; None where it has none."""
 
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
-        """Restore the target's pin of ``definition``, or its absence, in the persistent definition.
-
-        Raises ApplyFailed where the pin there is none of the ``given`` CPUs of runs: an operator has changed it since.
-        """
+        """Restore the target's pin of ``definition``, or its absence. Raises ApplyFailed where the pin there is none of
+        the ``given`` CPUs of runs: an operator has changed it."""
 
     def named_pins(self, guest: str) -> NamedPins:
-        """The pins that the metadata of the guest (by UUID) names. Raises Gone where libvirt has no such guest, and
-        Busy."""
+        """The pins that the guest's metadata names. Raises Gone where libvirt has no such guest (by UUID), and Busy."""
 
     def pins(self, guest: str) -> tuple[PartPin, ...]:
         """The pins in the XML of the running guest (by UUID), whoever made them. Raises Gone, Busy."""
@@ -111,74 +102,65 @@ class Host(Protocol):
     def restore_saved(
         self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
     ) -> None:
-        """Restore the saved image of a guest, through libvirt: where one of ``pins`` is in it, and its metadata names
-        that pin, the part gets its pin of ``former``, or none. Its metadata gets ``names``. Raises like ``pin``."""
+        """Restore the saved image of a guest through libvirt: a part that has one of ``pins``, which the metadata
+        names, gets its pin of ``former``, or none. The metadata gets ``names``. Raises like ``pin``."""
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
-        """Give the metadata of a guest these names, through libvirt; a part that is None stays as it is.
-
-        Raises like ``pin``.
-        """
+        """Give a guest's metadata these names; a part that is None stays. Raises like ``pin``."""
 
     def memory(self, target: Target) -> Mapping[int, int]:
-        """Resident KiB of a guest's QEMU by node, from numa_maps. Raises Gone where that process has ended, and
-        NotPermitted."""
+        """Resident KiB of a guest's QEMU by node, from numa_maps. Raises Gone, NotPermitted."""
 
     def numatune(self, target: Target) -> str:
-        """The nodes of the guest's live numatune, where libvirt may change them (mode restrictive); else empty."""
+        """The nodes of the live numatune, where libvirt may change them (mode restrictive); else empty."""
 
     def set_numatune(self, target: Target, nodes: str) -> None:
-        """Give the live numatune other nodes, through libvirt. Raises like ``pin``."""
+        """Through libvirt. Raises like ``pin``."""
 
     def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
-        """Move the memory on the nodes ``away`` to ``node`` (migrate_pages). Pages that cannot be moved stay.
-
-        Raises Gone, NotPermitted, and ApplyFailed with the kernel's answer.
-        """
+        """Move the memory on the nodes ``away`` to ``node`` (migrate_pages); some pages cannot be moved. Raises Gone,
+        NotPermitted, and ApplyFailed with the kernel's answer."""
 
 
 class Journal(Protocol):
-    """A durable record beside the agent. Data is durable when the method returns: it survives a crash of the machine.
-    But ``note`` may write as late as the next ``intend`` or ``end``: recovery reads the kernel, not the note. Several
-    threads may call ``intend`` at once."""
+    """A durable record beside the agent: what a method has written survives a crash of the machine. Only ``note`` may
+    write as late as the next ``intend`` or ``end``. Several threads may call ``intend`` at once."""
 
     def begin(self, run: Run) -> None:
-        """Lock the host and open a run. Raises HostBusy while another run is open. If the process of that run
-        has ended, the run must be recovered first. Raises RunConflict where the journal has a run of this id."""
+        """Lock the host and open a run. Raises HostBusy while another run is open, even if its process has ended: it
+        must be recovered first. Raises RunConflict where the journal has this id."""
 
     def close_unbegun(self, run: Run) -> None:
-        """Store a run that never began, with its end. Raises RunConflict where the journal has a run of this id: of
-        ``begin`` and this, the first one wins."""
+        """Store a run that never began, with its end. Raises RunConflict where the journal has this id: of ``begin``
+        and this, the first one wins."""
 
     def end_earlier_boots(self, boot: str, at: datetime, keeps: Callable[[str], bool]) -> int:
-        """Note the changes of ended runs from other boots than ``boot`` as ``gone``, with the time ``at``; returns
-        their number. Changes that are in a persistent definition stay ``done``, and so do those of an unknown boot and
-        the pins of the guests (by UUID) that ``keeps`` returns true for."""
+        """Note the changes of ended runs from other boots as ``gone`` at ``at``; returns their number. Changes in a
+        persistent definition, those of an unknown boot, and the pins of the guests (by UUID) that ``keeps`` accepts
+        stay ``done``."""
 
     def require_room(self) -> None:
-        """Raises StoreUnavailable where the next run cannot be written, because the disk is full, for instance."""
+        """Raises StoreUnavailable where the next run cannot be written, for instance because the disk is full."""
 
     def intend(self, *entries: Entry, reported: Collection[Entry] = ()) -> None:
-        """Write entries before the host is touched: new ones, or known ones with threads that were found later (born
-        meanwhile). ``reported`` are those of them whose state is a report of the run: the audit trail gets it."""
+        """Write entries before the host is touched: new ones, or known ones with threads found later. The audit trail
+        gets the ``reported`` ones, whose state is a report of the run."""
 
     def note(self, entry: Entry, *, again: bool = False) -> None:
-        """Record an entry's new state. ``again``: the trail has this report, and only the entry's facts are newer."""
+        """Record an entry's new state. ``again``: the trail has this report, and only the facts are newer."""
 
     def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
-        """Close the open run with its final state. The final state of a rollback (rolled_back, rolled_back_partly) is
-        also the state of the run that it undid. Replaces the prior masks and the definitions of the ``corrected``
-        entries in the same step. Unlocks the host, unless it raises."""
+        """Close the open run with its final state, and unlock the host unless this raises. In the same step, the run
+        that a rollback undid gets the rollback's state, and the ``corrected`` entries replace the former ones."""
 
     def leave(self, run: Run) -> None:
-        """Unlock the host where the run still has the lock, because its end could not be written: it is interrupted."""
+        """Unlock the host where the run's end could not be written: it is interrupted."""
 
     def interrupted(self) -> Run | None:
-        """The run that its process left open; the host is locked until the caller ends or leaves that run. None: there
-        is no such run, or its process is still alive."""
+        """The open run whose process has ended. The host is locked until the caller ends or leaves that run."""
 
     def run(self, run: str) -> Run:
-        """One run. Raises NotFound."""
+        """Raises NotFound."""
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """A run's entries by ``seq``; empty for an unknown run."""
@@ -187,7 +169,7 @@ class Journal(Protocol):
         """A run's entries by ``seq``, and those whose records cannot be read."""
 
     def placed(self) -> tuple[CpuSet, ...]:
-        """The masks that applied runs gave to processes and no rollback has undone."""
+        """The masks that applied runs gave to processes, and that are in force."""
 
     def moved_processes(self) -> frozenset[str]:
         """The names of the processes that runs moved and no rollback has moved back."""
@@ -200,27 +182,22 @@ class Journal(Protocol):
         its first mask, in clock ticks after boot; 0: not known."""
 
     def changed_later(self, run: str, most: int) -> tuple[tuple[Run, Target], ...]:
-        """The runs that gave a target of this run, or of one of these runs, another affinity or state since, and are
-        not undone, each with one such target; newest first. The search ends with ``most`` of them, and the oldest one
-        found has changed a target of this run. A release does not count, because it restores the prior affinities
-        itself."""
+        """The later runs, not undone, that gave a target of these runs another affinity or state, each with one such
+        target; newest first, at most ``most``. The oldest one has changed a target of ``run`` itself. A release does
+        not count: it restores the prior affinities."""
 
     def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
-        """Every change of the host that no rollback has undone, oldest first; with ``after``, only those of runs that
-        began after that run. A change of a definition is in force also where its guest is gone. A damaged record hides
-        no other one."""
+        """Every change of the host that no rollback has undone, oldest first; with ``after``, those of runs that began
+        after that run. A change of a definition counts also where its guest is gone."""
 
     def purge(
         self, before: datetime, is_kept: Callable[[str], bool], needed: Callable[[Collection[str]], Collection[str]]
     ) -> int:
-        """Delete the ended runs that began before a moment, with their entries; returns their number.
-
-        A run with changes in place stays if ``is_kept`` says so for its id. Of the other runs, those stay that
-        ``needed`` returns. Raises StoreUnavailable.
-        """
+        """Delete the ended runs that began before a moment; returns their number. A run with changes in place stays if
+        ``is_kept`` says so, the others if ``needed`` returns them. Raises StoreUnavailable."""
 
     def changes_of(self, guest: str) -> tuple[Entry, ...]:
-        """The changes of affinity that runs made to a guest (by UUID) and that were not undone, oldest first."""
+        """The changes of affinity of a guest (by UUID) that were not undone, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,17 +205,17 @@ class Admission:
     """A plan, compared with the agent's own view of the host under the host's lock."""
 
     plan: Plan
-    """The plan without what is not on the host."""
+    """Without what is not on the host."""
     ended: frozenset[Target] = frozenset()
-    """The processes and settings of the plan that the agent's inventory lacks. The rules were not applied to their
-    changes: neither the run nor its recovery makes them."""
+    """The processes and settings that the agent's inventory lacks. The rules were not applied to their changes: neither
+    the run nor its recovery makes them."""
     unread: Mapping[str, str] = field(default_factory=dict)
-    """The guests of the plan (by UUID) that cannot be read now, each with the reason. The rules were not applied to
-    their changes, either: they fail, and those of other guests do not."""
+    """The guests (by UUID) that cannot be read now, with the reason. The rules were not applied to their changes: they
+    fail alone."""
     require_permitted: Callable[[], None] = lambda: None
-    """Raises Refused or NovaConflict for a change that the agent's rules do not allow. An apply calls it once it knows
-    that the plan is not stale. By default every change is permitted: the plan is this process's own."""
+    """Raises Refused or NovaConflict for a change that the agent's rules do not allow; called once the plan is known
+    not to be stale. By default every change is permitted: the plan is this process's own."""
 
 
 Admit = Callable[[Plan, Run], Admission]
-"""Compares the plan of a run with the host. Raises Refused, StalePlan and the errors of a snapshot."""
+"""Compares a run's plan with the host. Raises Refused, StalePlan and the errors of a snapshot."""

@@ -1,7 +1,5 @@
-"""Recovers an interrupted run: its process was killed, the power failed, or the journal could not be written.
-
-The journal may be older than the host, so recovery reads the kernel. A killed recovery is started again.
-"""
+"""Recovers an interrupted run: its process was killed, the power failed, or the journal could not be written. The
+journal may be older than the host, so recovery reads the kernel; a killed recovery is started again."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,17 +20,14 @@ from pinner.model.plan.groups import are_independent, group_of
 from pinner.model.run.journal import UNDO_BEGUN, Entry, Run
 
 RecoveryPolicy = Literal["back", "forward"]
-"""Whether an interrupted apply is undone or finished; an interrupted rollback is always finished."""
+"""Whether an interrupted apply is undone or finished; a rollback is always finished."""
 
 
 def recover(
     host: Host, journal: Journal, policy: RecoveryPolicy, now: Callable[[], datetime], boot: str = ""
 ) -> Run | None:
-    """Recover the open run whose process has ended; None where there is none.
-
-    ``boot`` is the present boot of the host. A run of an earlier boot, or with a damaged record, is never finished, but
-    undone. With ``forward``, recovery works like an apply. Raises StoreUnavailable; the run stays open then.
-    """
+    """Recover the open run whose process has ended. A run of another boot than ``boot``, or with a damaged record, is
+    undone in any case. Raises StoreUnavailable; the run stays open then."""
     run = journal.interrupted()
     if run is None:
         return None
@@ -86,8 +81,7 @@ def _resolve(
 
 
 def _rolled_back(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries that the interrupted rollback had to undo, the last one first; the apply itself has undone the groups
-    that failed."""
+    """Last one first; the apply itself has undone the groups that failed."""
     failed = {group_of(entry.change.target) for entry in entries if entry.state == "failed"}
     return [
         entry
@@ -113,7 +107,6 @@ def _under_way(entries: Sequence[Entry], host: Host) -> frozenset[int]:
 
 
 def _around(part: Sequence[Entry], host: Host) -> Sequence[Entry]:
-    """The last entry that is visible on the host, and the next one."""
     last = max((position for position, entry in enumerate(part) if _is_begun(entry, host)), default=-1)
     return part[max(last, 0) : last + 2]
 

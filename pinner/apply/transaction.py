@@ -19,7 +19,6 @@ from pinner.model.plan.groups import Group, are_independent, group_of, without_r
 from pinner.model.run.journal import UNDO_BEGUN, Entry, EntryState, Run, RunState
 
 _PUT_OFF = "; its undo is not made yet"
-"""The end of the error of a change whose undo waits for the end of the run."""
 
 LOG = logging.getLogger(__name__)
 
@@ -55,17 +54,16 @@ class Transaction:
         self._at_once = host.guests_at_once if are_independent(entry.change for entry in entries) else 1
         self._groups = dict.fromkeys(group_of(entry.change.target) for entry in entries)
         self._in_place: dict[int, Entry] = {}
-        """By ``seq``: the changes that are made or may be made, and are not undone."""
+        """By ``seq``: the changes that are or may be made, and are not undone."""
         self._forced: set[int] = set()
         """The ``seq`` of each change that failed just now and has touched the host."""
         self._errors: dict[int, str] = {}
-        """The error of each change that failed, by ``seq``."""
+        """By ``seq``."""
         self._failures: dict[Group, tuple[Entry, str]] = {}
-        """The groups that failed, each with the change that failed and its error."""
+        """Each with the change that failed and its error."""
         self._begun: set[Group] = set()
         """The guests that answered before their first change."""
         self._busy: set[Group] = set()
-        """The guests that did not answer."""
         self._resumed_failures: Collection[Group] = ()
         """The groups that had failed before the run was interrupted."""
         for entry in entries[:1]:
@@ -75,9 +73,9 @@ class Transaction:
         """Make every change; a group whose change fails is undone.
 
         The run ends ``applied``; ``applied_partly`` if some groups are placed; ``undone`` if none is, or ``failed`` if
-        then a change could not be undone. All groups are undone if one fails, where the run is ``all_or_nothing`` or
-        changes the host itself, unless a setting fails. Raises StoreUnavailable if the run's end cannot be written: all
-        changes are undone then.
+        a change could not be undone. One failure, unless of a setting, undoes all groups where the run is
+        ``all_or_nothing`` or changes the host itself. Raises StoreUnavailable if the end cannot be written: all changes
+        are undone then.
         """
         self._resume()
         try:
@@ -99,7 +97,6 @@ class Transaction:
             raise
 
     def _resume(self) -> None:
-        """Take over the state of an interrupted run: the groups whose undo had begun have failed."""
         for entry in self._entries if self._resumed else ():
             self._in_place[entry.seq] = entry
             if entry.state in ("failed", "stuck"):
@@ -111,8 +108,8 @@ class Transaction:
         self._resumed_failures = frozenset(self._failures)
 
     def _lacks_answers(self) -> bool:
-        """Whether guests do not answer, without which a run that makes all changes or none must not begin. All are
-        noted, so that the next run leaves them out."""
+        """Whether guests do not answer, without which an all-or-nothing run must not begin. All are noted, so that the
+        next run leaves them out."""
         if self._is_independent or self._resumed:
             return False
         for group, (entry, error) in unanswering(self._entries, self._host, self._unread).items():
@@ -121,8 +118,7 @@ class Transaction:
         return bool(self._failures)
 
     def _attempt(self, entry: Entry) -> None:
-        """Make one change, unless one of its group has failed. If it fails, abort its group; raise the error if it
-        concerns the whole run."""
+        """Raises an error that concerns the whole run; any other one aborts the group."""
         if group_of(entry.change.target) in self._failures:
             return
         step = steps.step(entry, self._host, self._journal, persist=self._run.persist, resumed=self._resumed)
@@ -166,8 +162,8 @@ class Transaction:
         return self._note(step.entry, "done")
 
     def _abort(self, failed: Entry, *, later: bool) -> None:
-        """Undo the group of a failed change; ``later``: when all other groups are made. The journal has the failure
-        before another group is changed, so that a recovery undoes this group in any case."""
+        """Undo the group; ``later``: when all other groups are made. The journal has the failure before another group
+        is changed, so that a recovery undoes this group in any case."""
         group, error = group_of(failed.change.target), self._errors[failed.seq]
         self._failures[group] = (failed, error)
         if later and self._in_groups({group}, tuple(self._in_place.values())):
@@ -179,7 +175,6 @@ class Transaction:
         self._journal.intend()
 
     def _undo_failures(self) -> None:
-        """Undo each group that needs a CPU of a group that failed; then the groups whose undo was put off."""
         while self._failures and (blocked := self._without_room()):
             for entry, why in blocked.values():
                 self._errors[entry.seq] = f"{entry.change.target}: {why}"
@@ -189,15 +184,14 @@ class Transaction:
             self._undo_groups(put_off)
 
     def _without_room(self) -> dict[Group, tuple[Entry, str]]:
-        """The groups with a vCPU on a CPU that a failed group did not leave, each with that change and the reason."""
+        """The groups with a vCPU on a CPU that a failed group did not leave, with that change and the reason."""
         made = self._placed()
         unmade = (entry.change for entry in self._in_groups(self._failures, self._entries))
         blocked = without_room(unmade, [entry.change for entry in made])
         return {group_of(made[position].change.target): (made[position], why) for position, why in blocked}
 
     def _undo_groups(self, groups: Collection[Group]) -> None:
-        """Undo the changes of these groups, the latest one first, before they are noted: the journal has every prior
-        mask already."""
+        """Latest change first. The notes come after: the journal has every prior mask already."""
         # Copies: other guests may be changed at the same time.
         touched = sorted(self._in_groups(groups, tuple(self._in_place.values())), key=lambda entry: entry.seq)
         outcomes = self._undo_on_host(touched)
@@ -214,7 +208,7 @@ class Transaction:
         self._note_unmade(groups)
 
     def _undo_on_host(self, touched: Sequence[Entry]) -> dict[int, tuple[EntryState, str]]:
-        """Undo these changes, and return the outcomes by ``seq``. An unforeseen error of one undo ends no other one."""
+        """An unforeseen error of one undo ends no other one. Outcomes by ``seq``."""
         outcomes: dict[int, tuple[EntryState, str]] = {}
 
         def undo(entry: Entry) -> None:
@@ -228,14 +222,13 @@ class Transaction:
         return outcomes
 
     def _note_unmade(self, groups: Collection[Group]) -> None:
-        """Note the changes that were not tried. One that is ``gone`` or ``failed`` from the beginning stays so."""
+        """Changes that are ``gone`` or ``failed`` from the beginning stay so."""
         for entry in () if self._resumed else self._in_groups(groups, self._entries):
             if entry.seq not in self._noted and entry.seq not in self._in_place:
                 unmade: tuple[EntryState, str] = ("undone", "not made: a change before it failed")
                 self._note(entry, *(unmade if entry.state == "intent" else (entry.state, entry.error)))
 
     def _outcome(self) -> tuple[RunState, str]:
-        """The state and the error of a run that was not aborted."""
         if not self._failures:
             return "applied", ""
         in_place = self._placed() or any(group_of(target) not in self._failures for target in self._left)
@@ -245,7 +238,7 @@ class Transaction:
         return state, summary(self._failures.values(), len(self._groups))
 
     def _placed(self) -> list[Entry]:
-        """The changes that are made, of groups that did not fail. Metadata without pins places no guest."""
+        """Metadata without pins places no guest."""
         placed = self._in_groups(self._groups.keys() - self._failures.keys(), self._in_place.values())
         return [entry for entry in placed if entry.state == "done" and not isinstance(entry.change, MetadataChange)]
 

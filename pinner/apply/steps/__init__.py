@@ -1,5 +1,4 @@
-"""The steps of a run: a module for each kind of change compares it with the host, makes it and undoes it. A new kind
-gets a module, and a case in every function here."""
+"""The steps of a run: a module for each kind of change compares it with the host, makes it and undoes it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,22 +16,22 @@ from pinner.model.plan.groups import is_of_the_host
 from pinner.model.run.journal import EARLIER_BOOT, Entry, EntryState
 
 Step = AffinityStep | StateStep | MemoryStep | MetadataStep
-"""One change under way. ``make`` makes the change, or raises. ``entry`` is the change's entry, with the threads found
-so far. ``touched`` says whether the host may have been changed."""
+"""One change under way. ``make`` may raise. ``entry`` has the threads found so far. ``touched``: the host may have been
+changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A planned change, compared with the host as it is now."""
+    """A planned change, compared with the host."""
 
     is_made: bool
     stale: Callable[[], tuple[str, ...]]
-    """The differences between the host and the plan's ``before``, in words. They matter only where a change of the plan
-    is still to be made."""
+    """The differences between the host and the plan's ``before``. They matter only where a change is still to be
+    made."""
 
 
 def inspect(change: PlannedChange, host: Host) -> Inspection:
-    """Compare a change with the host. Raises Gone where its target has ended."""
+    """Raises Gone where the target has ended."""
     match change:
         case AffinityChange():
             threads = host.masks(change.target)
@@ -44,7 +43,7 @@ def inspect(change: PlannedChange, host: Host) -> Inspection:
 
 
 def is_begun(change: Change, host: Host) -> bool:
-    """Whether at least a part of the change is visible on the host. Raises like Host."""
+    """Whether a part of the change is visible on the host. Raises like Host."""
     match change:
         case AffinityChange():
             return affinity.is_begun(change, host.masks(change.target))
@@ -59,7 +58,7 @@ def is_begun(change: Change, host: Host) -> bool:
 
 
 def resets_masks(change: Change) -> bool:
-    """Whether the kernel may change the masks of other targets' threads while this change is made or undone."""
+    """Whether the kernel may change the masks of other targets' threads meanwhile."""
     match change:
         case StateChange():
             return is_of_the_host(change.target)
@@ -69,11 +68,7 @@ def resets_masks(change: Change) -> bool:
 
 
 def step(entry: Entry, host: Host, journal: Journal, *, persist: bool, resumed: bool) -> Step:
-    """The step that makes the change of an entry.
-
-    ``persist`` writes pins into the guest's persistent definition too. ``resumed``: the change was begun before, so it
-    may be made, or half made.
-    """
+    """``persist`` writes pins into the definition, too. ``resumed``: the change may be made, or half made."""
     match entry.change:
         case AffinityChange() as change:
             return AffinityStep(entry, change, host, journal, persist=persist, resumed=resumed)
@@ -89,9 +84,9 @@ def step(entry: Entry, host: Host, journal: Journal, *, persist: bool, resumed: 
 def undo(
     entry: Entry, host: Host, journal: Journal, *, persist: bool, force: bool = False, under_way: bool = False
 ) -> tuple[EntryState, str]:
-    """Undo the change of an entry, with ``persist`` in the definition, too: ``undone``, or ``gone`` or ``stuck`` with
-    the reason. ``force``: the change failed just now, so the host's state is its result. ``under_way``: a call of the
-    dead process that made the change may still be running."""
+    """Undo the change, with ``persist`` in the definition, too: ``undone``, or ``gone`` or ``stuck`` with the reason.
+    ``force``: the change failed just now, so the host's state is its result. ``under_way``: a call of the dead process
+    that made the change may still be running."""
     match entry.change:
         case AffinityChange() as change:
             return affinity.undo(entry, change, host, journal, persist=persist, force=force, repin=under_way)
@@ -105,8 +100,7 @@ def undo(
 
 
 def undo_earlier_boot(entry: Entry, host: Host, journal: Journal, *, persist: bool) -> tuple[EntryState, str]:
-    """Undo the change of an entry that was made in an earlier boot of the host: ``gone``, except what a guest's
-    persistent definition or its saved image still has."""
+    """``gone``, except what a persistent definition or a saved image still has."""
     match entry.change:
         case AffinityChange() as change:
             return affinity.undo_earlier_boot(entry, change, host, journal, persist=persist)

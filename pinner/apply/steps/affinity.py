@@ -24,7 +24,6 @@ _NEVER = -1
 
 
 def is_made(change: AffinityChange, threads: Sequence[ThreadMask]) -> bool:
-    """Whether all threads of the target have the mask of the change."""
     return all(thread.cpus == change.after for thread in threads)
 
 
@@ -35,8 +34,7 @@ def is_begun(change: AffinityChange, threads: Sequence[ThreadMask]) -> bool:
 
 
 def is_stale(change: AffinityChange, threads: Sequence[ThreadMask]) -> tuple[str, ...]:
-    """The differences between the target's threads and those that the change expects, in words. Threads that ended, and
-    those that threads of the target have created, are expected."""
+    """Threads that ended, and those that threads of the target have created, are expected."""
     if threads and tuple(threads) == change.before:  # most targets: fast
         return ()
     return tuple(_differences(change, threads))
@@ -62,7 +60,6 @@ class AffinityStep:
     def __init__(
         self, entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool, resumed: bool
     ) -> None:
-        """``resumed``: the change was begun before, so any thread may have its new mask already."""
         self.entry = entry
         self.touched = False
         self._resumed = resumed
@@ -74,14 +71,10 @@ class AffinityStep:
         self._known = {thread.key for thread in known}
         self._inherited = {thread.cpus for thread in known}
         self._moves: Counter[ThreadKey] = Counter()
-        """How often each thread was moved."""
 
     def make(self) -> None:
-        """Give every thread of the target its new mask.
-
-        Raises Gone, the errors of libvirt, and ApplyFailed if another program has moved the target since the plan was
-        checked (then the host is unchanged), or the kernel does not grant the mask.
-        """
+        """Raises Gone, the errors of libvirt, and ApplyFailed if another program has moved the target since the plan
+        was checked (then the host is unchanged), or the kernel does not grant the mask."""
         change = self._change
         threads = self._host.masks(change.target)
         if moved := is_stale(change, self._as_begun(threads)):
@@ -95,7 +88,7 @@ class AffinityStep:
         self._converge()
 
     def _as_begun(self, threads: tuple[ThreadMask, ...]) -> tuple[ThreadMask, ...]:
-        """The threads with their masks from before the interruption, except for masks that another program set."""
+        """With the masks from before the interruption, except for masks that another program set."""
         if not self._resumed:
             return threads
         before = masks_of(self._change.before)
@@ -106,8 +99,8 @@ class AffinityStep:
         )
 
     def _converge(self) -> None:
-        """Move misplaced threads until there are none: without a cpuset controller, libvirt pins only the main thread
-        of an emulator, and a busy process creates new threads all the time."""
+        """Without a cpuset controller, libvirt pins only the main thread of an emulator, and a busy process creates new
+        threads all the time."""
         target, after = self._change.target, self._change.after
         left = converge(lambda: list(filter(self._is_misplaced, self._host.masks(target))), self._move)
         if reset := [thread for thread in left if self._moves[thread.key] > 1]:
@@ -124,8 +117,7 @@ class AffinityStep:
                 self._moves[thread.key] += 1
 
     def _is_misplaced(self, thread: ThreadMask) -> bool:
-        """Whether the thread must move. Another program set the mask of a process's new thread if it is not
-        inherited."""
+        """Another program set the mask of a process's new thread if it is not inherited."""
         if thread.cpus == self._change.after:
             return False
         if self._change.target.kind != "process":
@@ -133,7 +125,7 @@ class AffinityStep:
         return thread.key in self._known or thread.cpus in self._inherited
 
     def _record_born(self, threads: Iterable[ThreadMask]) -> None:
-        """Write the masks of new threads to the journal before these threads are moved."""
+        """Before these threads are moved."""
         born = tuple(thread for thread in threads if self._is_misplaced(thread) and thread.key not in self._known)
         if born:
             self._known.update(thread.key for thread in born)
@@ -145,11 +137,10 @@ def undo(
     entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool, force: bool, repin: bool
 ) -> tuple[EntryState, str]:
     """Restore the masks, those of inheritors, and with ``persist`` the definition: ``undone``, or ``gone`` or ``stuck``
-    with the reason. What others have changed since stays, and is reported.
+    with the reason. What others have changed since stays.
 
-    ``force``: the change failed just now, so an unknown mask is its result, and is replaced too. ``force`` and
-    ``repin`` pin again: a failed pin may have changed the guest's cpuset, and libvirt makes this pin after one of a
-    dead process.
+    ``force``: the change failed just now, so an unknown mask is its result. ``force`` and ``repin`` pin again: a failed
+    pin may have changed the guest's cpuset, and libvirt makes this pin after one of a dead process.
     """
     problems: list[str] = []
     gone = ""
@@ -180,8 +171,8 @@ def undo(
 def undo_earlier_boot(
     entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool
 ) -> tuple[EntryState, str]:
-    """Undo a change of an earlier boot of the host. Only a definition or a saved image can still have it, and a guest
-    that was started from one, in new threads: none passes for one of the change."""
+    """Only a definition or a saved image can still have the change, and a guest that was started from one, in new
+    threads: none passes for one of the change."""
     if change.target.kind not in PINNED:
         return "gone", EARLIER_BOOT
     if not persist and not is_named(change, host):
@@ -193,5 +184,5 @@ def undo_earlier_boot(
 
 
 def of_no_thread(mask: ThreadMask) -> ThreadMask:
-    """A mask of an earlier boot of the host: no thread of the present one is taken for its thread."""
+    """A mask of an earlier boot: no present thread is taken for its thread."""
     return replace(mask, started=_NEVER)

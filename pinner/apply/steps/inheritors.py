@@ -21,18 +21,15 @@ def prior_mask(target: Target, before: Sequence[ThreadMask]) -> CpuSet:
 
 
 def given_masks(entry: Entry, change: AffinityChange, host: Host) -> frozenset[CpuSet]:
-    """The masks that runs gave to the target, also without their offline CPUs: so the kernel shows these masks while
-    the CPUs are offline."""
+    """The masks that runs gave to the target, also without their offline CPUs, as the kernel then shows them."""
     online = host.online()
     given = (change.after, *entry.former)
     return frozenset((*given, *(cpus & online for cpus in given)))
 
 
 def restore_inheritors(entry: Entry, change: AffinityChange, host: Host, journal: Journal) -> list[str]:
-    """Give each inheritor the prior mask of its source, and return the problems in words.
-
-    A thread that another program has restricted further since then keeps its mask. Raises StoreUnavailable.
-    """
+    """Give each inheritor the prior mask of its source, and return the problems. A thread that another program has
+    restricted further keeps its mask. Raises StoreUnavailable."""
     given, prior = given_masks(entry, change, host), prior_mask(change.target, change.before)
     if change.target.kind != "process" or entry.lineage is None or prior in given:
         return []
@@ -40,7 +37,6 @@ def restore_inheritors(entry: Entry, change: AffinityChange, host: Host, journal
 
 
 class _Inheritors:
-    """The threads of other processes that inherited one of the ``given`` masks of a process."""
 
     def __init__(
         self,
@@ -58,12 +54,11 @@ class _Inheritors:
         self._host = host
         self._journal = journal
         self._refused: dict[ThreadKey, str] = {}
-        """Why a thread cannot get its mask. The other threads still get theirs."""
+        """Why a thread cannot get its mask."""
         self._unsure: tuple[ThreadMask, ...] = ()
-        """The threads that may have inherited the mask, in the latest search."""
+        """The threads that may have inherited the mask."""
 
     def restore(self, prior: CpuSet) -> list[str]:
-        """See restore_inheritors."""
         # The list of the placed processes can be long, and most processes have no inheritors.
         if not self._host.has_inheritors(self._target, self._since, self._given):
             return []
@@ -89,7 +84,6 @@ class _Inheritors:
         return [thread for thread in found.sure if thread.key not in self._refused]
 
     def _move(self, threads: list[ThreadMask], prior: CpuSet) -> None:
-        """Write the threads to the journal, then give them the mask."""
         known = {thread.key for thread in self._entry.inheritors}
         if new := tuple(thread for thread in threads if thread.key not in known):
             self._entry = replace(self._entry, inheritors=(*self._entry.inheritors, *new))

@@ -1,8 +1,5 @@
-"""A change of memory: a guest's memory moves to the node of its vCPUs, and an undo moves it back.
-
-The kernel moves from nodes to a node (migrate_pages(2)), not page by page: memory that came from several nodes lies
-together then, and an undo moves it to the one node that had most of it.
-"""
+"""A change of memory: a guest's memory moves to the node of its vCPUs, and an undo moves it back. The kernel moves from
+nodes to a node (migrate_pages(2)), so an undo moves memory of several nodes to the one that had most of it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,16 +13,13 @@ from pinner.model.run.journal import Entry, EntryState
 from pinner.model.text import memory_by_node, mib
 
 STUCK_SHARE = 0.05
-"""An undo after which a larger share of a guest's memory than this is on a wrong node is stuck. A smaller share is
-reported, too: pages that QEMU shares with other processes (libraries), and memory that it has allocated meanwhile."""
+"""The share of a guest's memory on a wrong node above which an undo is stuck. Less is reported: pages that QEMU shares
+with other processes, and memory allocated meanwhile."""
 
 
 def memory_changes(plan: Plan, host: Host) -> tuple[MemoryChange, ...]:
-    """The changes that move the memory of all placed guests, from its nodes as they are now.
-
-    They are read when the run begins, so they cannot be stale. Raises Invalid where the plan gives no guest a node of
-    its own, StalePlan where such a guest has ended.
-    """
+    """From the nodes when the run begins, so they cannot be stale. Raises Invalid where the plan gives no guest a node
+    of its own, StalePlan where such a guest has ended."""
     placed = [(memory.target, memory.home) for memory in plan.memory if memory.home is not None]
     if not placed:
         why = "false: this plan gives no guest one of several NUMA nodes, so there is no node to move memory to"
@@ -43,7 +37,6 @@ def memory_changes(plan: Plan, host: Host) -> tuple[MemoryChange, ...]:
 
 
 class MemoryStep:
-    """A change of memory under way."""
 
     def __init__(self, entry: Entry, change: MemoryChange, host: Host) -> None:
         self.entry = entry
@@ -52,8 +45,7 @@ class MemoryStep:
         self._host = host
 
     def make(self) -> None:
-        """Move all memory from other nodes. Memory that cannot be moved is reported, and no failure. Raises what Host
-        raises."""
+        """Memory that cannot be moved is reported, and no failure. Raises like Host."""
         change, host = self._change, self._host
         away = frozenset(host.memory(change.target)) - {change.node}
         self.touched = True
@@ -64,12 +56,8 @@ class MemoryStep:
 
 
 def undo(entry: Entry, change: MemoryChange, host: Host) -> tuple[EntryState, str]:
-    """Move the memory back: ``undone``, or ``gone`` or ``stuck`` with the reason; with the numbers of the memory that
-    could not be restored.
-
-    Where it is not known whether anything was moved, memory that the guest allocates and frees in the meantime is no
-    reason to move any.
-    """
+    """``undone``, or ``gone`` or ``stuck`` with the reason and the amount. Where it is not known whether anything was
+    moved, memory that the guest allocates and frees meanwhile is no reason to move any."""
     try:
         if change.numatune:
             host.set_numatune(change.target, change.numatune)
@@ -104,7 +92,7 @@ def _outcome(change: MemoryChange, now: Mapping[int, int]) -> tuple[EntryState, 
 
 
 def _misplaced(before: Mapping[int, int], now: Mapping[int, int]) -> int:
-    """KiB on another node than before. Memory that the guest has freed or newly allocated is not misplaced."""
+    """KiB on another node than before, without memory freed or newly allocated."""
     parts = compared(before, now)
     left = sum(part.moved_kib for part in parts if part.moved_kib > 0)
     come = -sum(part.moved_kib for part in parts if part.moved_kib < 0)

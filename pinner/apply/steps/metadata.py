@@ -1,8 +1,5 @@
-"""A change of metadata: the guest's metadata names the pins that the run makes, before the run makes them.
-
-A pin is pinner's only if the metadata and the pin agree. So a name whose pin is not made yet, or not any more, names
-nothing, and the order of the two writes does no harm where a process is killed between them.
-"""
+"""A change of metadata: the guest's metadata names the pins that the run makes, before it makes them. A pin is pinner's
+only if both agree: so the order does no harm where a process is killed in between."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +18,8 @@ REASON = "the guest's metadata names the pins that are pinner's"
 
 
 def with_metadata(changes: Iterable[Change], host: Host) -> Iterator[Change]:
-    """The changes, and before the first pin of each guest the change of its metadata. A guest that has ended gets
-    none."""
+    """The changes, and before the first pin of each guest the change of its metadata; none for a guest that has
+    ended."""
     changes = tuple(changes)
     first: dict[str, Target] = {}
     pins: dict[str, list[PartPin]] = {}
@@ -42,14 +39,12 @@ def with_metadata(changes: Iterable[Change], host: Host) -> Iterator[Change]:
 
 
 def _change(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataChange | None:
-    """None for a guest that has ended."""
     with suppress(Gone):
         return _of_running(pinned, pins, host)
     return None
 
 
 def _of_running(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataChange:
-    """Raises Gone."""
     try:
         found = host.named_pins(pinned.owner)
     except Gone:
@@ -64,7 +59,6 @@ def _of_running(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> Metada
 
 
 def _former(guest: str, host: Host) -> tuple[PartPin, ...]:
-    """The pins of the running guest. Raises Gone."""
     try:
         return host.pins(guest)
     except Gone:
@@ -74,15 +68,12 @@ def _former(guest: str, host: Host) -> tuple[PartPin, ...]:
 
 
 def is_made(change: MetadataChange, host: Host) -> bool:
-    """Whether the running guest's metadata names the pins of the change. Raises like Host."""
     return host.named_pins(change.target.owner).live == overlaid(change.live, change.pins)
 
 
 class MetadataStep:
-    """A change of metadata under way."""
 
     def __init__(self, entry: Entry, change: MetadataChange, host: Host, *, persist: bool, resumed: bool) -> None:
-        """``resumed``: the change was begun before, so it may be made."""
         self.entry = entry
         self.touched = False
         self._change = change
@@ -91,8 +82,8 @@ class MetadataStep:
         self._resumed = resumed
 
     def make(self) -> None:
-        """Name the pins, and read the names back. Raises Gone, the errors of libvirt, and ApplyFailed where another
-        program has changed the names since the run began."""
+        """Raises Gone, the errors of libvirt, and ApplyFailed where another program has changed the names since the run
+        began."""
         change, host = self._change, self._host
         now = host.named_pins(change.target.owner)
         if now.live is None:
@@ -110,8 +101,8 @@ class MetadataStep:
 
 
 def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) -> tuple[EntryState, str]:
-    """Restore the names, and with ``persist`` those of the definition: ``undone``, or ``gone`` or ``stuck`` with the
-    reason. ``rewrite`` writes them in any case: after a call of a dead process, which may still be running."""
+    """Restore the names, with ``persist`` also the definition's: ``undone``, or ``gone`` or ``stuck`` with the reason.
+    ``rewrite`` writes them in any case: a call of a dead process may still be running."""
     try:
         now = host.named_pins(change.target.owner)
         wanted = replace(
@@ -134,23 +125,20 @@ def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) ->
 
 
 def undo_earlier_boot(change: MetadataChange, host: Host, *, persist: bool) -> tuple[EntryState, str]:
-    """Undo a change of an earlier boot of the host. A saved image has the names of the boot in which it was saved."""
+    """A saved image has the names of the boot in which it was saved."""
     started = persist and not is_saved(change.target.owner, host)
     state, why = undo(as_started(change) if started else change, host, persist=persist, rewrite=False)
     return (state, EARLIER_BOOT if state == "gone" and not persist else why)
 
 
 def as_started(change: MetadataChange) -> MetadataChange:
-    """The change of a guest that was started anew from its definition: the running guest has the names of that."""
+    """The change of a guest started anew from its definition, whose names it has."""
     return replace(change, live=change.definition)
 
 
 def keeps_pins(guest: str, host: Host) -> bool:
-    """Whether pinner's metadata of the guest (by UUID) still names pins, in the running guest, its definition or its
-    saved image.
-
-    A run without ``persist`` counts for the definition, too: a later run with ``persist`` may have found its masks.
-    """
+    """Whether the guest's metadata still names pins, live, defined or saved. A run without ``persist`` counts for the
+    definition, too: a later run with ``persist`` may have found its masks."""
     try:
         found = host.named_pins(guest)
     except Gone:
@@ -161,7 +149,6 @@ def keeps_pins(guest: str, host: Host) -> bool:
 
 
 def is_named(change: AffinityChange, host: Host) -> bool:
-    """Whether the metadata of the running guest names the pin of the change."""
     target = change.target
     with suppress(PinnerError):
         return PartPin(target.kind, target.part, change.after) in (host.named_pins(target.owner).live or ())
@@ -176,8 +163,7 @@ def is_saved(guest: str, host: Host) -> bool:
 
 
 def joined(first: MetadataChange, later: MetadataChange, *, persist: bool, persisted: bool) -> MetadataChange:
-    """Two changes of one guest as one. ``persist``: the later one changed the definition; ``persisted``: so did the
-    first."""
+    """``persist``: the later one changed the definition; ``persisted``: so did the first."""
     definition = later.definition if persist and not persisted else first.definition
     known = {pin.key for pin in first.pins}
     former = (*first.former, *(pin for pin in later.former if pin.key not in known))

@@ -18,7 +18,6 @@ LOG = logging.getLogger(__name__)
 
 
 class PriorMasks:
-    """The mask of each thread of one target after an undo. It is chosen when the thread is first seen."""
 
     def __init__(self, entry: Entry, change: AffinityChange, host: Host, *, force: bool, repin: bool) -> None:
         self._target = change.target
@@ -31,17 +30,15 @@ class PriorMasks:
         self._prior_of_new = prior_mask(change.target, change.before)
         self._wanted: dict[ThreadKey, CpuSet] = {}
         self._ours = False
-        """Whether the change pinned at least one of the threads, or a thread inherited its mask."""
+        """Whether the change pinned one of the threads, or a thread inherited its mask."""
         self._pinned: CpuSet | None = None
         self._problems: list[str] = []
         self._refused: dict[ThreadKey, str] = {}
-        """Why a thread cannot get its prior mask. The other threads still get theirs."""
+        """Why a thread cannot get its prior mask."""
 
     def restore(self) -> list[str]:
-        """Give every thread its mask, and return the problems in words.
-
-        Raises like Host, and Gone if all threads are new and none has the change's mask.
-        """
+        """Give every thread its mask, and return the problems. Raises like Host, and Gone if all threads are new and
+        none has the change's mask."""
         if self._repin:
             try:
                 self._pin()
@@ -79,8 +76,8 @@ class PriorMasks:
                 self._refused[thread.key] = self._restore_in_part(thread, prior) or str(error)
 
     def _restore_in_part(self, thread: ThreadMask, prior: CpuSet) -> str:
-        """Give the thread the CPUs of its prior mask that are online. Returns which ones it lacks, in words; empty
-        where that is not the reason why the kernel refuses the mask."""
+        """Restore the CPUs that are online. Returns which are missing, in words; empty where the kernel refuses the
+        mask for another reason."""
         offline = prior - self._host.online()
         if not offline or offline == prior:
             return ""
@@ -100,8 +97,7 @@ class PriorMasks:
             self._pinned = pinned
 
     def _prior(self, thread: ThreadMask) -> CpuSet:
-        """The mask to restore. It is chosen when the thread is first seen: later the mask may be a result of
-        ``_pin``."""
+        """Chosen when the thread is first seen: later its mask may be a result of ``_pin``."""
         if thread.key not in self._wanted:
             self._wanted[thread.key] = self._first_seen(thread)
         return self._wanted[thread.key]
@@ -123,8 +119,7 @@ class PriorMasks:
         return thread.cpus
 
     def _on_the_way(self, cpus: CpuSet) -> bool:
-        """Whether an interrupted undo may have set this mask: ``_pin`` sets one mask on all threads before each thread
-        gets its own."""
+        """Whether an interrupted undo may have set this mask in ``_pin``, before each thread gets its own."""
         if self._target.kind not in PINNED:
             return False
         return union(mask for mask in self._before.values() if mask <= cpus) == cpus

@@ -1,8 +1,8 @@
-"""A change of a state: of a cgroup partition, of the CPUs of unbound kernel work, or of a setting.
+"""A change of a state: of a partition, of the CPUs of unbound kernel work, or of a setting.
 
-A partition takes CPUs from every other cgroup. Before Linux 6.2 that also resets masks that were set by hand, and
-before Linux 7.0 it overwrites those of unbound kernel threads. So the masks of all threads are written to the journal
-before the change, set again after it, and restored by an undo.
+A partition takes CPUs from every other cgroup. Before Linux 6.2 that also resets masks set by hand, and before 7.0 it
+overwrites those of unbound kernel threads. So the journal has the masks of all threads before the change; they are set
+again after it, and restored by an undo.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,12 +31,10 @@ Masks = Mapping[ThreadKey, CpuSet]
 
 
 def is_made(change: StateChange, now: State) -> bool:
-    """Whether the target has the state of the change."""
     return now == change.after
 
 
 def is_stale(change: StateChange, now: State) -> tuple[str, ...]:
-    """The difference between the target's state and the one that the change expects, in words; empty: none."""
     if now == change.before:
         return ()
     return (f"{change.target} is '{now}', no longer '{change.before}'",)
@@ -46,7 +44,6 @@ class StateStep:
     """A change of a state under way. ``entry`` gets the mask of every thread."""
 
     def __init__(self, entry: Entry, change: StateChange, host: Host, journal: Journal, *, resumed: bool) -> None:
-        """``resumed``: the change was begun before, so it may be made or half made."""
         self.entry = entry
         self.touched = False
         self._resumed = resumed
@@ -55,7 +52,7 @@ class StateStep:
         self._journal = journal
 
     def make(self) -> None:
-        """Set the state, then again every thread's former mask, restricted to the CPUs that the state allows.
+        """Set the state, then again every thread's mask, restricted to the CPUs that the state allows.
 
         Raises Gone, and ApplyFailed if another program has changed the state since the plan was checked (then the host
         is unchanged), or the kernel does not grant it.
@@ -79,11 +76,11 @@ class StateStep:
 
 
 def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_made: bool) -> tuple[EntryState, str]:
-    """Restore the state and every thread's mask: ``undone``, or ``gone`` or ``stuck`` with the reason.
+    """Restore the state and every thread's mask: ``undone``, or ``gone`` or ``stuck`` with the reason. What another
+    program has set since stays.
 
-    What another program, and not the kernel, has set since stays; a state is reported. ``force``: the change failed
-    just now, so the state is restored in any case. ``half_made``: the change may have been interrupted before it set
-    the masks again, so the kernel may have widened them.
+    ``force``: the change failed just now, so the state is restored in any case. ``half_made``: the kernel may have
+    widened masks that were not set again.
     """
     target = change.target
     try:
@@ -123,11 +120,8 @@ def has_left_masks(entry: Entry, change: StateChange, host: Host) -> bool:
 
 
 def _wanted(entry: Entry, change: StateChange, host: Host, *, half_made: bool) -> dict[ThreadKey, CpuSet]:
-    """The mask of every thread after an undo.
-
-    Before Linux 7.0, each change of a partition overwrites the masks of unbound kernel threads (kswapd, kcompactd) with
-    all CPUs outside of partitions. No other program sets such a mask of a kernel thread.
-    """
+    """The masks after an undo. Kernel threads (kswapd, kcompactd) with all CPUs outside of partitions have them from
+    the kernel: no other program sets such a mask."""
     known, taken = masks_of(entry.found), (*entry.former, cpus_of(change.after))
     kernel = host.kernel_threads() if change.target.kind == "partition" else frozenset()
     return {
@@ -139,8 +133,8 @@ def _wanted(entry: Entry, change: StateChange, host: Host, *, half_made: bool) -
 
 
 def _on_the_way(change: StateChange, former: Iterable[CpuSet] = ()) -> frozenset[State]:
-    """The change's two states, and those between them: a partition gets its CPUs and its kind one after the other.
-    Earlier runs gave it the ``former`` CPUs."""
+    """The two states and those between: a partition gets its CPUs and its kind one after the other. ``former``: the
+    CPUs of earlier runs."""
     ends = frozenset({change.before, change.after})
     match change.before, change.after:
         case PartitionState() as before, PartitionState() as after:
@@ -152,14 +146,14 @@ def _on_the_way(change: StateChange, former: Iterable[CpuSet] = ()) -> frozenset
 
 
 def _is_displaced(change: StateChange, now: State, online: CpuSet) -> bool:
-    """Whether the kernel has moved an interrupt to all other CPUs, because those of the change went offline. One
-    CPU is as likely the choice of another program."""
+    """Whether the kernel has moved an interrupt to all other CPUs, because those of the change went offline. One CPU is
+    as likely the choice of another program."""
     others = online - cpus_of(change.after)
     return change.target.kind == "irq" and now == others and len(others) > 1
 
 
 def _may_be_granted(entry: Entry, change: StateChange, now: State) -> bool:
-    """Whether the kernel may have granted only a part of the change, and the process died before it read that."""
+    """Whether the kernel granted only a part of the change, and the process died before it read that."""
     if entry.state != "intent":
         return False
     match change.before, change.after, now:
@@ -173,7 +167,7 @@ def _may_be_granted(entry: Entry, change: StateChange, now: State) -> bool:
 
 
 def _written(state: State) -> State:
-    """The state without the note ``invalid``, which the kernel sets if a partition shares CPUs with another one."""
+    """Without the note ``invalid``, which the kernel sets if a partition shares CPUs with another one."""
     match state:
         case PartitionState():
             return replace(state, invalid="")
@@ -183,7 +177,7 @@ def _written(state: State) -> State:
 
 
 def _prior(before: CpuSet, taken: Iterable[CpuSet], thread: ThreadMask, *, half_made: bool) -> CpuSet:
-    """The mask to restore: ``before`` if a change that has ``taken`` CPUs caused the present mask, else that one."""
+    """``before``, if a change that has ``taken`` CPUs caused the present mask; else that one."""
     for cpus in taken:
         inside, outside = before & cpus, before - cpus
         displaced = not outside or (half_made and thread.cpus >= outside)
@@ -203,7 +197,7 @@ def _restore(host: Host, threads: tuple[ThreadMask, ...], wanted: Masks) -> list
 
 
 def _set_mask(host: Host, thread: ThreadMask, cpus: CpuSet) -> None:
-    """Set the mask if it is another one. Where the partition leaves no CPU of a mask, the kernel's choice stays."""
+    """Where the partition leaves no CPU of a mask, the kernel's choice stays."""
     if cpus and cpus != thread.cpus:
         with suppress(Gone):
             host.set_mask(replace(thread, cpus=cpus))

@@ -14,26 +14,24 @@ from pinner.model.run.journal import Entry, InForce, Run
 
 
 def last_of_others(known: str, found: str, written: Collection[CpuSet], target: Target, host: Host) -> str:
-    """The definition ``found`` by a run, unless earlier runs had ``written`` the target's pin there; then the ``known``
-    one."""
+    """The definition that a run ``found``, unless earlier runs had ``written`` the target's pin there: then
+    ``known``."""
     return known if host.defined_pin(target, found) in written else found
 
 
 class Definitions:
-    """The definitions that targets of one run would have without the run. Later runs come oldest first."""
+    """The definitions that targets of one run would have without it. Later runs come oldest first."""
 
     def __init__(self, run: Run, entries: Iterable[Entry], host: Host) -> None:
-        """``entries`` are those of the run."""
         self._host = host
         self._first = {entry.change.target.key: entry for entry in entries if run.persist}
         self._last: dict[TargetKey, str] = {}
 
     def __contains__(self, target: Target) -> bool:
-        """Whether the run changed the target's definition."""
         return target.key in self._first
 
     def without_run(self, later: Entry) -> Entry:
-        """The entry of a later run that wrote definitions, with the definition that it would have found."""
+        """A later run's entry with the definition that it would have found."""
         target = later.change.target
         first = self._first.get(target.key)
         if first is None or not isinstance(first.change, AffinityChange) or target.kind not in PINNED:
@@ -44,12 +42,11 @@ class Definitions:
         return replace(later, definition=self._last[target.key])
 
     def of_run(self, entry: Entry) -> Entry:
-        """An entry of the run, with the definition that its undo restores."""
+        """The run's entry with the definition that its undo restores."""
         return replace(entry, definition=self._last.get(entry.change.target.key, entry.definition))
 
 
 def with_pins_of_others(run: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> list[Entry]:
-    """The entries of the run, with the definitions that its rollback restores."""
     definitions = Definitions(run, entries, host)
     for record in journal.in_force(run.host, after=run.id) if run.persist else ():
         if isinstance(record, InForce) and record.persist:

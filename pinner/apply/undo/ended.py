@@ -1,5 +1,4 @@
-"""Which runs an undo may still need: a target or an inheritor of theirs is alive, or other runs have prior masks from
-them."""
+"""Which runs an undo may still need: a target or inheritor is alive, or other runs have prior masks from them."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -18,7 +17,7 @@ from pinner.model.run.journal import Entry, Run
 
 def purge(journal: Journal, before: datetime, host: Host, name: str, boot: str = "") -> int:
     """Delete the journal's runs that began before a moment and that no undo needs; returns their number. A run with a
-    damaged record stays. ``name`` is the host's. Raises StoreUnavailable."""
+    damaged record stays. ``name`` is the host's, ``boot`` the present one. Raises StoreUnavailable."""
 
     def is_kept(run: str) -> bool:
         entries, damaged = journal.readable_entries(run)
@@ -32,8 +31,7 @@ def purge(journal: Journal, before: datetime, host: Host, name: str, boot: str =
 
 
 def can_be_undone(run: Run, entries: Iterable[Entry], host: Host, boot: str = "") -> bool:
-    """Whether one of the run's changes is in place on a target or an inheritor that is alive, or in a definition, which
-    outlives its guest. ``boot`` is the present one."""
+    """Whether a change is in place on a live target or inheritor, or in a definition, which outlives its guest."""
     in_place = undoable(run, tuple(entries))
     if run.is_of_earlier_boot(boot) and not run.persist:
         pinned = {entry.change.target.owner for entry in in_place if isinstance(entry.change, MetadataChange)}
@@ -61,7 +59,7 @@ def _has_ended(entry: Entry, host: Host) -> bool:
 
 
 def _has_left_masks(entry: Entry, host: Host) -> bool:
-    """Whether a process has inherited a mask of the change, or kernel threads still have one that it caused."""
+    """Whether a process has inherited a mask, or kernel threads still have one that the change caused."""
     match entry.change:
         case AffinityChange() as change:
             if entry.lineage is None:

@@ -1,9 +1,6 @@
-"""The history of each target: all its changes in force as one, from what it had before pinner first touched it.
-
-A thread that started on a mask of pinner's has the prior mask of its source: its own target, else the oldest target of
-its guest, or process of its service, that had the mask when it started. Of an earlier boot of the host, only pins in
-definitions and saved images count, and no thread is known by its id.
-"""
+"""The history of each target: all its changes in force as one. Rules 3 and 5 of pinner.apply.undo: the source of a
+thread is its own target, else the oldest target of its guest, or process of its service, that had the mask when it
+started."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -34,22 +31,20 @@ from pinner.model.run import boots
 from pinner.model.run.journal import IN_PART, Damaged, Entry, InForce, Run
 
 NO_PINS = "<cputune/>"
-"""The pins of a definition that had none."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeUndo:
-    """The changes that a rollback of all runs undoes."""
+    """What a rollback of all runs undoes."""
 
     entries: tuple[Entry, ...]
-    """The changes as entries of the rollback."""
     damaged: tuple[Damaged, ...] = ()
-    """The changes that it cannot undo, because their records are damaged."""
+    """Not undone: their records are damaged."""
 
 
 def whole_undo(run: Run, made: Iterable[InForce | Damaged], at: datetime, host: Host) -> WholeUndo:
-    """The entries of a rollback of all runs, in the order of _ORDER: they are undone in reverse. ``made`` are the
-    changes in force, oldest first."""
+    """The entries of a rollback of all runs in _ORDER; they are undone in reverse. ``made``: the changes in force,
+    oldest first."""
     histories = _Histories(made, run.boot, host)
     changes = sorted(histories.entries(), key=lambda entry: _ORDER[entry.change.kind])
     entries = tuple(replace(entry, run=run.id, seq=seq, at=at) for seq, entry in enumerate(changes, start=1))
@@ -57,13 +52,13 @@ def whole_undo(run: Run, made: Iterable[InForce | Damaged], at: datetime, host: 
 
 
 def damaged_in_force(made: Iterable[InForce | Damaged], boot: str) -> tuple[Damaged, ...]:
-    """The damaged ones among the changes in force, without those that ended before this boot."""
+    """Without those that ended before this boot."""
     return tuple(change for change in made if isinstance(change, Damaged) and not change.has_ended(boot))
 
 
 def source_runs(ended: Collection[str], made: Iterable[InForce | Damaged], boot: str, host: Host) -> frozenset[str]:
-    """The runs among ``ended``, whose own targets have ended, that the undo of others needs: they changed a target of
-    another run, or a source of its threads. ``made`` as for ``whole_undo``."""
+    """Those of the ``ended`` runs, whose own targets have ended, that changed a target of another run or a source of
+    its threads. ``made`` as for ``whole_undo``."""
     return _Histories(made, boot, host).needed_runs(ended) & frozenset(ended)
 
 
@@ -72,40 +67,35 @@ _ORDER = {"metadata": 0, "affinity": 1, "state": 2, "memory": 3}
 
 @dataclass(slots=True, eq=False)
 class _History:
-    """All changes of one target."""
 
     first: Entry
     last: Entry
     definition: str = ""
-    """The one to restore, with the last pin of an operator."""
+    """With the last pin of an operator."""
     written: set[CpuSet] = field(default_factory=set)
     """The CPUs that runs wrote to the definition."""
     masks: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
     """The mask of each thread before pinner first touched it."""
     inherited: dict[ThreadKey, tuple[ThreadMask, tuple["_History", ...]]] = field(default_factory=dict)
-    """The threads whose first known mask is pinner's, each with its possible sources beside the target."""
+    """The threads whose first known mask is pinner's, with the possible sources beside the target."""
     inheritors: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
     """The threads of other processes, as undos found them."""
     names: MetadataChange | None = None
-    """Of a guest's metadata: all its changes as one."""
+    """All changes of a guest's metadata as one."""
     given: dict[CpuSet, None] = field(default_factory=dict)
     """The CPUs that runs gave to the target, the last run's last."""
     runs: set[str] = field(default_factory=set)
-    """The runs that changed the target."""
     sources: list["_History"] = field(default_factory=list)
-    """The oldest source of each such thread, once the prior masks are known."""
+    """The oldest source of each ``inherited`` thread, once the prior masks are known."""
 
     def give(self, cpus: CpuSet) -> None:
-        """Note what the last run gave."""
         self.given.pop(cpus, None)
         self.given[cpus] = None
 
 
 class _Histories:
     def __init__(self, made: Iterable[InForce | Damaged], boot: str, host: Host) -> None:
-        """``made`` are the changes in force, oldest first; ``boot`` is the present one."""
         self.damaged: list[Damaged] = []
-        """As damaged_in_force."""
         self._host = host
         self._histories: dict[TargetKey, _History] = {}
         self._sources: dict[CpuSet, dict[TargetKey, tuple[_History, Lineage | None]]] = {}
@@ -159,7 +149,6 @@ class _Histories:
             history.written.add(change.after)
 
     def entries(self) -> Iterator[Entry]:
-        """One entry for each target."""
         for history in self._histories.values():
             yield replace(
                 history.first,
@@ -182,7 +171,6 @@ class _Histories:
         return (damaged.cpus for damaged in self.damaged if damaged.owner and damaged.may_concern(target))
 
     def needed_runs(self, ended: Collection[str]) -> frozenset[str]:
-        """The runs that changed a target of a run that has not ``ended``, or a source of it."""
         for _ in self.entries():  # it finds the sources, too
             pass
         due = [history for history in self._histories.values() if not history.runs <= set(ended)]
@@ -214,7 +202,7 @@ class _Histories:
         return metadata.joined(history.names, later, persist=persist, persisted=history.definition != "")
 
     def _prior(self, history: _History) -> tuple[ThreadMask, ...]:
-        """The prior mask of each thread. Those of older targets are known by now."""
+        """Those of older targets are known by now."""
         prior = {}
         for key, (thread, sources) in history.inherited.items():
             known = _known_sources(sources, history)
@@ -227,8 +215,8 @@ class _Histories:
         return tuple(history.masks.values())
 
     def _sources_of(self, thread: ThreadMask, history: _History, seen: Lineage | None) -> Iterator[_History]:
-        """The other targets that had the thread's mask when the thread started. ``seen`` is the lineage of the change
-        that found the thread."""
+        """The other targets that had the mask when the thread started. ``seen``: of the change that found the
+        thread."""
         target = history.first.change.target
         for source, since in self._sources.get(thread.cpus, {}).values():
             other = source.first.change.target
@@ -242,7 +230,7 @@ class _Histories:
 
 
 def _known_sources(sources: Iterable[_History], history: _History) -> list[_History]:
-    """The sources whose prior masks are known; only those of the same service or program, if there are any."""
+    """Only those of the same service or program, if there are any."""
     if history.masks:
         return [history]
     known = [source for source in sources if source.masks]

@@ -1,10 +1,8 @@
-"""The entries of later runs, without the masks, states, definitions and names of a run that is rolled back.
+"""The entries of later runs, without the masks, states, definitions and names of a run that is rolled back (rule 4 of
+pinner.apply.undo).
 
-A later run may have placed a target of the run again, or an inheritor of its masks; or it made a partition, and found
-the masks of all threads; or it pinned other parts of a guest, and found the names of the run's pins.
-
-Where another program had moved a target and the later run moved it back, the rollback of the first run undoes both
-changes: the prior mask or state of the later one is that of the first one from then on.
+Where another program had moved a target and the later run moved it back, the rollback of the first run undoes both: the
+later one then has the prior mask or state of the first one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,11 +33,10 @@ from pinner.model.run.journal import Damaged, Entry, InForce, Run
 def corrected_later_runs(
     undone: Run, entries: Sequence[Entry], host: Host, journal: Journal, *, earlier_boot: bool
 ) -> tuple[Entry, ...]:
-    """Entries of later runs whose prior masks, states, definitions or names came from these entries of the run
-    ``undone``, corrected to those before it.
+    """The entries of later runs that got prior facts from these entries of the run ``undone``, with those before it.
 
     The journal gets them in one step with the end of the rollback: a second correction could take a corrected mask for
-    a mask of the run. ``earlier_boot``: the host was restarted since the run.
+    a mask of the run.
     """
     sources = [
         _Source.of(entry, entry.change, host, earlier_boot=earlier_boot)
@@ -62,14 +59,14 @@ def corrected_later_runs(
 
 
 def _prior_states(entries: Sequence[Entry]) -> dict[TargetKey, State]:
-    """The states before these entries. A setting that was gone was not changed."""
+    """A setting that was gone was not changed."""
     changes = (entry.change for entry in entries if entry.state != "gone")
     return {change.target.key: change.before for change in changes if isinstance(change, StateChange)}
 
 
 def without_ended_masks(undone: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> list[Entry]:
-    """The entries of the run ``undone``, of an earlier boot and with ``persist``, without prior masks that ended with
-    the host's restart: a guest that started from its definition has only the masks of runs that wrote definitions."""
+    """The entries of a run of an earlier boot with ``persist``, without prior masks that the restart ended: a guest
+    that started from its definition has only the masks of runs that wrote definitions."""
     guests = {entry.change.target.owner for entry in entries}
     older = []
     for record in _made_before(undone, journal):
@@ -89,8 +86,7 @@ def _made_before(run: Run, journal: Journal) -> Iterator[InForce]:
 
 
 def _without_ended(entry: Entry, older: Sequence[tuple["_Source", bool]]) -> Entry:
-    """The entry without prior masks that only running threads had. ``older`` are the sources, newest first, each with
-    whether the definition has its mask, too."""
+    """``older``: the sources, newest first, each with whether the definition has its mask, too."""
     change = entry.change
     if not isinstance(change, AffinityChange):
         return entry
@@ -101,8 +97,7 @@ def _without_ended(entry: Entry, older: Sequence[tuple["_Source", bool]]) -> Ent
 def _defined(
     thread: ThreadMask, target: Target, seen: Lineage | None, older: Sequence[tuple["_Source", bool]]
 ) -> ThreadMask:
-    """The thread with the mask that its target has in the definition. The target itself is the first candidate for its
-    source."""
+    """The thread with its target's mask in the definition. The target itself is the first candidate for the source."""
     for position, (source, persist) in enumerate(older):
         if thread.cpus not in source.masks:
             continue
@@ -122,7 +117,7 @@ class _Source:
     since: Lineage | None
     masks: frozenset[CpuSet]
     prior_mask: CpuSet
-    """The prior mask of the inheritors."""
+    """Of the inheritors."""
     own: Mapping[ThreadKey, CpuSet]
     """The prior masks of the target's own threads."""
 
@@ -134,7 +129,7 @@ class _Source:
         return cls(change.target, entry.lineage, masks, prior_mask(change.target, change.before), own)
 
     def may_have_given(self, thread: ThreadMask, target: Target, seen: Lineage | None) -> bool:
-        """Whether a thread of ``target``, which a change found at ``seen``, may have inherited its mask from here."""
+        """Whether a thread of ``target``, which a change found at ``seen``, may have inherited its mask here."""
         if thread.cpus not in self.masks or self.prior_mask in self.masks:
             return False
         if self.target.kind != "process" or target.kind != "process":
@@ -146,8 +141,8 @@ class _Source:
 
 
 class _Correction:
-    """Corrects later changes, oldest first. Where they change the run's own targets, they have the same result:
-    otherwise the rollback is refused."""
+    """Corrects later changes, oldest first. Changes of the run's own targets have the same result: otherwise the
+    rollback is refused."""
 
     def __init__(
         self,
@@ -156,7 +151,6 @@ class _Correction:
         definitions: Definitions,
         states: Mapping[TargetKey, State],
     ) -> None:
-        """``states``: of each target whose state the run changed, the prior one."""
         self._sources = sources
         self._by_target = {source.target.key: source for source in sources}
         self._names = {change.target.key: change for change in names}
@@ -167,7 +161,6 @@ class _Correction:
         """The threads that later runs moved: a still later one found their masks."""
 
     def corrected(self, later: Iterable[InForce]) -> Iterator[Entry]:
-        """The entries that differ."""
         for change in later:
             entry = self._entry(self._definitions.without_run(change.entry) if change.persist else change.entry)
             if entry != change.entry:
@@ -193,7 +186,7 @@ class _Correction:
         assert_never(change)
 
     def _named(self, change: MetadataChange) -> MetadataChange:
-        """The change without the undone names in what it found. A still later run may have found a name of it."""
+        """A still later run may have found a name of this one."""
         if (undone := self._names.get(change.target.key)) is None:
             return change
         named_again = {pin.key for pin in change.pins}

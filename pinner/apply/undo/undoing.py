@@ -1,4 +1,4 @@
-"""The undo of one run: which of its entries are due, what they restore, and Undoing, which carries that out."""
+"""The undo of one run."""
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
@@ -15,17 +15,16 @@ from pinner.model.plan.groups import are_independent
 from pinner.model.run.journal import Damaged, Entry, EntryState, Run
 
 INTERRUPTED = "interrupted: the process that carried it out died"
-"""The error of a run that recovery has undone."""
 
 LOG = logging.getLogger(__name__)
 
 
 def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
-    """The entries of a run that an undo may still need, the last one first, but late ones at the end: irqbalance moves
-    the interrupts as soon as it gets other CPUs.
+    """The entries that an undo may still need, in reverse, late ones at the end: irqbalance moves the interrupts as
+    soon as it gets other CPUs.
 
-    A guest that is gone may have a definition to restore, unless a rollback has done so: somebody may have changed it
-    since. No other target that is gone has anything to restore."""
+    Of targets that are gone, only a guest's definition is restored, and only once: somebody may have changed it since.
+    """
     restored = run.state in ("rolled_back", "rolled_back_partly")
     gone = DEFINED if run.persist and not restored else ()
     needed = [
@@ -39,10 +38,7 @@ def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
 def with_prior_facts(
     undone: Run, entries: Iterable[Entry], host: Host, journal: Journal, *, earlier_boot: bool
 ) -> list[Entry]:
-    """The entries of the run ``undone`` with the masks and definitions that its undo restores.
-
-    These are the journal's, but for the pins of operators and for masks that a restart of the host ended.
-    """
+    """The journal's entries, but for the pins of operators and for masks that a restart of the host ended."""
     restored = with_pins_of_others(undone, tuple(entries), host, journal)
     return without_ended_masks(undone, restored, host, journal) if earlier_boot and undone.persist else restored
 
@@ -51,7 +47,6 @@ class Undoing:
     """The undo of changes, noted in one run that is open in the journal."""
 
     def __init__(self, notes: Notes, entries: Sequence[Entry], host: Host, *, earlier_boot: bool = False) -> None:
-        """``earlier_boot``: the changes were made before the host was restarted."""
         self._notes = notes
         self._run = notes.run
         self._entries = entries
@@ -64,19 +59,16 @@ class Undoing:
     def undo(self, *, under_way: Collection[int], damaged: Sequence[Damaged] = ()) -> Run:
         """Undo an interrupted apply; it ends ``undone`` or ``failed``.
 
-        ``under_way``: the ``seq`` of each change for which a call of the dead process may still be running.
-        ``damaged``: the changes that cannot be undone.
+        ``under_way``: the ``seq`` of changes for which a call of the dead process may still be running. ``damaged``:
+        the changes that cannot be undone.
         """
         lost = [entry for entry in self._undo_all(self._run.persist, under_way, ()) if entry.state == "stuck"]
         error = (INTERRUPTED, losses(lost, len(self._entries)), unreadable(damaged))
         return self._notes.close("failed" if lost or damaged else "undone", "; ".join(filter(None, error)))
 
     def roll_back(self, *, persist: bool, under_way: Collection[int] = (), damaged: Sequence[Damaged] = ()) -> Run:
-        """Undo another run, or all runs; ``under_way`` and ``damaged`` as for ``undo``.
-
-        In a rollback of all runs, a target that has ended is no loss; one that a damaged record may concern gets its
-        first known masks or state back, and is a loss.
-        """
+        """Undo another run, or all runs; see ``undo``. In a rollback of all runs, a target that has ended is no loss;
+        one that a damaged record may concern gets its first known masks or state, and is a loss."""
         unsure = damaged if self._run.undoes_all else ()
         lost = [
             noted
@@ -87,8 +79,7 @@ class Undoing:
         return self._notes.close("rolled_back_partly" if error else "rolled_back", error)
 
     def _undo_all(self, persist: bool, under_way: Collection[int], unsure: Collection[Damaged]) -> list[Entry]:
-        """Undo and note every change. An unforeseen error ends the run as ``failed`` and is raised, except in a
-        recovery."""
+        """An unforeseen error ends the run as ``failed`` and is raised, except in a recovery."""
         unforeseen: list[Exception] = []
 
         def undo(entry: Entry) -> None:

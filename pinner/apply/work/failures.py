@@ -12,11 +12,11 @@ from pinner.model.run.journal import Damaged, Entry
 from pinner.model.text import listed
 
 NAMED = 16
-"""The largest number of guests and processes that a run's error names. The run's entries show all of them."""
+"""Guests and processes that a run's error names."""
 
 
 LOSSES = 3
-"""The largest number of failed undos that a run's error names. The run's entries show all of them."""
+"""Failed undos that a run's error names."""
 
 RECOVERED = {
     "applied": "finished",
@@ -26,19 +26,16 @@ RECOVERED = {
     "rolled_back": "its rollback finished",
     "rolled_back_partly": "its rollback finished in part",
 }
-"""The end of a run that a recovery has ended, in words, by the run's state."""
+"""By the state of a run that a recovery has ended."""
 
 
 def summary(failures: Collection[tuple[Entry, str]], groups: int) -> str:
-    """The error of a run with these failures: each group's change that failed, and its error. ``groups`` is the number
-    of all groups."""
     reasons = [_reason(entry, error) for entry, error in failures]
     return f"{len(reasons)} of {groups} guests and processes are not placed: {listed(reasons, NAMED, '; ')}"
 
 
 def losses(lost: Sequence[Entry], changes: int) -> str:
-    """The error of a run whose undo failed for these entries; empty where none is lost. ``changes`` is the number of
-    all changes."""
+    """Empty where none is ``lost``."""
     if not lost:
         return ""
     why = "; ".join(entry.error for entry in lost[:LOSSES])
@@ -46,7 +43,6 @@ def losses(lost: Sequence[Entry], changes: int) -> str:
 
 
 def unreadable(damaged: Sequence[Damaged]) -> str:
-    """The error of a run that could not undo these damaged changes; empty where there are none."""
     if not damaged:
         return ""
     named = listed(list(map(str, damaged)), NAMED)
@@ -54,13 +50,12 @@ def unreadable(damaged: Sequence[Damaged]) -> str:
 
 
 def words(error: BaseException) -> str:
-    """The text of an error; the name of its type if it has no text."""
+    """The text of an error; without one, the name of its type."""
     return str(error) or type(error).__name__
 
 
 def unanswering(entries: Sequence[Entry], host: Host, unread: Mapping[str, str]) -> dict[Group, tuple[Entry, str]]:
-    """The guests of these entries that do not answer now or are ``unread`` (see Admission), each with its first entry
-    and the reason. Their changes are undone last: they must not delay others."""
+    """The guests that do not answer now or are ``unread`` (see Admission), each with its first entry and the reason."""
     guests: dict[Group, Entry] = {}
     for entry in entries:
         if entry.change.target.kind in DEFINED:
@@ -77,7 +72,7 @@ def unanswering(entries: Sequence[Entry], host: Host, unread: Mapping[str, str])
 
 
 def require_read(target: Target, unread: Mapping[str, str]) -> None:
-    """Raises Busy for a part of a guest that is ``unread`` (see Admission)."""
+    """Raises Busy for a part of a guest that is ``unread``."""
     if why := unread.get(target.owner):
         raise Busy(str(target), f"it cannot be read: {why}", overdue=False)
 

@@ -1,4 +1,4 @@
-"""Notes: the state of each change of a run, in the journal and for those who watch the run."""
+"""The state of each change of a run, for the journal and for those who watch the run."""
 
 import threading
 from collections import Counter
@@ -13,7 +13,6 @@ from pinner.model.run.journal import Entry, EntryState, Run, RunState, is_final
 
 
 def reported(run: Run, entries: Iterable[Entry]) -> list[Entry]:
-    """The entries of the run itself whose state the run has reported."""
     return [entry for entry in entries if entry.run == run.id and is_final(run, entry)]
 
 
@@ -32,31 +31,29 @@ class Notes:
         corrected: Sequence[Entry] = (),
         reported: Iterable[Entry] = (),
     ) -> None:
-        """``total`` is the number of entries. ``resumed``: the run was interrupted. ``corrected`` are entries of other
-        runs, whose prior masks the end of the run replaces. ``reported``: the entries whose state the run has reported.
-        """
+        """``total``: of entries. ``corrected``: entries of other runs, which the end of the run replaces. ``reported``:
+        the entries whose state the run has reported."""
         self.run = run
         self.total = total
         self.journal = journal
         self.resumed = resumed
         self.latest: dict[int, Entry] = {}
-        """By ``seq``: the latest note of each entry."""
+        """By ``seq``."""
         self._now = now
         self._progress = progress
         self._corrected = corrected
         self._reported = {entry.seq: entry for entry in reported}
-        """By ``seq``: the last report of each entry. Both audit trails get it from here."""
+        """By ``seq``: the last report of each entry."""
         self._guard = threading.Lock()
 
     def begin(self, entry: Entry) -> None:
-        """Report the first entry: the host is unchanged."""
         self._progress(entry, self.total)
 
     def note(self, entry: Entry, state: EntryState, error: str = "") -> Entry:
-        """Record the new state of an entry; returns the entry with it.
+        """Record a new state; returns the entry with it.
 
-        A report is a run, an entry, and a state with its error. The same report again has the time of the first one:
-        so it is one record, in the agent's trail and in the centre's.
+        A report is a run, an entry, and a state with its error. A repeated one keeps the first one's time: so it is one
+        record, in the agent's trail and in the centre's.
         """
         noted = replace(entry, state=state, error=error, at=self._now())
         with self._guard:
@@ -69,7 +66,7 @@ class Notes:
         return noted
 
     def close(self, state: RunState, error: str = "") -> Run:
-        """End the run. Raises StoreUnavailable."""
+        """Raises StoreUnavailable."""
         counted = Counter(entry.state for entry in self.latest.values())
         outcomes = ", ".join(f"{number} {name}" for name, number in counted.items()) or "nothing to do"
         recovered = f"interrupted; {RECOVERED[state]}: {outcomes}" if self.resumed else ""

@@ -1,8 +1,5 @@
-"""Works on the entries of several guests at once, and on those of one guest one after the other.
-
-Calls of libvirt mostly wait, and those about different guests not for each other. Processes are changed one after the
-other: they may be relatives.
-"""
+"""Works on several guests at once, and on one guest's entries one after the other. Calls of libvirt mostly wait, and
+not for calls about other guests. Processes are changed in turn: they may be relatives."""
 
 import signal
 import threading
@@ -18,12 +15,11 @@ from pinner.model.run.journal import Entry
 HUNG_AT_ONCE = 32
 """How many guests that do not answer are asked at once. Each of them only waits."""
 _SECONDS = 0.2
-"""So often the main thread looks for a Ctrl-C that the kernel gave to another thread."""
+"""The interval in which the main thread looks for a Ctrl-C that the kernel gave to another thread."""
 
 
 def parts_of(entries: Iterable[Entry]) -> list[list[Entry]]:
-    """The entries of each guest, those inside each guest, and those of everything else together; each part in the order
-    given."""
+    """The entries of each guest, those inside each guest, and all others together; each in the order given."""
     parts: dict[Group | None, list[Entry]] = {}
     for entry in entries:
         group = group_of(entry.change.target)
@@ -32,10 +28,8 @@ def parts_of(entries: Iterable[Entry]) -> list[list[Entry]]:
 
 
 def side_by_side(entries: Sequence[Entry], work: Callable[[Entry], None], at_once: int) -> None:
-    """Do the work for every entry: for ``at_once`` parts at the same time, or with 1 in the order given.
-
-    After an error or Ctrl-C no more work is begun. The error is raised when the work under way has ended.
-    """
+    """Work on ``at_once`` parts at the same time. After an error or Ctrl-C no more work is begun; the error is raised
+    when the work under way has ended."""
     parts = parts_of(entries) if at_once > 1 else []
     if len(parts) < 2:
         for entry in entries:
@@ -64,7 +58,7 @@ def side_by_side(entries: Sequence[Entry], work: Callable[[Entry], None], at_onc
 def with_busy_last(
     entries: Sequence[Entry], work: Callable[[Entry], None], busy: Collection[Group], at_once: int
 ) -> None:
-    """Like ``side_by_side``; the ``busy`` guests, which do not answer, come last: they must not delay the others."""
+    """Guests that do not answer come last: they must not delay the others."""
     side_by_side([entry for entry in entries if group_of(entry.change.target) not in busy], work, at_once)
     last = [entry for entry in entries if group_of(entry.change.target) in busy]
     side_by_side(last, work, HUNG_AT_ONCE if at_once > 1 else 1)

@@ -15,11 +15,11 @@ from pinner.model.plan.plan import Plan
 
 
 def check(plan: Plan, host: Host, unread: Collection[str] = (), *, persist: bool) -> tuple[PlannedChange, ...]:
-    """The changes to make: all of the plan, or none if all are made already. What libvirt does not tell of ``unread``
-    guests (by UUID) makes no plan stale.
+    """The changes to make: all of the plan, or none if all are made. What libvirt does not tell of ``unread`` guests
+    (by UUID) makes no plan stale.
 
-    Raises Blocked; NovaConflict if the plan uses CPUs that Nova owns now; StalePlan with everything that has changed,
-    with ``persist`` also if all changes are made; Invalid with ``persist`` if a guest is transient or pinned by Nova.
+    Raises Blocked; NovaConflict if the plan uses CPUs that Nova owns now; StalePlan, with ``persist`` also if all
+    changes are made; Invalid with ``persist`` if a guest is transient or pinned by Nova.
     """
     if plan.blocked:
         raise Blocked(plan.id, plan.blocked)
@@ -55,14 +55,14 @@ def check(plan: Plan, host: Host, unread: Collection[str] = (), *, persist: bool
 
 
 def _guests_own_last(changes: Iterable[PlannedChange]) -> list[PlannedChange]:
-    """The changes, those inside guests last: a guest, which may not answer, is asked only where nothing else is to be
-    done. Else the run asks it, and fails for it alone."""
+    """A guest, which may not answer, is asked only where nothing else is to be done. Else the run asks it, and fails
+    for it alone."""
     return sorted(changes, key=lambda change: change.target.kind in INSIDE)
 
 
 def _inspected(change: PlannedChange, host: Host) -> steps.Inspection:
-    """The change, compared with the host. A setting that cannot be read now counts as not changed, whatever the error:
-    the run reads it again, and fails for it alone. Raises Gone."""
+    """A setting that cannot be read now counts as not changed: the run reads it again, and fails for it alone. Raises
+    Gone."""
     try:
         return steps.inspect(change, host)
     except PinnerError as error:
@@ -72,8 +72,8 @@ def _inspected(change: PlannedChange, host: Host) -> steps.Inspection:
 
 
 def plugged_in(plan: Plan, host: Host) -> Iterator[str]:
-    """The vCPUs and iothreads that were plugged into the plan's guests after the plan was made, in words. They are not
-    in the plan. A plan never places the vCPUs of a guest that Nova pinned."""
+    """The vCPUs and iothreads plugged in since the plan was made. A plan never places the vCPUs of a guest that Nova
+    pinned."""
     guests: dict[str, str] = {}
     planned: dict[str, set[Part]] = {}
     for target in (want.target for want in plan.wanted if want.target.kind in PINNED):
@@ -89,7 +89,6 @@ def plugged_in(plan: Plan, host: Host) -> Iterator[str]:
 
 
 def newly_excluded(changes: Iterable[PlannedChange], excluded: Collection[str]) -> Iterator[str]:
-    """The guests of the changes that were excluded after the plan was made, in words."""
     guests = {change.target.owner: change.target.name for change in changes}
     return (f"guest {name} is excluded by its metadata" for guest, name in guests.items() if guest in excluded)
 
