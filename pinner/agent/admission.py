@@ -17,7 +17,7 @@ from pinner.planning.placement.guest_past import past_of
 
 
 def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admission:
-    """Compare the targets of the plan with the snapshot. Raises Refused, StalePlan."""
+    """Raises Refused, StalePlan."""
     known, ended = identified(plan, snapshot)
     if plan.purpose == "place":
         require_free(known, snapshot)
@@ -38,11 +38,8 @@ def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admissi
 
 
 def require_settings(plan: Plan, inventory: Callable[[frozenset[TargetKind]], Snapshot]) -> None:
-    """Raises Invalid for a plan that would change nothing, because no setting in it exists now. It begins no run.
-
-    A plan with a target that exists goes on: its run names the settings that are gone, and makes the other changes. A
-    setting inside a guest is known only to the guest, which the run asks.
-    """
+    """Raises Invalid for a plan whose settings all do not exist now: it begins no run. If some exist, the run names
+    those that are gone. A setting inside a guest is known only to the guest, which the run asks."""
     kinds = frozenset(change.target.kind for change in plan.changes)
     if not kinds & set(SETTINGS) or not kinds <= set(ALONE) - set(INSIDE):
         return

@@ -19,15 +19,14 @@ from pinner.model.snapshot import Snapshot
 
 
 class CapturedAgent:
-    """Satisfies Agent for a folder with a copy of a machine's proc/ and sys/. It has no runs, events, history or audit
-    trail: what needs these raises NotFound, what would change it Invalid."""
+    """Satisfies Agent for a copy of a machine's proc/ and sys/. What needs runs, events, history or audit trail raises
+    NotFound, what would change it Invalid."""
 
     def __init__(
         self,
         take_snapshot: Callable[[float], Snapshot],
         sample: Callable[[Snapshot], HostReading] = HostReading,
     ) -> None:
-        """``sample`` adds the captured counters to a snapshot."""
         self._take_snapshot = take_snapshot
         self._sample = sample
 
@@ -52,7 +51,6 @@ class CapturedAgent:
         raise NotFound("run", run)
 
     def close_run(self, run: Run) -> Run:
-        """The run as failed: a captured machine cannot be changed."""
         return replace(run, state="failed", ended_at=run.started_at, error=NEVER_BEGUN)
 
     def entries(self, run: str) -> tuple[Entry, ...]:  # noqa: ARG002
@@ -86,10 +84,10 @@ class CapturedAgent:
         return any(each.uuid == guest for each in self.snapshot(0.0).guests)
 
     def publish_guest_event(self, guest: str, detail: str) -> None:
-        """Does nothing, because no caller waits for events of a captured machine."""
+        """Nothing waits for it."""
 
     def publish_policy_set(self) -> None:
-        """Does nothing, because no caller waits for events of a captured machine."""
+        """Nothing waits for it."""
 
     def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         return drifts

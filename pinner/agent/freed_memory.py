@@ -1,7 +1,5 @@
-"""Gives memory that the agent has freed back to the kernel.
-
-glibc keeps what a thread has freed, in pieces: after thousands of calls more than the agent uses.
-"""
+"""Gives freed memory back to the kernel. glibc keeps what a thread has freed, in pieces: after thousands of calls more
+than the agent uses."""
 
 import ctypes
 from contextlib import suppress
@@ -13,8 +11,6 @@ _LIMIT_SECONDS = SECONDS + 60.0
 
 
 class FreedMemory(Worker):
-    """A thread that gives freed memory back every few minutes until it is stopped."""
-
     def __init__(self) -> None:
         super().__init__("freed memory", _LIMIT_SECONDS)
 
@@ -25,6 +21,6 @@ class FreedMemory(Worker):
 
 
 def give_back() -> None:
-    """Give the freed memory back now (malloc_trim(3)). A C library without that call keeps none in this way."""
+    """malloc_trim(3). A C library without that call keeps none in this way."""
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""The queue of a host's events: event sources publish to it, and the agent's callers wait for events."""
+"""The queue of a host's events: sources publish to it, and the agent's callers wait."""
 
 import threading
 from collections import deque
@@ -8,11 +8,11 @@ from datetime import datetime
 from pinner.model.policy.event import HostEvent, HostEventKind
 
 CAPACITY = 1024
-"""How many events are stored for a caller that asks seldom; older events are dropped."""
+"""Events kept for a caller that asks seldom; older ones are dropped."""
 
 
 class HostEventQueue:
-    """Events in their order. Sources call ``publish`` from their own threads; it never blocks and never raises."""
+    """Events in their order. ``publish`` may be called in any thread; it never blocks and never raises."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -27,22 +27,21 @@ class HostEventQueue:
 
     @property
     def watched(self) -> frozenset[str]:
-        """The process names (comm) whose starts a source publishes; it does not publish starts of other processes."""
+        """The process names (comm) whose starts, and no others, a source publishes."""
         return self._watched
 
     def on_watched(self, call: Callable[[], None]) -> None:
-        """Call ``call`` whenever the watched process names change."""
         self._on_watched = call
 
     def publish(self, kind: HostEventKind, subject: str, detail: str = "") -> None:
-        """Append an event that has just happened; see HostEventKind."""
+        """See HostEventKind."""
         with self._changed:
             self._last += 1
             self._events.append(HostEvent(self._last, self._now(), kind, subject, detail))
             self._changed.notify_all()
 
     def since(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
-        """Events with a number above ``after``. See Agent.host_events."""
+        """See Agent.host_events."""
         if process_names is not None and self._watched != (names := frozenset(process_names)):
             self._watched = names
             self._on_watched()
@@ -58,7 +57,7 @@ class HostEventQueue:
             return found
 
     def close(self) -> None:
-        """End every wait: calls of ``since`` that wait now return, and later calls do not wait."""
+        """Ends every wait, also later ones."""
         with self._changed:
             self._open = False
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""The agent in this process: used directly by default, or through an agent's server."""
+"""The agent in this process: used directly, or through an agent's server."""
 
 import logging
 import threading
@@ -39,11 +39,11 @@ from pinner.model.snapshot import Snapshot
 
 LOG = logging.getLogger(__name__)
 _EXPLAINED = 512
-"""Drifts that are explained at once; between two parts the agent looks whether the caller still waits."""
+"""Drifts at once; between two parts the agent looks whether the caller still waits."""
 
 
 class Machine(Host, Protocol):
-    """A host, with the methods that Agent needs in addition to those of an apply."""
+    """What Agent needs of a host besides an apply."""
 
     def has_guest(self, guest: str) -> bool: ...
 
@@ -55,11 +55,10 @@ class Machine(Host, Protocol):
 
 
 Histories = Callable[[datetime, datetime, int, str, tuple[str, ...]], tuple[History, ...]]
-"""Reads the kept measures; see Agent.measures."""
+"""See Agent.measures."""
 
 
 def no_history(*_: object) -> NoReturn:
-    """Raises NoMeasures: nothing is measured."""
     raise NoMeasures
 
 
@@ -68,12 +67,11 @@ Tracer = Callable[[Guest, tuple[Guest, ...], float], Blame]
 
 
 def no_trace(guest: Guest, guests: tuple[Guest, ...], seconds: float) -> NoReturn:  # noqa: ARG001
-    """Raises NotPermitted: nothing traces."""
     raise NotPermitted("trace the scheduler", "this agent does not trace")
 
 
 Inventories = Callable[[Collection[TargetKind]], Snapshot]
-"""Takes a snapshot that has everything which decides whether changes of these kinds are admitted."""
+"""A snapshot with everything that decides whether changes of these kinds are admitted."""
 
 
 class LocalAgent:
@@ -98,12 +96,9 @@ class LocalAgent:
         take_inventory: Inventories | None = None,
         idle_limit: CallLimit | None = None,
     ) -> None:
-        """``take_snapshot`` gets the seconds between its two samples; ``trail`` is the audit trail beside the journal;
-        ``recovery`` is how an interrupted apply ends; ``name`` is this host's name in pinner; ``boot`` the id of its
-        present boot, empty where it is not known; ``checks`` are those of the parts beside this one;
-        ``sample`` adds the host's counters to a snapshot; ``histories`` reads the kept measures;
-        ``trace`` finds who delays a guest; ``take_inventory`` takes a snapshot for the admission of a plan, by default
-        that of ``take_snapshot``."""
+        """``take_snapshot`` gets the seconds between two samples; ``recovery``: how an interrupted apply ends;
+        ``name``: the host's in pinner; ``boot``: the present one, or empty; ``checks``: of the parts beside this
+        one."""
         self._take_snapshot = take_snapshot
         self._host = host
         self._journal = journal
@@ -122,7 +117,7 @@ class LocalAgent:
         self._ended_boots = not boot
 
     def recover(self) -> None:
-        """End the run whose process died, if there is one. Called when the agent starts, and before each new run."""
+        """Called when the agent starts, and before each new run."""
         if run := recover(self._host, self._journal, self._recovery, self._now, self._boot):
             LOG.warning("run %s was %s (%s)", run.id, run.recovered, run.state)
         if not self._ended_boots:
@@ -132,7 +127,6 @@ class LocalAgent:
             self._ended_boots = True
 
     def close(self) -> None:
-        """End every wait for host events."""
         self._event_queue.close()
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
@@ -168,8 +162,8 @@ class LocalAgent:
 
     @contextmanager
     def _counted(self, run: Run, state: EntryState, progress: Progress, subject: str = "") -> Iterator[Progress]:
-        """The progress of a run. A run counts as idle where it begins and no entry gets the state, also where it is
-        refused then: it can be asked for again and again. ``subject``: see CallLimit.add."""
+        """A run counts as idle where it begins and no entry gets the state, also where it is refused then: it can be
+        asked for again and again."""
         states: set[EntryState] = set()
 
         def watched(entry: Entry, total: int) -> None:
@@ -185,7 +179,7 @@ class LocalAgent:
 
     def _undone(self, run: Run) -> str:
         """What a rollback undoes; empty where nothing of it is in force. Calls that do nothing keep nobody from a
-        rollback that has something to undo: only many rollbacks of the same that undid nothing do."""
+        rollback that has something to undo."""
         for each in self._journal.in_force(run.host):
             if run.undoes in ("", each.run if isinstance(each, Damaged) else each.entry.run):
                 return run.undoes or "all runs"
@@ -199,13 +193,13 @@ class LocalAgent:
         return admission.admit(plan, run, with_pools(taken, self._journal), self._journal)
 
     def _own(self, run: Run) -> Run:
-        """The run with the facts that the agent knows itself. Raises RunConflict where the journal has its id."""
+        """With the facts that the agent knows itself. Raises RunConflict where the journal has its id."""
         with suppress(NotFound):
             raise RunConflict(run.id, self._journal.run(run.id).state, "give a new run an id that no run has")
         return replace(self._known(run), state="running", started_at=self._now(), ended_at=None, error="")
 
     def _known(self, run: Run) -> Run:
-        """The run with texts of limited length, and with the facts that only the agent knows."""
+        """With texts of limited length, and the facts that only the agent knows."""
         return replace(
             run,
             actor=limits.cut(run.actor),
@@ -216,10 +210,8 @@ class LocalAgent:
         )
 
     def _require_open(self, run: Run) -> None:
-        """Raises RunConflict where the run was closed before it began.
-
-        Such a late call is no attack, and the centre has recorded the run's end. So it is no refusal for the trail.
-        """
+        """Raises RunConflict where the run was closed before it began. Such a late call is no attack: the trail gets no
+        refusal."""
         with suppress(NotFound):
             if (found := self._journal.run(run.id)).error == NEVER_BEGUN:
                 LOG.warning("run %s begins too late, and is refused: it was closed", run.id)

@@ -1,7 +1,5 @@
-"""The guests that share a pool of one CPU, because pinner placed them there.
-
-Their vCPUs look as if each were pinned to a CPU of its own; only the agent's journal tells the difference.
-"""
+"""The guests that share a pool of one CPU, because pinner placed them there. Their vCPUs look as if pinned alone; only
+the agent's journal tells the difference."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +13,7 @@ from pinner.model.snapshot import Snapshot
 
 
 def with_pools(snapshot: Snapshot, journal: Journal) -> Snapshot:
-    """The snapshot with ``Guest.pooled``. The journal is read only for guests with several threads on one CPU."""
+    """Sets ``Guest.pooled``. The journal is read only for guests with several threads on one CPU."""
     return replace(snapshot, guests=tuple(_with_pool(guest, journal) for guest in snapshot.guests))
 
 
@@ -32,7 +30,6 @@ def _with_pool(guest: Guest, journal: Journal) -> Guest:
 
 
 def _shares_its_cpu(vcpu: Vcpu, guest: Guest) -> bool:
-    """Whether another thread of QEMU is pinned to the only CPU of this vCPU."""
     if vcpu.thread is None or len(vcpu.thread.affinity) != 1:
         return False
     others = (*guest.emulator.threads, *(each.thread for each in guest.vcpus if each.thread and each is not vcpu))
@@ -40,7 +37,7 @@ def _shares_its_cpu(vcpu: Vcpu, guest: Guest) -> bool:
 
 
 def _given(vcpu: Vcpu, last: AffinityChange | None) -> CpuSet:
-    """The CPU of the vCPU, if the last change that runs made to its thread was to this CPU; else none."""
+    """The CPU of the vCPU, if the last run that changed its thread gave it; else none."""
     thread = vcpu.thread
     if thread is None or last is None or last.after != thread.affinity:
         return CpuSet()

@@ -1,4 +1,4 @@
-"""The recorder: measures the host and its guests every few seconds, and keeps the values."""
+"""Measures the host and its guests every few seconds, and keeps the values."""
 
 import logging
 import time
@@ -17,19 +17,16 @@ from pinner.worker import Worker
 LOG = logging.getLogger(__name__)
 
 SECONDS = min(ROWS)
-"""Seconds between two counts."""
 
 _PURGE_COUNTS = 3600 // SECONDS
 MAX_SUM = 1_000_000
-"""Values in one answer: an hour of 126 guests in the finest step, or of 1,388 guests in one series. A million of them
-take 90 MiB in the agent while it answers."""
+"""Values in one answer: an hour of 126 guests in the finest step, or of 1,388 guests in one series. A million take 90
+MiB."""
 _LIMIT_SECONDS = 120.0
 """A count that takes longer hangs."""
 
 
 class Meter(Protocol):
-    """Counts the host and its guests now."""
-
     def __call__(self) -> tuple[Counts, ...]:
         """Raises the errors of libvirt, and OSError."""
 
@@ -38,23 +35,21 @@ class Kept(Protocol):
     """Where the values are kept. HistoryFiles satisfies it."""
 
     def write(self, measured: Iterable[Measured], at: datetime) -> None:
-        """Add the values of an interval."""
+        """The values of an interval."""
 
     def read(
         self, subject: str, begin: datetime, end: datetime, step: int, name: str = "", series: Collection[str] = ()
     ) -> History:
-        """The values of a subject; those of ``series`` alone, if any are given."""
+        """Those of ``series``, if any are given."""
 
     def subjects(self, since: datetime) -> tuple[str, ...]:
-        """The subjects that have a value of this time or later."""
+        """Those with a value of this time or later."""
 
     def purge(self, at: datetime, running: Set[str]) -> None:
-        """Delete what is too old, and what is too much of subjects other than ``running``."""
+        """What is too old, and too much of subjects other than ``running``."""
 
 
 class Recorder(Worker):
-    """A thread that measures until it is stopped."""
-
     def __init__(self, meter: Meter, kept: Kept, now: Callable[[], datetime], *, seconds: float = SECONDS) -> None:
         super().__init__("recorder of measures", _LIMIT_SECONDS)
         self._meter = meter
@@ -64,15 +59,15 @@ class Recorder(Worker):
         self._before: dict[str, Counts] = {}
         self._names: dict[str, str] = {}
         self._counted: set[str] = set()
-        """The subjects that were counted since the last purge. More than those of now: while libvirtd starts, it may
-        list no guests for a moment."""
+        """The subjects counted since the last purge, not only the present ones: while libvirtd starts, it may list no
+        guests for a moment."""
         self._failures = Repeated(LOG)
 
     def join(self) -> None:
         self._thread.join()
 
     def record(self) -> tuple[Measured, ...]:
-        """Count once, and keep what was measured since the last count. A subject's first count gives no values."""
+        """A subject's first count gives no values."""
         counts = {each.subject: each for each in self._meter()}
         found = tuple(measured(self._before[each], counts[each]) for each in counts if each in self._before)
         self._before = counts
@@ -84,13 +79,8 @@ class Recorder(Worker):
     def measures(
         self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
     ) -> tuple[History, ...]:
-        """The values of a subject, by default of all, between two times in steps of ``step`` seconds: those of
-        ``series``, by default of all. A guest that runs may also be given by its name, unless a subject is named so:
-        HOST, or a guest's UUID.
-
-        Of all subjects, one is left out that has none of the series or no value since ``begin``, or whose values were
-        deleted just now or cannot be read. Raises NotFound for a subject without values, Invalid, StoreUnavailable.
-        """
+        """See Agent.measures. A guest is found by its name unless a subject is named so. Of all subjects, one is left
+        out that has none of the series, no value since ``begin``, or cannot be read."""
 
         def read(subject: str) -> History:
             return self._kept.read(subject, begin, end, step, self._names.get(subject, ""), series)
@@ -115,8 +105,7 @@ class Recorder(Worker):
         return tuple(found)
 
     def purge(self) -> None:
-        """Delete what is too old or too much. Call it after many counts, because the guests of a host that has just
-        booted may not run yet."""
+        """Call it after many counts: the guests of a host that has just booted may not run yet."""
         self._kept.purge(self._now(), frozenset(self._counted))
         self._counted = set(self._before)
 

@@ -1,5 +1,5 @@
-"""Applies a plan, and rolls back one run or all runs. The journal has each change and the prior masks before the host
-is changed; afterwards the kernel is read back."""
+"""Applies a plan, and rolls back one run or all runs. The journal has each change before it is made; then the kernel is
+read back."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -102,8 +102,7 @@ def _roll_all_back(run: Run, host: Host, journal: Journal, now: Callable[[], dat
 
 @contextmanager
 def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterator[None]:
-    """End the run as ``failed`` where the block, which does not change the host, raises. A recovery ends it where the
-    journal fails, or has entries of the run."""
+    """The block does not change the host. A recovery ends the run where the journal fails, or has entries of it."""
     try:
         yield
     except BaseException as error:
@@ -118,8 +117,8 @@ def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterat
 
 
 def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime, admission: Admission) -> Iterator[Entry]:
-    """Targets that have ended are ``gone`` from the beginning, guests that cannot be read ``failed``: a recovery knows
-    no other sign that the agent's rules were not applied."""
+    """Ended targets are ``gone`` from the beginning, guests that cannot be read ``failed``: a recovery knows no other
+    sign that the agent's rules were not applied."""
     guests = {change.target.owner for change in changes if run.persist and change.target.kind in DEFINED}
     definitions = {guest: host.definition(guest) for guest in guests - admission.unread.keys()}
     for seq, change in enumerate(changes, start=1):

@@ -46,8 +46,8 @@ class Host(Protocol):
         """The kernel threads that can be moved."""
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
-        """Pin a part of a guest through libvirt, live, and with ``persist`` in its definition. Raises Gone,
-        NotPermitted, HostUnreachable, ApplyFailed."""
+        """Pin a part of a guest, live, and with ``persist`` in its definition. Raises Gone, NotPermitted,
+        HostUnreachable, ApplyFailed."""
 
     def require_answering(self, target: Target) -> None:
         """Raises Busy where another job occupies the target's guest."""
@@ -57,31 +57,28 @@ class Host(Protocol):
         less."""
 
     def lineage(self, target: Target) -> Lineage:
-        """The facts by which ``inheritors`` finds those of the target's mask from now on. Raises Gone."""
+        """By which ``inheritors`` finds those of the target's mask from now on. Raises Gone."""
 
     def inheritors(
         self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
     ) -> Descendants[ThreadMask]:
-        """The threads with one of the ``masks`` in processes that descend from the target, which may have ended, and
-        that started after ``since``; none for a target that is no process.
-
-        ``others``: processes with a change of their own, with its moment; only their descendants count.
-        """
+        """The threads with one of the ``masks`` that started after ``since`` in processes that descend from the target,
+        which may have ended; of ``others``, which have a change of their own, only descendants count."""
 
     def has_inheritors(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
         """Whether ``inheritors`` may find a thread. The answer may be old for a process that has ended."""
 
     def state(self, target: Target) -> State:
-        """The state of a target without threads. Raises Gone, and ApplyFailed where its driver does not answer."""
+        """Of a target without threads. Raises Gone, and ApplyFailed where its driver does not answer."""
 
     def set_state(self, target: Target, state: State) -> None:
-        """Set a state and read it back. Raises Gone, NotPermitted, and ApplyFailed where it is another."""
+        """Reads it back. Raises Gone, NotPermitted, and ApplyFailed where it is another."""
 
     def parts(self, guest: str) -> frozenset[Part]:
         """Those of the guest (by UUID) that have a thread. Raises Gone."""
 
     def persistent(self, guest: str) -> bool:
-        """Whether the guest (by UUID) has a definition that outlives a shutdown. Raises Gone."""
+        """Whether the guest (by UUID) has a definition. Raises Gone."""
 
     def definition(self, guest: str) -> str:
         """The <cputune> of the guest's persistent definition as XML, or empty. Raises Gone."""
@@ -94,16 +91,16 @@ class Host(Protocol):
         the ``given`` CPUs of runs: an operator has changed it."""
 
     def named_pins(self, guest: str) -> NamedPins:
-        """The pins that the guest's metadata names. Raises Gone where libvirt has no such guest (by UUID), and Busy."""
+        """Those that the guest's metadata names. Raises Gone where libvirt has no such guest (by UUID), and Busy."""
 
     def pins(self, guest: str) -> tuple[PartPin, ...]:
-        """The pins in the XML of the running guest (by UUID), whoever made them. Raises Gone, Busy."""
+        """In the XML of the running guest (by UUID), whoever made them. Raises Gone, Busy."""
 
     def restore_saved(
         self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
     ) -> None:
-        """Restore the saved image of a guest through libvirt: a part that has one of ``pins``, which the metadata
-        names, gets its pin of ``former``, or none. The metadata gets ``names``. Raises like ``pin``."""
+        """In the saved image of a guest, a part that has one of ``pins``, which the metadata names, gets its pin of
+        ``former``, or none; the metadata gets ``names``. Raises like ``pin``."""
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
         """Give a guest's metadata these names; a part that is None stays. Raises like ``pin``."""
@@ -118,8 +115,7 @@ class Host(Protocol):
         """Through libvirt. Raises like ``pin``."""
 
     def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
-        """Move the memory on the nodes ``away`` to ``node`` (migrate_pages); some pages cannot be moved. Raises Gone,
-        NotPermitted, and ApplyFailed with the kernel's answer."""
+        """By migrate_pages; some pages cannot be moved. Raises Gone, NotPermitted, ApplyFailed."""
 
 
 class Journal(Protocol):
@@ -127,31 +123,30 @@ class Journal(Protocol):
     write as late as the next ``intend`` or ``end``. Several threads may call ``intend`` at once."""
 
     def begin(self, run: Run) -> None:
-        """Lock the host and open a run. Raises HostBusy while another run is open, even if its process has ended: it
-        must be recovered first. Raises RunConflict where the journal has this id."""
+        """Lock the host and open a run. Raises HostBusy while another run is open, also one to be recovered;
+        RunConflict where the journal has this id."""
 
     def close_unbegun(self, run: Run) -> None:
-        """Store a run that never began, with its end. Raises RunConflict where the journal has this id: of ``begin``
-        and this, the first one wins."""
+        """Store a run that never began. Raises RunConflict where the journal has this id: of ``begin`` and this, the
+        first one wins."""
 
     def end_earlier_boots(self, boot: str, at: datetime, keeps: Callable[[str], bool]) -> int:
-        """Note the changes of ended runs from other boots as ``gone`` at ``at``; returns their number. Changes in a
-        persistent definition, those of an unknown boot, and the pins of the guests (by UUID) that ``keeps`` accepts
-        stay ``done``."""
+        """Note the changes of ended runs from other boots as ``gone``; returns their number. Those in a persistent
+        definition, of an unknown boot, and the pins of the guests (by UUID) that ``keeps`` accepts stay ``done``."""
 
     def require_room(self) -> None:
-        """Raises StoreUnavailable where the next run cannot be written, for instance because the disk is full."""
+        """Raises StoreUnavailable where the next run cannot be written: the disk may be full."""
 
     def intend(self, *entries: Entry, reported: Collection[Entry] = ()) -> None:
-        """Write entries before the host is touched: new ones, or known ones with threads found later. The audit trail
-        gets the ``reported`` ones, whose state is a report of the run."""
+        """Write entries before the host is touched, also known ones with threads found later. The audit trail gets the
+        ``reported`` ones, whose state is a report of the run."""
 
     def note(self, entry: Entry, *, again: bool = False) -> None:
         """Record an entry's new state. ``again``: the trail has this report, and only the facts are newer."""
 
     def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
-        """Close the open run with its final state, and unlock the host unless this raises. In the same step, the run
-        that a rollback undid gets the rollback's state, and the ``corrected`` entries replace the former ones."""
+        """Close the run with its final state, and unlock the host unless this raises. In the same step, the run that a
+        rollback undid gets the rollback's state, and the ``corrected`` entries replace the former ones."""
 
     def leave(self, run: Run) -> None:
         """Unlock the host where the run's end could not be written: it is interrupted."""
@@ -169,21 +164,21 @@ class Journal(Protocol):
         """A run's entries by ``seq``, and those whose records cannot be read."""
 
     def placed(self) -> tuple[CpuSet, ...]:
-        """The masks that applied runs gave to processes, and that are in force."""
+        """The masks that runs gave to processes and that are in force."""
 
     def moved_processes(self) -> frozenset[str]:
-        """The names of the processes that runs moved and no rollback has moved back."""
+        """The names of the processes whose moves are in force."""
 
     def allocated(self) -> CpuSet:
-        """The CPUs that runs gave to any threads and no rollback has undone."""
+        """The CPUs that runs gave to any threads and that are in force."""
 
     def placed_processes(self) -> dict[ThreadKey, int]:
-        """The first threads of the processes that runs placed and no rollback has undone, each with the moment before
-        its first mask, in clock ticks after boot; 0: not known."""
+        """The first threads of the processes that runs placed, each with the moment before its first mask, in clock
+        ticks after boot; 0: not known."""
 
     def changed_later(self, run: str, most: int) -> tuple[tuple[Run, Target], ...]:
-        """The later runs, not undone, that gave a target of these runs another affinity or state, each with one such
-        target; newest first, at most ``most``. The oldest one has changed a target of ``run`` itself. A release does
+        """The runs in force that gave a target of these runs another affinity or state since, each with one such
+        target; newest first, at most ``most``; the oldest one has changed a target of ``run`` itself. A release does
         not count: it restores the prior affinities."""
 
     def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
@@ -193,8 +188,8 @@ class Journal(Protocol):
     def purge(
         self, before: datetime, is_kept: Callable[[str], bool], needed: Callable[[Collection[str]], Collection[str]]
     ) -> int:
-        """Delete the ended runs that began before a moment; returns their number. A run with changes in place stays if
-        ``is_kept`` says so, the others if ``needed`` returns them. Raises StoreUnavailable."""
+        """Delete the ended runs that began before a moment; returns their number. One with changes in place stays if
+        ``is_kept`` says so, another one if ``needed`` returns it. Raises StoreUnavailable."""
 
     def changes_of(self, guest: str) -> tuple[Entry, ...]:
         """The changes of affinity of a guest (by UUID) that were not undone, oldest first."""
@@ -214,7 +209,7 @@ class Admission:
     fail alone."""
     require_permitted: Callable[[], None] = lambda: None
     """Raises Refused or NovaConflict for a change that the agent's rules do not allow; called once the plan is known
-    not to be stale. By default every change is permitted: the plan is this process's own."""
+    not to be stale. By default the plan is this process's own."""
 
 
 Admit = Callable[[Plan, Run], Admission]

@@ -1,5 +1,5 @@
 """Recovers an interrupted run: its process was killed, the power failed, or the journal could not be written. The
-journal may be older than the host, so recovery reads the kernel; a killed recovery is started again."""
+journal may be older than the host, so recovery reads the kernel."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -91,11 +91,8 @@ def _rolled_back(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _under_way(entries: Sequence[Entry], host: Host) -> frozenset[int]:
-    """The ``seq`` of the changes for which libvirtd may still have a call of the dead process.
-
-    The changes of a guest are made in order and undone in reverse: so the last one that is visible on the host, and the
-    next one. A group that failed may be undone at any time: so all of its changes.
-    """
+    """The ``seq`` of the changes for which libvirtd may still have a call of the dead process: of each guest the last
+    one that is visible, and the next one; of a group that failed all, because it may be undone at any time."""
     failed = {group_of(entry.change.target) for entry in entries if entry.state in UNDO_BEGUN}
     alive = [entry for entry in entries if entry.state in ("intent", "done", "stuck")]
     in_order = [entry for entry in alive if group_of(entry.change.target) not in failed]

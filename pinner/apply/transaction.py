@@ -38,8 +38,8 @@ class Transaction:
         unread: Mapping[str, str] = MappingProxyType({}),
         resumed: bool = False,
     ) -> None:
-        """``unread``: see Admission. ``resumed``: the run was interrupted, so each change may be made or half made. An
-        entry of ALONE that is ``gone`` stays so: a new process with the same id must not be changed."""
+        """``unread``: see Admission. ``resumed``: each change may be made or half made. An entry of ALONE that is
+        ``gone`` stays so: a new process with the same id must not be changed."""
         self._unread = unread
         self._left: set[Target] = set()
         """The targets that ended when their definition may have been written."""
@@ -70,13 +70,10 @@ class Transaction:
             self._notes.begin(entry)
 
     def make(self) -> Run:
-        """Make every change; a group whose change fails is undone.
-
-        The run ends ``applied``; ``applied_partly`` if some groups are placed; ``undone`` if none is, or ``failed`` if
-        a change could not be undone. One failure, unless of a setting, undoes all groups where the run is
-        ``all_or_nothing`` or changes the host itself. Raises StoreUnavailable if the end cannot be written: all changes
-        are undone then.
-        """
+        """A group whose change fails is undone. The run ends ``applied``; ``applied_partly`` if some groups are placed;
+        ``undone`` if none is, or ``failed`` if a change could not be undone. One failure, unless of a setting, undoes
+        all groups where the run is ``all_or_nothing`` or changes the host itself. Raises StoreUnavailable if the end
+        cannot be written: all changes are undone then."""
         self._resume()
         try:
             if self._lacks_answers():
@@ -162,8 +159,8 @@ class Transaction:
         return self._note(step.entry, "done")
 
     def _abort(self, failed: Entry, *, later: bool) -> None:
-        """Undo the group; ``later``: when all other groups are made. The journal has the failure before another group
-        is changed, so that a recovery undoes this group in any case."""
+        """``later``: when all other groups are made. The journal has the failure before another group is changed, so
+        that a recovery undoes this group in any case."""
         group, error = group_of(failed.change.target), self._errors[failed.seq]
         self._failures[group] = (failed, error)
         if later and self._in_groups({group}, tuple(self._in_place.values())):

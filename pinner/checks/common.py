@@ -17,7 +17,7 @@ from pinner.model.used_cpus import emulator_cpus, restricted, vcpu_cpus
 _LAST = re.compile(r"\bN\b")
 _ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _FLAGS = ("nohz", "managed_irq", "domain")
-"""The flags of isolcpus."""
+"""Of isolcpus."""
 T = TypeVar("T")
 ROOT = "as root"
 BOOT = "the kernel's command line"
@@ -30,7 +30,7 @@ class NotKnown(Exception):
 
 
 def each(items: Iterable[T], subject: Callable[[T], Subject], find: Callable[[T], Iterable[Found]]) -> Iterator[Found]:
-    """The faults of all items. An item about which something is not known does not hide the other items."""
+    """An item about which something is not known does not hide the others."""
     for item in items:
         try:
             yield from find(item)
@@ -40,22 +40,21 @@ def each(items: Iterable[T], subject: Callable[[T], Subject], find: Callable[[T]
 
 
 def growth(before: Mapping[str, int], after: Mapping[str, int], name: str) -> int:
-    """By how much a counter grew; 0 where the host has no such counter. Raises NotKnown."""
+    """0 where the host has no such counter. Raises NotKnown."""
     if name not in before or name not in after:
         return 0
     return grown(name, before[name], after[name])
 
 
 def grown(name: str, before: int, after: int) -> int:
-    """By how much the counter ``name`` grew. Raises NotKnown where it shrank: it was reset, or it wrapped."""
+    """Raises NotKnown where the counter shrank: it was reset, or it wrapped."""
     if after < before:
         raise NotKnown(f"the counter {name} went back from {before} to {after}: it was reset, or it wrapped")
     return after - before
 
 
 class SampledNic(NamedTuple):
-    """A network interface that both samples have. It may have got another name meanwhile, and another interface its
-    name."""
+    """A network interface of both samples. Names may have changed hands meanwhile."""
 
     nic: Nic
     before: NicCounters
@@ -63,12 +62,10 @@ class SampledNic(NamedTuple):
 
     @property
     def subject(self) -> Subject:
-        """The interface as a subject."""
         return Subject("nic", self.nic.name)
 
 
 def sampled_nics(reading: HostReading) -> Iterator[SampledNic]:
-    """The network interfaces that both samples have."""
     if reading.before is None:
         return
     before, now = ({nic.key: nic for nic in each.nics} for each in (reading.before, reading.now))
@@ -78,39 +75,38 @@ def sampled_nics(reading: HostReading) -> Iterator[SampledNic]:
 
 
 def rate(name: str, count: int, seconds: float, unit: str) -> tuple[Evidence, Evidence]:
-    """A count over the sample, in all and by second."""
+    """In all and by second."""
     return Evidence(name, count, unit), Evidence(f"{name} rate", count / seconds, f"{unit}/s")
 
 
 def own_cpus(guest: Guest) -> CpuSet:
-    """The CPUs of vCPUs that have one CPU each; without pools of one CPU, which pinner gives to several threads."""
+    """Of vCPUs that have one CPU each; without pools of one CPU, which pinner gives to several threads."""
     masks = (vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread)
     return union(mask for mask in masks if len(mask) == 1) - guest.pooled
 
 
 def nodes_of(cpus: CpuSet, snapshot: Snapshot) -> set[int]:
-    """The NUMA nodes of these CPUs."""
     return {node for node, here in snapshot.topology.cpus_by_node.items() if here & cpus}
 
 
 def homes(vcpus: Iterable[Vcpu], snapshot: Snapshot) -> set[int]:
-    """The nodes of the CPUs of placed vCPUs; none where the vCPUs may run anywhere."""
+    """None where the vCPUs may run anywhere."""
     return nodes_of(restricted((vcpu.thread for vcpu in vcpus if vcpu.thread), snapshot), snapshot)
 
 
 def memory_homes(vcpus: Iterable[Vcpu], snapshot: Snapshot) -> set[int]:
-    """The nodes whose memory is nearest to placed vCPUs: a node without memory has that of another one."""
+    """The nodes of the nearest memory: a node without memory has that of another one."""
     sources = snapshot.topology.memory_sources
     return {sources.get(node, node) for node in homes(vcpus, snapshot)}
 
 
 def device_node(device: str, snapshot: Snapshot) -> int | None:
-    """The NUMA node of a device; None where it is not known."""
+    """None where it is not known."""
     return next((each.node for each in snapshot.topology.devices if each.name == device), None)
 
 
 def roles(snapshot: Snapshot) -> tuple[tuple[str, CpuSet], ...]:
-    """The CPUs that interrupts and host work should leave alone, by role; no CPU has two roles."""
+    """The CPUs that interrupts and host work should leave alone; no CPU has two roles."""
     isolated, vcpus = snapshot.topology.isolated | snapshot.dedicated, vcpu_cpus(snapshot)
     emulators = emulator_cpus(snapshot) - isolated - vcpus
     return ("isolated", isolated), ("vCPU", vcpus - isolated), ("emulator", emulators)
@@ -124,39 +120,34 @@ def housekeeping(snapshot: Snapshot, node: int | None = None) -> CpuSet:
 
 
 def command(line: str) -> Remedy:
-    """A command for root that takes effect at once."""
+    """For root, at once."""
     return Remedy(line, ROOT)
 
 
 def sysctl(key: str, value: object) -> tuple[Remedy, Remedy]:
-    """The command that sets a sysctl now, and the line that keeps it over a restart."""
+    """Sets it now, and keeps it over a restart."""
     return command(f"sysctl -w {key}={value}"), Remedy(f"{key} = {value}", "/etc/sysctl.d/90-pinner.conf")
 
 
 def sysctl_now(reading: HostReading, key: str) -> int | None:
-    """The value of a sysctl that a plan may change; None where it is not known."""
+    """Of a sysctl that a plan may change; None where it is not known."""
     return (reading.snapshot.sysctls or {}).get(key)
 
 
 def planned_sysctl(key: str, now: int | None, otherwise: int | None = None) -> tuple[Remedy, ...]:
-    """The lines that give a sysctl the value of a plan. No plan changes a value that is as good: then the lines are
-    those for the value ``otherwise``; none without it."""
+    """The lines for a plan's value. No plan changes one that is as good: then those for ``otherwise``, or none."""
     if now is None or not SYSCTLS[key].is_good(now):
         return sysctl(key, SYSCTLS[key].value)
     return () if otherwise is None else sysctl(key, otherwise)
 
 
 def kernel_argument(line: str) -> Remedy:
-    """An argument of the kernel's command line."""
     return Remedy(line, BOOT, "reboot")
 
 
 def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *flags: str) -> Remedy:
-    """The argument ``name`` (isolcpus, nohz_full, rcu_nocbs) for the CPUs ``wanted``, and for the CPUs of the host and
-    with the flags that it has in this boot: it replaces that one.
-
-    isolcpus without flags means domain (kernel-parameters.txt): it says so beside other flags.
-    """
+    """The argument ``name`` (isolcpus, nohz_full, rcu_nocbs) for the CPUs ``wanted``, with the CPUs and flags that it
+    has in this boot. isolcpus without flags means domain (kernel-parameters.txt): it says so beside other flags."""
     given = isolcpus_flags(topology) if name == "isolcpus" else frozenset()
     if flags and not given and name in arguments(topology.kernel.command_line):
         given = frozenset({"domain"})
@@ -168,30 +159,25 @@ def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *flags: str) -> 
 
 
 def isolcpus_flags(topology: Topology) -> frozenset[str]:
-    """The flags of isolcpus in this boot, as they are written there."""
+    """In this boot, as they are written there."""
     return frozenset(arguments(topology.kernel.command_line).get("isolcpus", "").split(",")) & {*_FLAGS}
 
 
 def host_subject(reading: HostReading) -> Subject:
-    """The host as a subject."""
     return Subject("host", reading.snapshot.host)
 
 
 def arguments(command_line: str) -> dict[str, str]:
-    """The kernel's arguments by name, the last one where a name is repeated; those after ``--`` are for init.
-
-    The kernel reads a hyphen in a name like an underscore.
-    """
+    """The last one where a name is repeated; those after ``--`` are for init. A hyphen in a name is like an
+    underscore."""
     words = _ARGUMENT.findall(command_line)
     pairs = (word.partition("=") for word in (words[: words.index("--")] if "--" in words else words))
     return {name.replace("-", "_"): value.strip('"') for name, _, value in pairs}
 
 
 def argument_cpus(topology: Topology, name: str) -> CpuSet:
-    """The CPUs of an argument such as isolcpus=managed_irq,domain,4-N; empty where it is missing or malformed.
-
-    ``N`` is the host's last CPU, and ``all`` means 0-N (kernel-parameters.rst, CPU lists).
-    """
+    """Of an argument such as isolcpus=managed_irq,domain,4-N; empty where it is missing or malformed. ``N`` is the last
+    CPU, ``all`` means 0-N (kernel-parameters.rst, CPU lists)."""
     last = max(topology.online | topology.offline, default=0)
     parts = arguments(topology.kernel.command_line).get(name, "").split(",")
     numbers = (_LAST.sub(str(last), "0-N" if part == "all" else part) for part in parts)
@@ -202,7 +188,7 @@ def argument_cpus(topology: Topology, name: str) -> CpuSet:
 
 
 def number(settings: Mapping[str, str], path: str) -> int | None:
-    """The first number of a setting; None where the host has no such setting, or no number in it."""
+    """The first number of a setting; None without one."""
     words = settings.get(path, "").split()
     try:
         return int(words[0]) if words else None

@@ -16,14 +16,14 @@ from pinner.model.used_cpus import emulator_cpus, vcpu_cpus
 BUSY_EMULATOR = 30.0
 """Per cent of one CPU: above it, QEMU's main loop is busy."""
 UNEQUAL = 4.0
-"""The weight for each vCPU of one guest over that of another: four times as much CPU time when both want it."""
+"""The weight for each vCPU of one guest over that of another."""
 MOST_WEIGHT = 10_000
-"""The largest cpu.weight."""
+"""Of cpu.weight."""
 IDLE_WEIGHT = 3 * 100 / 1024
-"""The weight of a cgroup with cpu.idle, for which the kernel shows 0. WEIGHT_IDLEPRIO (kernel/sched/sched.h) is 3, and
-the weight 100 is 1024 there."""
+"""Of a cgroup with cpu.idle, for which the kernel shows 0. WEIGHT_IDLEPRIO (kernel/sched/sched.h) is 3, and the weight
+100 is 1024 there."""
 MIGRATION = ("live_migration", "multifdsend", "multifdrecv", "mig/")
-"""The first letters of the names of QEMU's migration threads."""
+"""The first letters of QEMU's migration threads."""
 CPUTUNE = "libvirt: formatdomain.html (cputune)"
 
 
@@ -66,7 +66,6 @@ def _no_cells(reading: HostReading) -> Iterator[Found]:
 
 
 def _wrong_cells(reading: HostReading) -> Iterator[Found]:
-    """Cells whose memory is bound to one node, and whose vCPUs are placed on others."""
     for guest in reading.snapshot.guests:
         for cell in guest.numa.cells:
             nodes = memory_homes((vcpu for vcpu in guest.vcpus if vcpu.id in cell.vcpus), reading.snapshot)
@@ -84,7 +83,6 @@ def _wrong_cells(reading: HostReading) -> Iterator[Found]:
 
 
 def _weights(reading: HostReading) -> Iterator[Found]:
-    """Guests that share CPUs, of which one gets many times the CPU time of another."""
     shares = [share for guest in reading.snapshot.guests if (share := _share(reading, guest)) is not None]
     for (low, poor), (high, rich) in ((min(shares), max(shares)),) if len(shares) > 1 else ():
         if high / low < UNEQUAL:
@@ -105,8 +103,7 @@ def _weights(reading: HostReading) -> Iterator[Found]:
 
 
 def _more_weight(reading: HostReading, guest: Guest, share: float) -> Iterator[Remedy]:
-    """The commands that give each vCPU of the guest this share. The kernel refuses a weight while the cgroup has
-    cpu.idle."""
+    """The kernel refuses a weight while the cgroup has cpu.idle."""
     path, now = _weight(reading, guest) or ("", None)
     if now == 0:
         yield Remedy(f"echo 0 > {quote(f'/sys/fs/cgroup/{path}/cpu.idle')}", ROOT)
@@ -115,7 +112,7 @@ def _more_weight(reading: HostReading, guest: Guest, share: float) -> Iterator[R
 
 
 def _share(reading: HostReading, guest: Guest) -> tuple[float, str] | None:
-    """The weight for each vCPU; None where the kernel shows no weight, or the guest shares no CPU."""
+    """The weight for each vCPU; None where the kernel shows none, or the guest shares no CPU."""
     found = _weight(reading, guest)
     if found is None or not guest.vcpus or not _cpus(guest):
         return None
@@ -129,7 +126,6 @@ def _weight(reading: HostReading, guest: Guest) -> tuple[str, int] | None:
 
 
 def _cpus(guest: Guest) -> CpuSet:
-    """The CPUs of vCPUs that have several."""
     return union(vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread and len(vcpu.thread.affinity) > 1)
 
 

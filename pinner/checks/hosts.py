@@ -15,13 +15,12 @@ PSI = "Linux: Documentation/accounting/psi.rst"
 
 
 def _of_root(reading: HostReading, is_one: Callable[[Process], bool]) -> Iterator[Process]:
-    """The processes of root. Any user may give a process any name, and moves only what is the user's."""
+    """Any user may give a process any name, and moves only what is the user's."""
     found = filter(is_one, reading.snapshot.processes)
     return (process for process in found if reading.details.are_of_root.get(process.pid, True))
 
 
 def _should_end(process: Process, message: str, unit: str) -> Found:
-    """The finding that a process should end for good, with the command that ends its systemd ``unit``."""
     return Found(
         Subject("process", f"{process.name} ({process.pid})"),
         message,

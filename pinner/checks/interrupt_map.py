@@ -11,13 +11,12 @@ from pinner.model.reading import HostReading, Nic
 from pinner.model.snapshot import Snapshot
 
 _NAPI = re.compile(r"napi/(.+)-(\d+)")
-"""The name of a NAPI thread: the interface and the NAPI id (Documentation/networking/napi.rst). The kernel cuts names
-after 15 bytes, so that long names of interfaces are not found."""
+"""A NAPI thread: interface and NAPI id (Documentation/networking/napi.rst). The kernel cuts names after 15 bytes, so
+that long names of interfaces are not found."""
 _ROLES: dict[str, CpuRole] = {"isolated": "isolated", "vCPU": "vcpu", "emulator": "emulator"}
 
 
 def interrupt_map(reading: HostReading) -> HostInterrupts:
-    """The interrupts and NAPI threads of each device that has some."""
     snapshot = reading.snapshot
     found: defaultdict[tuple[str, str], list[Interrupt]] = defaultdict(list)
     interfaces = _interfaces(reading)
@@ -48,7 +47,7 @@ def _napi(snapshot: Snapshot, process: Process, nic: Nic) -> Interrupt:
 
 
 def _interfaces(reading: HostReading) -> dict[str, str]:
-    """The interface by PCI address, of devices with one."""
+    """By PCI address."""
     names: defaultdict[str, list[str]] = defaultdict(list)
     for nic in reading.details.nics:
         if nic.device:
@@ -63,7 +62,7 @@ def _interrupt(snapshot: Snapshot, irq: DeviceIrq, total: int) -> Interrupt:
 
 
 def _roles(snapshot: Snapshot, cpus: CpuSet) -> tuple[RoleCpus, ...]:
-    """The CPUs by role; a role without CPUs is left out."""
+    """Without roles that have no CPU."""
     named = [RoleCpus(_ROLES[name], cpus & those) for name, those in roles(snapshot)]
     rest = cpus
     for each in named:

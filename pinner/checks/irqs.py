@@ -23,7 +23,7 @@ from pinner.model.settings.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
 
 BUSY_RATE = 1000.0
-"""Interrupts a second on a guest's CPU above which a finding is critical: each costs the vCPU an exit."""
+"""A second on a guest's CPU: above it a finding is critical, because each costs the vCPU an exit."""
 AFFINITY = "Linux: Documentation/core-api/irq/irq-affinity.rst"
 SCALING = "Linux: Documentation/networking/scaling.rst"
 IRQBALANCE = "irqbalance(1): IRQBALANCE_BANNED_CPULIST"
@@ -35,11 +35,10 @@ class _Counted(NamedTuple):
     irq: DeviceIrq
     now: IrqCounts
     before: IrqCounts | None
-    """The earlier counts of the same interrupt: the kernel gives the number of a freed one to another device."""
+    """Of the same interrupt: the kernel gives a freed number to another device."""
 
 
 def _devices(reading: HostReading) -> Iterator[tuple[str, list[_Counted]]]:
-    """The interrupts of each PCI device, those that ever fired."""
     found: defaultdict[str, list[_Counted]] = defaultdict(list)
     now = {(counts.number, counts.name): counts for counts in reading.now.irqs}
     before = {(counts.number, counts.name): counts for counts in (reading.before or HostSample()).irqs}
@@ -54,13 +53,13 @@ def _is_managed(irq: DeviceIrq) -> bool:
 
 
 def _label(reading: HostReading, device: str) -> Subject:
-    """A card by its interface where it has one, which people know better than the address."""
+    """People know the interface better than the address."""
     nics = [nic.name for nic in reading.details.nics if nic.device == device]
     return Subject("nic", nics[0]) if len(nics) == 1 else Subject("device", device)
 
 
 def _rate_on(reading: HostReading, irqs: list[_Counted], cpus: CpuSet) -> float | None:
-    """Interrupts a second on these CPUs; None without two samples. A count that was reset counts as none."""
+    """A second; None without two samples. A count that was reset counts as none."""
     if reading.before is None:
         return None
     # A CPU that came online during the sample shows what it took since boot.
@@ -73,12 +72,12 @@ def _rate_on(reading: HostReading, irqs: list[_Counted], cpus: CpuSet) -> float 
 
 
 def _came_online(sample: HostSample, earlier: HostSample) -> frozenset[int]:
-    """The CPUs that came online between two samples: the kernel lists times and interrupts of online CPUs only."""
+    """The kernel lists times and interrupts of online CPUs only."""
     return frozenset(sample.spare_ms.keys() - earlier.spare_ms.keys() if earlier.spare_ms else ())
 
 
 def _taking(reading: HostReading, irq: DeviceIrq) -> CpuSet:
-    """The CPUs that take the interrupt. The kernel uses no offline CPU."""
+    """The kernel uses no offline CPU."""
     return irq.taking & reading.snapshot.topology.online
 
 
@@ -106,7 +105,6 @@ def _on_guests(reading: HostReading) -> Iterator[Found]:
 
 
 def _moves(snapshot: Snapshot, irqs: list[DeviceIrq], node: int | None) -> Iterator[Remedy]:
-    """The commands that send the interrupts to the housekeeping CPUs of the node."""
     if wanted := housekeeping(snapshot, node):
         for irq in irqs[:MANY]:
             yield command(f"echo {wanted} > /proc/irq/{irq.number}/smp_affinity_list")
@@ -131,8 +129,8 @@ def _managed(reading: HostReading) -> Iterator[Found]:
 
 
 def _isolate(snapshot: Snapshot, wrong: CpuSet) -> Iterator[Remedy]:
-    """The argument that keeps managed interrupts off the CPUs ``wrong`` of a role. None where this boot has it, or
-    where it would end the load balancing of these CPUs: all flags of isolcpus have the same CPUs."""
+    """The argument that keeps managed interrupts off the CPUs of a role. None where this boot has it, or where it would
+    end the load balancing of these CPUs: all flags of isolcpus have the same CPUs."""
     flags, given = isolcpus_flags(snapshot.topology), argument_cpus(snapshot.topology, "isolcpus")
     own = snapshot.topology.isolated | snapshot.dedicated
     balances = "domain" not in flags if flags else not given
@@ -189,7 +187,7 @@ def _irqbalance(reading: HostReading) -> Iterator[Found]:
 
 
 def _banned_by_default(reading: HostReading) -> CpuSet:
-    """The CPUs that irqbalance leaves alone where its environment bans none: those of isolcpus and nohz_full."""
+    """irqbalance leaves isolcpus and nohz_full alone where its environment bans none."""
     topology = reading.snapshot.topology
     return (argument_cpus(topology, "isolcpus") & topology.isolated) | topology.nohz_full
 

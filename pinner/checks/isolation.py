@@ -78,7 +78,7 @@ def _unbound(reading: HostReading) -> Iterator[Found]:
 
 
 def _kernel_threads(reading: HostReading) -> Iterator[Process]:
-    """The kernel threads that could run elsewhere."""
+    """Those that could run elsewhere."""
     for process in reading.snapshot.processes:
         movable = any(thread.immovable_reason != "per-cpu" for thread in process.threads)
         if process.kernel and movable and not process.immovable_reason:
@@ -107,7 +107,7 @@ def _kthreads(reading: HostReading) -> Iterator[Found]:
 
 
 def _elsewhere(snapshot: Snapshot, threads: list[Process]) -> Iterator[Remedy]:
-    """The commands that move kernel threads off the isolated CPUs. Those of a node stay on its CPUs."""
+    """Kernel threads of a node stay on its CPUs."""
     homes = _homes(snapshot)
     free = housekeeping(snapshot)
     for process in threads:
@@ -116,7 +116,7 @@ def _elsewhere(snapshot: Snapshot, threads: list[Process]) -> Iterator[Remedy]:
 
 
 def _homes(snapshot: Snapshot) -> dict[str, CpuSet]:
-    """The CPUs of kswapd and kcompactd by name: those of the node that are not isolated."""
+    """The CPUs of kswapd and kcompactd: those of the node that are not isolated."""
     topology = snapshot.topology
     here = {node.id: node.cpus - topology.isolated for node in topology.nodes}
     return {f"{name}{node}": cpus for name in ("kswapd", "kcompactd") for node, cpus in here.items()}
@@ -172,7 +172,6 @@ def _release_of(reading: HostReading) -> Evidence:
 
 
 def _off_node(reading: HostReading) -> Iterator[Found]:
-    """kswapd and kcompactd that may run on CPUs of other nodes than their own."""
     topology = reading.snapshot.topology
     homes = _homes(reading.snapshot)
     wrong: list[tuple[Process, CpuSet]] = []

@@ -31,7 +31,7 @@ BALANCING, SWAPPINESS = "kernel.numa_balancing", "vm.swappiness"
 
 
 def _nodes(snapshot: Snapshot) -> int:
-    """The number of nodes with CPUs and memory."""
+    """With CPUs and memory."""
     return sum(1 for node in snapshot.topology.nodes if node.cpus and node.memory_kib)
 
 
@@ -87,10 +87,8 @@ def _defrag(reading: HostReading) -> Iterator[Found]:
 
 
 def _asked(command_line: str) -> Iterator[tuple[int, int]]:
-    """The sizes in KiB and the numbers of huge pages that the kernel's arguments ask for; one size at most.
-
-    With several sizes their order counts, and the arguments by name have lost it.
-    """
+    """Sizes in KiB and numbers of huge pages; one size at most: with several, their order counts, and the arguments by
+    name have lost it."""
     given = arguments(command_line)
     size = {"2M": 2048, "1G": 1 << 20, "": 2048, "2m": 2048, "1g": 1 << 20}.get(given.get("hugepagesz", ""))
     count = given.get("hugepages", "")
@@ -117,7 +115,6 @@ def _huge_missing(reading: HostReading) -> Iterator[Found]:
 
 
 def _huge_node(reading: HostReading) -> Iterator[Found]:
-    """Guests with huge pages on a node where none of their vCPUs is."""
     nodes = {node.id: node for node in reading.snapshot.topology.nodes}
     for guest in reading.snapshot.guests:
         here = memory_homes(guest.vcpus, reading.snapshot)

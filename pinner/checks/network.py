@@ -76,7 +76,7 @@ def _squeezed(reading: HostReading) -> Iterator[Found]:
 
 
 def _counters(reading: HostReading, names: tuple[str, ...]) -> dict[str, int]:
-    """The counters that grew. Raises NotKnown."""
+    """Those that grew. Raises NotKnown."""
     if reading.before is None:
         return {}
     grew = {name: growth(reading.before.counters, reading.now.counters, name) for name in names}

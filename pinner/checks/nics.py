@@ -25,11 +25,11 @@ OFFLOADS = {
     "tx-tcp-segmentation": "tso",
     "rx-checksum": "rx",
 }
-"""The kernel's name of a feature, and ethtool's short name of it."""
+"""The kernel's and ethtool's name of a feature."""
 
 
 def _without_room(card: SampledNic) -> dict[str, int]:
-    """The counters of packets for which the card had no room, and by how much each grew. Raises NotKnown."""
+    """The counters of packets for which the card had no room. Raises NotKnown."""
     before, now = card.before, card.now
     grew = {name: growth(before.statistics, now.statistics, name) for name in NO_ROOM}
     grew |= {f"driver's {name}": growth(before.driver, now.driver, name) for name in now.driver}
@@ -41,7 +41,6 @@ def _cards(reading: HostReading) -> Iterator[SampledNic]:
 
 
 def _by_key(settings: Iterable[CardSetting] | None) -> dict[int | str, CardSetting]:
-    """The settings of cards by the key of their interface."""
     return {each.index or each.interface: each for each in settings or ()}
 
 
@@ -87,7 +86,7 @@ def _no_room(reading: HostReading) -> Iterator[Found]:
 
 
 def _more(queues: CardQueues | None) -> int:
-    """A larger number of queues that the card can have; 0: none."""
+    """A larger number of queues that the card can have, or 0."""
     return queues.most if queues and queues.count < queues.most else 0
 
 

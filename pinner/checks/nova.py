@@ -1,7 +1,5 @@
-"""Nova's CPU sets against the kernel's arguments, systemd's CPUAffinity and Open vSwitch. Pure.
-
-`pinner nova check` finds what keeps Nova from starting; these checks, what lets guests and the host disturb each other.
-"""
+"""Nova's CPU sets against kernel arguments, CPUAffinity and Open vSwitch. Pure. `pinner nova check` finds what keeps
+Nova from starting; these, what lets guests and the host disturb each other."""
 
 from collections.abc import Iterator
 
@@ -21,7 +19,7 @@ def _isolcpus(snapshot: Snapshot) -> CpuSet:
 
 
 def _system_affinity(snapshot: Snapshot) -> CpuSet:
-    """systemd's CPUAffinity, by the affinity of process 1; empty where process 1 is not restricted."""
+    """By process 1; empty where it is not restricted."""
     whole = snapshot.topology.online - snapshot.topology.isolated
     return CpuSet() if whole == snapshot.baseline else snapshot.baseline
 
@@ -51,7 +49,7 @@ def _shared_isolated(reading: HostReading) -> Iterator[Found]:
 
 
 def _shared_without(snapshot: Snapshot, isolated: CpuSet) -> Remedy:
-    """The line that keeps floating guests off isolated CPUs. With both sets empty, Nova gives them all CPUs."""
+    """Keeps floating guests off isolated CPUs. With both sets empty, Nova gives them all CPUs."""
     if rest := snapshot.shared - isolated or snapshot.baseline - isolated - snapshot.dedicated:
         return Remedy(f"cpu_shared_set = {rest}", COMPUTE)
     return Remedy(f"cpu_dedicated_set = {snapshot.dedicated | isolated}, without cpu_shared_set", COMPUTE)

@@ -15,14 +15,14 @@ from pinner.model.snapshot import Snapshot
 from pinner.model.used_cpus import emulator_cpus, restricted, vcpu_cpus, vcpu_threads
 
 DEEP_US = 50
-"""Microseconds: a CPU that needs longer to wake delays each packet by more than the network does."""
+"""Microseconds: a slower wake delays each packet by more than the network does."""
 RUNTIME, PERIOD, DEFAULT_PERIOD = "kernel.sched_rt_runtime_us", "proc/sys/kernel/sched_rt_period_us", 1_000_000
 """The kernel's limits of real-time threads, and the default of the second one in microseconds."""
 SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
 
 
 def _of_vcpus(snapshot: Snapshot) -> CpuSet:
-    """The CPUs of placed vCPUs, those that Nova dedicates, and those that are isolated."""
+    """Of placed vCPUs, dedicated, or isolated."""
     return vcpu_cpus(snapshot) | snapshot.dedicated | snapshot.topology.isolated
 
 
@@ -49,12 +49,12 @@ def _governor(reading: HostReading) -> Iterator[Found]:
 
 
 def _sets_governor(snapshot: Snapshot, cpu: int) -> bool:
-    """Whether Nova sets the governor of this CPU. It never does so for CPU 0."""
+    """Nova never does so for CPU 0."""
     return snapshot.nova is not None and snapshot.nova.sets_governors and cpu in snapshot.dedicated and cpu != 0
 
 
 def _novas_line(snapshot: Snapshot, cpu: Cpu) -> Remedy | None:
-    """The remedy that Nova's power management neither overwrites nor stumbles over; None where it does not matter."""
+    """A remedy that Nova's power management neither overwrites nor stumbles over; None where it does not matter."""
     nova = snapshot.nova
     if nova is None or cpu.id not in snapshot.dedicated or cpu.id == 0:
         return None
@@ -135,7 +135,6 @@ def _rt_throttling(reading: HostReading) -> Iterator[Found]:
 
 
 def _emulators(reading: HostReading) -> Iterator[Found]:
-    """Guests whose vCPUs are placed and whose emulator threads share these CPUs."""
     snapshot = reading.snapshot
     for guest in snapshot.guests:
         vcpus = own_cpus(guest)
@@ -152,7 +151,7 @@ def _emulators(reading: HostReading) -> Iterator[Found]:
 
 
 def _realtime_emulator(reading: HostReading) -> Iterator[Found]:
-    """Real-time vCPUs on a CPU that emulator threads need: QEMU's own threads never run."""
+    """QEMU's own threads never run beside a real-time vCPU."""
     for guest in reading.snapshot.guests:
         threads = (vcpu.thread for vcpu in guest.vcpus if vcpu.thread and vcpu.thread.realtime)
         realtime = union(thread.affinity for thread in threads if len(thread.affinity) == 1)

@@ -9,7 +9,7 @@ from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subje
 from pinner.model.reading import HostReading, Nic
 
 CRITICAL_SHARE = 0.001
-"""Lost packets per packet: more than one of a thousand is critical."""
+"""Lost packets per packet."""
 SHORT_QUEUE = 500
 """Packets: a tx_queue_len below it loses bursts. The kernel's default for taps is 500 since Linux 2.6.27, and 1000 for
 cards."""
@@ -58,7 +58,7 @@ def _more_queues(guest: Guest, nic: Nic) -> Iterator[Remedy]:
 
 
 def _vhosts(guest: Guest) -> list[str]:
-    """The vhost workers: kernel threads before Linux 6.4, and threads of QEMU since."""
+    """Kernel threads before Linux 6.4, and threads of QEMU since."""
     threads = (*guest.vhost_threads, *guest.emulator.threads)
     return [thread.name for thread in threads if thread.name.startswith("vhost-")]
 

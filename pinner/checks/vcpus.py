@@ -13,12 +13,12 @@ from pinner.model.used_cpus import vcpu_threads
 
 WARN_PERCENT, CRITICAL_PERCENT = 5.0, 10.0
 HOST_PERCENT = 5.0
-"""Per cent of the time of the CPUs on which vCPUs wait: the host's processes delay vCPUs if they take so much."""
+"""Of the time of the CPUs on which vCPUs wait."""
 READY = "Linux: Documentation/scheduler/sched-stats.rst (/proc/<pid>/schedstat); VMware KB 2002181 (CPU ready)"
 
 
 def waiting(before: HostSample, now: HostSample, tid: int, seconds: float) -> float:
-    """Per cent of the sample for which a thread waited for a CPU. Raises NotKnown."""
+    """Per cent of the sample. Raises NotKnown."""
     earlier, later = before.threads.get(tid), now.threads.get(tid)
     if earlier is None or later is None:
         raise NotKnown(f"/proc/{tid}/schedstat could not be read twice")
@@ -58,7 +58,7 @@ def _host_load(reading: HostReading) -> Iterator[Found]:
 
 
 def _beside_vcpus(reading: HostReading) -> Iterator[Found]:
-    """Processes of the host on the CPUs that waiting vCPUs share with them. Raises NotKnown."""
+    """Raises NotKnown."""
     before, now = reading.before, reading.now
     if before is None:
         return
@@ -91,8 +91,8 @@ def _beside_vcpus(reading: HostReading) -> Iterator[Found]:
 
 
 def _used_by_host(reading: HostReading, before: HostSample, cpus: CpuSet) -> float:
-    """Per cent of one CPU that processes of the host take on these CPUs, at least: the run time of guests and kernel
-    threads that may use these CPUs is taken off, wherever they ran."""
+    """Per cent of one CPU, at least: the run time of guests and kernel threads that may use these CPUs is taken off,
+    wherever they ran."""
     now, snapshot = reading.now, reading.snapshot
     elsewhere = {t.tid for p in snapshot.processes for t in p.threads if t.affinity and not t.affinity & cpus}
     ran = sum(

@@ -11,7 +11,7 @@ from pinner.hostsetup.layout import ACCOUNT
 from pinner.model.errors import PinnerError
 
 _COMMENT = "pinner API"
-"""The comment of the user that setup-host makes, as in sysusers.d/pinner.conf: remove-host removes no other."""
+"""As in sysusers.d/pinner.conf; remove-host removes no user with another one."""
 
 
 def exists() -> bool:
@@ -19,7 +19,6 @@ def exists() -> bool:
 
 
 def find() -> pwd.struct_passwd | None:
-    """The user; None if there is none."""
     with suppress(KeyError):
         return pwd.getpwnam(ACCOUNT)
     return None
@@ -32,7 +31,7 @@ def is_own() -> bool:
 
 
 def create(sysusers: Path) -> None:
-    """Make the user and the group that the file declares. Raises PinnerError."""
+    """From a sysusers.d file. Raises PinnerError."""
     if program := shutil.which("systemd-sysusers"):
         run(program, str(sysusers))
         return
@@ -52,7 +51,7 @@ def remove() -> None:
 
 
 def run(*command: str) -> None:
-    """Run a program to its end. Raises PinnerError with its error message."""
+    """Raises PinnerError with the program's error message."""
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:

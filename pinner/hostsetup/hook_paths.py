@@ -1,7 +1,5 @@
-"""The paths of pinner's hook script among libvirt's hooks, whose the files there are, and which folders were made.
-
-A list beside the files names the folders that the installation has made, so that a removal leaves none.
-"""
+"""The paths of pinner's hook script among libvirt's hooks, whose the files there are, and which folders were made: a
+list beside the files names those, so that a removal leaves none."""
 
 import os
 import re
@@ -23,7 +21,7 @@ _HEAD = f"""\
 
 
 def missing_folders(*files: Path) -> tuple[Path, ...]:
-    """The folders that these files need and that do not exist; each folder after its parent."""
+    """Each folder after its parent."""
     return tuple(sorted({folder for file in files for folder in file.parents if not folder.exists()}))
 
 
@@ -32,20 +30,19 @@ def folder_list(root: Path, folders: Collection[Path]) -> str:
 
 
 def listed_folders(root: Path, file: Path, files: Collection[Path]) -> tuple[Path, ...]:
-    """The folders that the list names and that are on the way to one of ``files``: an installation makes no others."""
+    """The listed folders on the way to one of ``files``: an installation makes no others."""
     names = (steps.content(file) or "").splitlines()
     possible = {folder for each in files for folder in each.parents if folder != root}
     return tuple(sorted(folder for folder in possible if _host_path(root, folder) in names))
 
 
 def folder_removal(folders: Collection[Path], files: Collection[Path]) -> Iterator[Step]:
-    """The removal of each of these folders that has nothing but ``files``, children first."""
+    """Those with nothing but ``files``, children first."""
     for folder in sorted(folders, reverse=True):
         yield Step(f"remove {folder}", partial(_is_kept, folder, {*files, *folders}), partial(_remove_empty, folder))
 
 
 def _host_path(root: Path, folder: Path) -> str:
-    """The folder's path on the host whose file system begins at ``root``."""
     return f"/{folder.relative_to(root)}" if folder.is_relative_to(root) else str(folder)
 
 
@@ -65,7 +62,7 @@ _MARKS = (
     "# libvirt hook script for pinner",
     FOLDERS_MARK,
 )
-"""The begin of the second line of each file of pinner, the third one in copies that were made by hand."""
+"""The begin of the second line of pinner's files, the third one in copies made by hand."""
 _START = 4096
 """Bytes of a file that contain the mark."""
 SETTINGS = """\
@@ -79,24 +76,23 @@ FIRST_WITH_FOLDER = 6005
 HOSTS_HOOKS = "etc/libvirt/hooks"
 _SNAP, SNAPS_HOOKS = "snap/openstack-hypervisor/current", "var/snap/openstack-hypervisor/common/etc/libvirt/hooks"
 DAEMONS = ("usr/sbin/libvirtd", "usr/sbin/virtqemud")
-"""The libvirt of the host itself. Its library alone tells nothing: pinner needs it, too."""
+"""The library alone tells nothing: pinner needs it, too."""
 
 
 def _own_python() -> Path:
-    """The Python in which pinner is installed. A system's, such as Debian's, may have only the name python3."""
+    """A system's Python, such as Debian's, may have only the name python3."""
     usual = Path(sys.prefix, "bin/python")
     return usual if usual.exists() else Path(sys.executable)
 
 
 @dataclass(frozen=True)
 class HookPaths:
-    """The paths on the host whose file system begins at ``root``."""
+    """On the host whose file system begins at ``root``."""
 
     root: Path = Path("/")
     folder: Path | None = None
-    """libvirt's folder of hook scripts, if it is not the usual one below ``root``."""
+    """If it is not the usual one below ``root``."""
     python: Path = field(default_factory=_own_python)
-    """The Python in which pinner is installed."""
 
     @property
     def hooks(self) -> Path:
@@ -105,12 +101,11 @@ class HookPaths:
 
     @property
     def has_snap(self) -> bool:
-        """Whether the snap openstack-hypervisor has a libvirt of its own on this host."""
+        """Whether the snap openstack-hypervisor has a libvirt of its own."""
         return (self.root / SNAPS_HOOKS).parent.is_dir()
 
     @property
     def is_snaps(self) -> bool:
-        """Whether the folder of hook scripts is that of the snap's libvirt."""
         return self.hooks == self.root / SNAPS_HOOKS
 
     @property
@@ -120,12 +115,12 @@ class HookPaths:
 
     @property
     def beside(self) -> Path:
-        """The script of pinner beside those of others."""
+        """The script beside those of others."""
         return self.hooks / "qemu.d/pinner"
 
     @property
     def filter(self) -> Path:
-        """The filter that the script runs. In qemu.d libvirt would run it as a script of its own."""
+        """In qemu.d libvirt would run it as a script of its own."""
         return self.hooks / "pinner-strip-pins"
 
     @property
@@ -139,17 +134,16 @@ class HookPaths:
 
     @property
     def own_settings(self) -> str:
-        """The settings that name this installation."""
         return SETTINGS.format(python=self.python)
 
     @property
     def newest(self) -> int:
-        """The version of the newest library of libvirt that is found, as its name has it; 0: none."""
+        """Of libvirt's libraries, as its name has it; 0: none."""
         libraries = (self.root / _SNAP if self.is_snaps else self.root).glob("usr/lib*/**/libvirt.so.0.*")
         return max((int(found[1]) for library in libraries if (found := _SONAME.fullmatch(library.name))), default=0)
 
     def script(self) -> Path:
-        """Where the script belongs: beside other scripts if libvirt supports that, else alone if that is free."""
+        """Beside other scripts if libvirt supports that, else alone if that is free."""
         if self.newest >= FIRST_WITH_FOLDER:
             return self.beside
         # Other programs have such a folder of their own. A libvirt in a container may be newer than the library here.
@@ -157,12 +151,11 @@ class HookPaths:
 
 
 def is_free(path: Path) -> bool:
-    """Whether pinner may write the path: there is nothing, or a file of pinner."""
+    """Whether there is nothing, or a file of pinner."""
     return not os.path.lexists(path) or is_pinners(path)
 
 
 def is_pinners(path: Path) -> bool:
-    """Whether the path is a regular file with the mark of a file of pinner."""
     if path.is_symlink() or not path.is_file():
         return False
     with path.open("rb") as file:

@@ -25,16 +25,13 @@ from pinner.owners import owner_of, require_own
 
 _SCRIPT, _FILTER = "libvirt-qemu-hook", "libvirt-strip-pins"
 _DRAFT = re.compile(re.escape(whole_file.DRAFT) + "[a-z0-9_]{8}")
-"""The name of a draft, with the end that tempfile gives it."""
+"""With the end that tempfile gives it."""
 _OWN_SETTINGS = re.compile(re.escape(SETTINGS).replace(re.escape("{python}"), ".*"))
-"""Settings that nobody has changed since, of whichever installation."""
+"""Settings that nobody has changed, of whichever installation."""
 
 
 def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool) -> None:
-    """Install the hook script, its filter and its settings; a second call changes nothing.
-
-    It replaces files of an older pinner, and no file of anybody else. Raises Invalid.
-    """
+    """A second call changes nothing. Replaces files of an older pinner, and no file of anybody else. Raises Invalid."""
     _check(paths)
     _require_roots_settings(paths)
     script = paths.script()
@@ -55,8 +52,7 @@ def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool
 
 
 def remove_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool) -> None:
-    """Remove the files and folders of ``install_hooks``, except changed settings and folders with other files. Raises
-    Invalid."""
+    """Except changed settings and folders with other files. Raises Invalid."""
     _check(paths)
     made, files = hook_paths.listed_folders(paths.root, paths.made, _all_files(paths)), set(_present(paths))
     if paths.alone in files:
@@ -74,14 +70,14 @@ def remove_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool)
 
 
 def _restart(paths: HookPaths) -> str:
-    """The command that lets libvirt look for hook scripts."""
+    """Lets libvirt look for hook scripts."""
     return (
         "snap restart openstack-hypervisor.libvirtd" if paths.is_snaps else "systemctl restart libvirtd (or virtqemud)"
     )
 
 
 def _check(paths: HookPaths) -> None:
-    """Raise Invalid where this process is not root, a path leads elsewhere, or something is in the way."""
+    """Raises Invalid where this process is not root, a path leads elsewhere, or something is in the way."""
     if os.geteuid() != 0:
         raise Invalid("user", str(os.geteuid()), "root: call it with sudo")
     if not paths.root.is_dir():
@@ -100,8 +96,8 @@ def _check(paths: HookPaths) -> None:
 
 
 def _check_kinds(paths: HookPaths) -> None:
-    """Raise Invalid where a file is in the place of a folder, or another kind of file or a file of others in the place
-    of one of pinner."""
+    """Raises Invalid where another kind of file, or a file of others, is in the place of a folder or a file of
+    pinner."""
     for folder in {folder for file in _all_files(paths) for folder in file.parents}:
         if os.path.lexists(folder) and not folder.is_dir():
             raise Invalid("path", str(folder), "free, or a folder; a file of this name is in the way: move it away")
@@ -113,26 +109,24 @@ def _check_kinds(paths: HookPaths) -> None:
 
 
 def _all_files(paths: HookPaths) -> tuple[Path, ...]:
-    """Every file that an installation may have."""
     return paths.beside, paths.alone, paths.filter, paths.made, paths.settings
 
 
 def _present(paths: HookPaths) -> Iterator[Path]:
-    """The files that ``remove_hooks`` removes."""
     for path in _all_files(paths):
         if _is_unchanged(path) if path == paths.settings else is_pinners(path):
             yield path
 
 
 def _require_roots_settings(paths: HookPaths) -> None:
-    """Raise Invalid where settings that stay can be written by another user: they name the Python that root runs."""
+    """Raises Invalid where settings that stay can be written by another user: they name the Python that root runs."""
     if paths.settings.exists() and not _is_unchanged(paths.settings) and not _is_roots(paths.settings):
         what = "a file that only root can write; check the Python that it names, then chown root and chmod 600"
         raise Invalid("path", str(paths.settings), what)
 
 
 def _python(paths: HookPaths) -> Path:
-    """The Python that the script runs: the one in the settings, or else the system's."""
+    """That of the settings, or else the system's."""
     lines = (line.partition("=") for line in (steps.content(paths.settings) or "").splitlines())
     named = [value.strip() for name, _, value in lines if name.strip() == "python"]
     return Path(named[-1] if named else "/usr/bin/python3")
@@ -185,7 +179,6 @@ def _remove(paths: HookPaths) -> Iterator[Step]:
 
 
 def _remove_drafts(paths: HookPaths) -> Iterator[Step]:
-    """The removal of the drafts that killed processes have left."""
     for folder in (paths.hooks, paths.settings.parent):
         for draft in sorted(folder.glob(f"{whole_file.DRAFT}*")):
             if _DRAFT.fullmatch(draft.name) and draft.is_file() and not draft.is_symlink():
@@ -195,24 +188,22 @@ def _remove_drafts(paths: HookPaths) -> Iterator[Step]:
 
 
 def _is_unchanged(settings: Path) -> bool:
-    """Whether the settings are as an installation of pinner has written them."""
     return _OWN_SETTINGS.fullmatch(steps.content(settings) or "") is not None
 
 
 def _changed(path: Path, text: str) -> str:
-    """What to say about a file of pinner that has another text: an older version wrote it, or somebody edited it."""
+    """An older version wrote another text, or somebody edited it."""
     is_other = path.exists() and path.read_bytes() != text.encode()
     return ", which differs from the one of this version (an older one, or edited)" if is_other else ""
 
 
 def _has(path: Path, text: str, mode: int) -> bool:
-    """Whether root's file has this text and mode. Another owner could change what libvirt runs as root."""
+    """Another owner than root could change what libvirt runs as root."""
     if not path.exists() or path.read_bytes() != text.encode():
         return False
     return path.stat().st_mode & 0o777 == mode and _is_roots(path)
 
 
 def _is_roots(path: Path) -> bool:
-    """Whether the file belongs to root, and only root can write it."""
     found = path.stat()
     return found.st_uid == 0 and not found.st_mode & 0o022

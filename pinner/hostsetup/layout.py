@@ -10,23 +10,23 @@ ACCOUNT = "pinner"
 MARK = "# Installed by pinner-manage setup-host; removed by pinner-manage remove-host.\n"
 """The first line of every installed file except the configuration."""
 ENABLED = ("pinner-agent.service", "pinner-api.socket", "pinner-api.service")
-"""The units that start with the host. The listener is started where the administrator has configured it."""
+"""The administrator starts the listener, once it is configured."""
 UNITS = (*ENABLED, "pinner-nova-listener.service")
 CONFIG_MODE = 0o640
-"""The configuration may contain passwords: the group pinner may read it."""
+"""The configuration may contain passwords: the group may read it."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The paths on the host whose file system begins at ``root``."""
+    """On the host whose file system begins at ``root``."""
 
     root: Path = Path("/")
     programs: Path = Path(sys.prefix, "bin")
-    """The folder of the programs that the units start: this virtual environment's."""
+    """Of this virtual environment."""
 
     @property
     def is_image(self) -> bool:
-        """Whether the files are those of another system, which does not run."""
+        """Whether the files are those of a system that does not run."""
         return self.root != Path("/")
 
     @property
@@ -39,7 +39,7 @@ class Layout:
 
     @property
     def sample(self) -> str:
-        """The configuration of a new host: every option with its default, as a comment."""
+        """Every option with its default, as a comment."""
         return packaged("pinner.conf.sample")
 
     @property
@@ -62,7 +62,6 @@ class Layout:
         return self.root / "etc/systemd/system" / name
 
     def installed(self) -> dict[Path, str]:
-        """The content of every file that belongs to pinner, by path."""
         units = {self.unit(name): self._with_programs(packaged(name)) for name in UNITS}
         declared = {
             self.sysusers: packaged("sysusers.d/pinner.conf"),
@@ -75,5 +74,5 @@ class Layout:
 
 
 def packaged(name: str) -> str:
-    """The text of a file of pinner's package below pinner/etc."""
+    """A file below pinner/etc."""
     return files("pinner").joinpath("etc", name).read_text("utf-8")

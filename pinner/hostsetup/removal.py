@@ -24,11 +24,8 @@ class StillApplied(PinnerError):
 
 
 def remove_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool, purge: bool, force: bool) -> None:
-    """Stop and disable the units, and remove units, user, group and an unchanged configuration.
-
-    The state and a changed configuration stay, except with ``purge``. Raises StillApplied, except with ``force``,
-    Invalid and PinnerError.
-    """
+    """The state and a changed configuration stay, except with ``purge``. Raises StillApplied, except with ``force``,
+    Invalid and PinnerError."""
     check_host(layout)
     if not force and (why := still_applied(layout.state)):
         raise StillApplied(why)
@@ -47,10 +44,8 @@ def remove_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool, pu
 
 
 def still_applied(state: Path) -> str:
-    """Why pinner must not be removed yet, by the agent's journal; empty if nothing speaks against it.
-
-    An enforced policy that has placed guests or processes has an applied run; one that has placed nothing is not seen.
-    """
+    """Why pinner must not be removed yet, by the agent's journal, or empty. An enforced policy that has placed nothing
+    has no applied run, and is not seen."""
     if not (state / "agent" / "journal.sqlite").exists():
         return ""
     with closing(StoredJournal(state / "agent")) as journal:

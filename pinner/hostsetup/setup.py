@@ -16,15 +16,12 @@ from pinner.owners import require_own
 from pinner.server import folders, installation
 
 _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - the units have other folders there
-"""The folders that the units do not see (ProtectHome=, PrivateTmp=)."""
+"""From the units (ProtectHome=, PrivateTmp=)."""
 
 
 def setup_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool) -> None:
-    """Make everything that the units need, and enable them; a second call changes nothing.
-
-    Raises Invalid where the host, a file in the way or the installation does not allow it, PinnerError where a program
-    fails.
-    """
+    """Make everything that the units need, and enable them; a second call changes nothing. Raises Invalid where the
+    host, a file in the way or the installation does not allow it, PinnerError where a program fails."""
     check_host(layout)
     _check_programs(layout)
     for path in layout.installed():
@@ -44,7 +41,7 @@ def setup_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool) -> 
 
 
 def check_host(layout: Layout) -> None:
-    """Raise Invalid if this process is not root, the host does not run systemd, or an image is not safe."""
+    """Raises Invalid unless root runs this on a host with systemd, or for a safe image."""
     if os.geteuid() != 0:
         raise Invalid("user", str(os.geteuid()), "root: call it with sudo")
     if not layout.is_image and not Path("/run/systemd/system").is_dir():
@@ -54,7 +51,7 @@ def check_host(layout: Layout) -> None:
 
 
 def _check_image(layout: Layout) -> None:
-    """Raise Invalid where a path in the image leads out of it, or another user can change it."""
+    """Raises Invalid where a path leads out of the image, or another user can change it."""
     require_own(layout.root, "--root")
     inside = steps.real(layout.root)
     files = [*layout.installed(), layout.config, layout.state / "agent/journal.sqlite", layout.sockets / "agent.sock"]
@@ -78,7 +75,7 @@ def _check_programs(layout: Layout) -> None:
 
 
 def _check_config(path: Path) -> None:
-    """Raise Invalid for a configuration that the units cannot have."""
+    """Raises Invalid for a configuration that the units cannot have."""
     config = wiring.configuration([path])
     for option, value, needed in (
         ("[api] user", config.api.user, ACCOUNT),

@@ -1,4 +1,4 @@
-"""The steps of a setup or a removal: each can be shown, repeated, and is left out where nothing is to do."""
+"""The steps of a setup or a removal: each can be shown and repeated."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from pinner.model.errors import Invalid
 
 @dataclass(frozen=True)
 class Step:
-    """A change of the host: ``text`` is an infinitive, ``is_done`` says whether nothing is to do."""
+    """``text`` is an infinitive; ``is_done``: nothing is to do."""
 
     text: str
     is_done: Callable[[], bool]
@@ -22,10 +22,8 @@ class Step:
 
 
 def execute(steps: Iterable[Step], say: Callable[[str], None], *, dry_run: bool) -> None:
-    """Make each step that is not done, and report it; with ``dry_run`` only report.
-
-    Raises Invalid for a path that cannot be changed; the steps before have been made and reported.
-    """
+    """With ``dry_run`` only report. Raises Invalid for a path that cannot be changed; the steps before have been made
+    and reported."""
     for step in steps:
         if step.is_done():
             say(f"nothing to do: {step.text}")
@@ -41,10 +39,8 @@ def execute(steps: Iterable[Step], say: Callable[[str], None], *, dry_run: bool)
 
 
 def write(path: Path, text: str, mode: int = 0o644, drafts: Path | None = None) -> None:
-    """Write a file with its folder, in one step: another program may read or run it at any moment.
-
-    ``drafts`` as for whole_file.replace. Raises Invalid for a path that cannot be written; then the file is as before.
-    """
+    """In one step: another program may read or run the file at any moment. ``drafts`` as for whole_file.replace. Raises
+    Invalid; then the file is as before."""
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         whole_file.replace(path, text.encode(), mode, drafts)
@@ -53,7 +49,7 @@ def write(path: Path, text: str, mode: int = 0o644, drafts: Path | None = None) 
 
 
 def content(path: Path) -> str | None:
-    """The text of a file; None if there is none. Raises Invalid for a path that is no readable file."""
+    """None if there is no file. Raises Invalid for one that cannot be read."""
     try:
         if not os.path.lexists(path):
             return None
@@ -65,7 +61,7 @@ def content(path: Path) -> str | None:
 
 
 def real(path: Path) -> Path:
-    """Where the path leads. Raises Invalid for symlinks that lead to each other."""
+    """Raises Invalid for symlinks that lead to each other."""
     with suppress(RuntimeError):  # Python's error for such symlinks, until 3.13
         try:
             return path.resolve(strict=True)
@@ -76,13 +72,13 @@ def real(path: Path) -> Path:
 
 
 def check_is_inside(path: Path, root: Path) -> None:
-    """Raise Invalid where symlinks lead from ``path`` out of the image at ``root``."""
+    """Raises Invalid where symlinks lead out of the image at ``root``."""
     if not real(path).is_relative_to(root):
         raise Invalid("--root", str(path), f"a path inside {root}; a symlink leads to {real(path)}")
 
 
 def check_is_pinners(path: Path) -> None:
-    """Raise Invalid if another program or person has made the file at this path."""
+    """Raises Invalid if another program or person has made the file."""
     found = content(path)
     if path.is_symlink() or (found is not None and not found.startswith(MARK)):
         raise Invalid(

@@ -18,10 +18,7 @@ CLIENT_ROLES = "[api] tls_client_roles"
 
 
 def access_control(config: cfg.ConfigOpts, store: Store) -> AccessControl:
-    """The access control over the tokens and the audit trail of ``store``. Raises Invalid for a wrong option.
-
-    The caller closes ``refusals`` at the end.
-    """
+    """Raises Invalid for a wrong option. The caller closes ``refusals`` at the end."""
     roles = {
         check_name(name, CLIENT_ROLES): check_role(role, CLIENT_ROLES)
         for name, role in config.api.tls_client_roles.items()
@@ -35,5 +32,5 @@ def access_control(config: cfg.ConfigOpts, store: Store) -> AccessControl:
 
 
 def get_enforcer() -> Enforcer:
-    """oslo.policy's enforcer with pinner's rules and default configuration files, for oslopolicy's own commands."""
+    """For oslopolicy's own commands."""
     return Authorizer(Enforcer(wiring.configuration(None)), time.monotonic).enforcer

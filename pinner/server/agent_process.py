@@ -1,4 +1,4 @@
-"""The agent's process of `pinner serve`: it is root, and answers the API's process on a Unix socket."""
+"""The agent's process of `pinner serve`."""
 
 import os
 import pwd
@@ -16,7 +16,7 @@ from pinner.server.supervisor import Supervisor
 
 
 def prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> int:
-    """Make and lock the folders of a server with this configuration; returns the lock's descriptor. Raises Invalid."""
+    """The descriptor of the folders' lock. Raises Invalid."""
     lock = folders.lock(wiring.state_dir(config))
     folders.prepare(wiring.state_dir(config), account)
     sockets.prepare(wiring.agent_socket(config), "[agent] socket")
@@ -24,7 +24,7 @@ def prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> int:
 
 
 def start(config: cfg.ConfigOpts, account: pwd.struct_passwd, undo: ExitStack) -> list[Heartbeat]:
-    """Start the agent and its socket; ``undo`` ends them. Returns the heartbeats of its threads."""
+    """The heartbeats of the threads; ``undo`` ends them."""
     threads: list[Heartbeat] = []
     agent = wiring.local_agent(config, OwnProcesses(account.pw_uid), undo, threads)
     server = AgentServer(agent, wiring.agent_socket(config), account.pw_uid)
@@ -35,7 +35,7 @@ def start(config: cfg.ConfigOpts, account: pwd.struct_passwd, undo: ExitStack) -
 
 
 def serve_alone(config: cfg.ConfigOpts) -> None:
-    """Serve the agent in this process, for an API that another process serves, until a signal arrives."""
+    """For an API that another process serves, until a signal arrives."""
     if os.geteuid() != 0:
         raise Invalid("--only", "agent", "started by root: only root may move the threads of other users")
     account = privileges.unprivileged(config.api.user, config.api.group)

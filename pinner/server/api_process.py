@@ -1,4 +1,4 @@
-"""The API's process of `pinner serve`: it has no rights of root, and reaches the host through the agent's socket."""
+"""The API's process of `pinner serve`."""
 
 import logging
 import os
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 256 * 1024
-"""The largest body of a request."""
+"""Of a request."""
 
 ORPHAN_SECONDS = 10.0
 """How long a new server waits for the end of an API whose agent was killed."""
@@ -44,10 +44,8 @@ def serve(
     tls: ssl.SSLContext | None = None,
     threads: Sequence[Heartbeat] = (),
 ) -> None:
-    """Serve the API until a signal arrives, or until one of the file descriptors ``ends`` can be read.
-
-    ``threads`` are the heartbeats of an agent in this process.
-    """
+    """Serve until a signal arrives, or a descriptor of ``ends`` can be read. ``threads``: of an agent in this
+    process."""
     supervisor = Supervisor()
     host = wiring.host_name(config)
     with ExitStack() as undo:
@@ -81,7 +79,7 @@ def start(
     undo: ExitStack,
     tls: ssl.SSLContext | None = None,
 ) -> tuple[ServiceParts, "Server"]:
-    """Answer requests at the listening sockets, those of TCP with ``tls``, until ``undo`` ends it."""
+    """The sockets of TCP speak ``tls``; ``undo`` ends all."""
     # Imported here: the agent's process does not need these modules in its memory.
     from pinner.api.app import create_app
     from pinner.api.server import serve as answer
@@ -104,11 +102,8 @@ def start(
 
 
 def serve_alone(config: cfg.ConfigOpts, address: ApiAddress) -> None:
-    """Serve the API in this process, for an agent that another process serves, until a signal arrives.
-
-    It listens on the sockets that systemd has passed, and over TCP where an address is set. Before the agent runs,
-    requests that need it are answered host_unreachable. Raises Invalid for root and nobody.
-    """
+    """For an agent that another process serves; until it runs, requests that need it are answered host_unreachable.
+    Raises Invalid for root and nobody."""
     user = os.geteuid()
     account = privileges.numbered(user, os.getegid())
     if wrong := privileges.unsuitable(user, account.pw_name):
@@ -133,10 +128,8 @@ def run(
     agent_ready: int,
     tls: ssl.SSLContext | None,
 ) -> int:
-    """Give up root in this forked process and serve the API, once ``agent_ready`` has a byte; returns the exit status.
-
-    The API ends when the other end of the pipe ``agent_ready`` is closed.
-    """
+    """Give up root in this forked process and serve once ``agent_ready`` has a byte, until its other end is closed;
+    returns the exit status."""
     try:
         agent = wiring.agent_client(config)
         installation.keep_readable(account)
@@ -156,7 +149,6 @@ def run(
 
 
 def _lock(config: cfg.ConfigOpts, undo: ExitStack, wait_seconds: float = 0.0) -> None:
-    """Lock the API's part of the state folder until ``undo`` ends it. Raises Invalid."""
     lock = folders.lock_api(wiring.state_dir(config), wait_seconds=wait_seconds)
     if lock is not None:
         undo.callback(os.close, lock)

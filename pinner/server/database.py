@@ -16,10 +16,8 @@ FIELD = "[database] connection"
 
 
 def other_owner(url: str) -> pwd.struct_passwd | None:
-    """The user who must open the database in place of root; None where this process may open it.
-
-    Raises Invalid where several users can write its folder, and where the owner has no account and no group.
-    """
+    """Who must open the database in place of root; None: this process. Raises Invalid where several users can write its
+    folder, and where the owner has no account and no group."""
     file = sqlite_file(url)
     if file is None or os.geteuid() != 0:
         return None
@@ -33,10 +31,8 @@ def other_owner(url: str) -> pwd.struct_passwd | None:
 
 
 def require_closed(url: str, user: int) -> None:
-    """Raises Invalid for an SQLite file that everybody can write, or that is in a folder that everybody can write: they
-    could replace the audit trail.
-
-    The id of the user who opens the database is ``user``."""
+    """Raises Invalid for an SQLite file, or its folder, that everybody can write: they could replace the audit trail.
+    ``user``: who opens it."""
     if file := sqlite_file(url):
         for folder in (file.parent, file.resolve().parent):
             owners.require_closed(folder, FIELD, user)
@@ -47,7 +43,7 @@ def require_closed(url: str, user: int) -> None:
 
 
 def become_owner(url: str) -> None:
-    """Give up root for the user who must open the database, if there is one. There is no way back."""
+    """Give up root for that user, if there is one."""
     if owner := other_owner(url):
         installation.keep_readable(owner)
         privileges.drop(owner)

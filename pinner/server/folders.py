@@ -12,17 +12,14 @@ from pinner.owners import require_own
 
 OPTION = "[agent] state_dir"
 PID_FILE = "serve.pid"
-"""The file in a locked folder with the id of the process that has locked it."""
+"""Has the id of the process that has locked the folder."""
 _NO_LINK = "a folder, not a link to another place"
 _RETRY_SECONDS = 0.05
 
 
 def lock(state: Path) -> int:
-    """Lock the state folder for this process, and return the lock's file descriptor; the kernel ends the lock with it.
-
-    A second server would replace the first one's socket, and resolve the first one's run. Raises Invalid, which names
-    the process that has the lock.
-    """
+    """Returns a descriptor; the kernel ends the lock with it. A second server would replace the first one's socket, and
+    resolve its run. Raises Invalid, which names the holder."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         require_own(state, OPTION)
@@ -32,10 +29,8 @@ def lock(state: Path) -> int:
 
 
 def lock_api(state: Path, *, wait_seconds: float = 0.0) -> int | None:
-    """Lock the API's part of the state folder, like ``lock``; None before the first start of the agent, which makes it.
-
-    The lock of an API whose agent was killed ends a moment later; ``wait_seconds`` waits for that. Raises Invalid.
-    """
+    """Like ``lock`` for the API's part; None before the first start of the agent, which makes it. The lock of an API
+    whose agent was killed ends a moment later: so ``wait_seconds``."""
     try:
         return _locked(state / "api", wait_seconds)
     except FileNotFoundError:
@@ -45,7 +40,7 @@ def lock_api(state: Path, *, wait_seconds: float = 0.0) -> int | None:
 
 
 def _locked(folder: Path, wait_seconds: float) -> int:
-    """The descriptor of the locked folder. Raises OSError, and Invalid where another process has the lock."""
+    """Raises OSError, and Invalid where another process has the lock."""
     if folder.is_symlink():
         raise Invalid(OPTION, str(folder), _NO_LINK)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -72,14 +67,14 @@ def _lock_now(descriptor: int) -> bool:
 
 
 def _write_pid(folder: int) -> None:
-    """Write this process's id for the message of a second server. Only the lock says whether a server runs."""
+    """Only for the message of a second server: the lock says whether a server runs."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with os.fdopen(os.open(PID_FILE, flags, 0o644, dir_fd=folder), "w") as file:
         file.write(f"{os.getpid()}\n")
 
 
 def _holder(folder: Path) -> str:
-    """The process that has the lock, for a message; empty where it cannot be read."""
+    """Empty where it cannot be read."""
     try:
         return f"; process {int((folder / PID_FILE).read_text('ascii'))} does"
     except (OSError, ValueError):
@@ -87,11 +82,8 @@ def _holder(folder: Path) -> str:
 
 
 def prepare(state: Path, account: pwd.struct_passwd) -> None:
-    """Make the state folder and its two parts, and give ``api`` to the API's user.
-
-    Root never opens a file in ``api``. Raises Invalid for a state folder of another user, and for a file that must not
-    be given to the API's user.
-    """
+    """Make the state folder and its parts, and give ``api``, where root opens no file, to the API's user. Raises
+    Invalid for a state folder of another user, and for a file that must not be given away."""
     if state.stat().st_uid != os.geteuid():
         raise Invalid(OPTION, str(state), "a folder that belongs to root: another user could replace the parts in it")
     state.chmod(0o711)
@@ -111,7 +103,7 @@ def prepare(state: Path, account: pwd.struct_passwd) -> None:
 
 
 def _give(folder: int, path: Path, account: pwd.struct_passwd) -> None:
-    """Give a folder with its files to another user. Until the end it belongs to root, so that nobody changes it."""
+    """Until the end the folder belongs to root, so that nobody changes it."""
     os.fchown(folder, 0, 0)
     os.fchmod(folder, 0o700)
     for name in os.listdir(folder):

@@ -1,9 +1,8 @@
 """Keeps pinner's installation readable for the API's process after it has given up root.
 
-Python imports many modules at their first use, also from below a closed folder such as root's home. So the process
-gets mounts of its own, in which an empty folder hides the closed one and contains the installation alone. Where mounts
-are not allowed, as in a container, Python searches open descriptors of the installation. The modes of its files stay in
-force. An open descriptor also leads to what is beside the folder, as far as everybody may read that.
+Python imports modules late, also from below a closed folder such as root's home. So the process gets mounts in which an
+empty folder hides the closed one and contains the installation alone. Where mounts are not allowed, Python searches
+open descriptors, which also lead to what is beside the folder, as far as everybody may read that.
 """
 
 import ctypes
@@ -25,10 +24,7 @@ _MOVE_MOUNT_F_EMPTY_PATH = 4
 
 
 def keep_readable(account: pwd.struct_passwd) -> None:
-    """Make the installation readable for ``account`` in this process, which is root, has one thread and stays small.
-
-    Raises Invalid, which names the file and the remedy, where that is not possible.
-    """
+    """This process is root, has one thread and stays small. Raises Invalid with the file and the remedy."""
     if closed := [folder for folder in _installation() if not _readable_by(account, folder)]:
         try:
             _show(closed, account)
@@ -39,7 +35,7 @@ def keep_readable(account: pwd.struct_passwd) -> None:
 
 
 def closed_to(account: pwd.struct_passwd) -> list[Path]:
-    """The files of modules, and the folders of the installation, that the account cannot read."""
+    """The modules and folders that the account cannot read."""
     files = (getattr(module, "__file__", None) for module in tuple(sys.modules.values()))
     paths = [Path(file) for file in files if file] + _installation()
     with _acting_as(account):
@@ -47,7 +43,7 @@ def closed_to(account: pwd.struct_passwd) -> list[Path]:
 
 
 def _installation() -> list[Path]:
-    """The folders of Python, the virtual environment, pinner and other installed packages; none is in another one."""
+    """Of Python, the virtual environment, and packages; none is in another one."""
     checkout = Path(pinner.__file__).absolute().parents[1]  # resolve() would follow an open descriptor
     found = {Path(sys.base_prefix), Path(sys.prefix), checkout, *map(Path, sys.path[1:])}
     existing = {folder for folder in found if folder.is_absolute() and folder.is_dir()}
@@ -61,7 +57,6 @@ def _readable_by(account: pwd.struct_passwd, folder: Path) -> bool:
 
 @contextmanager
 def _acting_as(account: pwd.struct_passwd) -> Iterator[None]:
-    """Act with the rights of ``account`` for a moment."""
     groups = os.getgroups()
     os.setgroups([])
     os.setegid(account.pw_gid)
@@ -75,7 +70,7 @@ def _acting_as(account: pwd.struct_passwd) -> Iterator[None]:
 
 
 def _show(folders: list[Path], account: pwd.struct_passwd) -> None:
-    """Show the folders to this process alone, at the paths that they have. Raises OSError."""
+    """At their own paths, to this process alone. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def call(name: str, *arguments: object) -> int:
@@ -98,7 +93,6 @@ def _show(folders: list[Path], account: pwd.struct_passwd) -> None:
 
 
 def _hold_open(folders: list[Path]) -> None:
-    """Let Python find the folders of the installation, and all that it imports from them, by open descriptors."""
     held = {f"{folder}/": f"/proc/self/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY)}/" for folder in folders}
 
     def moved(path: str) -> str:
@@ -123,7 +117,7 @@ def _hold_open(folders: list[Path]) -> None:
 
 
 def _closed_at(account: pwd.struct_passwd, folder: Path) -> Path:
-    """The first folder on the way to ``folder`` that the account cannot enter, or the folder itself."""
+    """The first folder on the way that the account cannot enter, or the folder itself."""
     with _acting_as(account):
         way = reversed(folder.parents)
         return next((part for part in way if not os.access(part, os.X_OK, effective_ids=True)), folder)

@@ -1,10 +1,6 @@
-"""`pinner serve`: the API, the agent and the database of one host in one command.
-
-Started as root, pinner becomes two processes. The agent stays root and listens on a Unix socket. The API gets its
-listening sockets from root, gives up root before it opens the database, and reaches the host only through the agent's
-socket. Started by another user, pinner is one process with that user's rights. Each of the two parts can also be
-served alone, by a process of its own.
-"""
+"""`pinner serve`: the API, the agent and the database of one host. Started as root, pinner becomes two processes: the
+agent stays root, the API gets its listening sockets, gives up root and then opens the database. Started by another
+user, pinner is one process. Each part can also be served alone."""
 
 import ctypes
 import gc
@@ -29,14 +25,11 @@ from pinner.server.supervisor import Supervisor
 
 _M_ARENA_MAX = -8
 PARTS = ("agent", "api")
-"""The parts of a server that `pinner serve --only` serves."""
+"""Of `pinner serve --only`."""
 
 
 def serve(config_files: list[Path] | None, bind: str | None, port: int | None, only: str | None = None) -> None:
-    """Serve until SIGINT or SIGTERM; ``only`` is the one of PARTS to serve, or None for both.
-
-    Raises PinnerError where serving cannot begin, or where the API's process was killed.
-    """
+    """Serve until SIGINT or SIGTERM. Raises PinnerError where serving cannot begin, or the API's process was killed."""
     _use_one_heap()
     config = wiring.configuration(config_files)
     _require_own_log(config)
@@ -64,7 +57,7 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None, o
 
 
 def _api_address(config: cfg.ConfigOpts, bind: str | None, port: int | None) -> ApiAddress:
-    """Where the API listens: over TCP where an address is configured or given; a given port alone means loopback."""
+    """A given port alone means loopback."""
     host = bind or config.api.bind or (sockets.LOOPBACK if port is not None else "")
     number = config.api.port if port is None else port
     # Read here, because root has not been given up: only root needs to read the key.
@@ -75,7 +68,7 @@ def _api_address(config: cfg.ConfigOpts, bind: str | None, port: int | None) -> 
 
 
 def _require_own_log(config: cfg.ConfigOpts) -> None:
-    """Raise Invalid where root would write a log file in a folder that another user can write."""
+    """Raises Invalid where root would write a log file in a folder that another user can write."""
     if config.log_file:
         require_own(Path(config.log_dir or "", config.log_file).parent, "[DEFAULT] log_file")
     elif config.log_dir:
@@ -90,14 +83,14 @@ def _set_up_log(config: cfg.ConfigOpts) -> None:
 
 
 def _use_one_heap() -> None:
-    """Use one malloc heap. glibc gives new threads heaps of their own (mallopt(3)), which only grow; Python runs one
-    thread at a time, so more heaps bring no speed."""
+    """glibc gives new threads heaps of their own (mallopt(3)), which only grow; Python runs one thread at a time, so
+    more heaps bring no speed."""
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:
-    """Run the agent in this process and the API in a child process without root. When one ends, the other ends too."""
+    """The agent in this process, the API in a child without root. When one ends, the other ends too."""
     account = privileges.unprivileged(config.api.user, config.api.group)
     # The default state folder depends on the user, and the child runs as another user.
     wiring.use_state_of_root(config)
@@ -140,7 +133,7 @@ def _signal(child: int) -> None:
 
 
 def _end(child: int) -> None:
-    """End the API, also where the agent did not start or has failed."""
+    """Also where the agent did not start or has failed."""
     _signal(child)
     with suppress(ChildProcessError):
         os.waitpid(child, 0)

@@ -23,15 +23,13 @@ from pinner.service.remote.rest_client import UNIX
 
 LOG = logging.getLogger(__name__)
 Note = Callable[[str], None]
-"""Called with a sentence for the person at the terminal."""
+"""Gets a sentence for the person at the terminal."""
 
 
 @contextmanager
 def open_service(config: cfg.ConfigOpts, actor: str, note: Note) -> Iterator[Service]:
-    """The service of this host: of the server that runs here, else of this process alone.
-
-    ``actor`` is the person for whom root calls. Raises NotPermitted where this user may not call the configured server.
-    """
+    """Of the server that runs here, else of this process alone. ``actor``: for whom root calls. Raises NotPermitted
+    where this user may not call the configured server."""
     with ExitStack() as undo:
         if path := _server(config, note):
             remote = RemoteService(f"{UNIX}{path}", actor=actor)
@@ -47,7 +45,7 @@ def open_service(config: cfg.ConfigOpts, actor: str, note: Note) -> Iterator[Ser
 
 
 def _server(config: cfg.ConfigOpts, note: Note) -> Path | None:
-    """The socket of the server that runs on this host; None without one, and where this user works alone."""
+    """None without a server, and where this user works alone."""
     path = wiring.api_socket(config)
     require_own(path.parent, "[api] socket" if config.api.socket else "[agent] state_dir")
     if sockets.answers(path):
@@ -66,11 +64,8 @@ def _server(config: cfg.ConfigOpts, note: Note) -> Path | None:
 def _private_service(
     config: cfg.ConfigOpts, url: str, owner: pwd.struct_passwd, actor: str, undo: ExitStack
 ) -> RemoteService:
-    """A service for one command of root: the agent in this process, the API in a child that has given up root.
-
-    Both sockets lie in a folder of root that ends with the command. Only ``owner`` may connect to the agent, and only
-    root to the API. Raises the error with which the API did not start.
-    """
+    """The agent in this process, the API in a child that has given up root. Only ``owner`` may connect to the agent,
+    and only root to the API. Raises the error with which the API did not start."""
     folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="pinner-", dir="/run")))
     folder.chmod(0o711)
     path = folder / "agent.sock"
@@ -102,7 +97,7 @@ def _private_service(
 
 
 def _wait_started(reports: int) -> None:
-    """Wait until the API has started. Raises the error that it reports in place of that."""
+    """Raises the error that the API reports."""
     with os.fdopen(reports, "rb") as stream:
         report = stream.read()
     if not report:
@@ -120,7 +115,6 @@ def _api_process(
     ends: int,
     report: int,
 ) -> int:
-    """Give up root and serve the API until the parent ends; returns the exit status."""
     try:
         # Ctrl-C reaches the command alone, which lets a run end first. The child loses root's terminal.
         os.setsid()

@@ -8,14 +8,12 @@ from pinner.server import sockets
 
 _REMEDY = "`pinner-manage setup-host` creates the user pinner"
 _NOBODY = 65534
-"""The id of nobody, and of users that a user namespace does not map (user_namespaces(7))."""
+"""Also of users that a user namespace does not map (user_namespaces(7))."""
 
 
 def unprivileged(user: str, group: str) -> pwd.struct_passwd:
-    """The account of a user, which is named or numbered. A number without an account gets this group.
-
-    Raises Invalid for an unknown user or group, for root and for nobody.
-    """
+    """The account of a name or number; a number without an account gets this group. Raises Invalid for an unknown user
+    or group, for root and for nobody."""
     try:
         account = pwd.getpwnam(user)
     except KeyError:
@@ -33,7 +31,7 @@ def _own_group(group: str) -> int:
 
 
 def numbered(uid: int, gid: int) -> pwd.struct_passwd:
-    """The account with this user id. Where none has it, an account without a name, in this group."""
+    """Where no account has the id, one without a name, in this group."""
     try:
         return pwd.getpwuid(uid)
     except KeyError:
@@ -41,7 +39,7 @@ def numbered(uid: int, gid: int) -> pwd.struct_passwd:
 
 
 def unsuitable(uid: int, name: str) -> str:
-    """Why the API must not run as this user, and the remedy; empty for a suitable user."""
+    """Why the API must not run as this user, and the remedy; empty for a suitable one."""
     if uid == 0:
         return f"a user other than root: the API never runs as root; {_REMEDY}"
     if uid == _NOBODY or name == "nobody":
@@ -50,7 +48,7 @@ def unsuitable(uid: int, name: str) -> str:
 
 
 def drop(account: pwd.struct_passwd) -> None:
-    """Give up root: set supplementary groups, group and user. There is no way back."""
+    """Groups, group and user. There is no way back."""
     os.setgroups([])
     os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
     os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)

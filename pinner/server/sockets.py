@@ -1,8 +1,5 @@
-"""The listening sockets of pinner: their paths and addresses, and who may connect.
-
-A Unix socket lies in a folder that only its owner can write. The modes of the socket and of its folders decide who may
-connect (unix(7)).
-"""
+"""The listening sockets of pinner, and who may connect. A Unix socket lies in a folder that only its owner can write;
+the modes of both decide who may connect (unix(7))."""
 
 import grp
 import os
@@ -19,10 +16,9 @@ from pinner.model.errors import Invalid, NotPermitted
 from pinner.owners import connect_remedy, require_own
 
 MAX_PATH = 107
-"""Bytes in the path of a Unix socket (sun_path in unix(7))."""
+"""Bytes (sun_path in unix(7))."""
 LOOPBACK = "127.0.0.1"
 PROBE_SECONDS = 5.0
-"""Seconds to wait for the connection of a probe."""
 BACKLOG = 128
 _FIRST_INHERITED = 3
 _NO_ID, _ID_DIGITS = 2**32 - 1, 10
@@ -31,22 +27,20 @@ _RETRY_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ApiAddress:
-    """Where the API listens: always at the path ``unix``, and over TCP where ``bind`` is not empty."""
+    """Always at the path ``unix``, and over TCP where ``bind`` is not empty."""
 
     unix: Path
     group: str
-    """The group whose members may connect, where root runs the server."""
+    """Its members may connect, where root runs the server."""
     bind: str
     port: int
     tls: ssl.SSLContext | None = None
-    """The TLS settings of ``bind``; None: it speaks plain HTTP."""
+    """Of ``bind``; None: plain HTTP."""
 
 
 def listen(address: ApiAddress, undo: ExitStack, *, wait_seconds: float = 0.0) -> list[socket.socket]:
-    """The listening sockets of the API; ``undo`` closes them and removes the Unix socket. Raises Invalid.
-
-    ``wait_seconds`` is how long to wait for the end of another API at the Unix socket.
-    """
+    """``undo`` closes the sockets and removes the Unix socket. ``wait_seconds``: for the end of another API. Raises
+    Invalid."""
     as_root = os.geteuid() == 0
     group, mode = (group_id(address.group), 0o660) if as_root else (-1, 0o600)
     found = [listen_unix(address.unix, "[api] socket", group=group, mode=mode, wait_seconds=wait_seconds)]
@@ -61,10 +55,7 @@ def listen(address: ApiAddress, undo: ExitStack, *, wait_seconds: float = 0.0) -
 def listen_unix(
     path: Path, field: str, *, user: int = -1, group: int = -1, mode: int = 0o600, wait_seconds: float = 0.0
 ) -> socket.socket:
-    """A Unix socket that listens at ``path``, with this owner, group and mode; -1 leaves the process's own.
-
-    Raises Invalid, which names ``field``, as ``prepare`` does, and where the socket cannot be made.
-    """
+    """-1 leaves the process's own user or group. Raises Invalid for ``field``, as ``prepare`` does."""
     if len(os.fsencode(path)) > MAX_PATH:
         raise Invalid(field, str(path), f"a path of at most {MAX_PATH} bytes")
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -89,7 +80,7 @@ def listen_unix(
 
 
 def listen_tcp(host: str, port: int) -> socket.socket:
-    """A TCP socket that listens at an address of this machine. Raises Invalid."""
+    """Raises Invalid."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=BACKLOG)
@@ -98,11 +89,9 @@ def listen_tcp(host: str, port: int) -> socket.socket:
 
 
 def prepare(path: Path, field: str, *, wait_seconds: float = 0.0) -> None:
-    """Make the folder of a socket, and remove the socket of a dead server, or of one that ends in ``wait_seconds``.
-
-    Raises Invalid where another server listens, where the path is not a socket, and where root's socket would lie in a
-    folder that another user can write.
-    """
+    """Make the folder, and remove the socket of a dead server, or of one that ends in ``wait_seconds``. Raises Invalid
+    where another server listens, where the path is no socket, and where root's socket would lie in a folder that
+    another user can write."""
     folder = path.parent
     try:
         folder.mkdir(mode=0o755, parents=True)
@@ -120,7 +109,7 @@ def remove(path: Path) -> None:
 
 
 def answers(path: Path) -> bool:
-    """Whether a server listens on the Unix socket at ``path``. Raises NotPermitted where this user may not connect."""
+    """Whether a server listens. Raises NotPermitted where this user may not connect."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(PROBE_SECONDS)
         try:
@@ -136,10 +125,8 @@ def answers(path: Path) -> bool:
 
 
 def inherited() -> list[socket.socket]:
-    """The listening sockets that systemd has passed to this process, by sd_listen_fds(3); its variables are removed.
-
-    Raises Invalid for a descriptor that is not a listening stream socket.
-    """
+    """By sd_listen_fds(3), whose variables are removed. Raises Invalid for a descriptor that is not a listening stream
+    socket."""
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "0")
     os.environ.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()):
@@ -156,7 +143,7 @@ def _listening(descriptor: int) -> socket.socket:
 
 
 def group_id(name: str) -> int:
-    """The id of a group, which is named or numbered. Raises Invalid for a name that no group has."""
+    """Of a name or a number. Raises Invalid for an unknown name."""
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
@@ -165,17 +152,15 @@ def group_id(name: str) -> int:
 
 
 def number(field: str, text: str, expected: str) -> int:
-    """The id of a user or group that is written as a number. Raises Invalid for another text.
-
-    The largest number of 32 bits is no id: to the kernel it means that the id is not changed.
-    """
+    """Raises Invalid for a text that is no id. The largest number of 32 bits is none: to the kernel it means that the
+    id is not changed."""
     if text.isascii() and text.isdecimal() and len(text) <= _ID_DIGITS and int(text) < _NO_ID:
         return int(text)
     raise Invalid(field, text, expected)
 
 
 def _remove_dead(path: Path, field: str, wait_seconds: float) -> None:
-    """Remove the socket of a server that has ended. Raises Invalid for a live one, and for another kind of file."""
+    """Raises Invalid for a live socket, and for another kind of file."""
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:
@@ -191,7 +176,7 @@ def _remove_dead(path: Path, field: str, wait_seconds: float) -> None:
 
 
 def _listener(path: Path) -> str:
-    """The process that listens at ``path``, for a message; empty where the kernel does not name it."""
+    """Empty where the kernel does not name it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:

@@ -1,9 +1,6 @@
-"""Waits for the end of a server, and checks its threads meanwhile.
-
-A thread that ends by an exception ends the process with status 1, and systemd starts a new one. So does a thread that
-had no memory to begin: Thread.start waits for it for ever, perhaps with a lock. While a thread hangs, systemd's
-watchdog is told nothing, so systemd ends the process. sd_notify(3) has the words for systemd.
-"""
+"""Waits for the end of a server, and checks its threads meanwhile. A thread that ends by an exception ends the process
+with status 1, and systemd starts a new one. So does one that had no memory to begin: Thread.start waits for it for
+ever. While a thread hangs, the watchdog is told nothing (sd_notify(3)), so systemd ends the process."""
 
 import logging
 import os
@@ -24,11 +21,11 @@ from pinner.model.errors import PinnerError
 LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
-"""Time between two checks of the threads."""
+"""Between two checks of the threads."""
 NEVER_BEGUN = "Exception ignored in thread started by"
 """How Python begins its words about such a thread. Since 3.13 they name the function, too, and no object is given."""
 END_SECONDS = 60
-"""After the death of a thread the others have so much time to end; then the kernel ends the process (SIGALRM)."""
+"""How long the others have after the death of a thread; then the kernel ends the process (SIGALRM)."""
 READY = "READY=1"
 WATCHDOG = "WATCHDOG=1"
 STOPPING = "STOPPING=1"
@@ -51,11 +48,9 @@ class Supervisor:
         sys.unraisablehook = self._ignored.append
 
     def wait(self, heartbeats: Iterable[Heartbeat] = (), *ends: int, ready: bool = True) -> list[int]:
-        """Wait for SIGINT or SIGTERM, or until one of the file descriptors ``ends`` can be read; returns those.
-
-        Raises PinnerError where one of the threads has died, or where systemd cannot be told that the service is
-        ``ready``: it would end the service after some time, without a reason.
-        """
+        """Wait for SIGINT or SIGTERM, or until descriptors of ``ends`` can be read; returns those. Raises PinnerError
+        where a thread has died, or where systemd cannot be told that the service is ``ready``: it would end the service
+        later, without a reason."""
         try:
             if ready:
                 _tell_ready()
@@ -78,12 +73,11 @@ class Supervisor:
             self._check(heartbeats)
 
     def fail(self, why: str) -> None:
-        """End the process with status 1: a thread, which calls this, can no longer do its work."""
+        """End the process with status 1: the calling thread can no longer do its work."""
         self._died = self._died or why
         os.eventfd_write(self._wake, 1)
 
     def _check(self, heartbeats: Iterable[Heartbeat]) -> None:
-        """Tell the watchdog that the threads work; log once which ones do not."""
         wrong = heartbeat.wrong(heartbeats)
         if not wrong:
             _notify_if_possible(WATCHDOG)
@@ -93,7 +87,7 @@ class Supervisor:
             LOG.error("%s", "; ".join(wrong) or "every thread makes progress again")
 
     def _never_begun(self) -> str:
-        """Which thread ended before it began, for people; empty: none. Other ignored exceptions are printed."""
+        """Empty: none. Other ignored exceptions are printed."""
         found = ""
         while self._ignored:
             each = self._ignored.popleft()
@@ -131,11 +125,8 @@ def _tell_ready() -> None:
 
 
 def _asked_to_end() -> int:
-    """A file descriptor that can be read once SIGINT or SIGTERM has arrived. Call it in the main thread.
-
-    Python runs handlers in the main thread, which nothing wakes when the kernel delivers the signal to another thread,
-    or just before a wait begins.
-    """
+    """A descriptor that can be read once SIGINT or SIGTERM has arrived. Call it in the main thread, where Python runs
+    handlers: nothing wakes it when the kernel delivers the signal to another thread, or just before a wait."""
     read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     for kind in (signal.SIGINT, signal.SIGTERM):
@@ -144,7 +135,7 @@ def _asked_to_end() -> int:
 
 
 def notify(state: str, seconds: float = NOTIFY_SECONDS) -> None:
-    """Send the state to systemd, if it waits for one. Raises OSError where systemd does not read for ``seconds``."""
+    """Raises OSError where systemd does not read for ``seconds``."""
     if address := os.environ.get("NOTIFY_SOCKET"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             # A name that begins with @ is in the abstract namespace; see unix(7).
@@ -154,13 +145,12 @@ def notify(state: str, seconds: float = NOTIFY_SECONDS) -> None:
 
 
 def _notify_if_possible(state: str) -> None:
-    """Like ``notify``, without a wait; where systemd cannot be told, it draws its own conclusions."""
     with suppress(OSError):
         notify(state, 0.0)
 
 
 def _watchdog_seconds() -> float | None:
-    """After how many seconds without WATCHDOG systemd ends this process (WatchdogSec=); None: it does not."""
+    """WatchdogSec= of this process; None: not set."""
     try:
         seconds = int(os.environ["WATCHDOG_USEC"]) / 1e6
         mine = int(os.environ.get("WATCHDOG_PID", os.getpid())) == os.getpid()

@@ -1,7 +1,5 @@
-"""The calls that an agent's server answers, by name.
-
-Calls and arguments have the names of Agent's methods and their parameters.
-"""
+"""The calls that an agent's server answers. Calls and arguments have the names of Agent's methods and their
+parameters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +28,6 @@ class SocketCaller:
     """The other end of a connection."""
 
     peer: Peer
-    """The calling process and its user, as the kernel names them."""
     progress: Progress
 
 
@@ -38,7 +35,7 @@ Handler = Callable[[Agent, Arguments, SocketCaller], object]
 
 
 def name_of(call: Mapping[str, Any]) -> str:
-    """The name of the call. Raises Invalid for an unknown one."""
+    """Raises Invalid for an unknown call."""
     name = call.get("call")
     if not isinstance(name, str) or name not in HANDLERS:
         raise Invalid("call", str(name)[:80], f"one of {', '.join(HANDLERS)}")
@@ -46,7 +43,7 @@ def name_of(call: Mapping[str, Any]) -> str:
 
 
 def answer(agent: Agent, call: Mapping[str, Any], caller: SocketCaller) -> object:
-    """The result of a call. Raises Invalid for an unknown call or a wrong argument, and the errors of the agent."""
+    """Raises Invalid for an unknown call or a wrong argument, and the errors of the agent."""
     handler = HANDLERS[name_of(call)]
     set_before = peers.calling.set(caller.peer)
     try:
@@ -154,12 +151,12 @@ def _audit_records(agent: Agent, given: Arguments, _: SocketCaller) -> object:
 
 
 def _run_of(given: Arguments, caller: SocketCaller) -> Run:
-    """The run of a call. The kernel says who called, whatever the message claims."""
+    """The kernel says who called, whatever the message claims."""
     return replace(_read(Run, given, "run"), peer=caller.peer.label)
 
 
 def _read(kind: type[T], given: Arguments, name: str, most: int | None = None) -> T:
-    """An argument. Raises Invalid; also for a list of more than ``most`` items, which is not read."""
+    """Raises Invalid; also for a list of more than ``most`` items, which is not read."""
     value = given.get(name)
     if most is not None:
         _require_most(name, value, most)

@@ -1,8 +1,5 @@
-"""The client of an agent in another process: an Agent whose calls go through the Unix socket.
-
-Every wait has an end. While the agent works on a call, it gives a sign of life every two seconds (``wire.Line``).
-Without one for SILENCE_SECONDS the agent counts as silent: it has been stopped, or hangs.
-"""
+"""The client of an agent in another process. Every wait has an end: without a sign of life (``wire.Line``) for
+SILENCE_SECONDS the agent has been stopped, or hangs."""
 
 import math
 import socket
@@ -32,10 +29,9 @@ from pinner.model.snapshot import Snapshot
 from pinner.unix_connect import connect
 
 SILENCE_SECONDS = 10.0
-"""How long a caller waits for a sign of life."""
 PATIENCE_SECONDS = 150.0
-"""How long a call that is no run may take, besides the seconds of its sample or of its wait for events: two calls of
-libvirt about the whole host at the default [libvirt] call_timeout, and half a minute."""
+"""How long a call that is no run may take, besides the seconds of its sample or wait: two calls of libvirt about the
+whole host at the default [libvirt] call_timeout, and half a minute."""
 
 T = TypeVar("T")
 
@@ -48,10 +44,8 @@ class _Refusal:
 
 
 class AgentClient:
-    """Satisfies Agent. Every call opens its own connection, so that a long call does not delay others.
-
-    Raises HostUnreachable where a call was not made, and Unanswered where it may have been.
-    """
+    """Satisfies Agent; every call opens a connection, so that a long call does not delay others. Raises HostUnreachable
+    where a call was not made, Unanswered where it may have been."""
 
     def __init__(
         self, host: str, path: Path, *, patience: float = PATIENCE_SECONDS, silence: float = SILENCE_SECONDS
@@ -125,7 +119,7 @@ class AgentClient:
         return self._read(tuple[AgentRecord, ...], self._call(call="audit_records", after=after, limit=limit))
 
     def _call(self, seconds: float = 0.0, progress: Progress | None = None, **call: object) -> Any:
-        """The result of a call that takes ``seconds`` by its nature. Raises the agent's error."""
+        """``seconds``: what the call takes by its nature. Raises the agent's error."""
         deadline = time.monotonic() + seconds + self._patience
         asked = False
         try:
@@ -150,8 +144,8 @@ class AgentClient:
             raise self._unreadable(error) from None
 
     def _read(self, kind: type[T], value: object) -> T:
-        """The value of a message. A value that this process cannot read is no refusal of the agent, which may have done
-        what it was asked, nor is the caller's request wrong."""
+        """A value that this process cannot read is no refusal of the agent, which may have done what it was asked, nor
+        is the caller's request wrong."""
         try:
             return codec.read(kind, value)
         except Invalid as error:
@@ -168,7 +162,7 @@ class AgentClient:
         hear: Callable[[], None],
         progress: Progress | None,
     ) -> dict[str, Any] | None:
-        """Send the call; the result or the error, None after the deadline. Raises TimeoutError where no sign comes."""
+        """The result or the error; None after the deadline. Raises TimeoutError where no sign comes."""
         try:
             _send(peer, self._silence, call)
             while time.monotonic() < deadline:
@@ -191,7 +185,7 @@ class AgentClient:
         return kind(self._host, why, seconds=round(seconds, 1))
 
     def _connect(self) -> socket.socket:
-        """Connect. Raises HostUnreachable, and TimeoutError where a silent agent has its queue full of connections."""
+        """Raises HostUnreachable, and TimeoutError where a silent agent has its queue full of connections."""
         peer = None
         try:
             peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -208,7 +202,7 @@ class AgentClient:
 
 
 def _send(peer: socket.socket, seconds: float, call: Mapping[str, object]) -> None:
-    """Send the call; an agent that has disconnected may have answered without reading it. Raises Overdue."""
+    """An agent that has disconnected may have answered without reading the call. Raises Overdue."""
     try:
         wire.send(peer, seconds, **call)
     except wire.Overdue:

@@ -1,4 +1,5 @@
-"""The limits of a request to the agent: sizes, times and names that a legitimate caller never exceeds. Pure."""
+"""The limits of a request to the agent, which a legitimate caller never exceeds. Pure. Every ``require_`` raises
+Invalid."""
 
 import re
 from collections.abc import Iterator
@@ -19,15 +20,14 @@ from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 MAX_CHANGES = 32_768
 """The targets of one plan: 8,192 CPUs (the kernel's limit), each shared by four vCPUs."""
 MAX_THREADS = 262_144
-"""The threads of one plan."""
+"""Of one plan."""
 MAX_TEXT = 4096
 """Characters of a text for people."""
 MAX_NAMES = 4096
 """Names in one list: each process of the host is searched in it."""
 MAX_SERIES = len(GUEST_SERIES) + len(HOST_SERIES)
-"""Names of series in one call."""
 MAX_WAIT_SECONDS = 60.0
-"""The longest wait for host events."""
+"""For host events."""
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 """No history ends later: its last step ends after the last time, and must still be a time."""
 
@@ -35,7 +35,6 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", re.ASCII)
 
 
 def require_plan(plan: Plan, run: Run, host: str) -> None:
-    """Raises Invalid for an apply whose plan or run no planner and no service makes."""
     _require_run(run, host)
     _require_id("plan id", plan.id)
     if plan.host != host:
@@ -60,7 +59,6 @@ def require_plan(plan: Plan, run: Run, host: str) -> None:
 
 
 def require_rollback(run: Run, host: str) -> None:
-    """Raises Invalid for a rollback that no service makes."""
     _require_run(run, host)
     if run.undoes:
         _require_id("run undoes", run.undoes)
@@ -71,7 +69,6 @@ def require_rollback(run: Run, host: str) -> None:
 
 
 def require_run(run: Run, host: str) -> None:
-    """Raises Invalid for a run that no service makes."""
     _require_run(run, host)
     for field, value in (("run plan", run.plan), ("run undoes", run.undoes)):
         if value:
@@ -79,40 +76,36 @@ def require_run(run: Run, host: str) -> None:
 
 
 def require_id(field: str, value: object) -> str:
-    """The id of a run or guest. Raises Invalid."""
     return _require_id(field, value)
 
 
 def cut(text: str) -> str:
-    """The begin of a text that a person may have given to the caller, with each NUL shown. Nothing depends on it."""
+    """The begin of a text that a caller may have got from a person, with each NUL shown."""
     text = text.replace("\0", "\\x00")
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
 
 
 def require_text(field: str, value: object) -> str:
-    """A text for people. Raises Invalid."""
     if not isinstance(value, str) or len(value) > MAX_TEXT or "\0" in value:
         raise Invalid(field, shown(value), f"a text of at most {MAX_TEXT} characters, without NUL")
     return value
 
 
 def require_seconds(field: str, value: object, most: float) -> float:
-    """A number of seconds. Raises Invalid for another value, NaN, infinity and a negative number too."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:  # NaN, too
         raise Invalid(field, shown(value), f"a number of seconds from 0 to {most:g}")
     return float(value)
 
 
 def require_number(field: str, value: int) -> int:
-    """A number that a signature can express: RFC 8785 ends where a double is exact. Raises Invalid."""
+    """A number that a signature can express: RFC 8785 ends where a double is exact."""
     if not 0 <= value < 1 << 53:
         raise Invalid(field, shown(value), "a number from 0 to 2^53 - 1")
     return value
 
 
 def require_span(begin: datetime, end: datetime, step: int) -> None:
-    """Raises Invalid for more values of a series than the history keeps of any step, and for times without a zone or
-    after LATEST."""
+    """Raises Invalid for more values of a series than the history keeps of any step, and for times without a zone."""
     if step not in ROWS:
         raise Invalid("step", shown(step), f"one of {', '.join(map(str, ROWS))}")
     for field, value in (("begin", begin), ("end", end)):
@@ -126,28 +119,23 @@ def require_span(begin: datetime, end: datetime, step: int) -> None:
 
 
 def require_series(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of series of measures. Raises Invalid."""
     measures.require_series(tuple(require_text("series", name) for name in names))
     return names
 
 
 def require_sample_seconds(value: object) -> float:
-    """The sample of a snapshot. Raises Invalid."""
     return require_seconds("sample_seconds", value, MAX_SAMPLE_SECONDS)
 
 
 def require_wait(value: object) -> float:
-    """The longest wait for host events. Raises Invalid."""
     return require_seconds("timeout", value, MAX_WAIT_SECONDS)
 
 
 def require_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of processes. Raises Invalid."""
     return tuple(require_text("process_names", name) for name in names)
 
 
 def require_drifts(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-    """Drifts to explain. Raises Invalid."""
     if (threads := sum(len(drift.actual) for drift in drifts)) > MAX_THREADS:
         raise Invalid("drift actual", threads, f"at most {MAX_THREADS} threads")
     for drift in drifts:
@@ -191,7 +179,7 @@ def _require_id(field: str, value: object) -> str:
 
 
 def shown(value: Any) -> object:
-    """The value for an error or a log: the begin of its text, in which every letter can be printed."""
+    """The begin of the value's text, in which every letter can be printed."""
     text = "".join(_printable(str(value)[:80]))
     return value if isinstance(value, (bool, int)) and len(text) < 20 else text
 

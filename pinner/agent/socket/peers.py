@@ -20,7 +20,7 @@ class Peer:
 
     @property
     def label(self) -> str:
-        """The caller for people: ``pinner (uid 991), pid 1234``."""
+        """``pinner (uid 991), pid 1234``."""
         return f"{_user_name(self.uid)} (uid {self.uid}), pid {self.pid}"
 
 
@@ -36,7 +36,6 @@ calling: ContextVar[Peer | None] = ContextVar("calling", default=None)
 
 
 def calling_user() -> int:
-    """The user id of the caller that the agent works for now."""
     return (calling.get() or own()).uid
 
 

@@ -1,7 +1,5 @@
-"""The server of an agent that runs as root: it answers the unprivileged API process on a Unix socket.
-
-It trusts no caller: threads, sizes and waits are bounded, and each wrong message gets a typed error.
-"""
+"""The server of an agent that runs as root. It trusts no caller: threads, sizes and waits are bounded, and each wrong
+message gets a typed error."""
 
 import logging
 import os
@@ -26,8 +24,8 @@ from pinner.repeated import Repeated
 LOG = logging.getLogger(__name__)
 
 MAX_CALLS = 64
-"""Connections answered at once, each by a thread that was started beforehand: an idle one takes about 32 KiB. A further
-caller learns at once that the agent is busy."""
+"""Connections answered at once, each by a thread started beforehand (about 32 KiB when idle). A further caller learns
+at once that the agent is busy."""
 
 OWN_CALLS = 8
 """The places of MAX_CALLS that only root gets: the API's user can open connections and send nothing."""
@@ -41,24 +39,23 @@ MAX_SAME_CALLS = {
     "explain_drifts": 8,
     "audit_records": 8,
 }
-"""Calls of one name at once: long waits must not keep others from a rollback."""
+"""By name: long waits must not keep others from a rollback."""
 
 LARGE_BYTES = 256 * 1024
 MAX_LARGE_CALLS = 2
-"""Calls of more than LARGE_BYTES at once: the values of a message can take thirty times its length in memory."""
+"""Calls of more than LARGE_BYTES at once; see wire.MAX_VALUES."""
 
 REQUEST_SECONDS = 10.0
-"""How long a caller may take to send its call."""
+"""To send a call."""
 
 ANSWER_SECONDS = 30.0
-"""How long a caller may take to read its answer."""
+"""To read an answer."""
 
 PROGRESS_SECONDS = 2.0
-"""How long a run waits for a caller that does not read its progress; for ANSWER_SECONDS in all. The caller misses some
-progress then."""
+"""How long a run waits for a caller that does not read its progress, and misses some then; ANSWER_SECONDS in all."""
 
 END_SECONDS = 110.0
-"""How long ``close`` waits for the calls that run; systemd ends the process after 120 s (TimeoutStopSec)."""
+"""How long ``close`` waits for running calls; systemd ends the process after 120 s (TimeoutStopSec)."""
 
 HANGS_SECONDS = 60.0
 """The threads of the server beat every few seconds."""
@@ -73,14 +70,14 @@ class AgentServer:
     """Answers each connection in a thread that no other one has; ``close`` waits until running calls end."""
 
     def __init__(self, agent: Agent, path: Path, user: int, *, request_seconds: float = REQUEST_SECONDS) -> None:
-        """Listen at ``path``. Only root, this process's user and the user with id ``user`` are answered."""
+        """Only root, this process's user and ``user`` are answered."""
         self._agent = agent
         self._path = path
         self._users = {0, os.geteuid(), user}
         self._request_seconds = request_seconds
         self._workers = Workers(MAX_CALLS, "agent-call")
         self._of_others = threading.BoundedSemaphore(MAX_CALLS - OWN_CALLS)
-        """The part of the places that callers other than root get."""
+        """The places for callers other than root."""
         self._same = {name: threading.BoundedSemaphore(count) for name, count in MAX_SAME_CALLS.items()}
         self._large = threading.BoundedSemaphore(MAX_LARGE_CALLS)
         self._lines: set[wire.Line] = set()
@@ -100,7 +97,6 @@ class AgentServer:
         self._accepting = BeatingThread(self._accept, "agent-accept", HANGS_SECONDS)
         self._pulsing = BeatingThread(self._pulse, "agent-pulse", HANGS_SECONDS)
         self.heartbeats = [self._accepting.heartbeat, self._pulsing.heartbeat]
-        """Of the thread that accepts connections, and of the one that gives signs of life."""
 
     def start(self) -> None:
         self._workers.start()
@@ -108,7 +104,7 @@ class AgentServer:
         self._pulsing.start()
 
     def close(self) -> None:
-        """Remove the socket, accept no more calls, and wait until running calls end, at most END_SECONDS."""
+        """Waits until running calls end, at most END_SECONDS."""
         self._closing = True
         for heartbeat in self.heartbeats:
             heartbeat.end()
@@ -147,14 +143,12 @@ class AgentServer:
             failing.over("the agent accepts callers again")
 
     def _pulse(self) -> None:
-        """Give every caller that waits a sign of life, until the last call has ended."""
         while not self._closed.wait(wire.PULSE_SECONDS):
             self.heartbeats[1].beat()
             for line in tuple(self._lines):
                 line.pulse()
 
     def _begin(self, peer: socket.socket) -> None:
-        """Have a thread serve the connection; refuse it where it is not permitted, or no thread is idle."""
         try:
             caller = peers.of(peer)
         except OSError:
@@ -167,7 +161,7 @@ class AgentServer:
             self._turn_away(peer, Busy("the agent", f"it answers {MAX_CALLS} calls already", overdue=False))
 
     def _hand_over(self, peer: socket.socket, caller: peers.Peer) -> bool:
-        """Have a thread serve the connection; false where none is idle, or the caller has no place."""
+        """False where no thread is idle, or the caller has no place."""
         if not self._takes_place(caller):
             return False
         begun = False
@@ -219,7 +213,7 @@ class AgentServer:
             _refuse(line, PinnerError("the agent failed; its log has the reason"))
 
     def _take_large(self, places: ExitStack, length: int) -> None:
-        """Give a long message one of the places for such, until ``places`` ends. Raises Busy."""
+        """A place until ``places`` ends. Raises Busy."""
         if length <= LARGE_BYTES:
             return
         if not self._large.acquire(blocking=False):
@@ -229,7 +223,7 @@ class AgentServer:
 
     @contextmanager
     def _slot(self, name: str) -> Iterator[None]:
-        """One of the places for calls of this name. Raises Busy."""
+        """Raises Busy."""
         places = self._same.get(name)
         if places is not None and not places.acquire(blocking=False):
             raise Busy("the agent", f"it answers {MAX_SAME_CALLS[name]} calls of {name} already", overdue=False)
@@ -241,7 +235,7 @@ class AgentServer:
 
     @staticmethod
     def _turn_away(peer: socket.socket, error: PinnerError) -> None:
-        """Answer without reading the call. It never blocks: the answer fits into the buffer of a new connection."""
+        """Never blocks: the answer fits into the buffer of a new connection."""
         with peer:
             _refuse(wire.Line(peer), error, 0.0)
 
@@ -264,8 +258,8 @@ def _hung_up(peer: socket.socket, events: int = _HUNG_UP) -> bool:
 
 
 def _progress_to(line: wire.Line) -> Progress:
-    """Sends progress. A caller that disconnects, or does not read, does not stop a run: it continues to its end, and
-    the journal has its result. A caller that reads slowly gets a part of the progress, and always the answer."""
+    """A caller that disconnects, or does not read, does not stop a run. A slow one gets a part of the progress, and
+    always the answer."""
     left = threading.Event()
     waited = 0.0
 

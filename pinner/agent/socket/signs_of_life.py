@@ -1,7 +1,5 @@
-"""Signs of life of an agent in another process: each message is one, whichever call it belongs to.
-
-The kernel accepts connections for a stopped agent; each caller would wait for its own answer, with a thread.
-"""
+"""Signs of life of an agent in another process: each message is one, whichever call it belongs to. The kernel accepts
+connections for a stopped agent: each caller would wait for its own answer, with a thread."""
 
 import threading
 import time
@@ -9,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 MAX_UNHEARD = 8
-"""Calls that may wait for their first sign of life at once. A further one waits for a place only for a moment."""
+"""Calls that may wait for their first sign of life at once; a further one waits for a place only for a moment."""
 
 
 class Silent(Exception):
@@ -24,12 +22,12 @@ class SignsOfLife:
     """Knows whether an agent is silent. While it is, one caller at a time asks it, and the others fail at once."""
 
     def __init__(self, silence: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """``silence``: after so many seconds without a sign of life the agent counts as silent."""
+        """``silence``: seconds without a sign after which the agent is silent."""
         self._silence = silence
         self._clock = clock
         self._changed = threading.Condition()
         self._unheard: dict[object, float] = {}
-        """When each call began that waits for its first sign of life."""
+        """When each call began that waits for its first sign."""
         self._heard = clock()
         self._silent_since: float | None = None
 
@@ -37,8 +35,8 @@ class SignsOfLife:
     def call(self) -> Iterator[Callable[[], None]]:
         """A call to the agent; gives the function to call at each sign of life.
 
-        Raises Silent without a call, where another caller finds out already whether the agent answers. A TimeoutError
-        in the block says that the agent gave no sign of life in time; it becomes Silent.
+        Raises Silent without a call, where another caller finds out already. A TimeoutError in the block says that no
+        sign came in time; it becomes Silent.
         """
         token = object()
         self._begin(token)
@@ -75,7 +73,6 @@ class SignsOfLife:
             self._changed.notify_all()
 
     def _lose(self, token: object) -> float:
-        """The agent did not answer this call in time; returns for how many seconds."""
         with self._changed:
             now = self._clock()
             began = self._unheard.get(token, now - self._silence)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _STEP_SECONDS = 0.5
-"""How long a wait goes on after the caller has disconnected, at most."""
+"""How long a wait may outlast the caller."""
 
 _is_left: ContextVar[Callable[[], bool]] = ContextVar("is_left", default=lambda: False)
 
@@ -20,7 +20,7 @@ class CallerLeft(Exception):
 
 @contextmanager
 def waits_for(is_left: Callable[[], bool]) -> Iterator[None]:
-    """In this block, and in this thread, waits end when ``is_left()`` is true."""
+    """In this block and thread, waits end when ``is_left()`` is true."""
     token = _is_left.set(is_left)
     try:
         yield
@@ -29,19 +29,19 @@ def waits_for(is_left: Callable[[], bool]) -> Iterator[None]:
 
 
 def require_caller() -> None:
-    """Raises CallerLeft where nobody waits for the answer any more. For work in many parts."""
+    """Raises CallerLeft. For work in many parts."""
     if _is_left.get()():
         raise CallerLeft
 
 
 def sleep(seconds: float) -> None:
-    """Sleep. Raises CallerLeft."""
+    """Raises CallerLeft."""
     for step in steps(seconds):
         time.sleep(step)
 
 
 def steps(seconds: float) -> Iterator[float]:
-    """The parts of a wait of ``seconds``, at least one; wait for each. Raises CallerLeft between two of them."""
+    """The parts of a wait of ``seconds``, at least one; wait for each. Raises CallerLeft."""
     deadline = time.monotonic() + seconds
     left = seconds
     while True:

@@ -25,7 +25,7 @@ from pinner import codec
 from pinner.model.errors import Invalid
 
 PULSE_SECONDS = 2.0
-"""Time between two signs of life of a connection. A caller gives up after several of them are missing."""
+"""Between two signs of life of a connection."""
 
 MAX_REQUEST = 32 * 1024 * 1024
 """Bytes of a call. The plan of a host with 10,000 threads takes about 5 MiB."""
@@ -34,14 +34,13 @@ MAX_ANSWER = 256 * 1024 * 1024
 """Bytes of an answer. The snapshot of a host with 10,000 threads takes about 3 MiB."""
 
 MAX_VALUES = 2_000_000
-"""Values in a call: a text of 32 MiB can have so many that they take thirty times its length in memory. The plan of a
-host with the most threads has 1.4 million."""
+"""Values in a call: a text of 32 MiB can have so many that they take thirty times its length in memory. The largest
+plan has 1.4 million."""
 
 _LENGTH = struct.Struct("!I")
 _PIECE = 1 << 18
 
 ALIVE = _LENGTH.pack(14) + b'{"alive":true}'
-"""The message that is a sign of life only."""
 
 
 class Overdue(EOFError):
@@ -49,16 +48,13 @@ class Overdue(EOFError):
 
 
 def message(**parts: object) -> memoryview:
-    """A message with these parts; the codec writes the values."""
     body = b",".join(json.dumps(name).encode() + b":" + codec.dump(value) for name, value in parts.items())
     return memoryview(_LENGTH.pack(len(body) + 2) + b"{" + body + b"}")
 
 
 def push(peer: socket.socket, text: memoryview, seconds: float | None = None) -> memoryview:
-    """Send as much of the text as the peer reads within ``seconds`` (None: all of it); returns the rest.
-
-    Raises EOFError where the peer has disconnected.
-    """
+    """Send as much as the peer reads within ``seconds`` (None: all); returns the rest. Raises EOFError where the peer
+    has disconnected."""
     deadline = time.monotonic() + (seconds or 0.0)
     # The socket's own timeout stays as it is: another thread may be reading.
     writable = select.poll()
@@ -74,10 +70,7 @@ def push(peer: socket.socket, text: memoryview, seconds: float | None = None) ->
 
 
 def send(peer: socket.socket, seconds: float | None = None, /, **parts: object) -> None:
-    """Send one message within ``seconds`` (None: without a limit).
-
-    Raises EOFError where the peer has disconnected, and Overdue where it does not read.
-    """
+    """Raises EOFError where the peer has disconnected, Overdue after ``seconds``."""
     if push(peer, message(**parts), seconds):
         raise Overdue("the peer does not read: timed out")
 
@@ -89,12 +82,9 @@ def receive(
     admit: Callable[[int], object] = lambda _: None,
     values: int | None = None,
 ) -> dict[str, Any]:
-    """The next message, of at most ``limit`` bytes, if it arrives within ``seconds`` (None: without a limit).
-
-    ``admit`` is called with its length before it is read, and may raise; ``values`` as for ``parse``. Raises EOFError
-    where the peer has disconnected, Overdue where it is too slow, and Invalid for a message that is too long or is not
-    a JSON object.
-    """
+    """``admit`` gets the length before the message is read, and may raise; ``values`` as for ``parse``. Raises EOFError
+    where the peer has disconnected, Overdue, and Invalid for a message of more than ``limit`` bytes, or that is no JSON
+    object."""
     deadline = None if seconds is None else time.monotonic() + seconds
     (length,) = _LENGTH.unpack(_read(peer, _LENGTH.size, deadline))
     if length > limit:
@@ -104,8 +94,8 @@ def receive(
 
 
 def parse(text: bytes, values: int | None = None) -> dict[str, Any]:
-    """The JSON object of a message. Raises Invalid; also for NaN, infinity, unpaired surrogates, nesting that is deeper
-    than any value of the protocol, and for more than about ``values`` values (None: any number)."""
+    """The JSON object of a message. Raises Invalid; also for NaN, infinity, unpaired surrogates, nesting deeper than
+    any value of the protocol, and more than about ``values`` values."""
     if values is not None and (count := codec.most_values(text)) > values:
         raise Invalid("message", count, f"at most {values} values")
     try:
@@ -135,7 +125,7 @@ def _read(peer: socket.socket, length: int, deadline: float | None) -> bytes:
 
 class Line:
     """The agent's end of a connection. It sends whole messages only, from any thread: the rest of one that the caller
-    has not read in time goes before any other."""
+    has not read goes first."""
 
     def __init__(self, peer: socket.socket) -> None:
         self._peer = peer
@@ -144,8 +134,7 @@ class Line:
         self._closed = False
 
     def send(self, seconds: float, /, **parts: object) -> None:
-        """Send a message, however little the caller has read before. Raises EOFError where the caller has disconnected
-        or does not read within ``seconds``."""
+        """Raises EOFError where the caller has disconnected or does not read within ``seconds``."""
         text = message(**parts)
         with self._guard:
             self._rest = push(self._peer, memoryview(bytes(self._rest) + bytes(text)), seconds)
@@ -153,17 +142,15 @@ class Line:
                 raise Overdue("the peer does not read: timed out")
 
     def offer(self, seconds: float, /, **parts: object) -> None:
-        """Send a message that the caller can do without: it is left out while the caller has not read the last one.
-
-        Waits for the caller at most ``seconds``. Raises EOFError where the caller has disconnected.
-        """
+        """The message is left out while the caller has not read the last one. Raises EOFError where the caller has
+        disconnected."""
         with self._guard:
             self._rest = push(self._peer, self._rest, 0.0)
             if not self._rest:
                 self._rest = push(self._peer, message(**parts), seconds)
 
     def pulse(self) -> None:
-        """Send a sign of life, unless a message is on its way or the caller does not read. Never blocks nor raises."""
+        """A sign of life, unless a message is on its way or the caller does not read. Never blocks nor raises."""
         if not self._guard.acquire(blocking=False):
             return
         try:
@@ -174,6 +161,6 @@ class Line:
             self._guard.release()
 
     def end(self) -> None:
-        """Send no sign of life any more: the connection is about to be closed."""
+        """No sign of life any more: the connection is about to be closed."""
         with self._guard:
             self._closed = True

@@ -1,8 +1,5 @@
-"""Workers: threads that are started before there is work.
-
-`Thread.start` waits until the new thread runs. Where the kernel has no memory for its first steps, the thread ends
-before that, and the caller waits for ever.
-"""
+"""Threads that are started before there is work. `Thread.start` waits until the new thread runs: where the kernel has
+no memory for its first steps, it ends before that, and the caller waits for ever."""
 
 import logging
 import threading
@@ -18,8 +15,6 @@ _Jobs = SimpleQueue[Job | None]
 
 
 class Workers:
-    """A fixed number of threads, each of which does one job after the other."""
-
     def __init__(self, count: int, name: str) -> None:
         # A new job goes to the thread that was busy last: its memory is warm, and that of the others stays small.
         self._idle: list[_Jobs] = [SimpleQueue() for _ in range(count)]
@@ -36,7 +31,7 @@ class Workers:
             thread.start()
 
     def begin(self, job: Job) -> bool:
-        """Have a thread do the job; false where none is idle. Never waits."""
+        """False where no thread is idle. Never waits."""
         try:
             jobs = self._idle.pop()
         except IndexError:
@@ -49,7 +44,7 @@ class Workers:
         return True
 
     def end(self, seconds: float) -> bool:
-        """End the threads, each after its job; whether all of them ended within so many seconds."""
+        """Whether all threads, each after its job, ended within so many seconds."""
         deadline = time.monotonic() + seconds
         for jobs, _ in self._all:
             jobs.put(None)

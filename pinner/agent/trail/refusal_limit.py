@@ -1,5 +1,4 @@
-"""Limits the records of refused runs, in the agent's trail and in its log, and the calls that are accepted and do
-nothing: nobody fills the disk with them."""
+"""Limits the records of refused runs and of calls that do nothing: nobody fills the disk with them."""
 
 import threading
 import time
@@ -9,16 +8,16 @@ from pinner.agent.socket.peers import calling_user
 from pinner.model.errors import Busy
 
 MAX_RECORDS = 60
-"""Records of refusals in a window."""
+"""Of refusals in a window."""
 WINDOW_SECONDS = 60.0
-"""A window starts with a refusal. Refusals above MAX_RECORDS are only counted."""
+"""A window starts with a refusal."""
 
 MAX_IDLE = 60
 """Calls in a window that are accepted, recorded, and did nothing."""
 
 
 class _Window:
-    """Counts events in a window; ``clock`` returns monotonic seconds."""
+    """``clock`` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -26,19 +25,19 @@ class _Window:
         self._count = 0
 
     def add(self) -> int:
-        """Count an event; the number of events in its window, with it."""
+        """The number of events in the window, with this one."""
         if (now := self._clock()) >= self._ends:
             self._ends, self._count = now + WINDOW_SECONDS, 0
         self._count += 1
         return self._count
 
     def count(self) -> int:
-        """The number of events in the window; 0 where it has ended."""
+        """0 where the window has ended."""
         return self._count if self._clock() < self._ends else 0
 
 
 class RefusalLimit:
-    """The windows of one agent. Several threads may use one object; ``clock`` returns monotonic seconds."""
+    """Several threads may use one."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._window = _Window(clock)
@@ -46,7 +45,7 @@ class RefusalLimit:
         self._left_out = 0
 
     def add(self) -> bool:
-        """Count a refusal; whether it may have a record of its own."""
+        """Whether the refusal may have a record of its own."""
         with self._guard:
             if self._window.add() <= MAX_RECORDS:
                 return True
@@ -54,7 +53,7 @@ class RefusalLimit:
             return False
 
     def take_left_out(self) -> int:
-        """The number of refusals without a record in windows that have ended; they are reported once."""
+        """The refusals without a record in windows that have ended; reported once."""
         with self._guard:
             if self._window.count():
                 return 0
@@ -63,34 +62,32 @@ class RefusalLimit:
 
 
 class CallLimit:
-    """The windows of one agent for accepted calls of a kind: one of each user, so that nobody uses up those of root.
-    Several threads may use one object."""
+    """A window for each user, so that nobody uses up those of root. Several threads may use one object."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, most: int = MAX_IDLE, what: str = "did nothing"
     ) -> None:
-        """``clock`` returns monotonic seconds; ``most`` calls of a window are let through; ``what`` they did."""
+        """``most`` calls of a window are let through; ``what`` they did."""
         self._clock = clock
         self._most = most
         self._what = what
         self._guard = threading.Lock()
         self._windows: dict[tuple[int, str], _Window] = {}
-        """By the user id of the caller, and the subject of the calls."""
+        """By the caller's user id, and the subject."""
 
     def add(self, subject: str = "") -> None:
-        """Count a call of the present caller. The calls of each ``subject`` are counted apart."""
+        """The calls of each ``subject`` are counted apart."""
         with self._guard:
             self._windows = {key: window for key, window in self._windows.items() if window.count()}
             self._windows.setdefault((calling_user(), subject), _Window(self._clock)).add()
 
     def is_full(self, subject: str = "") -> bool:
-        """Whether the window of the present caller takes no more calls."""
         with self._guard:
             window = self._windows.get((calling_user(), subject))
             return window is not None and window.count() >= self._most
 
     def require(self, subject: str = "") -> None:
-        """Raises Busy where the window takes no more."""
+        """Raises Busy."""
         if self.is_full(subject):
             why = f"{self._most} calls of the last {WINDOW_SECONDS:g} s {self._what}"
             raise Busy("the agent", why, overdue=False)

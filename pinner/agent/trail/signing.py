@@ -18,10 +18,10 @@ TYPE = "pinner agent head 1"
 
 
 class SigningKey:
-    """The private key of one agent, in a file that only its owner may read."""
+    """The agent's private key, in a file that only its owner may read."""
 
     def __init__(self, path: Path) -> None:
-        """Read the key; make it if the file does not exist. Raises StoreUnavailable."""
+        """Makes the file if it does not exist. Raises StoreUnavailable."""
         try:
             if not path.exists():
                 _create(path)
@@ -34,16 +34,14 @@ class SigningKey:
         self._key = key
         raw = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
         self.public = base64.b64encode(raw).decode()
-        """The public key: its 32 bytes in base64."""
+        """32 bytes in base64."""
 
     def sign(self, head: SignedHead) -> SignedHead:
-        """The head with this key and its signature."""
         head = replace(head, key=self.public)
         return replace(head, signature=base64.b64encode(self._key.sign(_signed_text(head))).decode())
 
 
 def is_signed(head: SignedHead) -> bool:
-    """Whether the head's signature fits the head and its key."""
     try:
         key = Ed25519PublicKey.from_public_bytes(base64.b64decode(head.key, validate=True))
         key.verify(base64.b64decode(head.signature, validate=True), _signed_text(head))
@@ -53,7 +51,7 @@ def is_signed(head: SignedHead) -> bool:
 
 
 def pem(key: str) -> str:
-    """The public key (its 32 bytes in base64) as PEM (RFC 8410), as OpenSSL reads it. Raises Invalid."""
+    """The public key (32 bytes in base64) as PEM (RFC 8410), as OpenSSL reads it. Raises Invalid."""
     try:
         public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
     except ValueError:
@@ -63,7 +61,7 @@ def pem(key: str) -> str:
 
 
 def read_pem(text: bytes, field: str) -> str:
-    """The public key of a PEM text, its 32 bytes in base64. Raises Invalid, which names ``field``."""
+    """The public key of a PEM text, 32 bytes in base64. Raises Invalid for ``field``."""
     try:
         key = serialization.load_pem_public_key(text)
     except ValueError:
@@ -79,7 +77,7 @@ def _signed_text(head: SignedHead) -> bytes:
 
 
 def _create(path: Path) -> None:
-    """Create the file with a new key. If another process was first, its key counts."""
+    """If another process was first, its key counts."""
     key = Ed25519PrivateKey.generate()
     encoding, plain = serialization.Encoding.PEM, serialization.NoEncryption()
     text = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)

@@ -1,4 +1,4 @@
-"""AgentTrail: the agent's audit trail as its callers see it: records, and signed heads."""
+"""The agent's audit trail as its callers see it: records, and signed heads."""
 
 import logging
 import re
@@ -20,14 +20,13 @@ from pinner.model.run.journal import Run
 LOG = logging.getLogger(__name__)
 
 MAX_RECORDS = 1000
-"""The largest number of records in one answer."""
+"""In one answer."""
 MAX_HEADS = 600
-"""Records of heads of the centre in a window. It reports one at the end of each run, once a minute, and up to 51 for an
-export."""
+"""Heads of the centre in a window: one at the end of each run, once a minute, and up to 51 for an export."""
 MAX_MARKS = 300
-"""Records of guests that are excluded or included in a window: somebody may exclude every guest of a large host."""
+"""Guests excluded or included in a window: somebody may exclude every guest of a large host."""
 _REFUSALS = (Refused, Invalid, RunConflict, NovaConflict)
-"""The errors that say that a caller asked for something that the agent does not do."""
+"""A caller asked for something that the agent does not do."""
 _HASH = re.compile("[0-9a-f]{64}")
 
 
@@ -35,16 +34,16 @@ class Chain(Protocol):
     """The chain of records. The store implements it."""
 
     def append(self, *events: AgentEvent) -> None:
-        """Append events durably."""
+        """Durably."""
 
     def append_new(self, event: AgentEvent) -> None:
-        """Append the event, unless the last event of its action has the same target and ``after``."""
+        """Unless the last event of its action has the same target and ``after``."""
 
     def heads(self) -> tuple[ChainHead, ChainHead]:
-        """The head of the chain, and the head of the centre's trail that it contains last."""
+        """The chain's own, and the last one of the centre's trail in it."""
 
     def records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
-        """At most ``limit`` records with a number above ``after``, in their order."""
+        """Those above ``after``, in order."""
 
 
 class AgentTrailFile:
@@ -57,10 +56,8 @@ class AgentTrailFile:
         refusal_limit: RefusalLimit | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin the chain, or note in it that the key is another one than before. ``clock`` returns monotonic seconds.
-
-        Where the chain cannot be written, every use of it raises StoreUnavailable, and reading the host goes on.
-        """
+        """Begins the chain, or notes in it that the key has changed. Where it cannot be written, every use raises
+        StoreUnavailable, and reading the host goes on."""
         self._limit = refusal_limit or RefusalLimit()
         self._heads = CallLimit(clock, MAX_HEADS, "reported heads of the centre")
         self._marks = CallLimit(clock, MAX_MARKS, "marked guests")
@@ -91,8 +88,8 @@ class AgentTrailFile:
         return self._chain.records(after, limit)
 
     def _report(self, centre: ChainHead) -> None:
-        """Record the centre's head, unless it is known. Raises Busy where the window takes no more: an answer without
-        the record would say that the agent vouches for less than it was asked for."""
+        """Raises Busy where the window takes no more: an answer without the record would say that the agent vouches for
+        less than it was asked for."""
         if self._chain.heads()[1] != centre:
             self._heads.require()
             self._heads.add()
@@ -100,9 +97,8 @@ class AgentTrailFile:
 
     @contextmanager
     def marking(self, guest: str, *, excluded: bool) -> Iterator[None]:
-        """Record that the guest's metadata is changed, before the block changes it, and that it was not where the block
-        raises. Raises Busy where so many guests were marked just now that the trail takes no record of one more, and
-        StoreUnavailable where it takes none at all: nothing is changed then, or the trail does not say that."""
+        """Record a change of the guest's metadata before the block makes it, and that it was not made where the block
+        raises. Raises Busy and StoreUnavailable: nothing is changed then, or the trail does not say that."""
         result = "excluded" if excluded else "included"
         self._marks.require()
         self._mark(guest, result)
@@ -123,10 +119,8 @@ class AgentTrailFile:
 
     @contextmanager
     def refusals(self, run: Run, has_run: Callable[[str], bool]) -> Iterator[None]:
-        """Record that the run was refused where the block raises; ``has_run`` says whether a run of an id began.
-
-        A refusal after the run's begin is the result in the record of its end. Of many refusals, most are only counted.
-        """
+        """Record that the run was refused where the block raises. A later refusal is the result in the record of the
+        run's end. Of many refusals, most are only counted."""
         repeated = has_run(run.id)
         try:
             yield
@@ -154,7 +148,7 @@ class AgentTrailFile:
 
 
 def _cut(run: Run) -> Run:
-    """The run with texts of limited length: a refused one may claim anything."""
+    """A refused run may claim anything."""
     cut = limits.cut
     return replace(run, id=cut(run.id), plan=cut(run.plan), undoes=cut(run.undoes), actor=cut(run.actor))
 
@@ -168,5 +162,5 @@ def _peer(run: Run) -> str:
 
 
 def _caller() -> str:
-    """The caller that the agent works for now, as the kernel names it; empty: the agent itself."""
+    """As the kernel names it; empty: the agent itself."""
     return caller.label if (caller := peers.calling.get()) else ""

@@ -1,4 +1,9 @@
-"""The steps of a run: a module for each kind of change compares it with the host, makes it and undoes it."""
+"""The steps of a run: a module for each kind of change compares it with the host, makes it and undoes it.
+
+Every ``make`` raises Gone, the errors of Host, and ApplyFailed where another program has changed the target since the
+plan was checked (then the host is unchanged), or the kernel grants less. Every ``undo`` returns ``undone``, or ``gone``
+or ``stuck`` with the reason; what others have changed since stays.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,8 +21,7 @@ from pinner.model.plan.groups import is_of_the_host
 from pinner.model.run.journal import EARLIER_BOOT, Entry, EntryState
 
 Step = AffinityStep | StateStep | MemoryStep | MetadataStep
-"""One change under way. ``make`` may raise. ``entry`` has the threads found so far. ``touched``: the host may have been
-changed."""
+"""One change under way. ``entry`` has the threads found so far. ``touched``: the host may have been changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +30,7 @@ class Inspection:
 
     is_made: bool
     stale: Callable[[], tuple[str, ...]]
-    """The differences between the host and the plan's ``before``. They matter only where a change is still to be
-    made."""
+    """What differs from the plan's ``before``. It matters only where a change is still to be made."""
 
 
 def inspect(change: PlannedChange, host: Host) -> Inspection:
@@ -58,7 +61,7 @@ def is_begun(change: Change, host: Host) -> bool:
 
 
 def resets_masks(change: Change) -> bool:
-    """Whether the kernel may change the masks of other targets' threads meanwhile."""
+    """Whether the kernel may change masks of other targets' threads meanwhile."""
     match change:
         case StateChange():
             return is_of_the_host(change.target)
@@ -84,9 +87,8 @@ def step(entry: Entry, host: Host, journal: Journal, *, persist: bool, resumed: 
 def undo(
     entry: Entry, host: Host, journal: Journal, *, persist: bool, force: bool = False, under_way: bool = False
 ) -> tuple[EntryState, str]:
-    """Undo the change, with ``persist`` in the definition, too: ``undone``, or ``gone`` or ``stuck`` with the reason.
-    ``force``: the change failed just now, so the host's state is its result. ``under_way``: a call of the dead process
-    that made the change may still be running."""
+    """``persist``: in the definition, too. ``force``: the change failed just now, so the host's state is its result.
+    ``under_way``: a call of the dead process that made the change may still be running."""
     match entry.change:
         case AffinityChange() as change:
             return affinity.undo(entry, change, host, journal, persist=persist, force=force, repin=under_way)

@@ -73,8 +73,6 @@ class AffinityStep:
         self._moves: Counter[ThreadKey] = Counter()
 
     def make(self) -> None:
-        """Raises Gone, the errors of libvirt, and ApplyFailed if another program has moved the target since the plan
-        was checked (then the host is unchanged), or the kernel does not grant the mask."""
         change = self._change
         threads = self._host.masks(change.target)
         if moved := is_stale(change, self._as_begun(threads)):
@@ -88,7 +86,7 @@ class AffinityStep:
         self._converge()
 
     def _as_begun(self, threads: tuple[ThreadMask, ...]) -> tuple[ThreadMask, ...]:
-        """With the masks from before the interruption, except for masks that another program set."""
+        """With the masks from before the interruption, except for those that another program set."""
         if not self._resumed:
             return threads
         before = masks_of(self._change.before)
@@ -136,12 +134,8 @@ class AffinityStep:
 def undo(
     entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool, force: bool, repin: bool
 ) -> tuple[EntryState, str]:
-    """Restore the masks, those of inheritors, and with ``persist`` the definition: ``undone``, or ``gone`` or ``stuck``
-    with the reason. What others have changed since stays.
-
-    ``force``: the change failed just now, so an unknown mask is its result. ``force`` and ``repin`` pin again: a failed
-    pin may have changed the guest's cpuset, and libvirt makes this pin after one of a dead process.
-    """
+    """``force``: an unknown mask is the result of the change. ``force`` and ``repin`` pin again: a failed pin may have
+    changed the guest's cpuset, and libvirt makes this pin after one of a dead process."""
     problems: list[str] = []
     gone = ""
     try:

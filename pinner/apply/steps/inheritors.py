@@ -28,8 +28,8 @@ def given_masks(entry: Entry, change: AffinityChange, host: Host) -> frozenset[C
 
 
 def restore_inheritors(entry: Entry, change: AffinityChange, host: Host, journal: Journal) -> list[str]:
-    """Give each inheritor the prior mask of its source, and return the problems. A thread that another program has
-    restricted further keeps its mask. Raises StoreUnavailable."""
+    """Returns the problems. A thread that another program has restricted further keeps its mask. Raises
+    StoreUnavailable."""
     given, prior = given_masks(entry, change, host), prior_mask(change.target, change.before)
     if change.target.kind != "process" or entry.lineage is None or prior in given:
         return []
@@ -37,7 +37,6 @@ def restore_inheritors(entry: Entry, change: AffinityChange, host: Host, journal
 
 
 class _Inheritors:
-
     def __init__(
         self,
         entry: Entry,

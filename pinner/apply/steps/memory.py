@@ -37,7 +37,6 @@ def memory_changes(plan: Plan, host: Host) -> tuple[MemoryChange, ...]:
 
 
 class MemoryStep:
-
     def __init__(self, entry: Entry, change: MemoryChange, host: Host) -> None:
         self.entry = entry
         self.touched = False
@@ -45,7 +44,7 @@ class MemoryStep:
         self._host = host
 
     def make(self) -> None:
-        """Memory that cannot be moved is reported, and no failure. Raises like Host."""
+        """Memory that cannot be moved is reported, and no failure."""
         change, host = self._change, self._host
         away = frozenset(host.memory(change.target)) - {change.node}
         self.touched = True
@@ -56,8 +55,8 @@ class MemoryStep:
 
 
 def undo(entry: Entry, change: MemoryChange, host: Host) -> tuple[EntryState, str]:
-    """``undone``, or ``gone`` or ``stuck`` with the reason and the amount. Where it is not known whether anything was
-    moved, memory that the guest allocates and frees meanwhile is no reason to move any."""
+    """Where it is not known whether anything was moved, memory that the guest allocates and frees meanwhile is no
+    reason to move any."""
     try:
         if change.numatune:
             host.set_numatune(change.target, change.numatune)

@@ -72,7 +72,6 @@ def is_made(change: MetadataChange, host: Host) -> bool:
 
 
 class MetadataStep:
-
     def __init__(self, entry: Entry, change: MetadataChange, host: Host, *, persist: bool, resumed: bool) -> None:
         self.entry = entry
         self.touched = False
@@ -82,8 +81,6 @@ class MetadataStep:
         self._resumed = resumed
 
     def make(self) -> None:
-        """Raises Gone, the errors of libvirt, and ApplyFailed where another program has changed the names since the run
-        began."""
         change, host = self._change, self._host
         now = host.named_pins(change.target.owner)
         if now.live is None:
@@ -101,8 +98,7 @@ class MetadataStep:
 
 
 def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) -> tuple[EntryState, str]:
-    """Restore the names, with ``persist`` also the definition's: ``undone``, or ``gone`` or ``stuck`` with the reason.
-    ``rewrite`` writes them in any case: a call of a dead process may still be running."""
+    """``rewrite`` writes the names in any case: a call of a dead process may still be running."""
     try:
         now = host.named_pins(change.target.owner)
         wanted = replace(

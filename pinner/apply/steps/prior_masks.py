@@ -18,7 +18,6 @@ LOG = logging.getLogger(__name__)
 
 
 class PriorMasks:
-
     def __init__(self, entry: Entry, change: AffinityChange, host: Host, *, force: bool, repin: bool) -> None:
         self._target = change.target
         self._given = given_masks(entry, change, host)
@@ -37,8 +36,7 @@ class PriorMasks:
         """Why a thread cannot get its prior mask."""
 
     def restore(self) -> list[str]:
-        """Give every thread its mask, and return the problems. Raises like Host, and Gone if all threads are new and
-        none has the change's mask."""
+        """Returns the problems. Raises like Host, and Gone if all threads are new and none has the change's mask."""
         if self._repin:
             try:
                 self._pin()
@@ -76,8 +74,7 @@ class PriorMasks:
                 self._refused[thread.key] = self._restore_in_part(thread, prior) or str(error)
 
     def _restore_in_part(self, thread: ThreadMask, prior: CpuSet) -> str:
-        """Restore the CPUs that are online. Returns which are missing, in words; empty where the kernel refuses the
-        mask for another reason."""
+        """Returns which CPUs are offline, in words; empty where the kernel refuses the mask for another reason."""
         offline = prior - self._host.online()
         if not offline or offline == prior:
             return ""

@@ -52,11 +52,7 @@ class StateStep:
         self._journal = journal
 
     def make(self) -> None:
-        """Set the state, then again every thread's mask, restricted to the CPUs that the state allows.
-
-        Raises Gone, and ApplyFailed if another program has changed the state since the plan was checked (then the host
-        is unchanged), or the kernel does not grant it.
-        """
+        """Set the state, then again every thread's mask, restricted to the CPUs that the state allows."""
         change = self._change
         state = self._host.state(change.target)
         moved = is_stale(change, state)
@@ -76,12 +72,7 @@ class StateStep:
 
 
 def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_made: bool) -> tuple[EntryState, str]:
-    """Restore the state and every thread's mask: ``undone``, or ``gone`` or ``stuck`` with the reason. What another
-    program has set since stays.
-
-    ``force``: the change failed just now, so the state is restored in any case. ``half_made``: the kernel may have
-    widened masks that were not set again.
-    """
+    """``half_made``: the kernel may have widened masks that were not set again."""
     target = change.target
     try:
         wanted = _wanted(entry, change, host, half_made=half_made or force)

@@ -16,8 +16,8 @@ from pinner.model.run.journal import Entry, Run
 
 
 def purge(journal: Journal, before: datetime, host: Host, name: str, boot: str = "") -> int:
-    """Delete the journal's runs that began before a moment and that no undo needs; returns their number. A run with a
-    damaged record stays. ``name`` is the host's, ``boot`` the present one. Raises StoreUnavailable."""
+    """Delete the runs that began before a moment and that no undo needs; returns their number. A run with a damaged
+    record stays. ``name``: the host's. Raises StoreUnavailable."""
 
     def is_kept(run: str) -> bool:
         entries, damaged = journal.readable_entries(run)

@@ -57,8 +57,7 @@ def damaged_in_force(made: Iterable[InForce | Damaged], boot: str) -> tuple[Dama
 
 
 def source_runs(ended: Collection[str], made: Iterable[InForce | Damaged], boot: str, host: Host) -> frozenset[str]:
-    """Those of the ``ended`` runs, whose own targets have ended, that changed a target of another run or a source of
-    its threads. ``made`` as for ``whole_undo``."""
+    """Those of the ``ended`` runs that changed a target of another run, or a source of its threads."""
     return _Histories(made, boot, host).needed_runs(ended) & frozenset(ended)
 
 
@@ -67,7 +66,6 @@ _ORDER = {"metadata": 0, "affinity": 1, "state": 2, "memory": 3}
 
 @dataclass(slots=True, eq=False)
 class _History:
-
     first: Entry
     last: Entry
     definition: str = ""
@@ -77,7 +75,7 @@ class _History:
     masks: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
     """The mask of each thread before pinner first touched it."""
     inherited: dict[ThreadKey, tuple[ThreadMask, tuple["_History", ...]]] = field(default_factory=dict)
-    """The threads whose first known mask is pinner's, with the possible sources beside the target."""
+    """The threads whose first known mask is pinner's, with other possible sources than the target."""
     inheritors: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
     """The threads of other processes, as undos found them."""
     names: MetadataChange | None = None

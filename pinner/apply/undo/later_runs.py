@@ -33,11 +33,8 @@ from pinner.model.run.journal import Damaged, Entry, InForce, Run
 def corrected_later_runs(
     undone: Run, entries: Sequence[Entry], host: Host, journal: Journal, *, earlier_boot: bool
 ) -> tuple[Entry, ...]:
-    """The entries of later runs that got prior facts from these entries of the run ``undone``, with those before it.
-
-    The journal gets them in one step with the end of the rollback: a second correction could take a corrected mask for
-    a mask of the run.
-    """
+    """The journal gets them in one step with the end of the rollback: a second correction could take a corrected mask
+    for a mask of the run."""
     sources = [
         _Source.of(entry, entry.change, host, earlier_boot=earlier_boot)
         for entry in entries
@@ -129,7 +126,7 @@ class _Source:
         return cls(change.target, entry.lineage, masks, prior_mask(change.target, change.before), own)
 
     def may_have_given(self, thread: ThreadMask, target: Target, seen: Lineage | None) -> bool:
-        """Whether a thread of ``target``, which a change found at ``seen``, may have inherited its mask here."""
+        """``seen``: of the change that found the thread of ``target``."""
         if thread.cpus not in self.masks or self.prior_mask in self.masks:
             return False
         if self.target.kind != "process" or target.kind != "process":
@@ -141,8 +138,7 @@ class _Source:
 
 
 class _Correction:
-    """Corrects later changes, oldest first. Changes of the run's own targets have the same result: otherwise the
-    rollback is refused."""
+    """Oldest first. Changes of the run's own targets have the same result: otherwise the rollback is refused."""
 
     def __init__(
         self,

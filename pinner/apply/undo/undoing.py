@@ -38,7 +38,7 @@ def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
 def with_prior_facts(
     undone: Run, entries: Iterable[Entry], host: Host, journal: Journal, *, earlier_boot: bool
 ) -> list[Entry]:
-    """The journal's entries, but for the pins of operators and for masks that a restart of the host ended."""
+    """The journal's, but for the pins of operators and for masks that a restart of the host ended."""
     restored = with_pins_of_others(undone, tuple(entries), host, journal)
     return without_ended_masks(undone, restored, host, journal) if earlier_boot and undone.persist else restored
 

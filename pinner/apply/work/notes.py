@@ -17,7 +17,7 @@ def reported(run: Run, entries: Iterable[Entry]) -> list[Entry]:
 
 
 class Notes:
-    """The notes of one run that is open in the journal. Several threads may note, each other entries."""
+    """The notes of one open run. Several threads may note, each other entries."""
 
     def __init__(
         self,
@@ -31,8 +31,7 @@ class Notes:
         corrected: Sequence[Entry] = (),
         reported: Iterable[Entry] = (),
     ) -> None:
-        """``total``: of entries. ``corrected``: entries of other runs, which the end of the run replaces. ``reported``:
-        the entries whose state the run has reported."""
+        """``total``: of entries. ``corrected``: entries of other runs, which the end of the run replaces."""
         self.run = run
         self.total = total
         self.journal = journal
@@ -50,11 +49,8 @@ class Notes:
         self._progress(entry, self.total)
 
     def note(self, entry: Entry, state: EntryState, error: str = "") -> Entry:
-        """Record a new state; returns the entry with it.
-
-        A report is a run, an entry, and a state with its error. A repeated one keeps the first one's time: so it is one
-        record, in the agent's trail and in the centre's.
-        """
+        """A report is a run, an entry, and a state with its error. A repeated one keeps the first one's time: so it is
+        one record, in the agent's trail and in the centre's."""
         noted = replace(entry, state=state, error=error, at=self._now())
         with self._guard:
             last = self._reported.get(entry.seq)

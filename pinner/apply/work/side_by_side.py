@@ -1,5 +1,5 @@
-"""Works on several guests at once, and on one guest's entries one after the other. Calls of libvirt mostly wait, and
-not for calls about other guests. Processes are changed in turn: they may be relatives."""
+"""Works on several guests at once: calls of libvirt mostly wait, and not for other guests. Processes are changed one
+after the other: they may be relatives."""
 
 import signal
 import threading
@@ -15,7 +15,7 @@ from pinner.model.run.journal import Entry
 HUNG_AT_ONCE = 32
 """How many guests that do not answer are asked at once. Each of them only waits."""
 _SECONDS = 0.2
-"""The interval in which the main thread looks for a Ctrl-C that the kernel gave to another thread."""
+"""The main thread looks so often for a Ctrl-C that the kernel gave to another thread."""
 
 
 def parts_of(entries: Iterable[Entry]) -> list[list[Entry]]:
@@ -28,8 +28,7 @@ def parts_of(entries: Iterable[Entry]) -> list[list[Entry]]:
 
 
 def side_by_side(entries: Sequence[Entry], work: Callable[[Entry], None], at_once: int) -> None:
-    """Work on ``at_once`` parts at the same time. After an error or Ctrl-C no more work is begun; the error is raised
-    when the work under way has ended."""
+    """After an error or Ctrl-C no more work is begun; the error is raised when the work under way has ended."""
     parts = parts_of(entries) if at_once > 1 else []
     if len(parts) < 2:
         for entry in entries:

@@ -15,8 +15,8 @@ from pinner.model.plan.plan import Plan
 
 
 def check(plan: Plan, host: Host, unread: Collection[str] = (), *, persist: bool) -> tuple[PlannedChange, ...]:
-    """The changes to make: all of the plan, or none if all are made. What libvirt does not tell of ``unread`` guests
-    (by UUID) makes no plan stale.
+    """All changes of the plan, or none if all are made. What libvirt does not tell of ``unread`` guests (by UUID) makes
+    no plan stale.
 
     Raises Blocked; NovaConflict if the plan uses CPUs that Nova owns now; StalePlan, with ``persist`` also if all
     changes are made; Invalid with ``persist`` if a guest is transient or pinned by Nova.
@@ -55,8 +55,8 @@ def check(plan: Plan, host: Host, unread: Collection[str] = (), *, persist: bool
 
 
 def _guests_own_last(changes: Iterable[PlannedChange]) -> list[PlannedChange]:
-    """A guest, which may not answer, is asked only where nothing else is to be done. Else the run asks it, and fails
-    for it alone."""
+    """A guest may not answer: it is asked only where nothing else is to be done. Else the run asks it, and fails for it
+    alone."""
     return sorted(changes, key=lambda change: change.target.kind in INSIDE)
 
 
