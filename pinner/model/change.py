@@ -1,4 +1,4 @@
-"""The targets that have an affinity or a state of their own, and the kinds of change that are made to them."""
+"""The targets that have an affinity or a state of their own, and the kinds of change."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class Target:
 
     @property
     def key(self) -> "TargetKey":
-        """The parts that identify the target: the name of a process or guest may change."""
+        """A process or guest may get another name, so the name is no part of it."""
         return TargetKey(self.kind, self.owner, self.part)
 
     def __str__(self) -> str:
@@ -59,7 +59,6 @@ class Target:
 
 
 class TargetKey(NamedTuple):
-    """The identity of a target."""
 
     kind: TargetKind
     owner: str
@@ -67,7 +66,7 @@ class TargetKey(NamedTuple):
 
 
 class ThreadKey(NamedTuple):
-    """The identity of a thread: the kernel reuses thread ids, so the start time is part of it."""
+    """The kernel reuses thread ids, so the start time is part of it."""
 
     tid: int
     started: int
@@ -86,7 +85,6 @@ class ThreadMask:
 
     @property
     def key(self) -> ThreadKey:
-        """The identity of the thread."""
         return ThreadKey(self.tid, self.started)
 
 
@@ -103,7 +101,6 @@ class PartPin:
 
     @property
     def key(self) -> tuple[TargetKind, int | None]:
-        """Names the part."""
         return self.kind, self.part
 
 
@@ -116,11 +113,10 @@ class NamedPins:
     definition: tuple[PartPin, ...] | None
     """None: the guest has no persistent definition."""
     saved: tuple[PartPin, ...] | None = None
-    """Those in its saved image (virsh managedsave); None: it has no such image."""
+    """Those in its saved image (virsh managedsave); None: it has none."""
 
 
 def masks_of(threads: Iterable[ThreadMask]) -> dict[ThreadKey, CpuSet]:
-    """Each thread's mask by the thread's key."""
     return {thread.key: thread.cpus for thread in threads}
 
 
@@ -196,7 +192,7 @@ class MetadataChange:
 
 
 PlannedChange = AffinityChange | StateChange
-"""The kinds of change in a plan. An apply adds changes of metadata and memory when it begins."""
+"""An apply adds changes of metadata and memory when it begins."""
 
 Change = AffinityChange | StateChange | MemoryChange | MetadataChange
-"""Every kind of change. The union is closed: code that distinguishes the kinds ends with assert_never."""
+"""A closed union: code that distinguishes the kinds ends with assert_never."""

@@ -1,8 +1,5 @@
-"""A set of CPU numbers: read, written and combined.
-
-The grammar is the kernel's (``0-3,8``, ``0-31:2/8``; Documentation/admin-guide/kernel-parameters) together with
-Nova's exclusions (``0-7,^3``).
-"""
+"""A set of CPU numbers in the kernel's grammar (``0-3,8``, ``0-31:2/8``; Documentation/admin-guide/kernel-parameters)
+and with Nova's exclusions (``0-7,^3``)."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -16,10 +13,9 @@ from pinner.model.errors import Invalid
 MAX_CPUS = 8192
 """The largest NR_CPUS of any kernel build (x86 MAXSMP); a number at or above it is a typing error."""
 MAX_LENGTH = 5 * MAX_CPUS
-"""The longest list in characters: every CPU by itself. A list that the kernel writes has at most half of them."""
+"""Characters of a list that names every CPU by itself. A list that the kernel writes has at most half of them."""
 
 _WORD = 32
-"""Bits of a word in the kernel's masks."""
 _PART = re.compile(
     r"(?P<not>\^)?(?P<first>\d{1,6})(?:-(?P<last>\d{1,6})(?::(?P<used>\d{1,6})/(?P<group>\d{1,6}))?)?", re.ASCII
 )
@@ -27,23 +23,22 @@ _FEW = 8
 """Up to so many CPUs are faster to find one by one, as the threads of a core."""
 _ONE = ord("1")
 _FLAGS = bytes.maketrans(b"01", b"\0\1")
-"""Binary digits as truth values."""
 _GRAMMAR = "a CPU list such as 0-3,8 or 0-15,^4"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CpuSet:
-    """An immutable set of CPU numbers; ``str()`` gives the kernel's list form, the empty string for no CPU.
+    """An immutable set of CPU numbers; ``str()`` gives the kernel's list form.
 
-    One integer holds the set: a plan combines and compares some thousands of sets, and the kernel's masks are integers.
+    One integer holds the set: a plan combines and compares some thousands of sets.
     """
 
     bits: int = 0
-    """The mask: bit n is CPU n."""
+    """Bit n is CPU n."""
 
     @classmethod
     def of(cls, ids: Iterable[int]) -> "CpuSet":
-        """The set of these numbers. Raises Invalid for a number that no CPU can have."""
+        """Raises Invalid for a number that no CPU can have."""
         if not (cpus := list(ids)):
             return cls()
         if wrong := [cpu for cpu in (min(cpus), max(cpus)) if not 0 <= cpu < MAX_CPUS]:
@@ -56,25 +51,21 @@ class CpuSet:
     @staticmethod
     @cache
     def one(cpu: int) -> "CpuSet":
-        """The set of this CPU alone. A host has few of them, and each is made once."""
+        """A host has few CPUs, so each set is made once."""
         return CpuSet(1 << cpu)
 
     @classmethod
     def parse(cls, text: str, field: str = "cpus") -> "CpuSet":
-        """Read a list; the empty string is the empty set.
-
-        Raises Invalid, naming ``field`` and the part that does not parse.
-        """
+        """The empty string is the empty set. Raises Invalid, naming ``field`` and the part that does not parse."""
         return _read(text, field)
 
     @property
     def ids(self) -> frozenset[int]:
-        """The numbers."""
         return frozenset(self)
 
     @property
     def lowest(self) -> int:
-        """The lowest number; -1 for no CPU."""
+        """-1 for no CPU."""
         return (self.bits & -self.bits).bit_length() - 1
 
     def __str__(self) -> str:
@@ -84,12 +75,12 @@ class CpuSet:
         return f"CpuSet({str(self)!r})"
 
     def mask(self) -> str:
-        """The kernel's mask form: words of 32 CPUs in hexadecimal, the highest first (``00000080,0000000f``)."""
+        """Words of 32 CPUs in hexadecimal, the highest first (``00000080,0000000f``)."""
         words = [f"{self.bits >> first & 0xFFFFFFFF:08x}" for first in range(0, max(self.bits.bit_length(), 1), _WORD)]
         return ",".join(reversed(words))
 
     def __iter__(self) -> Iterator[int]:
-        """The numbers in ascending order."""
+        """Ascending."""
         if len(self) <= _FEW:
             return iter(_each(self.bits))
         digits = f"{self.bits:b}"[::-1]
@@ -120,20 +111,17 @@ class CpuSet:
         return CpuSet(self.bits & ~other.bits)
 
     def __le__(self, other: "CpuSet") -> bool:
-        """Whether every CPU of this set is in the other."""
         return self.bits & other.bits == self.bits
 
     def __lt__(self, other: "CpuSet") -> bool:
-        """Whether this set is within the other and smaller."""
         return self <= other and self.bits != other.bits
 
     def isdisjoint(self, other: "CpuSet") -> bool:
-        """Whether no CPU of this set is in the other."""
         return not self.bits & other.bits
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
-        """Written as a string wherever a value is turned into JSON (pydantic calls this; nothing is imported)."""
+        """JSON has a string. pydantic calls this; nothing is imported."""
         return {
             "type": "function-after",
             "function": {"type": "no-info", "function": _read},
@@ -143,7 +131,6 @@ class CpuSet:
 
 
 def union(sets: Iterable[CpuSet]) -> CpuSet:
-    """All the CPUs of all the sets."""
     bits = 0
     for cpus in sets:
         bits |= cpus.bits
@@ -151,7 +138,6 @@ def union(sets: Iterable[CpuSet]) -> CpuSet:
 
 
 def _each(bits: int) -> list[int]:
-    """The numbers of few bits, which may be far from each other."""
     found = []
     while bits:
         found.append((bits & -bits).bit_length() - 1)
@@ -161,7 +147,7 @@ def _each(bits: int) -> list[int]:
 
 @lru_cache(maxsize=512)
 def _written(bits: int) -> str:
-    """The kernel's list form. A snapshot writes the same few masks thousands of times."""
+    """A snapshot writes the same few masks thousands of times."""
     runs, start = [], 0
     while bits:
         skipped = (bits & -bits).bit_length() - 1
@@ -174,7 +160,7 @@ def _written(bits: int) -> str:
 
 @lru_cache(maxsize=512)
 def _read(text: str, field: str = "cpus") -> CpuSet:
-    """The CPUs of a list. A host's thousands of threads share a few masks: each is read once."""
+    """A host's thousands of threads share a few masks: each is read once."""
     if len(text) > MAX_LENGTH:
         raise Invalid(field, text, f"{_GRAMMAR} of at most {MAX_LENGTH} characters; this one has {len(text)}")
     included = excluded = named = 0
@@ -193,7 +179,6 @@ def _read(text: str, field: str = "cpus") -> CpuSet:
 
 
 def _expand(match: re.Match[str], text: str, field: str) -> int:
-    """The mask of a number or a range."""
     first = int(match["first"])
     last = int(match["last"] or first)
     if last < first:

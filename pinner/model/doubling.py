@@ -6,9 +6,8 @@ from typing import TypeVar
 Wait = TypeVar("Wait", float, timedelta)
 
 _MOST = 20
-"""So often a wait doubles at most. Every longest wait is shorter, and no number overflows."""
+"""More doublings could overflow, and every longest wait is shorter."""
 
 
 def doubled(first: Wait, times: int, longest: Wait) -> Wait:
-    """The ``first`` wait, doubled so many ``times``, and at most the ``longest``."""
     return min(first * (1 << min(times, _MOST)), longest)

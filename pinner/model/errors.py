@@ -1,17 +1,14 @@
-"""Every error that pinner raises on purpose: a stable public code, a sentence, and its numbers.
-
-An interface (REST, CLI) shows ``code``, ``str(error)`` and ``details``; it needs no other knowledge of an error.
-"""
+"""Every error that pinner raises on purpose. An interface (REST, CLI) shows ``code``, ``str(error)`` and ``details``,
+and needs no other knowledge of an error."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 _SHOWN = 200
-"""The most characters of a wrong value that an error repeats, and the most items of a list."""
+"""Characters of a wrong value, or items of a list, that an error repeats."""
 
 
 def shown(value: Any) -> Any:
-    """The value as an error repeats it: a long text or list is cut."""
     if isinstance(value, str) and len(value) > _SHOWN:
         return f"{value[: _SHOWN - 3]}..."
     if isinstance(value, list | tuple) and len(value) > _SHOWN:
@@ -20,10 +17,7 @@ def shown(value: Any) -> Any:
 
 
 class PinnerError(Exception):
-    """The base class of all errors.
-
-    ``message`` is one sentence for a person, ``details`` are the data that a program needs.
-    """
+    """``message`` is one sentence for a person, ``details`` are the data that a program needs."""
 
     code: ClassVar[str] = "internal"
 
@@ -34,7 +28,7 @@ class PinnerError(Exception):
 
 
 class Invalid(PinnerError):
-    """Wrong input: ``field`` names it, ``value`` is the wrong value, ``expected`` describes a valid one."""
+    """``expected`` describes a valid value."""
 
     code = "invalid"
 
@@ -46,8 +40,8 @@ class Invalid(PinnerError):
 
 
 class OtherRevision(Invalid):
-    """Another version of pinner made the database ``where``: its schema has the revision ``found``, and no release
-    leads from it to ``newest``. ``renew`` says how to start with an empty database."""
+    """Another version of pinner made the database ``where``, and no release leads from the revision ``found`` to
+    ``newest``. ``renew`` says how to start with an empty database."""
 
     def __init__(self, where: str, found: str, newest: str, renew: str) -> None:
         PinnerError.__init__(
@@ -63,7 +57,7 @@ class OtherRevision(Invalid):
 
 
 class NotFound(PinnerError):
-    """No object of this ``kind`` (host, strategy, guest, process, plan, run, snapshot) has that ``name``."""
+    """``kind``: host, strategy, guest, process, plan, run or snapshot."""
 
     code = "not_found"
 
@@ -74,14 +68,12 @@ class NotFound(PinnerError):
 
 
 class NoPolicy(NotFound):
-    """The host has no policy."""
 
     def __init__(self, host: str) -> None:
         PinnerError.__init__(self, f"host {host} has no policy", kind="policy of host", name=host, known=[])
 
 
 class NoMeasures(NotFound):
-    """The host keeps no measures."""
 
     def __init__(self) -> None:
         why = "this host keeps no measures: `pinner serve` keeps them, unless [agent] keep_measures is false"
@@ -89,7 +81,7 @@ class NoMeasures(NotFound):
 
 
 class TooFewMeasures(NotFound):
-    """Too few measures are known now for a watch that undoes a run. In ``seconds`` there are enough."""
+    """For a watch that undoes a run. In ``seconds`` there are enough."""
 
     def __init__(self, why: str, seconds: int) -> None:
         text = f"a watch finds nothing worse now, so it undoes nothing: {why}; try again in {seconds} s"
@@ -97,7 +89,6 @@ class TooFewMeasures(NotFound):
 
 
 class NoFit(PinnerError):
-    """The host has too few CPUs: ``asked`` is the requested number, ``free`` the free number, ``why`` the reason."""
 
     code = "no_fit"
 
@@ -106,8 +97,8 @@ class NoFit(PinnerError):
 
 
 class StalePlan(PinnerError):
-    """The host has changed since the plan was made; ``moved`` names each change. ``targets`` has the fields of
-    each target whose threads or state are no longer as the plan expects."""
+    """The host has changed since the plan was made; ``moved`` names each change, ``targets`` has the fields of each
+    target whose threads or state are not as the plan expects."""
 
     code = "stale_plan"
 
@@ -121,7 +112,7 @@ class StalePlan(PinnerError):
 
 
 class Blocked(PinnerError):
-    """The plan cannot be applied as it is, and gives the reason (for instance: a reboot is needed)."""
+    """The plan cannot be applied as it is, for instance because a reboot is needed."""
 
     code = "plan_blocked"
 
@@ -130,8 +121,7 @@ class Blocked(PinnerError):
 
 
 class Refused(PinnerError):
-    """The agent does not make a change, because its own rules forbid it: ``target`` is the change's target, ``asked``
-    the request, ``why`` the broken rule."""
+    """The agent's own rules forbid the change: ``asked`` is the request, ``why`` the broken rule."""
 
     code = "refused"
 
@@ -140,7 +130,6 @@ class Refused(PinnerError):
 
 
 class HostBusy(PinnerError):
-    """Another run is working on the host; ``run`` names it."""
 
     code = "host_busy"
 
@@ -149,7 +138,6 @@ class HostBusy(PinnerError):
 
 
 class ProbeBusy(HostBusy):
-    """A probe switches the placement of the host; ``probe`` names it."""
 
     def __init__(self, host: str, probe: str) -> None:
         why = f"probe {probe} is under way on host {host}; wait until it ends, or end it"
@@ -157,11 +145,10 @@ class ProbeBusy(HostBusy):
 
 
 NOTHING_CHANGED = "it changed nothing, so there is nothing to roll back"
-"""Of a run that cannot be rolled back, for a RunConflict."""
+"""For a RunConflict."""
 
 
 class RunConflict(PinnerError):
-    """The run is in a state that does not allow the request."""
 
     code = "run_conflict"
 
@@ -170,7 +157,7 @@ class RunConflict(PinnerError):
 
 
 class PolicyConflict(PinnerError):
-    """The host's policy is enforced, and would undo the requested change at once."""
+    """The host's policy would undo the requested change at once."""
 
     code = "policy_conflict"
 
@@ -184,10 +171,8 @@ class PolicyConflict(PinnerError):
 
 
 class PreconditionFailed(PinnerError):
-    """The object is not in the state that the caller expects: another caller changed it meanwhile.
-
-    ``expected`` are the revisions that the caller accepts, ``found`` is the present one. No revision is the empty text.
-    """
+    """Another caller changed the object meanwhile. ``expected`` are the revisions that the caller accepts; no revision
+    is the empty text."""
 
     code = "precondition_failed"
 
@@ -211,7 +196,7 @@ class NovaConflict(PinnerError):
 
 
 class ApplyFailed(PinnerError):
-    """A change failed; ``target`` names it. Earlier changes of the run are undone, or listed."""
+    """A change failed. Earlier changes of the run are undone, or listed."""
 
     code = "apply_failed"
 
@@ -232,7 +217,7 @@ class Busy(PinnerError):
 
 
 class Overloaded(PinnerError):
-    """The server does as much of this as it can at the same time: try again after ``retry_after`` seconds."""
+    """``retry_after`` is in seconds."""
 
     code = "overloaded"
 
@@ -241,7 +226,6 @@ class Overloaded(PinnerError):
 
 
 class Gone(PinnerError):
-    """The guest, process or thread does not exist, or no longer exists."""
 
     code = "gone"
 
@@ -250,7 +234,6 @@ class Gone(PinnerError):
 
 
 class HostUnreachable(PinnerError):
-    """The host's agent or its libvirt does not answer; ``why`` says which, and the remedy."""
 
     code = "host_unreachable"
 
@@ -264,7 +247,6 @@ class Unanswered(HostUnreachable):
 
 
 class NotPermitted(PinnerError):
-    """pinner lacks a right on the host; ``why`` says which, and how to get it."""
 
     code = "not_permitted"
 
@@ -273,7 +255,6 @@ class NotPermitted(PinnerError):
 
 
 class StoreUnavailable(PinnerError):
-    """The database ``where`` cannot be read or written; ``why`` says why."""
 
     code = "store_unavailable"
 
@@ -282,12 +263,12 @@ class StoreUnavailable(PinnerError):
 
 
 def document(error: PinnerError) -> dict[str, Any]:
-    """The error as plain data, for a connection."""
+    """For a connection."""
     return {"code": error.code, "message": error.message, "details": dict(error.details)}
 
 
 def revive(code: str, message: str, details: Mapping[str, Any]) -> PinnerError:
-    """The error that a peer sent, of the class with its code (PinnerError where no class has it)."""
+    """The error that a peer sent; PinnerError where no class has its code."""
     kinds = {kind.code: kind for kind in PinnerError.__subclasses__()}
     kind = kinds.get(code, PinnerError)
     error = kind.__new__(kind)

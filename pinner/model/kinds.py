@@ -1,7 +1,5 @@
-"""The kinds of targets, one row each, and the types of their states.
-
-A kind with a state has the rest of its row in ``planning/settings`` and ``host/settings``, in a module of one name.
-"""
+"""The kinds of targets, and the types of their states. The rest of a kind's row is in ``planning/settings`` and
+``host/settings``, in a module of one name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -35,7 +33,6 @@ TargetKind = Literal[
 Remedy = Literal[
     "irqs", "rps", "sysctls", "rings", "governors", "coalescing", "irqbalance", "queues", "guest-rps", "cpu-weights"
 ]
-"""A kind of setting by its name in a request."""
 
 PartitionKind = Literal["member", "root", "isolated"]
 
@@ -90,14 +87,10 @@ class GuestCpus:
 
 
 State = PartitionState | Number | Governor | GuestCpus | CpuSet
-"""The state of a target without threads.
-
-CpuSet is the last one: its JSON is a string, and pydantic could write each of the other values as a string, too.
-"""
+"""CpuSet is the last one: its JSON is a string, and pydantic could write the others as strings, too."""
 
 
 def cpus_of(state: State) -> CpuSet:
-    """The CPUs that a state names."""
     match state:
         case CpuSet():
             return state
@@ -110,42 +103,40 @@ def cpus_of(state: State) -> CpuSet:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A row of the table."""
 
     label: TargetKind
     """The name in JSON and in the database."""
     words: str
-    """The name of a target, with the fields of Target in braces."""
+    """Has the fields of Target in braces."""
     _: KW_ONLY
     parts: str = "{kind}"
-    """The name of several targets of one owner; {parts} are the ranges of their numbers."""
+    """For several targets of one owner; {parts} are the ranges of their numbers."""
     group: Literal["guest", "inside", "own"] = "own"
-    """The changes that a run makes together, or undoes: all of the guest, all inside of it, or this one alone."""
+    """What a run makes together, or undoes: all of the guest, all inside of it, or this one alone."""
     order: int | None = None
-    """The place of the changes in a plan; None: a plan has none."""
+    """Its place in a plan; None: a plan has none."""
     state: type[State] | None = None
-    """The type of the state; None: the kind has threads, or is never planned."""
+    """None: the kind has threads, or is never planned."""
     remedy: Remedy | None = None
-    """The name in a request; None: the kind is no setting."""
+    """None: the kind is no setting."""
     summary: str = ""
-    """What a plan that is asked for the setting does, for people."""
+    """For people: what a plan that is asked for the setting does."""
     has_part: bool = False
-    """Whether a number is part of a target's identity, where the kind has a state."""
+    """Whether a number is part of the identity, where the kind has a state."""
     is_pinned: bool = False
-    """libvirt pins the part, and stores the pin in the guest's definition, where a part keeps its number after a
-    restart. libvirt cannot pin vhost threads and memory."""
+    """libvirt stores the pin in the guest's definition; it cannot pin vhost threads and memory."""
     is_defined: bool = False
-    """A change with ``--persist`` changes the guest's definition, too."""
+    """``--persist`` changes the guest's definition, too."""
     is_for_all_guests: bool = False
-    """The target is a part of the host itself, which is changed for all guests."""
+    """A part of the host itself."""
     ends_with_process: bool = False
-    """The target ends with a process. The next process of the name has another one."""
+    """The next process of the name has another target."""
     follows_former: bool = False
     """The state after a plan depends on the state before it."""
     may_be_off: bool = False
     """A state without CPUs is valid."""
     is_late: bool = False
-    """The target takes a state some seconds after it was set, and has the former one until then."""
+    """The target has the former state for some seconds after it was set."""
     leaves_file: bool = False
     """An interrupted undo may leave a file, although the target has its former state."""
 
@@ -279,13 +270,11 @@ _ROWS = (
     Kind("metadata", "guest {name} metadata", group="guest", is_defined=True),
     Kind("guest", "guest {name}", group="guest"),
 )
-"""In the order of a plan's changes: first interrupts leave the CPUs, then irqbalance gets other CPUs, which moves
-interrupts at once; then the host's processes leave, then QEMU's own threads move; vCPUs move last of the threads, to
-CPUs that are quiet by then. A guest leaves its CPUs before another guest gets them. Partitions come after all threads,
-each after its parent. But the changes inside guests are the last ones."""
+"""In the order of a plan's changes: interrupts leave the CPUs; irqbalance gets other CPUs, which moves interrupts at
+once; the host's processes leave; QEMU's own threads move; vCPUs move to CPUs that are quiet by then. A guest leaves its
+CPUs before another one gets them. Partitions follow, each after its parent. Changes inside guests are the last ones."""
 
 KINDS: Mapping[TargetKind, Kind] = {row.label: row for row in _ROWS}
-"""Every kind by its label."""
 
 
 def _require_complete() -> None:
@@ -309,13 +298,12 @@ OF_GUESTS = _where(lambda row: row.group == "guest")
 QEMUS_OWN = _where(lambda row: row.group == "guest" and row.order == 1)
 """The parts of a guest that Nova does not pin, unless the flavor sets hw:emulator_threads_policy."""
 INSIDE = _where(lambda row: row.group == "inside")
-"""The settings that a guest's own kernel has. The guest is asked for them, and need not answer, or tell the truth."""
+"""Settings of a guest's own kernel. The guest need not answer, or tell the truth."""
 WITH_THREADS = _where(lambda row: row.order is not None and not row.state)
 WITH_STATE = _where(lambda row: row.state)
 SETTINGS = _where(lambda row: row.remedy)
-"""The settings of the host, or of a guest's own kernel. No other change depends on a setting: where the kernel refuses
-one, a run makes all its other changes, those of partitions, too. Processes are no settings: a process that keeps its
-CPUs would lose them to a partition."""
+"""No other change depends on a setting: where the kernel refuses one, a run makes all others, those of partitions, too.
+Processes are no settings: one that keeps its CPUs would lose them to a partition."""
 REMEDIES: Mapping[Remedy, Kind] = {name: row for name in get_args(Remedy) for row in _ROWS if row.remedy == name}
 ALONE: tuple[TargetKind, ...] = ("process", *SETTINGS)
-"""The targets on which no other change depends: where one has ended, a run makes its other changes."""
+"""Where one of these has ended, a run makes its other changes."""

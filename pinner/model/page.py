@@ -9,15 +9,14 @@ T = TypeVar("T")
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 500
 SortDirection = Literal["asc", "desc"]
-"""asc: oldest first; desc: newest first."""
+"""Of time: oldest or newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which part of a list is wanted."""
 
     limit: int = DEFAULT_LIMIT
-    """The largest number of items: 1 to MAX_LIMIT."""
+    """1 to MAX_LIMIT."""
     marker: str = ""
     """``next`` of the previous page; empty for the first page."""
     direction: SortDirection = "desc"
@@ -34,5 +33,5 @@ class Page(Generic[T]):
 
 
 def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The items in their order, in parts of ``size``; the last part may be smaller."""
+    """The last part may be smaller."""
     return (items[start : start + size] for start in range(0, len(items), size))

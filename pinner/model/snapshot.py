@@ -18,7 +18,6 @@ from pinner.model.settings.guest_rps import GuestRps
 from pinner.model.settings.rps import RpsQueue
 
 MAX_SAMPLE_SECONDS = 300.0
-"""The longest sample that a caller may request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +95,8 @@ class Snapshot:
     """The settings that drivers of cards refuse to tell."""
 
     def running_guest(self, name: str) -> Guest:
-        """The active guest with this name or UUID. Raises Invalid for one that is shut off, NotFound without one.
-
-        A UUID goes first: the owner of another guest may have named it so."""
+        """By name or UUID. Raises Invalid for a guest that is shut off, NotFound without one. A UUID goes first: the
+        owner of another guest may have named it so."""
         known: tuple[Guest | InactiveGuest, ...] = (*self.guests, *self.inactive)
         for found in (*(each for each in known if each.uuid == name), *(each for each in known if each.name == name)):
             if isinstance(found, Guest):
@@ -107,7 +105,7 @@ class Snapshot:
         raise NotFound("guest", name, tuple(guest.name for guest in self.guests))
 
     def nova_owns(self) -> NovaOwns:
-        """The CPUs that Nova owns: the sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""
+        """The sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""
         online = self.topology.online
         guests = (
             NovaGuest(guest.uuid, guest.name, nova_cpus(guest, online), not guest.emulator.policy)
@@ -123,6 +121,6 @@ class Snapshot:
 
     @property
     def power_managed(self) -> CpuSet:
-        """The dedicated CPUs whose governor or power Nova manages. It never does so for CPU 0."""
+        """Dedicated CPUs whose governor or power Nova manages; never CPU 0."""
         manages = self.nova is not None and self.nova.power_management
         return self.dedicated - CpuSet.of([0]) if manages else CpuSet()

@@ -14,7 +14,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def listed(items: Sequence[str], most: int, separator: str = ", ") -> str:
-    """The first ``most`` items, and the number of the others: ``a, b and 3 more``, or ``a; b; and 3 more``."""
+    """``a, b and 3 more``, or ``a; b; and 3 more``."""
     return separator.join(items[:most]) + and_more(len(items) - most, " " if separator == ", " else separator)
 
 
@@ -24,27 +24,28 @@ def and_more(others: int, before: str = " ") -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Numbers in the form of a CPU list, ``0-3,8``; they may be larger than the numbers of CPUs, as thread ids are."""
+    """``0-3,8``; numbers may be larger than those of CPUs, as thread ids are."""
     pairs = enumerate(sorted(set(numbers)))
     runs = ([number for _, number in run] for _, run in groupby(pairs, lambda pair: pair[1] - pair[0]))
     return ",".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def mib(kib: int) -> str:
-    """KiB as MiB; less than one stays in KiB."""
+    """Less than one stays in KiB."""
     return f"{kib} KiB" if abs(kib) < 1024 else f"{kib / 1024:.1f} MiB"
 
 
 def memory_by_node(per_node: Mapping[int, int]) -> str:
-    """KiB by node: ``node 0: 12.0 MiB, node 1: 500.0 MiB``."""
+    """``node 0: 12.0 MiB, node 1: 500.0 MiB``, from KiB."""
     return ", ".join(f"node {node}: {mib(kib)}" for node, kib in sorted(per_node.items())) or "nowhere"
 
 
 def affinities(masks: Iterable[CpuSet], shown: int | None = None, *, always_counted: bool = False) -> str:
-    """``0-31`` where all threads have the same mask, else each mask with its number of threads, the commonest first.
+    """``0-31`` where all threads have the same mask, else each mask with its number of threads, the commonest first;
+    ``-`` for no thread.
 
-    At most ``shown`` masks are named (None: all), and the others are counted. With ``always_counted`` one mask has its
-    number of threads, too. ``-`` where there is no thread.
+    At most ``shown`` masks are named (None: all), and the others are counted. ``always_counted``: one mask has its
+    number of threads, too.
     """
     counts = Counter(masks)
     if not counts or (len(counts) == 1 and not always_counted):
@@ -55,7 +56,7 @@ def affinities(masks: Iterable[CpuSet], shown: int | None = None, *, always_coun
 
 
 def pins_text(pins: Iterable[PartPin]) -> str:
-    """Pins of a guest, parts with the same CPUs together: ``emulator: 0-1; vcpu 0-15: 4-31``; ``-`` for none."""
+    """``emulator: 0-1; vcpu 0-15: 4-31``; ``-`` for none."""
     parts: dict[tuple[str, CpuSet], list[int]] = {}
     for pin in pins:
         parts.setdefault((pin.kind, pin.cpus), []).extend([] if pin.part is None else [pin.part])
