@@ -7,10 +7,10 @@ from pinner.model.guest.nova import NovaOwns
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The CPUs that Nova owns, the excluded guests and the guests with cells of Nova, at one moment."""
+    """At one moment."""
 
     nova: NovaOwns = field(default_factory=NovaOwns)
     excluded: frozenset[str] = frozenset()
-    """The active guests (by UUID) that are marked so that pinner does not place them (Guest.excluded)."""
+    """UUIDs of active guests (Guest.excluded)."""
     cells: frozenset[str] = frozenset()
-    """The active guests (by UUID) whose definition has pins of Nova that keep the vCPUs in their cells' nodes."""
+    """UUIDs of the active guests whose definition has pins of Nova that keep vCPUs in their cells' nodes."""

@@ -16,18 +16,18 @@ from pinner.model.kinds import PartitionState, TargetKind
 from pinner.model.processes.process import Thread
 
 _PCPUS = re.compile(r"resources([1-9][0-9]*)?:PCPU")
-"""The extra spec that asks for dedicated CPUs as a resource, by Nova's own pattern."""
+"""Nova's own pattern: dedicated CPUs as a resource."""
 
 DEDICATING = ("dedicated", "mixed")
-"""The values of hw:cpu_policy that give CPUs of their own to all vCPUs (dedicated) or to some (mixed)."""
+"""hw:cpu_policy: CPUs of their own for all vCPUs, or for some."""
 
 EmulatorPolicy = Literal["", "isolate", "share"]
-"""Where Nova pins QEMU's own threads (hw:emulator_threads_policy): isolate = to a CPU that it dedicates to them,
-share = to the host's cpu_shared_set, empty = to the CPUs of the guest's vCPUs."""
+"""hw:emulator_threads_policy, where Nova pins QEMU's own threads: isolate = to a CPU of their own, share = to
+cpu_shared_set, empty = to the CPUs of the vCPUs."""
 _EMULATOR_POLICIES: tuple[EmulatorPolicy, ...] = get_args(EmulatorPolicy)
 
 GuestState = Literal["running", "blocked", "paused", "shutdown", "crashed", "suspended", "migrating", "unknown"]
-"""libvirt's state of a domain; migrating: its migration to or from this host has not ended, so libvirt pins nothing."""
+"""libvirt's; migrating: a migration to or from this host has not ended, so libvirt pins nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +110,18 @@ class NovaIdentity:
         return self.has_specs or bool(self.extra_specs)
 
     def is_same_flavor(self, other: "NovaIdentity") -> bool:
-        """Whether both name the same flavor, as far as both name one."""
+        """As far as both name one."""
         pairs = ((self.flavor, other.flavor), (self.flavor_id, other.flavor_id))
         return all(not mine or not theirs or mine == theirs for mine, theirs in pairs)
 
     @property
     def dedicates(self) -> bool:
-        """Whether the flavor asks for CPUs of its own, for all vCPUs (dedicated) or for some (mixed)."""
+        """Whether all vCPUs (dedicated) or some (mixed) get CPUs of their own."""
         asked = (count for spec, count in self.extra_specs.items() if _PCPUS.match(spec))
         return self.extra_specs.get("hw:cpu_policy") in DEDICATING or any(map(_positive, asked))
 
     @property
     def emulator_policy(self) -> EmulatorPolicy:
-        """The policy that the flavor asks for QEMU's own threads."""
         asked = self.extra_specs.get("hw:emulator_threads_policy", "")
         return next((policy for policy in _EMULATOR_POLICIES if policy == asked), "")
 
@@ -211,38 +210,34 @@ class Guest:
 
     @property
     def is_migrating(self) -> bool:
-        """Whether the guest's migration to or from this host has not ended."""
         return self.state == "migrating"
 
     @cached_property
     def target(self) -> Target:
-        """The guest as a whole."""
         return Target("guest", self.uuid, None, self.name)
 
     @cached_property
     def plugged(self) -> tuple[int, ...]:
-        """The numbers of the vCPUs that have a thread."""
+        """vCPUs that have a thread."""
         return tuple(self.vcpu_affinities)
 
     @property
     def unplugged(self) -> tuple[int, ...]:
-        """The numbers of the vCPUs that have no thread yet."""
         return tuple(vcpu.id for vcpu in self.vcpus if vcpu.thread is None)
 
     @cached_property
     def vcpu_affinities(self) -> Mapping[int, CpuSet]:
-        """The affinity of each vCPU that has a thread, by its number."""
+        """Only of vCPUs that have a thread."""
         return MappingProxyType({vcpu.id: vcpu.thread.affinity for vcpu in self.vcpus if vcpu.thread})
 
     @cached_property
     def vcpu_targets(self) -> Mapping[int, Target]:
-        """The target of each vCPU by its number, also of an unplugged one."""
+        """With the unplugged ones."""
         return MappingProxyType({vcpu.id: Target("vcpu", self.uuid, vcpu.id, self.name) for vcpu in self.vcpus})
 
     @cached_property
     def threads_by_target(self) -> Mapping[Target, tuple[Thread, ...]]:
-        """The threads of every part of the guest that has an affinity, vCPUs last; parts without a thread are left
-        out."""
+        """vCPUs last; without parts that have no thread."""
         found: dict[Target, tuple[Thread, ...]] = {}
         if self.emulator.threads:
             found[Target("emulator", self.uuid, None, self.name)] = self.emulator.threads
@@ -268,7 +263,7 @@ class InactiveGuest:
 
 
 def with_nova_identity(guest: Guest, identity: NovaIdentity) -> Guest:
-    """The guest with the identity from a notification of Nova, and with the pinning that follows from that identity."""
+    """The pinning follows from the identity, too."""
     return replace(
         guest,
         nova=identity,
@@ -297,7 +292,7 @@ class GuestExclusion:
 
 
 def nova_cpus(guest: Guest, online: CpuSet) -> CpuSet:
-    """The CPUs that Nova dedicates to a guest that it pinned. pinner's own pins are none of them."""
+    """The CPUs that Nova dedicates to a guest, without pinner's own pins."""
     ours = own_vcpu_pins(guest)
     vcpus = [vcpu for vcpu in guest.vcpus if vcpu.id not in guest.shared_vcpus]
     pins = [vcpu.pin for vcpu in vcpus if vcpu.pin != ours.get(vcpu.id)]
@@ -306,16 +301,16 @@ def nova_cpus(guest: Guest, online: CpuSet) -> CpuSet:
 
 
 def own_vcpu_pins(guest: Guest) -> dict[int, CpuSet]:
-    """The CPUs of pinner's own pins by vCPU. They claim no CPUs for the guest."""
+    """They claim no CPUs for the guest."""
     return {pin.part: pin.cpus for pin in guest.own_pins if pin.kind == "vcpu" and pin.part is not None}
 
 
 def shared_vcpus(nova: NovaIdentity | None, vcpus: int) -> CpuSet:
-    """The vCPUs of a guest with so many vCPUs that have no CPU of their own although others have (Nova's mixed policy).
+    """The vCPUs without a CPU of their own of a guest with Nova's mixed policy.
 
-    Their pin can be a single CPU, where cpu_shared_set has only one on their node. The flavor names the vCPUs; where it
-    does not, there are none here, and a single CPU counts as the vCPU's own. ``nova`` is that of the guest's metadata:
-    an agent reads nothing else, and must come to the same CPUs as a plan.
+    Such a pin can be a single CPU, where cpu_shared_set has only one on the node. Where the flavor does not name the
+    vCPUs, a single CPU counts as the vCPU's own. ``nova`` is that of the metadata: an agent reads nothing else, and
+    must come to the same CPUs as a plan.
     """
     specs = nova.extra_specs if nova else {}
     mask = specs.get("hw:cpu_dedicated_mask", "").strip()
@@ -329,11 +324,8 @@ def shared_vcpus(nova: NovaIdentity | None, vcpus: int) -> CpuSet:
 
 
 def dedicated_cpus(vcpus: Iterable[CpuSet], emulator: CpuSet, policy: EmulatorPolicy, online: CpuSet) -> CpuSet:
-    """The CPUs that Nova dedicates to a guest, by the pins of its vCPUs.
-
-    With Nova's mixed policy, some vCPUs have a CPU of their own and others share many CPUs: only the former CPUs are
-    dedicated. Where no vCPU has a CPU of its own, every pin that has fewer CPUs than the host counts.
-    """
+    """Nova's mixed policy gives some vCPUs one CPU of their own: only these CPUs are dedicated. Where no vCPU has one,
+    every pin with fewer CPUs than the host counts."""
     pins = list(vcpus)
     own = union(pin for pin in pins if len(pin) == 1) or union(pin for pin in pins if pin and not online <= pin)
     return own | emulator if policy == "isolate" else own

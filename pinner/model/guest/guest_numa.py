@@ -1,7 +1,7 @@
-"""The NUMA nodes to which a guest's definition binds its memory, and so its vCPUs.
+"""The NUMA nodes to which a definition binds the guest's memory, and so its vCPUs.
 
-Sources: https://libvirt.org/formatdomain.html (numatune, cpu/numa, memoryBacking); Nova writes these for hw:numa_nodes
-and for hw:mem_page_size.
+https://libvirt.org/formatdomain.html (numatune, cpu/numa, memoryBacking); Nova writes these for hw:numa_nodes and
+hw:mem_page_size.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pinner.model.cpuset import CpuSet
 
 STRICT = "strict"
-"""The only one of libvirt's modes of memory that is a bound: preferred and interleave are hints, and the nodes of
-restrictive can be changed while the guest runs."""
+"""libvirt's only mode that is a bound: preferred and interleave are hints, and restrictive can be changed while the
+guest runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class GuestNuma:
     """The size in KiB of the huge pages of the guest's memory; 0: normal pages, or a size that is not known."""
 
     def bindings(self) -> tuple[MemoryBinding, ...]:
-        """The strict bindings of all the guest's memory."""
+        """The strict ones."""
         if not self.cells and self.memory is None:
             return ()
         cells = (cell.memory or self.memory for cell in self.cells)
@@ -62,11 +62,10 @@ class GuestNuma:
         return tuple(each for each in every if each is not None and each.mode == STRICT)
 
     def binding_of(self, vcpu: int) -> MemoryBinding | None:
-        """The strict binding of the memory next to a vCPU; None where there is none."""
+        """The strict binding of the memory next to a vCPU."""
         cell = self.cell_of(vcpu)
         found = (cell.memory if cell else None) or self.memory
         return found if found is not None and found.mode == STRICT else None
 
     def cell_of(self, vcpu: int) -> GuestCell | None:
-        """The cell of a vCPU; None for a guest without cells."""
         return next((cell for cell in self.cells if vcpu in cell.vcpus), None)

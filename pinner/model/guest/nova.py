@@ -1,4 +1,4 @@
-"""Nova on a host: its configuration, the CPUs that it owns, and the check that no plan uses them."""
+"""Nova's configuration of a host, the CPUs that it owns, and the check that no plan uses them."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from pinner.model.kinds import QEMUS_OWN
 from pinner.model.plan.plan import Wanted
 
 PowerStrategy = Literal["cpu_state", "governor"]
-"""What Nova does to a dedicated CPU that no guest has: take it offline, or give it a slow frequency governor."""
+"""What Nova does to a dedicated CPU without a guest: take it offline, or give it a slow governor."""
 
 
 @dataclass(frozen=True, slots=True)
 class NovaSets:
-    """The CPU sets of Nova's configuration; empty: not set."""
+    """Empty: not set."""
 
     dedicated: CpuSet = CpuSet()
-    """cpu_dedicated_set: the CPUs for vCPUs with a CPU of their own."""
+    """cpu_dedicated_set"""
     shared: CpuSet = CpuSet()
-    """cpu_shared_set: the CPUs for all other vCPUs."""
+    """cpu_shared_set: for vCPUs without a CPU of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +73,17 @@ class NovaConf:
 
     @property
     def switches_cpus_off(self) -> bool:
-        """Whether Nova takes dedicated CPUs that no guest has offline."""
         return self.power_management and self.power_strategy == "cpu_state"
 
     @property
     def sets_governors(self) -> bool:
-        """Whether Nova sets the frequency governor of dedicated CPUs, which stay online."""
+        """Dedicated CPUs stay online then."""
         return self.power_management and self.power_strategy == "governor"
 
     def sets(self) -> NovaSets:
-        """The CPU sets; vcpu_pin_set, if set, is the shared one.
-
-        Raises Invalid in the cases in which nova-compute does not start: a list that does not parse or has no CPU,
-        options that exclude each other, and a configuration that cannot be read. The error names the option.
-        """
+        """vcpu_pin_set, if set, is the shared one. Raises Invalid, naming the option, where nova-compute does not
+        start: a list that does not parse or has no CPU, options that exclude each other, an unreadable
+        configuration."""
         if self.error:
             named = " of ".join(filter(None, (", ".join(self.files), self.source)))
             raise Invalid("nova.conf", named, f"{self.error}; {_REMEDY}")
@@ -104,18 +101,18 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two options of nova.conf with which nova-compute does not start."""
+    """nova-compute does not start with both options."""
 
     option: str
-    """The option to change."""
+    """To change."""
     value: str
     why: str
     line: str
-    """The corrected line."""
+    """Corrected."""
 
 
 def conflicts(conf: NovaConf, sets: NovaSets) -> Iterator[Conflict]:
-    """The options that exclude each other (LibvirtDriver._check_cpu_set_configuration)."""
+    """LibvirtDriver._check_cpu_set_configuration."""
     if conf.pin_set:
         if sets.dedicated:
             why = "Nova does not start with both vcpu_pin_set and cpu_dedicated_set; use cpu_shared_set instead"
@@ -132,11 +129,11 @@ def conflicts(conf: NovaConf, sets: NovaSets) -> Iterator[Conflict]:
 
 
 def configured(ours: NovaSets, conf: NovaConf | None, guests: Collection[str] = ()) -> NovaSets:
-    """Nova's sets: those of pinner's own configuration (``ours``), and nova.conf's where a set is empty there.
+    """pinner's own sets (``ours``), and nova.conf's where a set is empty there: an administrator sets them where
+    nova.conf cannot be read or lacks them.
 
-    pinner's own sets come first, because an administrator sets them where nova.conf cannot be read or lacks them.
-    ``guests`` are the names of Nova's active guests. Raises Invalid where a set of nova.conf is needed and cannot be
-    read, or was not found although Nova has guests.
+    ``guests`` are the names of Nova's active guests. Raises Invalid where nova.conf is needed and cannot be read, or
+    was not found although Nova has guests.
     """
     if conf is None or (ours.dedicated and ours.shared):
         return ours
@@ -156,11 +153,8 @@ def missing(guests: Collection[str]) -> str:
 
 
 def cpus(text: str, option: str) -> CpuSet:
-    """Read a CPU list by Nova's grammar: numbers, ranges, and ``^`` before those that are excluded.
-
-    Nova reads numbers as Python does, with blanks around them, and nothing else of the kernel's grammar. Raises Invalid
-    for a list that does not parse, and for one that is not empty but has no CPU.
-    """
+    """Nova's grammar: numbers as Python reads them, ranges, blanks, and ``^`` before those excluded. Raises Invalid,
+    also for a list that is not empty and has no CPU."""
     included: set[int] = set()
     excluded: set[int] = set()
     if len(text) > MAX_LENGTH:
@@ -173,7 +167,6 @@ def cpus(text: str, option: str) -> CpuSet:
 
 
 def _range(part: str, text: str, option: str) -> range:
-    """The CPUs of a number or a range."""
     start, dash, end = part.removeprefix("^").partition("-")
     try:
         first = int(start)
@@ -190,14 +183,14 @@ def _range(part: str, text: str, option: str) -> range:
 
 @dataclass(frozen=True, slots=True)
 class NovaGuest:
-    """A guest whose vCPUs Nova pinned."""
+    """One whose vCPUs Nova pinned."""
 
     uuid: str
     name: str
     cpus: CpuSet
-    """The CPUs that Nova dedicates to the guest."""
+    """Dedicated to the guest."""
     floating: bool
-    """Whether Nova gives QEMU's own threads no CPUs of their own: then a request may move them."""
+    """Nova gives QEMU's own threads no CPUs of their own: a request may move them."""
 
     def __str__(self) -> str:
         return f"guest {self.name}, to which Nova dedicates CPUs {self.cpus}"
@@ -205,22 +198,21 @@ class NovaGuest:
 
 @dataclass(frozen=True, slots=True)
 class NovaOwns:
-    """The CPUs and guests of a host that Nova owns."""
 
     sets: NovaSets = NovaSets()
     guests: tuple[NovaGuest, ...] = ()
 
     @property
     def dedicated(self) -> CpuSet:
-        """The CPUs that pinner may not use."""
+        """pinner may not use them."""
         return self.sets.dedicated | union(guest.cpus for guest in self.guests)
 
     def for_vcpus(self, cpus: CpuSet) -> CpuSet:
-        """The CPUs of ``cpus`` that floating vCPUs may use."""
+        """Those for floating vCPUs."""
         return cpus & self.sets.shared if self.sets.shared else cpus
 
     def owners_of(self, cpus: CpuSet) -> Iterator[tuple[str, CpuSet]]:
-        """Each owner of CPUs of ``cpus``, for people, with these CPUs."""
+        """Each owner, for people, with its CPUs."""
         if both := cpus & self.sets.dedicated:
             yield f"Nova's cpu_dedicated_set {self.sets.dedicated}", both
         for guest in self.guests:
@@ -230,7 +222,7 @@ class NovaOwns:
 
 def require_clear(wanted: Iterable[Wanted], owns: NovaOwns, *, emulators: bool) -> None:
     """Raises NovaConflict with the first of ``wanted`` that uses CPUs or guests of Nova. ``emulators``: QEMU's own
-    threads of guests that Nova pinned may be placed, where Nova does not pin them."""
+    threads may be placed where Nova does not pin them."""
     if owns == NovaOwns():
         return
     guests = {guest.uuid: guest for guest in owns.guests}

@@ -28,22 +28,21 @@ NAMESPACE = "urn:pinner:pins:1"
 PREFIX = "pinner"
 
 Element = Any
-"""An element of lxml.etree or of xml.etree.ElementTree."""
+"""Of lxml.etree or xml.etree.ElementTree."""
 
 PIN_TAGS: dict[str, TargetKind] = {"emulatorpin": "emulator", "vcpupin": "vcpu", "iothreadpin": "iothread"}
-"""libvirt's pin elements below <cputune>, with the kind of the pinned part."""
+"""libvirt's elements below <cputune>."""
 
 _KINDS: dict[str, TargetKind] = {kind: kind for kind in PIN_TAGS.values()}
 
 
 def named(domain: Element) -> tuple[PartPin, ...]:
-    """The pins that a domain's metadata names, in their order. A child that is no pin of this format is left out."""
+    """A child that is no pin of this format is left out."""
     elements = domain.iterfind(f"metadata/{{{NAMESPACE}}}pins")
     return tuple(pin for element in elements for pin in named_by(element))
 
 
 def named_by(element: Element) -> Iterator[PartPin]:
-    """The pins that an element <pinner:pins> names."""
     for child in element.iterfind("{*}pin"):
         kind = _KINDS.get(child.get("kind", ""))
         if kind is not None and (pin := _pin(kind, child.get("part"), child.get("cpus"))) is not None:
@@ -51,7 +50,7 @@ def named_by(element: Element) -> Iterator[PartPin]:
 
 
 def own_elements(domain: Element) -> list[tuple[Element, PartPin]]:
-    """The pin elements below the domain's <cputune> that are pinner's: the metadata names the same part and CPUs."""
+    """Those below <cputune> whose part and CPUs the metadata names."""
     names = frozenset(named(domain))
     tune = domain.find("cputune")
     if tune is None or not names:
@@ -60,30 +59,28 @@ def own_elements(domain: Element) -> list[tuple[Element, PartPin]]:
 
 
 def written(domain: Element) -> tuple[PartPin, ...]:
-    """Every pin below the domain's <cputune>, whoever made it."""
+    """Below <cputune>, whoever made it."""
     tune = domain.find("cputune")
     found = () if tune is None else (_written_pin(element) for element in tune.iterfind("*"))
     return tuple(pin for pin in found if pin is not None)
 
 
 def text_of(pins: Iterable[PartPin]) -> str:
-    """The element <pins> for virDomainSetMetadata, which adds prefix and namespace; empty where there are no pins."""
+    """For virDomainSetMetadata, which adds prefix and namespace; empty for no pins."""
     listed = ("".join(f' {name}="{value}"' for name, value in attributes(pin).items()) for pin in pins)
     children = "".join(f"<pin{each}/>" for each in listed)
     return f"<pins>{children}</pins>" if children else ""
 
 
 def overlaid(before: Iterable[PartPin], pins: Iterable[PartPin]) -> tuple[PartPin, ...]:
-    """The pins ``before`` with ``pins`` in place of those of the same parts, ordered by part."""
+    """``pins`` replace those of the same parts; ordered by part."""
     parts = {pin.key: pin for pin in (*before, *pins)}
     return tuple(sorted(parts.values(), key=lambda pin: (list(_KINDS).index(pin.kind), pin.part or 0)))
 
 
 def restored(now: tuple[PartPin, ...], before: tuple[PartPin, ...], pins: Iterable[PartPin]) -> tuple[PartPin, ...]:
-    """The named pins after an undo of ``overlaid(before, pins)``. ``now`` are the pins that are named at present.
-
-    Where another run has changed the names since, only those of ``pins`` that are still named are replaced.
-    """
+    """After an undo of ``overlaid(before, pins)``; ``now`` are the pins named at present. Where another run has changed
+    them, only those of ``pins`` that are still named are replaced."""
     pins = tuple(pins)
     if now == overlaid(before, pins):
         return before
@@ -93,13 +90,12 @@ def restored(now: tuple[PartPin, ...], before: tuple[PartPin, ...], pins: Iterab
 
 
 def _written_pin(element: Element) -> PartPin | None:
-    """The pin that a child of <cputune> makes; None where it is no pin."""
     kind = PIN_TAGS.get(str(element.tag))
     return None if kind is None else _pin(kind, element.get(kind), element.get("cpuset"))
 
 
 def _pin(kind: TargetKind, part: str | None, cpus: str | None) -> PartPin | None:
-    """The pin; None where a number or a CPU list does not parse."""
+    """None where a number or a CPU list does not parse."""
     number = int(part) if part and part.isascii() and part.isdecimal() and len(part) < _DIGITS else None
     if (number is None) != (kind == "emulator") or (part is not None and kind == "emulator"):
         return None
@@ -111,10 +107,9 @@ def _pin(kind: TargetKind, part: str | None, cpus: str | None) -> PartPin | None
 
 
 _DIGITS = 10
-"""No guest has vCPUs or iothreads whose numbers have as many digits."""
+"""No vCPU or iothread has a number with as many digits."""
 
 
 def attributes(pin: PartPin) -> dict[str, str]:
-    """The attributes of the element that names a pin."""
     part = {} if pin.part is None else {"part": str(pin.part)}
     return {"kind": pin.kind, **part, "cpus": str(pin.cpus)}

@@ -1,4 +1,4 @@
-"""The frequency domains of a host: CPUs whose frequency the kernel changes together, and their governor."""
+"""CPUs whose frequency the kernel changes together, and their governor."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,8 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import Governor, State
 
 SLOW_GOVERNORS = ("powersave", "conservative", "ondemand")
-"""The governors that lower the frequency until they have seen the load."""
+"""They lower the frequency until they have seen the load."""
 FAST = Governor("performance")
-"""The governor that keeps the highest frequency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +24,13 @@ class FrequencyDomain:
 
     @property
     def target(self) -> Target:
-        """The domain as the target of a change: its number, with its CPUs."""
         return Target("governor", str(self.cpus), self.number, str(self.cpus))
 
     @property
     def states(self) -> dict[Target, State]:
-        """The governor by its target."""
         return {self.target: self.governor}
 
 
 def is_slow(governor: object) -> bool:
-    """Whether a CPU with this governor runs slowly after a pause."""
+    """A CPU with such a governor runs slowly after a pause."""
     return isinstance(governor, Governor) and governor.name in SLOW_GOVERNORS

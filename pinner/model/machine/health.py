@@ -20,12 +20,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class AgentHealth:
-    """The health of an agent, as it reports it."""
 
     checks: tuple[Check, ...]
-    """The checks of its parts."""
     threads: int
-    """The number of its threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +40,9 @@ class Queue:
     """The requests that wait for a thread of the server."""
 
     waiting: int = 0
-    """Their number."""
     seconds: float = 0.0
-    """How long the first of them has waited."""
+    """Of the first of them."""
 
 
 def readiness(checks: tuple[Check, ...]) -> Readiness:
-    """The readiness that follows from the checks."""
     return Readiness("ready" if all(check.ok for check in checks) else "not_ready", checks)

@@ -1,4 +1,4 @@
-"""The interrupts of a host's devices: which CPUs take them, and what these CPUs are for."""
+"""Which CPUs take the interrupts of a host's devices, and what these CPUs are for."""
 
 import re
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import State
 
 _MANAGED = re.compile(r"nvme\d+q[1-9]\d*|virtio\d+-req\.\d+", re.ASCII)
-"""The names of the queues of NVMe and virtio disks. The kernel alone places their interrupts. Queue 0 of an NVMe disk
-takes commands of administration, and its interrupt can be moved."""
+"""Queues of NVMe and virtio disks, whose interrupts the kernel alone places. Queue 0 of an NVMe disk takes commands of
+administration: its interrupt can be moved."""
 
 CpuRole = Literal["isolated", "vcpu", "emulator", "housekeeping"]
-"""What a CPU is for: isolated: outside the kernel's load balancing, or dedicated by Nova; vcpu and emulator: placed
-threads of guests use it; housekeeping: all others."""
+"""isolated: outside the kernel's load balancing, or dedicated by Nova; vcpu and emulator: used by placed threads of
+guests; housekeeping: all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ class HostInterrupts:
 
 
 def is_managed(name: str, reported: bool | None) -> bool:
-    """Whether the kernel alone places the interrupt of this name. ``reported`` is the kernel's answer; without one
-    (None), the answer is known only for the queues of some disks."""
+    """Whether the kernel alone places the interrupt. ``reported`` is the kernel's answer; without one (None), only
+    queues of some disks are known."""
     return bool(_MANAGED.fullmatch(name)) if reported is None else reported
 
 
 def is_passed_through(name: str) -> bool:
-    """Whether the device of the interrupt of this name is passed through to a guest (VFIO)."""
+    """To a guest (VFIO)."""
     return any(each.strip().startswith("vfio-") for each in name.split(","))
 
 
@@ -107,14 +107,13 @@ class DeviceIrq:
     def taking(self) -> CpuSet:
         """The CPUs that take it, or will take the next one.
 
-        Some hardware, such as x86 without interrupt remapping, follows a new affinity only when the interrupt fires
-        (the kernel's kernel/irq/migration.c). Until then the kernel reports a former CPU as the effective one.
+        Some hardware, such as x86 without interrupt remapping, follows a new affinity when the interrupt fires (the
+        kernel's kernel/irq/migration.c). Until then the kernel reports a former CPU as the effective one.
         """
         return (self.effective & self.cpus) or self.cpus
 
     @property
     def target(self) -> Target:
-        """The interrupt as the target of a change: its number, with its device and its names."""
         return Target("irq", f"{self.device} {self.name}", self.number, f"{self.name} ({self.device})")
 
 
@@ -134,20 +133,18 @@ class Balancer:
     """The CPUs that it bans now, by its own answer; null where it was not asked, or does not answer."""
 
     def bans(self, by_default: CpuSet) -> CpuSet | None:
-        """The CPUs that it bans, by its own answer, else by its environment, which may ban those ``by_default``; None
-        where neither is known."""
+        """Its own answer, else its environment, which may ban those ``by_default``; None: not known."""
         if self.banned_now is not None:
             return self.banned_now
         return None if self.banned is None else self.banned or by_default
 
     @property
     def target(self) -> Target:
-        """irqbalance as the target of a change: its process, which knows the banned CPUs."""
         return Target("irqbalance", str(self.pid), self.started, "irqbalance")
 
     @property
     def states(self) -> dict[Target, State]:
-        """The banned CPUs by their target, where irqbalance tells them."""
+        """Empty where irqbalance does not tell them."""
         return {} if self.banned_now is None else {self.target: self.banned_now}
 
 
@@ -162,5 +159,4 @@ class DeviceIrqs:
 
     @property
     def states(self) -> dict[Target, State]:
-        """The CPUs of each interrupt by its target."""
         return {irq.target: irq.cpus for irq in self.irqs}

@@ -22,7 +22,7 @@ class NodeMemory:
 
 
 def compared(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[NodeMemory, ...]:
-    """Two readings of numa_maps, node by node in ascending order."""
+    """Ascending by node."""
     return tuple(
         NodeMemory(node, before.get(node, 0), before.get(node, 0) - after.get(node, 0), after.get(node, 0))
         for node in sorted({*before, *after})
@@ -30,8 +30,7 @@ def compared(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[NodeM
 
 
 def moved_text(parts: Iterable[NodeMemory]) -> str:
-    """How much moved and how much stayed, for people: ``node 1: 500 MiB moved, 2 MiB stayed``; without the nodes that
-    gained memory."""
+    """``node 1: 500 MiB moved, 2 MiB stayed``; without nodes that gained memory."""
     return "; ".join(
         f"node {part.node}: {mib(part.moved_kib)} moved, {mib(part.stayed_kib)} stayed"
         for part in parts

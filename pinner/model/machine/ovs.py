@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pinner.model.cpuset import CpuSet
 
 OVS = "Open vSwitch (DPDK)"
-"""The owner of these CPUs, for people."""
+"""For people: the owner of these CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +31,5 @@ class OvsDpdk:
 
     @property
     def cpus(self) -> CpuSet:
-        """All of these CPUs: a thread that polls uses its CPU whole."""
+        """A thread that polls uses its CPU whole."""
         return self.masks.pmd | self.masks.lcore | self.polling

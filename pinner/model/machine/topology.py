@@ -11,39 +11,36 @@ from pinner.model.cpuset import CpuSet
 
 @dataclass(frozen=True, slots=True)
 class CoreShape:
-    """The cores whose hardware threads have the same distances from their lowest CPU; a machine has few shapes."""
+    """Cores whose hardware threads have the same distances from their lowest CPU; a machine has few shapes."""
 
     offsets: tuple[int, ...]
-    """The distance of each hardware thread from the lowest CPU of its core: (0, 256) for CPUs 7 and 263."""
+    """From the lowest CPU of the core: (0, 256) for CPUs 7 and 263."""
     lowest: CpuSet
-    """The lowest CPU of each core."""
+    """Of each core."""
     cpus: CpuSet
-    """All CPUs of these cores."""
 
     def touched(self, cpus: CpuSet) -> CpuSet:
-        """The cores that have a CPU of ``cpus``, by their lowest CPU."""
+        """The lowest CPU of each core that has one of ``cpus``."""
         found = 0
         for offset in self.offsets:
             found |= cpus.bits >> offset
         return CpuSet(found & self.lowest.bits)
 
     def whole(self, cpus: CpuSet) -> int:
-        """How many of these cores have all their CPUs in ``cpus``."""
+        """How many cores have all their CPUs in ``cpus``."""
         found = self.lowest.bits
         for offset in self.offsets:
             found &= cpus.bits >> offset
         return found.bit_count()
 
     def worth(self, cpus: CpuSet) -> float:
-        """How many cores the CPUs of these cores in ``cpus`` are: one of two hardware threads is half a core."""
+        """In cores: one of two hardware threads is half a core."""
         return len(cpus & self.cpus) / len(self.offsets)
 
 
 def cores_of(siblings: Iterable[tuple[int, CpuSet]], online: CpuSet) -> dict[int, CpuSet]:
-    """For each online CPU the online hardware threads of its core, itself included. Cores share no CPU.
-
-    ``siblings`` has the hardware threads of the core of each online CPU, by ascending CPU.
-    """
+    """Each online CPU with the online hardware threads of its core, itself included. Cores share no CPU. ``siblings``
+    is ascending by CPU."""
     cores: dict[int, CpuSet] = {}
     free = online.bits
     for cpu, threads in siblings:
@@ -59,7 +56,6 @@ def cores_of(siblings: Iterable[tuple[int, CpuSet]], online: CpuSet) -> dict[int
 
 
 def shapes_of(cores: Mapping[int, CpuSet]) -> tuple[CoreShape, ...]:
-    """The shapes of the cores that ``cores_of`` found."""
     lowest: dict[int, int] = {}
     every: dict[int, int] = {}
     for cpu, core in cores.items():
@@ -72,7 +68,7 @@ def shapes_of(cores: Mapping[int, CpuSet]) -> tuple[CoreShape, ...]:
 
 K = TypeVar("K")
 NodeId = int | None
-"""The id of a NUMA node; None for CPUs for which the kernel reports no node."""
+"""None for CPUs for which the kernel reports no node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,71 +195,66 @@ class Topology:
 
     @cached_property
     def online(self) -> CpuSet:
-        """The CPUs that run threads now."""
         return CpuSet.of([cpu.id for cpu in self.cpus if cpu.online])
 
     @cached_property
     def offline(self) -> CpuSet:
-        """The CPUs that are present and switched off."""
+        """Present and switched off."""
         return CpuSet.of([cpu.id for cpu in self.cpus if not cpu.online])
 
     @cached_property
     def isolated(self) -> CpuSet:
-        """The CPUs without load balancing."""
         return CpuSet.of([cpu.id for cpu in self.cpus if cpu.isolated])
 
     @cached_property
     def nohz_full(self) -> CpuSet:
-        """The CPUs that stop their tick while one task runs."""
         return CpuSet.of([cpu.id for cpu in self.cpus if cpu.nohz_full])
 
     @cached_property
     def online_by_node(self) -> Mapping[int | None, CpuSet]:
-        """The online CPUs of each NUMA node that has some, by ascending id; None holds those without a node."""
+        """Nodes with online CPUs only, ascending; None holds CPUs without a node."""
         nodes = _grouped([(cpu.node, cpu.id) for cpu in self.cpus if cpu.online])
         return {node: nodes[node] for node in sorted(nodes, key=lambda node: (node is None, node))}
 
     @cached_property
     def l3_by_cpu(self) -> Mapping[int, int | None]:
-        """The level-3 cache of each CPU, as an index in ``l3_domains``."""
+        """Indexes in ``l3_domains``."""
         return {cpu.id: cpu.l3 for cpu in self.cpus}
 
     @cached_property
     def online_by_l3(self) -> Mapping[int, CpuSet]:
-        """The online CPUs of each level-3 cache that has some, by its index in ``l3_domains``."""
+        """By the index in ``l3_domains``."""
         return _grouped([(cpu.l3, cpu.id) for cpu in self.cpus if cpu.online and cpu.l3 is not None])
 
     @cached_property
     def online_cores(self) -> Mapping[int, CpuSet]:
-        """For each online CPU the online hardware threads of its core, itself included. Cores share no CPU."""
+        """See cores_of."""
         ordered = sorted((cpu for cpu in self.cpus if cpu.online), key=lambda cpu: cpu.id)
         return cores_of(((cpu.id, cpu.siblings) for cpu in ordered), self.online)
 
     @cached_property
     def core_shapes(self) -> tuple[CoreShape, ...]:
-        """The shapes of these cores."""
         return shapes_of(self.online_cores)
 
     @cached_property
     def sockets(self) -> Mapping[int, int]:
-        """The socket of each online CPU for which the kernel reports one."""
+        """Of the online CPUs for which the kernel reports one."""
         return {cpu.id: cpu.socket for cpu in self.cpus if cpu.online and cpu.socket is not None}
 
     @cached_property
     def cpus_by_node(self) -> Mapping[int, CpuSet]:
-        """The CPUs of each node, also the offline ones whose node is known."""
+        """With the offline CPUs whose node is known."""
         return _grouped([(cpu.node, cpu.id) for cpu in self.cpus if cpu.node is not None])
 
     @cached_property
     def node_by_id(self) -> Mapping[int, Node]:
-        """The NUMA nodes."""
         return {node.id: node for node in self.nodes}
 
     @cached_property
     def memory_sources(self) -> Mapping[int, int]:
-        """The node from which each node's CPUs get memory; empty where no node reports memory.
+        """The node from which each node's CPUs get memory; empty where no node reports any.
 
-        A node without memory gets it from the nearest one: the largest of several, and of all without a distance table.
+        For a node without memory it is the nearest one: the largest of several, and of all without a distance table.
         """
         own = {node.id: node.memory_kib for node in self.nodes if node.memory_kib}
 
@@ -274,22 +265,20 @@ class Topology:
 
     @cached_property
     def local_memory(self) -> Mapping[int | None, int]:
-        """The memory in KiB that is local to each node's CPUs; empty where no node reports any: then memory is unknown,
-        not missing."""
+        """KiB that are local to each node's CPUs; empty where no node reports any: memory is unknown then, not
+        missing."""
         return {node: self.node_by_id[source].memory_kib for node, source in self.memory_sources.items()}
 
     @cached_property
     def core_classes(self) -> tuple[CpuSet, ...]:
-        """The online CPUs of each class of cores, fastest first; one set where all cores are alike."""
+        """Online CPUs, fastest class first; one set where all cores are alike."""
         classes = _grouped([(cpu.core_class, cpu.id) for cpu in self.cpus if cpu.online])
         return tuple(classes[number] for number in sorted(classes))
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the facts that a plan depends on: CPUs, their place and state, nodes and the kernel's command line.
-
-        Free memory, governors, devices and caches are not in it: a plan stays right when they change.
-        """
+        """A hash of the facts that a plan depends on. Free memory, governors, devices and caches are not in it: a plan
+        stays right when they change."""
         cpus = sorted(self.cpus, key=lambda cpu: cpu.id)
         # A format without !s takes half as long again for values that are no integers.
         facts = [
@@ -306,7 +295,7 @@ class Topology:
 
 
 def _grouped(cpus: Iterable[tuple[K, int]]) -> dict[K, CpuSet]:
-    """The CPUs by their key, in the order of the first one of each key."""
+    """In the order of the first CPU of each key."""
     found: dict[K, int] = {}
     for key, cpu in cpus:
         found[key] = found.get(key, 0) | 1 << cpu
