@@ -1,19 +1,9 @@
-"""pinner's own pins of a guest, as the metadata in the guest's XML names them. Pure.
+"""pinner's own pins of a guest, as the metadata in the guest's XML names them; docs/nova.md shows the element.
 
-libvirt keeps this element in the running guest and, after ``--persist``, in the persistent definition:
-
-    <pinner:pins xmlns:pinner="urn:pinner:pins:1">
-      <pinner:pin kind="emulator" cpus="0-1"/>
-      <pinner:pin kind="vcpu" part="0" cpus="2-3"/>
-      <pinner:pin kind="iothread" part="1" cpus="0-1"/>
-    </pinner:pins>
-
-A pin in the XML is pinner's only if the element names the same part with the same CPUs. After another program has
-changed a pin, the two disagree, and the pin belongs to that program. The element is one of its own, because libvirt
-keeps one metadata element for each namespace, and the mark of an excluded guest has a namespace already. libvirt
-writes the children with the prefix, and virDomainGetMetadata returns them without: the readers accept both.
-
-The readers take elements of lxml and of xml.etree alike, so that a program without pinner's dependencies can use them.
+A pin is pinner's only if the element names the same part with the same CPUs. After another program has changed the pin,
+the two disagree, and the pin belongs to that program. libvirt keeps one metadata element for each namespace, and writes
+the children with the prefix; virDomainGetMetadata returns them without: the readers accept both. They take elements of
+lxml and of xml.etree, so that a program without pinner's dependencies can use them.
 """
 
 from collections.abc import Iterable, Iterator

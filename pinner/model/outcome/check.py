@@ -12,15 +12,15 @@ Severity = Literal["warning", "critical", "unknown"]
 """warning: it costs time; critical: guests lose packets, time or memory now; unknown: the check could not be made."""
 
 HostState = Literal["ok", "warning", "critical", "unknown"]
-"""The worst severity of a host; unknown: nothing is wrong as far as it is known, and not all is known."""
+"""The worst severity; unknown: nothing is wrong as far as it is known, and not all is known."""
 
 SubjectKind = Literal[
     "host", "guest", "tap", "nic", "device", "irq", "cpu", "node", "sysctl", "socket", "process", "check"
 ]
-"""The kind of thing that a finding is about; check: the check itself, which could not be made."""
+"""check: the check itself, which could not be made."""
 
 Needs = Literal["nothing", "reboot", "guest restart", "guest owner"]
-"""What a remedy needs besides its line: a new start of the host or of the guest, or an act of the guest's owner."""
+"""What a remedy needs besides its line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +66,27 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One fault as a check reports it."""
 
     subject: Subject
     message: str
-    """The fault in one sentence."""
+    """One sentence."""
     evidence: tuple[Evidence, ...]
     remedies: tuple[Remedy, ...] = ()
     severity: Severity | None = None
-    """None: the severity of the check."""
+    """None: that of the check."""
     targets: tuple[Target, ...] = ()
-    """The settings whose change would cure the fault."""
+    """Settings whose change would cure the fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """A check: a pure function of a reading, and the facts about its findings that never change.
-
-    Plug-ins name a tuple of checks in an entry point of the group ``pinner.checks``.
-    """
+    """A pure function of a reading. Plug-ins name a tuple of checks in an entry point of the group
+    ``pinner.checks``."""
 
     code: str
-    """The stable code of its findings."""
+    """Stable."""
     severity: Severity
-    """The severity of a finding that names none."""
+    """Of a finding that names none."""
     summary: str
     """The fault in a few words."""
     why: str
@@ -144,11 +141,11 @@ class CheckReport:
 
 
 RANKS: tuple[Severity, ...] = ("critical", "warning", "unknown")
-"""The severities, the worst first."""
+"""The worst first."""
 
 
 def finding(check: HostCheck, found: Found, *, is_fixable: bool = False) -> CheckFinding:
-    """The finding of a check; ``is_fixable``: a plan changes one of its targets."""
+    """``is_fixable``: a plan changes one of its targets."""
     return CheckFinding(
         code=check.code,
         severity=found.severity or check.severity,
@@ -163,13 +160,12 @@ def finding(check: HostCheck, found: Found, *, is_fixable: bool = False) -> Chec
 
 
 def not_known(check: HostCheck, subject: Subject, why: str) -> CheckFinding:
-    """The finding that a check could not be made, and the reason."""
     message = f"not known, because {why}"
     return finding(check, Found(subject, message, (Evidence("reason", why),), severity="unknown"))
 
 
 def report(reading: HostReading, findings: Iterable[CheckFinding], checks: int) -> CheckReport:
-    """The report with the findings in order: by severity, code and subject."""
+    """Findings by severity, code and subject."""
     ordered = sorted(findings, key=lambda each: (RANKS.index(each.severity), each.code, str(each.subject)))
     return CheckReport(
         host=reading.snapshot.host,

@@ -1,4 +1,4 @@
-"""Measures: what the agent counts every few seconds, and the rates that follow from two counts."""
+"""What the agent counts every few seconds, and the rates that follow from two counts."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from pinner.model.errors import Invalid
 from pinner.model.kinds import TargetKind
 
 ROWS: Mapping[int, int] = MappingProxyType({5: 720, 60: 1440, 900: 2976})
-"""The steps of the history in seconds, and the number of values that are kept of each: of an hour, a day, 31 days."""
+"""Steps of the history in seconds, and the values kept of each: an hour, a day, 31 days."""
 MAX_VALUES = max(ROWS.values())
-"""The most values of one series in an answer."""
+"""Of one series in an answer."""
 
 PING, PING_LOSS = "ping", "ping_loss"
 """The series of pings; a guest has them if the agent pings it, and it answers."""
 
 TREND = "delay_vcpu"
-"""The series that a table of guests shows as a line."""
+"""A table of guests shows it as a line."""
 
 HOST = "host"
-"""The subject of the measures of the host itself; the others are UUIDs of guests."""
+"""The subject of the host's own measures; the others are UUIDs of guests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ GUEST_SERIES = (
     Series(PING, "ms", "mean round trip of a ping from the host; without an answer it counts as 1,000 ms"),
     Series(PING_LOSS, "%", "pings from the host without an answer"),
 )
-"""The measures of a guest. Run delay and CPU use are those of /proc/TID/schedstat."""
+"""Run delay and CPU use are from /proc/TID/schedstat."""
 
 HOST_SERIES = (
     Series("use_host", "%", "CPU use of all CPUs, guests included; 100 is one CPU (/proc/stat)"),
@@ -63,66 +63,61 @@ HOST_SERIES = (
     Series("nic_drops", "packets/s", "packets that the physical NICs dropped or missed"),
     Series("throttled", "ms/s", "milliseconds in each second in which a limit throttled the guests (cpu.stat)"),
 )
-"""The measures of the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadCount:
-    """The times of one thread since it started."""
+    """Since the thread started."""
 
     role: TargetKind
     """vcpu, emulator, iothread or vhost."""
     run_ns: int
-    """On a CPU."""
     wait_ns: int
     """Waiting for a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pings:
-    """The pings to one guest since it first answered one. The counts begin again with each QEMU of the guest."""
+    """To one guest since it first answered one. The counts begin again with each QEMU."""
 
     ended: int
-    """Those with an answer, and those whose time is over."""
+    """Answered, or out of time."""
     lost: int
-    """Those without an answer."""
     ms: float
-    """The round trips of all, added up. One without an answer counts with the longest time: else the mean of a guest
-    that hardly answers would look good."""
+    """Sum of all round trips. One without an answer counts with the longest time: else the mean of a guest that hardly
+    answers would look good."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was counted of one subject at one moment."""
+    """Of one subject at one moment."""
 
     subject: str
     """HOST, or a guest's UUID."""
     name: str
-    """The guest's name; empty for the host."""
+    """Empty for the host."""
     at: float
-    """The moment, in seconds of a clock that never jumps."""
+    """Seconds of a clock that never jumps."""
     threads: Mapping[ThreadKey, ThreadCount]
-    """The guest's threads; none for the host."""
+    """None for the host."""
     totals: Mapping[str, Mapping[str, float]]
-    """The name of a series to its counters, by source (a tap, a NIC, a CPU). They count up from their own start."""
+    """Series to counters by source (a tap, a NIC, a CPU), which count up from their own start."""
     pings: Pings | None = None
-    """The pings to the guest; None for the host, and for a guest that is not pinged or does not answer pings."""
+    """None for the host and for a guest that is not pinged or does not answer."""
 
 
 Rates = Mapping[str, float | None]
-"""The name of a series to its value over an interval; None where it is not known."""
+"""By series; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The measures of a subject over one interval."""
+    """Over one interval."""
 
     subject: str
-    """HOST, or a guest's UUID."""
+    """As in Counts."""
     name: str
-    """The guest's name; empty for the host."""
     rates: Rates
-    """The values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +139,13 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of the history."""
 
     begin: datetime | None = None
-    """The first time; None: an hour before the end."""
+    """None: an hour before the end."""
     end: datetime | None = None
-    """The last time; None: now."""
+    """None: now."""
     step: int | None = None
-    """Seconds from one value to the next (of ROWS); None: the finest step that reaches back to the first time."""
+    """Seconds (of ROWS); None: the finest step that reaches back to the begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +165,12 @@ class Measures:
 
 
 def series_of(subject: str, names: Collection[str] = ()) -> tuple[Series, ...]:
-    """The measures that are kept of a subject; those with such ``names``, if any are given."""
     kept = HOST_SERIES if subject == HOST else GUEST_SERIES
     return tuple(series for series in kept if series.name in names) if names else kept
 
 
 def require_series(names: Collection[str], known: Iterable[Series] = (*GUEST_SERIES, *HOST_SERIES)) -> None:
-    """Raises Invalid for a name that is no name of a ``known`` series."""
+    """Raises Invalid for a name that no ``known`` series has."""
     allowed = tuple(series.name for series in known)
     for name in names:
         if name not in allowed:
@@ -185,11 +178,8 @@ def require_series(names: Collection[str], known: Iterable[Series] = (*GUEST_SER
 
 
 def measured(before: Counts, after: Counts) -> Measured:
-    """The measures between two counts of one subject.
-
-    A thread that is new counts from its start; one that has ended is left out. A counter that fell was reset: its
-    source is left out of this interval. A series without any source is not known.
-    """
+    """A new thread counts from its start; one that has ended is left out. A counter that fell was reset: its source is
+    left out of this interval. A series without any source is not known."""
     seconds = after.at - before.at
     rates: dict[str, float | None] = {series.name: None for series in series_of(after.subject)}
     if seconds <= 0:
@@ -204,7 +194,7 @@ def measured(before: Counts, after: Counts) -> Measured:
 
 
 def _times(before: Counts, after: Counts, seconds: float) -> dict[str, float]:
-    """Run delay in ms/s and CPU use in percent by role. A role without threads has 0."""
+    """Run delay in ms/s and CPU use in per cent by role; 0 without threads."""
     times = {series.name: 0.0 for series in GUEST_SERIES if series.name.startswith(("delay_", "use_"))}
     for key, now in after.threads.items():
         then = before.threads.get(key, ThreadCount(now.role, 0, 0))
@@ -214,7 +204,6 @@ def _times(before: Counts, after: Counts, seconds: float) -> dict[str, float]:
 
 
 def _ping_rates(before: Pings | None, after: Pings | None) -> dict[str, float]:
-    """The mean round trip and the loss of the pings between two counts; nothing where none ended."""
     if before is None or after is None or after.ended <= before.ended:
         return {}
     ended = after.ended - before.ended
@@ -222,5 +211,4 @@ def _ping_rates(before: Pings | None, after: Pings | None) -> dict[str, float]:
 
 
 def finest(begin: datetime, now: datetime) -> int:
-    """The finest step whose values reach back to ``begin``."""
     return next((step for step, rows in ROWS.items() if now - begin <= timedelta(seconds=step * rows)), max(ROWS))

@@ -1,4 +1,4 @@
-"""The outcome of a plan: what was measured in windows of time, and the verdict of a test."""
+"""The outcome of a plan: measures in windows of time, and the verdict of a test."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ Arm = Literal["current", "planned"]
 """The placement during a window: as the probe found it, or as the plan wants it."""
 
 Judgement = Literal["better", "worse", "no matter", "inconclusive"]
-"""better, worse: the difference is not explained by chance, and may matter. no matter: it lies inside the margin.
+"""better, worse: chance does not explain the difference, and it may matter. no matter: it lies inside the margin.
 inconclusive: the windows do not allow an answer."""
 
 
@@ -28,7 +28,7 @@ class Measure:
 
 
 PINGS = (Measure("ping", "ms", 1.0), Measure("ping_loss", "%", 1.0))
-"""The measures of guests that the agent pings. They never make a step or window unknown: a guest may filter pings."""
+"""They never make a step or window unknown: a guest may filter pings."""
 
 MEASURES = (
     Measure("run_delay", "ms/s", 5.0),
@@ -37,8 +37,8 @@ MEASURES = (
     Measure("pressure", "ms/s", 20.0),
     *PINGS,
 )
-"""By these a placement is judged. run_delay: all threads of the guests waited for a CPU. drops: of the guests' taps.
-softnet_drops and pressure: those of the host. ping and ping_loss: the mean of the guests that answer pings."""
+"""run_delay: all threads of the guests waited for a CPU. drops: of the guests' taps. softnet_drops and pressure: the
+host's. ping and ping_loss: the mean of the guests that answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +95,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was measured in one step of the history."""
+    """One step of the history."""
 
     at: datetime
-    """The end of the step."""
+    """Its end."""
     values: Mapping[str, float]
-    """The value of each measure, by name, of the guests in question; without the measures that are not known."""
+    """By measure, of the guests in question; without what is not known."""
     control: Mapping[str, float]
-    """The value of each measure of guests, of the guests beside them; without what is not known."""
+    """The same of the guests beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +136,8 @@ class ObservedMeasure:
 
 
 WatchState = Literal["watching", "not_worse", "worse", "stopped"]
-"""watching   the time of the watch is not over, or the run is worse and not undone yet
-not_worse  the time is over, and no measure became worse for certain
-worse      a measure became worse
-stopped    the watch ended without an answer; the text says why"""
+"""watching: the time is not over, or the run is worse and not undone yet. not_worse: the time is over, and no measure
+became worse for certain. stopped: it ended without an answer; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A probe: it switches between two placements in windows of random order, and tests whether they differ."""
+"""A probe switches between two placements in windows of random order, and tests whether they differ."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,14 +20,13 @@ MIN_SECONDS, DEFAULT_SECONDS, MAX_SECONDS = 15, 20, 600
 """The length of a window."""
 
 WASH_OUT_SECONDS = 15
-"""The time before each window that does not count. A count is spread over the steps that it touches, and guests need a
-moment to run as placed."""
+"""They do not count, before each window: a count is spread over the steps that it touches, and guests need a moment to
+run as placed."""
 
 PROBE_ID = "probe-"
-"""The begin of the id of each probe."""
 
 PROBE_ORIGIN = "the probe "
-"""The begin of the origin of each run that a probe starts."""
+"""Begins the origin of each run that a probe starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +66,9 @@ class Probe:
 
     @property
     def total_seconds(self) -> int:
-        """How long the probe takes, without the time of its runs."""
+        """Without the time of its runs."""
         return len(self.order) * (self.seconds + WASH_OUT_SECONDS) + WASH_OUT_SECONDS
 
     @property
     def mark(self) -> str:
-        """The origin of the runs that the probe starts."""
         return f"{PROBE_ORIGIN}{self.id}"

@@ -1,8 +1,5 @@
-"""Groups: the changes that belong together. All changes of a guest are one group, and so are those inside of it, each
-process, each interrupt, each receive queue, sysctl, ring, frequency domain, card and slice.
-
-A run makes the changes of a group together, or undoes them together.
-"""
+"""Groups of changes, which a run makes or undoes together: those of a guest, those inside of it, or one other
+target."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -11,12 +8,11 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import KINDS
 
 Group = TargetKey
-"""The identity of a group: the key of a target, or for all changes of a guest ``("guest", UUID, None)``, and for those
-inside of it ``("guest_rps", UUID, None)``."""
+"""The key of a target; for a guest's changes ``("guest", UUID, None)``, for those inside ``("guest_rps", UUID,
+None)``."""
 
 
 def group_of(target: Target) -> Group:
-    """The group that a target belongs to."""
     match KINDS[target.kind].group:
         case "guest":
             return TargetKey("guest", target.owner, None)
@@ -28,37 +24,31 @@ def group_of(target: Target) -> Group:
 
 
 def guests_of(targets: Iterable[Target]) -> dict[str, str]:
-    """The guests to which targets belong: UUID to name."""
+    """UUID to name."""
     return {target.owner: target.name for target in targets if group_of(target).kind == "guest"}
 
 
 def group_name(target: Target) -> str:
-    """The name of the target's group, for people."""
     return f"guest {target.name}" if group_of(target).kind == "guest" else str(target)
 
 
 def is_of_the_host(target: Target) -> bool:
-    """Whether the target is a part of the host itself, which is changed for all guests."""
     return KINDS[target.kind].is_for_all_guests
 
 
 def others_that_move(target: Target) -> str:
-    """The programs beside pinner that may change the target's affinity, for people. QEMU does not change its own."""
+    """QEMU does not change its own affinity."""
     return "the process or another program" if target.kind == "process" else "another program"
 
 
 def are_independent(changes: Iterable[Change]) -> bool:
-    """Whether one group can be placed without the others. A change of the host itself, such as a partition, is made for
-    all of them."""
+    """A change of the host itself, such as a partition, is made for all groups."""
     return not any(is_of_the_host(change.target) for change in changes)
 
 
 def contiguous(changes: Sequence[Change]) -> tuple[Change, ...]:
-    """The changes, those of each group one after the other.
-
-    The groups keep the order of their first changes of vCPUs, in which a guest leaves its CPUs before another one gets
-    them; a group without vCPUs has the place of its first change.
-    """
+    """The groups keep the order of their first changes of vCPUs, in which a guest leaves its CPUs before another one
+    gets them; a group without vCPUs has the place of its first change."""
     first: dict[Group, int] = {}
     for vcpus in (True, False):
         for position, change in enumerate(changes):
@@ -68,8 +58,8 @@ def contiguous(changes: Sequence[Change]) -> tuple[Change, ...]:
 
 
 def without_room(unmade: Iterable[Change], others: Sequence[Change]) -> Iterator[tuple[int, str]]:
-    """The positions of the ``others`` that give a vCPU the only CPU of another vCPU, whose change is among the
-    ``unmade``; each with the reason why the change must not be made."""
+    """Positions of the ``others`` that give a vCPU the only CPU of another vCPU whose change is among the ``unmade``;
+    each with the reason why it must not be made."""
     held = {mask: change.target for change in unmade for mask in _left(change)}
     for position, change in enumerate(others):
         if isinstance(change, AffinityChange) and change.target.kind == "vcpu" and change.after in held:
@@ -77,6 +67,6 @@ def without_room(unmade: Iterable[Change], others: Sequence[Change]) -> Iterator
 
 
 def _left(change: Change) -> Iterator[CpuSet]:
-    """The masks of one CPU that the change of a vCPU was to leave."""
+    """Masks of one CPU that a vCPU was to leave."""
     if isinstance(change, AffinityChange) and change.target.kind == "vcpu":
         yield from (each.cpus for each in change.before if len(each.cpus) == 1 and each.cpus != change.after)

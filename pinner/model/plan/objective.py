@@ -1,7 +1,7 @@
-"""The objective by which plans are compared: its terms in tiers, with their values before and after a plan.
+"""The objective by which plans are compared; docs/objective.md has the formulas.
 
-docs/objective.md has the formula of each term. Lower is better and 0 is best. Tier 1 counts first: a lower tier counts
-only between plans that are equal in all tiers above it. In a tier, the terms are added up by their weights.
+Lower is better, 0 is best. A tier counts only between plans that are equal in all tiers above it, of which 1 is the
+first. In a tier, the terms are added up by their weights.
 """
 
 import math
@@ -13,14 +13,13 @@ from pinner.model.errors import Invalid
 
 @dataclass(frozen=True, slots=True)
 class TermKind:
-    """A term of the objective: its place in the order, its unit and the weight that it has unless somebody sets one."""
 
     name: str
     tier: int
     unit: str
     weight: float
     counts: str
-    """What the term counts, for people."""
+    """For people."""
 
 
 TERMS = (
@@ -40,18 +39,18 @@ TERMS = (
     TermKind("moved_threads", 8, "threads", 1.0, "threads whose CPUs change"),
     TermKind("moved_memory", 8, "MiB", 0.01, "memory that has to follow guests to another node"),
 )
-"""Every term, in the order of the tiers."""
+"""In the order of the tiers."""
 COST = max(kind.tier for kind in TERMS)
-"""The tier of the cost of the change itself: a host that stays as it is has none."""
+"""The tier of the change itself: a host that stays as it is has no cost."""
 MOST_WEIGHT = 1_000_000.0
-"""The largest weight: with a larger one, sums would lose the smaller terms of the tier."""
+"""With a larger weight, sums would lose the smaller terms of the tier."""
 LEAST = 0.01
-"""The least difference of a tier's values; a smaller one is none."""
+"""A smaller difference of a tier's values is none."""
 _DIGITS = 6
-"""Enough digits to compare values, and so few that the order of additions makes no difference."""
+"""So few that the order of additions makes no difference."""
 
 Values = Mapping[str, float]
-"""A value for each term by its name."""
+"""By the term's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class Term:
 
     @property
     def rise(self) -> float:
-        """How much the weighted value rises; negative where it falls."""
+        """Weighted."""
         return self.weight * (self.after - self.before)
 
 
@@ -87,23 +86,22 @@ class Objective:
     """The terms."""
 
     def tiers(self) -> Iterator[tuple[Term, ...]]:
-        """The terms of each tier, tier by tier."""
         for tier in dict.fromkeys(term.tier for term in self.terms):
             yield tuple(term for term in self.terms if term.tier == tier)
 
     def decisive(self) -> tuple[Term, ...]:
-        """The terms that the strategy asks for, of the first tier in which these change; none if no tier does. The cost
-        of the change does not count."""
+        """Terms that the strategy asks for, of the first tier in which these change. The cost of the change does not
+        count."""
         asked = (tuple(term for term in tier if term.asked and term.tier < COST) for tier in self.tiers())
         return next((tier for tier in asked if abs(rise(tier)) >= LEAST), ())
 
     @property
     def gain(self) -> float:
-        """How much lower the decisive tier gets; negative where it gets higher, 0 where no tier changes."""
+        """How much lower the decisive tier gets; negative where it rises, 0 where no tier changes."""
         return -rise(self.decisive())
 
     def term(self, name: str) -> Term:
-        """The term of this name. Raises KeyError where the plan has none."""
+        """Raises KeyError."""
         found = {term.name: term for term in self.terms}
         return found[name]
 
@@ -125,22 +123,19 @@ class Optimality:
 
 
 def rise(terms: tuple[Term, ...]) -> float:
-    """How much the weighted sum of terms of one tier rises; negative where it falls."""
+    """Of the weighted sum of one tier."""
     return round(sum(term.rise for term in terms), _DIGITS)
 
 
 def value_of(terms: tuple[Term, ...]) -> tuple[float, float]:
-    """The weighted sum of terms of one tier, before and after."""
+    """The weighted sum of one tier, before and after."""
     before, after = (sum(term.weight * getattr(term, side) for term in terms) for side in ("before", "after"))
     return round(before, _DIGITS), round(after, _DIGITS)
 
 
 def compared(before: Values, after: Values, weights: Values, asked: frozenset[str] | None = None) -> Objective:
-    """The objective with these values before and after. A term that has no value counts as 0.
-
-    ``weights`` has the weight of every term. ``asked`` are the names of the terms that the strategy tries to lower
-    (None: all).
-    """
+    """A term without a value counts as 0. ``weights`` has every term; ``asked`` are those that the strategy tries to
+    lower (None: all)."""
     return Objective(
         tuple(
             Term(
@@ -158,7 +153,7 @@ def compared(before: Values, after: Values, weights: Values, asked: frozenset[st
 
 
 def weighted(*given: Values) -> dict[str, float]:
-    """The weight of every term: the defaults, overridden by the given weights, of which the last counts most."""
+    """The defaults, overridden by the given weights, of which the last counts most."""
     weights = {kind.name: kind.weight for kind in TERMS}
     for each in given:
         weights.update(each)
@@ -166,7 +161,7 @@ def weighted(*given: Values) -> dict[str, float]:
 
 
 def checked_weights(weights: Values) -> dict[str, float]:
-    """The weights, sorted by the names of their terms. Raises Invalid, which names the first wrong one."""
+    """Sorted by name. Raises Invalid for the first wrong one."""
     names = [kind.name for kind in TERMS]
     for name, weight in sorted(weights.items()):
         if name not in names:

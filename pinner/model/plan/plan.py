@@ -1,4 +1,4 @@
-"""A plan: the changes on a host, each with the affinity before and after, and its reason."""
+"""A plan: the changes on a host, each with its reason."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,6 @@ class Roles:
 
     @property
     def cpus(self) -> CpuSet:
-        """The CPUs of all roles."""
         return self.housekeeping | self.emulator | self.vcpu
 
 
@@ -59,7 +58,7 @@ class LeftOut:
 
     @property
     def label(self) -> str:
-        """What is left out, for people. Code compares ``target`` and ``threads`` instead."""
+        """For people. Code compares ``target`` and ``threads``."""
         return f"{self.target} thread {', '.join(map(str, self.threads))}" if self.threads else str(self.target)
 
 
@@ -145,8 +144,8 @@ class Move:
 
 
 Purpose = Literal["place", "release"]
-"""place    the plan allocates CPUs to guests and processes
-release  the plan restores a guest's prior affinities and allocates nothing, so other owners of CPUs do not limit it"""
+"""release: the plan restores a guest's prior affinities and allocates nothing, so other owners of CPUs do not limit
+it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +213,11 @@ class PlanSummary:
 
 
 CpusByGuest = Mapping[str, Mapping[int, CpuSet]]
-"""The CPUs of each vCPU by its number, by the guest's UUID."""
+"""UUID, then the vCPU's number."""
 
 
 def vcpus_by_guest(wanted: Iterable[Wanted]) -> dict[str, dict[int, CpuSet]]:
-    """The CPUs of each placed vCPU by its number, by the guest's UUID."""
+    """Placed vCPUs only."""
     found: dict[str, dict[int, CpuSet]] = {}
     for want in wanted:
         if want.target.kind == "vcpu" and want.target.part is not None:
@@ -227,6 +226,6 @@ def vcpus_by_guest(wanted: Iterable[Wanted]) -> dict[str, dict[int, CpuSet]]:
 
 
 def plan_id(*inputs: bytes) -> str:
-    """``plan-`` and 16 hexadecimal digits of the SHA-256 of everything that the plan depends on."""
+    """``plan-`` and 16 hexadecimal digits of a SHA-256 of everything that the plan depends on."""
     digest = hashlib.sha256(b"\n".join(inputs)).hexdigest()
     return f"plan-{digest[:16]}"

@@ -13,14 +13,12 @@ from pinner.model.settings.fixes import FIXES
 
 AUTO = "auto"
 ISOLATED = "isolated"
-"""The strategy whose vCPUs get isolated CPUs, placed by rules."""
 OPTIMAL = "optimal"
-"""The strategy ``isolated`` with a proof that its placement is the best one."""
+"""``isolated`` with a proof that its placement is the best one."""
 ISOLATING = (ISOLATED, OPTIMAL)
-"""The strategies whose vCPUs get isolated CPUs."""
 MAX_BUDGET = 1_000_000
 MAX_MOVES = 100
-"""The most guests that one plan may move for new guests."""
+"""Of guests, for new guests."""
 Smt = Literal["prefer", "isolate", "require"]
 Isolating = Literal["boot", "live"]
 
@@ -71,8 +69,8 @@ class Request:
             "description": "What the plan changes besides the CPUs of threads; left out where it changes nothing else.",
         },
     )
-    """What the plan changes besides the CPUs of threads. JSON calls the field ``with``, and leaves it out where it is
-    empty: a request without it keeps its hash."""
+    """What the plan changes besides the CPUs of threads. JSON calls it ``with``, and leaves it out where it is empty: a
+    request without it keeps its hash."""
     fix: tuple[str, ...] = field(default=(), metadata={"exclude_if": lambda codes: not codes})
     """The codes of the findings (`pinner check`) that the plan cures. Such a plan has no other changes, except those of
     ``remedies``: guests and processes stay. JSON leaves the field out where it is empty."""
@@ -101,7 +99,7 @@ class Request:
         object.__setattr__(self, "weights", checked_weights(self.weights))
 
     def _checked_fix(self) -> tuple[str, ...]:
-        """The codes in order. Raises Invalid."""
+        """Sorted. Raises Invalid."""
         if unknown := [code for code in self.fix if code not in FIXES]:
             known = ", ".join(sorted(FIXES))
             expected = f"one of: {known}; for other findings, set the lines by hand that a check shows"
@@ -109,5 +107,4 @@ class Request:
         return tuple(sorted(set(self.fix)))
 
     def asks_for(self, kind: Remedy) -> bool:
-        """Whether the plan may have changes of this kind."""
         return kind in self.remedies or any(FIXES[code] == kind for code in self.fix)
