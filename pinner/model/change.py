@@ -59,7 +59,6 @@ class Target:
 
 
 class TargetKey(NamedTuple):
-
     kind: TargetKind
     owner: str
     part: int | None

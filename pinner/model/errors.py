@@ -68,13 +68,11 @@ class NotFound(PinnerError):
 
 
 class NoPolicy(NotFound):
-
     def __init__(self, host: str) -> None:
         PinnerError.__init__(self, f"host {host} has no policy", kind="policy of host", name=host, known=[])
 
 
 class NoMeasures(NotFound):
-
     def __init__(self) -> None:
         why = "this host keeps no measures: `pinner serve` keeps them, unless [agent] keep_measures is false"
         PinnerError.__init__(self, why, kind="measures", name="", known=[])
@@ -89,7 +87,6 @@ class TooFewMeasures(NotFound):
 
 
 class NoFit(PinnerError):
-
     code = "no_fit"
 
     def __init__(self, asked: int, free: int, why: str) -> None:
@@ -130,7 +127,6 @@ class Refused(PinnerError):
 
 
 class HostBusy(PinnerError):
-
     code = "host_busy"
 
     def __init__(self, host: str, run: str) -> None:
@@ -138,7 +134,6 @@ class HostBusy(PinnerError):
 
 
 class ProbeBusy(HostBusy):
-
     def __init__(self, host: str, probe: str) -> None:
         why = f"probe {probe} is under way on host {host}; wait until it ends, or end it"
         PinnerError.__init__(self, why, host=host, probe=probe)
@@ -149,7 +144,6 @@ NOTHING_CHANGED = "it changed nothing, so there is nothing to roll back"
 
 
 class RunConflict(PinnerError):
-
     code = "run_conflict"
 
     def __init__(self, run: str, state: str, expected: str) -> None:
@@ -226,7 +220,6 @@ class Overloaded(PinnerError):
 
 
 class Gone(PinnerError):
-
     code = "gone"
 
     def __init__(self, target: str) -> None:
@@ -234,7 +227,6 @@ class Gone(PinnerError):
 
 
 class HostUnreachable(PinnerError):
-
     code = "host_unreachable"
 
     def __init__(self, host: str, why: str, **details: Any) -> None:
@@ -247,7 +239,6 @@ class Unanswered(HostUnreachable):
 
 
 class NotPermitted(PinnerError):
-
     code = "not_permitted"
 
     def __init__(self, what: str, why: str) -> None:
@@ -255,7 +246,6 @@ class NotPermitted(PinnerError):
 
 
 class StoreUnavailable(PinnerError):
-
     code = "store_unavailable"
 
     def __init__(self, where: str, why: str) -> None:

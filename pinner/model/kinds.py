@@ -103,7 +103,6 @@ def cpus_of(state: State) -> CpuSet:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-
     label: TargetKind
     """The name in JSON and in the database."""
     words: str

@@ -14,7 +14,6 @@ SortDirection = Literal["asc", "desc"]
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-
     limit: int = DEFAULT_LIMIT
     """1 to MAX_LIMIT."""
     marker: str = ""

@@ -62,7 +62,6 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class NicCounters:
-
     name: str
     index: int
     """As in Nic."""
@@ -129,7 +128,6 @@ class ThreadTimes:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-
     folder: str
     total_kib: int
     free_kib: int

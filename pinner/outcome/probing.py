@@ -1,4 +1,4 @@
-"""The decisions of a probe: which windows count, and what they say."""
+"""Which windows of a probe count, and what they say."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -20,15 +20,15 @@ SHIFT_PERCENT, SHIFT_FACTOR = 50.0, 2.0
 """The load of the control shifted where its halves of a window differ by so much of one CPU, and by this factor."""
 
 _EVENTS = ("guest-reset", "guest-paused", "guest-started", "guest-stopped")
-"""The kinds of events of a guest after which a window does not count. The snapshots of a window do not show a restart
-during the switch before it, while the guest boots in the window."""
+"""A window with one of these does not count. Its snapshots do not show a restart during the switch before it, while the
+guest boots in the window."""
 
 JUMP_SECONDS = 1.0
-"""The most by which the clock of the host may differ from the time that passed."""
+"""The host's clock may differ by so much from the time that passed."""
 
 
 def window(arm: Arm, found: Iterable[Sample], begin: datetime, end: datetime, step: int) -> Window:
-    """The window with the mean of each measure that is known in all of its steps."""
+    """Of measures that are known in all of its steps."""
     inside = between(found, begin, end, step)
     steps = floor(end.timestamp() / step) - ceil(begin.timestamp() / step)
     values = _means([each.values for each in inside], steps)
@@ -37,7 +37,7 @@ def window(arm: Arm, found: Iterable[Sample], begin: datetime, end: datetime, st
 
 
 def disturbed(before: Snapshot, after: Snapshot) -> str:
-    """What changed between two snapshots, so that the time between them does not count; empty: nothing."""
+    """Why the time between two snapshots does not count; empty: it counts."""
     earlier = {guest.uuid: guest for guest in before.guests}
     later = {guest.uuid: guest for guest in after.guests}
     for uuid, guest in earlier.items():
@@ -50,8 +50,8 @@ def disturbed(before: Snapshot, after: Snapshot) -> str:
 
 
 def reported(events: Iterable[HostEvent], guests: Mapping[str, str], begin: datetime, end: datetime) -> str:
-    """What happened between two times and may be seen in no snapshot, in words; empty: nothing. ``guests`` are names by
-    UUID. Lost events may be of any time."""
+    """What happened and may be seen in no snapshot, in words. ``guests`` are names by UUID. Lost events may be of any
+    time."""
     for event in events:
         if event.kind == "lost":
             return f"events of the host were lost: {event.detail}" if event.detail else "events of the host were lost"
@@ -61,11 +61,10 @@ def reported(events: Iterable[HostEvent], guests: Mapping[str, str], begin: date
 
 
 def shifted(uses: Sequence[float]) -> str:
-    """A large shift of the load within a window, in words; empty: there is none. ``uses`` is the CPU use of the control
-    in each step of the window.
+    """A large shift of the load within a window, in words. ``uses`` is the CPU use of the control in each step.
 
-    Only the halves of one window are compared: a load that is higher from one window to the next is the control's part
-    in the verdict. A rule over all windows could leave out those of one placement.
+    Only halves of one window are compared: a higher load from window to window is the control's part in the verdict. A
+    rule over all windows could leave out those of one placement.
     """
     half = len(uses) // 2
     if not half:
@@ -78,7 +77,7 @@ def shifted(uses: Sequence[float]) -> str:
 
 
 def crossed(runs: Iterable[Run], mark: str, begin: datetime, end: datetime) -> str:
-    """The run of another origin that worked on the host between two times, in words; empty: there is none."""
+    """A run of another origin between two times, in words."""
     for run in runs:
         over = run.ended_at is not None and run.ended_at < begin
         if run.origin != mark and run.started_at <= end and not over:
@@ -87,15 +86,15 @@ def crossed(runs: Iterable[Run], mark: str, begin: datetime, end: datetime) -> s
 
 
 def jumped(clock_seconds: float, passed_seconds: float) -> str:
-    """Whether the clock jumped, in words; empty: it did not."""
+    """In words; empty: the clock did not jump."""
     difference = clock_seconds - passed_seconds
     return f"the clock jumped by {difference:+.0f} s" if abs(difference) > JUMP_SECONDS else ""
 
 
 def outcome(windows: Sequence[Window]) -> Outcome:
-    """The verdict of all windows. A measure that no window knows is not judged; a window that does not know a measure
-    which another one knows does not count. Pings are judged only where all windows know them: a guest that begins to
-    filter them must not cost the other measures their windows."""
+    """A measure that no window knows is not judged; a window that does not know a measure which another one knows does
+    not count. Pings are judged only where all windows know them: a guest that begins to filter them must not cost the
+    other measures their windows."""
     counted = [each for each in windows if not each.void]
     names = _names([each.values.keys() for each in counted])
     control = _names([each.control.keys() for each in counted])
@@ -109,7 +108,7 @@ def outcome(windows: Sequence[Window]) -> Outcome:
 
 
 def _names(known: Sequence[Set[str]]) -> set[str]:
-    """The measures of which each window needs a value."""
+    """Measures of which each window needs a value."""
     pings = {each.name for each in PINGS}
     some = {name for names in known for name in names}
     return {name for name in some if name not in pings or all(name in names for names in known)}

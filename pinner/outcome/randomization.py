@@ -1,13 +1,13 @@
 """The exact randomization test of a difference between two placements.
 
-The order of the windows was drawn at random, so each other order was as probable. If the placement changed nothing,
-each window would have had the same value in each order, whatever the noise looks like: autocorrelated, daily,
-heavy-tailed. The test compares the drawn order with the others.
+The order of the windows was drawn at random. If the placement changed nothing, each window would have had the same
+value in each order, whatever the noise: autocorrelated, daily, heavy-tailed. So the drawn order is compared with the
+others.
 
-A placement may add a shift to each value. Under a shift d, an order w has at least the difference of the drawn order
-exactly if d is at least r(w) = (A(drawn) - A(w)) / (1 - B(w)), where A(w) is the difference of the mean values and B(w)
-the difference of the mean memberships in the drawn "planned" windows. So the sorted r(w) give p-value, estimate and
-interval at once (inversion of the test; Hodges and Lehmann 1963).
+Under a shift d of each "planned" value, an order w has at least the difference of the drawn order exactly if d is at
+least r(w) = (A(drawn) - A(w)) / (1 - B(w)), where A(w) is the difference of the mean values and B(w) that of the mean
+memberships in the drawn "planned" windows. The sorted r(w) give p-value, estimate and interval at once (Hodges and
+Lehmann 1963).
 """
 
 import random
@@ -21,28 +21,28 @@ from statistics import fmean, median
 from pinner.model.outcome.outcome import Arm
 
 MOST_ORDERS = 5_000
-"""Up to this number, all orders are compared: up to 7 windows of each placement. Of more orders, a sample of this size
-with the drawn one in it is compared, which keeps the test exact (Phipson and Smyth 2010)."""
+"""All orders of up to 7 windows of each placement. Of more, a sample of this size with the drawn order in it keeps the
+test exact (Phipson and Smyth 2010)."""
 
 _ROUNDING = 1e-9
-"""The part of a number that rounding may change."""
+"""Of a number."""
 
 SEED = 20_260
-"""The seed of that sample: the same windows give the same verdict."""
+"""Of that sample: the same windows give the same verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """The shift that the planned placement adds to the values."""
+    """What the planned placement adds to the values."""
 
     shifts: tuple[float, ...]
-    """r(w) of the orders other than the drawn one, ascending."""
+    """r(w), ascending."""
     equal: int = 0
-    """The further orders that the control does not let apart from the drawn one. They count against each shift."""
+    """Orders that the control does not tell from the drawn one. They count against each shift."""
 
     @property
     def estimate(self) -> float:
-        """The median of the shifts; 0 where the control lets no order apart from the drawn one."""
+        """The median; 0 where the control tells no order from the drawn one."""
         return median(self.shifts) if self.shifts else 0.0
 
     @property
@@ -50,14 +50,14 @@ class Shift:
         return len(self.shifts) + self.equal + 1
 
     def p(self, margin: float = 0.0) -> tuple[float, float]:
-        """The one-sided p-values: against "the shift is at most ``margin``", and against "at least ``margin``"."""
+        """One-sided: against "the shift is at most ``margin``", and against "at least ``margin``"."""
         rounding = _ROUNDING * abs(margin)
         above = 1 + self.equal + sum(shift <= margin + rounding for shift in self.shifts)
         below = 1 + self.equal + sum(shift >= margin - rounding for shift in self.shifts)
         return above / self._total, below / self._total
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """The shifts that a two-sided test at ``alpha`` does not refuse. An end that the windows do not bound is
+        """Shifts that a two-sided test at ``alpha`` does not refuse. An end that the windows do not bound is
         infinite."""
         refused = int(alpha / 2 * self._total + 1e-9) - self.equal
         if refused < 1:
@@ -66,17 +66,17 @@ class Shift:
 
 
 def two_sided(p: tuple[float, float]) -> float:
-    """The two-sided p-value of two one-sided ones."""
+    """Of two one-sided p-values."""
     return min(1.0, 2 * min(p))
 
 
 def least_p(windows: int) -> float:
-    """The smallest two-sided p-value that so many windows of each placement can give."""
+    """Of so many windows of each placement."""
     return 2 / comb(2 * windows, windows)
 
 
 def shift(values: Sequence[float], planned: Sequence[bool]) -> Shift:
-    """The shift between the windows with ``planned`` and the others. Both placements have at least one window."""
+    """Between ``planned`` windows and the others. Both placements have at least one."""
     drawn = frozenset(index for index, is_planned in enumerate(planned) if is_planned)
     total, size, count = sum(values), len(drawn), len(values)
 
@@ -94,15 +94,15 @@ def shift(values: Sequence[float], planned: Sequence[bool]) -> Shift:
 
 
 def shift_beside(values: Sequence[float], control: Sequence[float], planned: Sequence[bool]) -> Shift:
-    """The shift between the windows with ``planned`` and the others, without the part that follows the control.
+    """Without the part of the shift that follows the control.
 
     Under a shift d, the values less d in the "planned" windows do not depend on the placements. So their regression on
-    the control does not, either, and the test of its residuals is exact (Rosenbaum 2002, "Covariance adjustment in
-    randomized experiments and observational studies"). The values themselves must not be regressed: the control would
-    take a part of the effect, 1 / (windows - 1) in the mean, because it differs between the placements by chance.
+    the control does not, and the test of its residuals is exact (Rosenbaum 2002, "Covariance adjustment in randomized
+    experiments and observational studies"). The values themselves must not be regressed: the control differs between
+    the placements by chance, and would take 1 / (windows - 1) of the effect in the mean.
 
-    An order w is measured by S(w), the sum of the residuals in w, divided by the length of the residuals of w itself.
-    So r(w) = (S(drawn) of the values - S(w) of the values) / (S(drawn) of the drawn order - S(w) of the drawn order).
+    r(w) = (S(drawn) of the values - S(w) of the values) / (S(drawn) of the drawn order - S(w) of the drawn order),
+    where S(w) is the sum of the residuals in w, divided by the length of the residuals of w itself.
     """
     centred = _centred(control)
     spread = sum(each * each for each in centred)
@@ -135,14 +135,14 @@ def _centred(values: Sequence[float]) -> list[float]:
 
 
 def _residuals(values: Sequence[float], centred: Sequence[float], spread: float) -> list[float]:
-    """What a linear regression on the control leaves of the values. ``spread`` is the sum of the squared control."""
+    """``spread`` is the sum of the squared control."""
     own = _centred(values)
     slope = sum(value * each for value, each in zip(own, centred, strict=True)) / spread
     return [value - slope * each for value, each in zip(own, centred, strict=True)]
 
 
 def _orders(count: int, drawn: frozenset[int]) -> Iterator[frozenset[int]]:
-    """The orders other than the drawn one, or a sample of them."""
+    """Those other than the drawn one, or a sample."""
     if comb(count, len(drawn)) <= MOST_ORDERS:
         yield from (order for order in map(frozenset, combinations(range(count), len(drawn))) if order != drawn)
         return
@@ -152,7 +152,6 @@ def _orders(count: int, drawn: frozenset[int]) -> Iterator[frozenset[int]]:
 
 @lru_cache(maxsize=1)  # a verdict asks for the same orders for each measure
 def _sampled(count: int, size: int) -> tuple[frozenset[int], ...]:
-    """MOST_ORDERS different orders."""
     source = random.Random(SEED)  # noqa: S311 - no secret depends on it
     sampled: dict[frozenset[int], None] = {}
     while len(sampled) < MOST_ORDERS:
@@ -161,8 +160,8 @@ def _sampled(count: int, size: int) -> tuple[frozenset[int], ...]:
 
 
 def schedule(windows: int, seed: int) -> tuple[Arm, ...]:
-    """An order of ``windows`` windows of each placement, drawn among all orders alike. The exact test depends on that:
-    an order that a person chooses, or that alternates, could follow a rhythm of the load."""
+    """Drawn among all orders alike, as the exact test needs: an order that a person chooses, or that alternates, could
+    follow a rhythm of the load."""
     arms: list[Arm] = ["current"] * windows
     arms += ["planned"] * windows
     random.Random(seed).shuffle(arms)  # noqa: S311 - no secret depends on it

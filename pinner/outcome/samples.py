@@ -1,4 +1,4 @@
-"""The steps of the history as samples of the measures by which a placement is judged."""
+"""Steps of the history as samples of the measures by which a placement is judged."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -9,23 +9,22 @@ from pinner.model.outcome.outcome import MEASURES, PINGS, Comparison, Measure, O
 
 _DELAYS = ("delay_vcpu", "delay_emulator", "delay_iothread", "delay_vhost")
 _SERIES = {each.name: (each.name,) for each in MEASURES} | {"run_delay": _DELAYS}
-"""The series that are added up for each measure."""
+"""Added up for each measure."""
 _OF_HOST = ("softnet_drops", "pressure")
 JUDGED = tuple(name for names in _SERIES.values() for name in names)
-"""The series of all measures."""
 USES = ("use_vcpu", "use_emulator", "use_iothread", "use_vhost")
-"""The series of ``control_use``."""
+"""Of ``control_use``."""
 _MEANS = tuple(each.name for each in PINGS)
-"""The measures that are no sum over the guests, but a mean."""
+"""Measures that are no sum over the guests."""
 
 _Values = dict[datetime, float]
 
 
 def samples(histories: Iterable[History], guests: Collection[str], step: int) -> tuple[Sample, ...]:
-    """A sample for each step, oldest first. ``guests`` are the UUIDs of the guests in question.
+    """Oldest first, for the guests with these UUIDs.
 
-    A guest whose series is not known at all is left out, as the drops of a guest without a tap. Where a series of one
-    guest is known only now and then, the other steps of the measure are not known: the sum would be too small.
+    A guest whose series is not known at all is left out, as the drops of a guest without a tap. Where one series is
+    known only now and then, the other steps of the measure are not known: the sum would be too small.
     """
     equal = [each for each in histories if each.step == step]
     host = [each for each in equal if each.subject == HOST]
@@ -47,25 +46,24 @@ def samples(histories: Iterable[History], guests: Collection[str], step: int) ->
 def control_use(
     histories: Iterable[History], guests: Collection[str], begin: datetime, end: datetime, step: int
 ) -> tuple[float, ...]:
-    """The CPU use of the guests other than ``guests`` in the steps between two times, oldest first. 100 is one CPU."""
+    """Of the other guests, step by step, oldest first. 100 is one CPU."""
     others = [each for each in histories if each.step == step and each.subject not in (*guests, HOST)]
     known = _summed(others, USES)
     return tuple(known[at] for at in sorted(known) if begin <= at - timedelta(seconds=step) and at <= end)
 
 
 def between(found: Iterable[Sample], begin: datetime, end: datetime, step: int) -> tuple[Sample, ...]:
-    """The samples of the steps that lie between two times."""
+    """Whole steps between two times."""
     return tuple(each for each in found if begin <= each.at - timedelta(seconds=step) and each.at <= end)
 
 
 def watched_measures(*sides: Iterable[Sample]) -> tuple[Measure, ...]:
-    """The measures of an outcome: those of pings only where a sample knows them, because pings are off by default."""
+    """Pings only where a sample knows them, because they are off by default."""
     known = {name for side in sides for each in side for name in (*each.values, *each.control)}
     return tuple(each for each in MEASURES if each not in PINGS or each.name in known)
 
 
 def observed(measure: Measure, before: Sequence[Sample], after: Sequence[Sample]) -> ObservedMeasure:
-    """The measure before and after a run."""
     name = measure.name
     values = [[each.values[name] for each in side if name in each.values] for side in (before, after)]
     control = [[each.control[name] for each in side if name in each.control] for side in (before, after)]
@@ -89,7 +87,7 @@ def _measured(histories: Sequence[History], measure: str) -> _Values:
 
 
 def _summed(histories: Iterable[History], series: Iterable[str]) -> _Values:
-    """The sum of the series of all histories, at the times at which all of them are known."""
+    """At the times at which all of the series are known."""
     known = [values for history in histories for name in series if (values := _known(history, name))]
     if not known:
         return {}

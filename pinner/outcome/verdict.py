@@ -11,11 +11,11 @@ ALPHA = 0.05
 """The share of tests without a difference that say better or worse, over all measures together."""
 
 MOST_WINDOWS = 200
-"""The largest number of missing windows that is worth naming."""
+"""More missing windows are not worth naming."""
 
 
 def windows_needed(measures: int) -> int:
-    """The least number of windows of each placement with which ``measures`` measures can be told apart at all."""
+    """Of each placement: with fewer, ``measures`` measures cannot be told apart at all."""
     count = 1
     while least_p(count) > ALPHA / measures:
         count += 1
@@ -23,7 +23,7 @@ def windows_needed(measures: int) -> int:
 
 
 def judge(windows: Sequence[Window], measures: Sequence[Measure]) -> Outcome:
-    """The verdict of the windows that count. The order of the placements must have been drawn by ``schedule``."""
+    """The order of the placements must have been drawn by ``schedule``."""
     counted = [window for window in windows if not window.void]
     planned = [window.arm == "planned" for window in counted]
     void = tuple(window.void for window in windows if window.void)
@@ -41,7 +41,7 @@ def judge(windows: Sequence[Window], measures: Sequence[Measure]) -> Outcome:
 
 
 def holm(ps: Sequence[float]) -> tuple[float, ...]:
-    """The p-values after Holm's correction (1979): the chance that one of them is false stays below alpha."""
+    """P-values after Holm's correction (1979)."""
     corrected = [0.0] * len(ps)
     highest = 0.0
     for rank, index in enumerate(sorted(range(len(ps)), key=lambda index: ps[index])):
@@ -66,8 +66,8 @@ def _measured(measure: Measure, windows: Sequence[Window], found: Shift, p: floa
 
 
 def _judgement(measure: Measure, found: Shift, p: float) -> Judgement:
-    """A difference inside the margin does not matter, however certain it is. Else pressure of 999 in place of 998 ms/s
-    could make a plan worse that ends all drops."""
+    """However certain, a difference inside the margin does not matter: pressure of 999 in place of 998 ms/s could else
+    make a plan worse that ends all drops."""
     # Two one-sided tests: the difference is above -margin, and below margin.
     if found.p(-measure.margin)[0] <= ALPHA and found.p(measure.margin)[1] <= ALPHA:
         return "no matter"
@@ -84,8 +84,8 @@ def _together(judgements: Sequence[Judgement]) -> Judgement:
 
 
 def _missing(results: Sequence[MeasureOutcome], least: int) -> int:
-    """An estimate: an interval becomes shorter by the root of the number of windows, and must become shorter than the
-    effect or the margin."""
+    """An estimate: an interval shrinks with the root of the number of windows, and must become shorter than the effect
+    or the margin."""
     needed = windows_needed(len(results))
     for result in results:
         if result.judgement != "inconclusive" or result.low is None or result.high is None:

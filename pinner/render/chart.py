@@ -17,7 +17,7 @@ from pinner.render import visible
 ImageFormat = Literal["SVG", "PNG"]
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
-"""Colours that people with any colour vision can tell apart (Okabe and Ito, 2008)."""
+"""For any colour vision (Okabe and Ito, 2008)."""
 
 _MARK = "#333333"
 _WIDTH, _HEIGHT = 800, 250
@@ -26,14 +26,13 @@ _WIDTH, _HEIGHT = 800, 250
 @dataclass(frozen=True, slots=True)
 class ChartLine:
     label: str
-    """The name of its subject."""
     history: History
-    """The values; all lines of a chart have the same times."""
+    """All lines of a chart have the same times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment that a vertical line shows."""
+    """A vertical line."""
 
     at: datetime
     label: str
@@ -42,7 +41,7 @@ class Mark:
 def chart(
     lines: Sequence[ChartLine], series: Series, image: ImageFormat, title: str, marks: Sequence[Mark] = ()
 ) -> bytes:
-    """The image of one series of several subjects. Raises Invalid without a line."""
+    """Raises Invalid without a line."""
     if not lines:
         raise Invalid("guest", "", "a guest or a host with measures")
     begin, step = int(lines[0].history.begin.timestamp()), lines[0].history.step
@@ -68,7 +67,7 @@ def _rule(mark: Mark) -> str:
 
 
 def image_format(path: Path) -> ImageFormat:
-    """The format that the name of a file asks for. Raises Invalid."""
+    """By the file's name. Raises Invalid."""
     match path.suffix.lower():
         case ".svg":
             return "SVG"
@@ -78,7 +77,6 @@ def image_format(path: Path) -> ImageFormat:
 
 
 def _store(file: Path, lines: Sequence[ChartLine], name: str, begin: int, step: int, count: int) -> None:
-    """Write the values where RRDtool draws them from."""
     sources = [f"DS:v{number}:GAUGE:{2 * step}:0:U" for number in range(len(lines))]
     rrdtool.create(
         str(file), "--step", str(step), "--start", str(begin - step), *sources, f"RRA:AVERAGE:0:1:{count + 1}"
@@ -90,6 +88,6 @@ def _store(file: Path, lines: Sequence[ChartLine], name: str, begin: int, step: 
 
 
 def _escaped(label: str) -> str:
-    """A label without what RRDtool takes for its own: a guest chooses its name, a colon ends a label, and a backslash
-    begins a code that cannot be escaped at its end."""
+    """A guest chooses its name: a colon ends a label, and a backslash begins a code that cannot be escaped at its
+    end."""
     return visible(label).replace("\\", "/").replace(":", "\\:")

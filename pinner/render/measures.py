@@ -10,45 +10,45 @@ from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, PING,
 SortKey = Literal["delay", "cpu", "drops", "name"]
 
 HIGH_DELAY = 50.0
-"""Milliseconds in each second: the 5 % of CPU ready time from which on guests suffer, as monitoring products warn."""
+"""ms/s: 5 % of CPU ready time, from which on guests suffer, as monitoring products warn."""
 
 _DELAYS = tuple(series.name for series in GUEST_SERIES if series.name.startswith("delay_"))
 _USES = tuple(series.name for series in GUEST_SERIES if series.name.startswith("use_"))
 _LATEST = 3
-"""A value is the latest one as long as it is among the last of these: the newest step is not over yet."""
+"""A value among the last of these is the latest one: the newest step is not over yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureRow:
-    """One guest at the end of the measures. A value that is not known now is None."""
+    """A value that is not known now is None."""
 
     name: str
     delays: tuple[float | None, ...]
-    """Run delay in ms/s by role: vcpu, emulator, iothread, vhost."""
+    """ms/s by role: vcpu, emulator, iothread, vhost."""
     use: float | None
-    """CPU use of all threads in per cent of one CPU."""
+    """Of all threads, in per cent of one CPU."""
     drops: float | None
-    """Packets per second that the taps dropped; None also where the guest has no tap."""
+    """Packets/s of the taps; None also for a guest without a tap."""
     trend: tuple[float | None, ...]
-    """The run delay of the vCPUs at each step."""
+    """Run delay of the vCPUs."""
     ping: float | None = None
-    """The mean round trip in ms; None where the guest is not pinged, or does not answer."""
+    """Mean round trip in ms; None: not pinged, or no answer."""
     ping_loss: float | None = None
-    """The pings without an answer in per cent; None as above."""
+    """Per cent; None as above."""
 
     @property
     def delay(self) -> float | None:
-        """Run delay of all threads in ms/s."""
+        """Of all threads, in ms/s."""
         return _sum(self.delays)
 
     @property
     def is_late(self) -> bool:
-        """Whether the vCPUs wait so long that the guest suffers."""
+        """The vCPUs wait so long that the guest suffers."""
         return (self.delays[0] or 0.0) >= HIGH_DELAY
 
 
 def rows(measures: Measures, hour: Measures | None = None) -> tuple[MeasureRow, ...]:
-    """The guests that run, by their names. The trend is that of ``hour``, if it is given."""
+    """Guests that run, by name. The trend is that of ``hour``, if given."""
     running = [each for each in measures.histories if each.name]
     trends = {each.subject: each.values.get(TREND, ()) for each in (hour or measures).histories}
     ordered = sorted(running, key=lambda each: (each.name, each.subject))
@@ -56,7 +56,7 @@ def rows(measures: Measures, hour: Measures | None = None) -> tuple[MeasureRow, 
 
 
 def sorted_rows(found: Iterable[MeasureRow], by: SortKey) -> tuple[MeasureRow, ...]:
-    """The highest value first, unknown ones last; names in ascending order."""
+    """The highest first, unknown ones last; names ascending."""
     match by:
         case "delay":
             return tuple(sorted(found, key=lambda row: _descending(row.delay)))
@@ -69,7 +69,6 @@ def sorted_rows(found: Iterable[MeasureRow], by: SortKey) -> tuple[MeasureRow, .
 
 
 def host_line(measures: Measures) -> str:
-    """The latest measures of the host in one line."""
     host = next((each for each in measures.histories if each.subject == HOST), None)
     if host is None:
         return "nothing is measured yet"
@@ -86,14 +85,14 @@ def _row(history: History, trend: tuple[float | None, ...]) -> MeasureRow:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """The sum; None where a value is not known: the sum would be too small."""
+    """None where a value is not known: the sum would be too small."""
     found = tuple(values)
     known = [value for value in found if value is not None]
     return sum(known) if len(known) == len(found) else None
 
 
 def _descending(value: float | None) -> float:
-    """A key that puts high values first, and unknown ones last."""
+    """Unknown ones last."""
     return inf if value is None else -value
 
 
@@ -107,10 +106,7 @@ UNKNOWN = " "
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The values as at most ``width`` bars; the highest bar is the highest value, the lowest 0.
-
-    A bar stands for the highest of its values; where none is known, it is a blank.
-    """
+    """A bar stands for the highest of its values, and the lowest bar for 0; blank where none is known."""
     parts = min(width, len(values))
     bars = [_highest(values[part * len(values) // parts : (part + 1) * len(values) // parts]) for part in range(parts)]
     top = max((bar for bar in bars if bar is not None), default=0.0)

@@ -30,7 +30,7 @@ _SVG = """\
 
 
 def picture(parts: Iterable[RenderableType], title: str) -> bytes:
-    """Texts and tables below each other as SVG, on a white ground."""
+    """SVG on a white ground."""
     console = Console(
         file=io.StringIO(), record=True, width=_COLUMNS, markup=False, highlight=False, emoji=False, color_system=None
     )

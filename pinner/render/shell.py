@@ -14,8 +14,8 @@ _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"
 
 
 def render(plan: Plan) -> str:
-    """A shell script of virsh and taskset (util-linux) commands that makes the plan's changes live; then, as comments,
-    the commands that undo them, last change first. A blocked plan gives comments only."""
+    """virsh and taskset (util-linux) make the plan's changes live; comments undo them, last change first. A blocked
+    plan gives comments only."""
     lines = [
         "#!/bin/sh",
         _comment(f"pinner {plan.id} for host {plan.host}, strategy {plan.request.strategy}"),
@@ -60,7 +60,6 @@ def _backward(plan: Plan) -> Iterator[str]:
 
 
 def _restoring(plan: Plan, change: AffinityChange) -> Iterator[str]:
-    """The commands that give each thread its mask from before the change."""
     masks = {thread.cpus for thread in change.before}
     if len(masks) == 1:
         yield from _commands(plan, change.target, change.before, masks.pop())
@@ -77,7 +76,6 @@ def _state_commands(target: Target, state: State) -> Iterator[str]:
 
 
 def _commands(plan: Plan, target: Target, threads: Iterable[ThreadMask], cpus: CpuSet) -> Iterator[str]:
-    """The commands that give all the threads of a target one mask."""
     if target.kind in _PINS:
         part = "" if target.part is None else f"{target.part} "
         yield f"virsh {_PINS[target.kind]} {shlex.quote(target.owner)} {part}{cpus} --live"
@@ -108,12 +106,12 @@ def _isolation(plan: Plan) -> Iterator[str]:
 
 
 def _line(command: str) -> str:
-    """The command, unless a saved snapshot has a name in it that a terminal would obey, or that would begin another
-    line: a comment of the guest's RPS would end there."""
+    """A name in a saved snapshot could move a terminal's cursor, or begin another line: a comment of the guest's RPS
+    would end there."""
     return command if command.isprintable() else _comment(f"not written, its name cannot be printed: {command}")
 
 
 def _comment(text: str) -> str:
-    """A comment line. The owners of guests and processes choose their names: a line break would end the comment, an
-    escape sequence could rewrite the terminal."""
+    """Owners choose the names of guests and processes: a line break would end the comment, an escape sequence could
+    rewrite the terminal."""
     return "# " + "".join(character if character.isprintable() else "?" for character in text)

@@ -11,12 +11,10 @@ from pinner.render import before_and_after, counted, visible
 
 
 def render(plan: Plan) -> str:
-    """The whole plan: CPU sets, each change with its reason, unplaced guests, skipped targets, warnings, score."""
     return "".join(f"{visible(line)}\n" for line in _lines(plan))
 
 
 def rebalance(rebalance: Rebalance) -> str:
-    """The cost and the gain of a rebalance."""
     if not rebalance.threads:
         return "no gain, every guest gets the same CPUs without it"
     moves = f"{counted(rebalance.guests, 'guest')} ({counted(rebalance.threads, 'thread')}) move"
@@ -31,7 +29,6 @@ def gain(move: Move) -> str:
 
 
 def optimality(found: Optimality) -> str:
-    """The score of an allocation with its bound and its gap."""
     terms = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in found.score.items())
     if found.proven:
         return f"{terms}; proven: no allocation is better"
@@ -116,5 +113,5 @@ def _values(term: Term) -> str:
 
 
 def number(value: float) -> str:
-    """A value of a term: two digits after the point, none for a whole number."""
+    """Two digits after the point, none for a whole number."""
     return f"{value:.0f}" if value == int(value) else f"{value:.2f}"

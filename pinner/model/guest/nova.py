@@ -198,7 +198,6 @@ class NovaGuest:
 
 @dataclass(frozen=True, slots=True)
 class NovaOwns:
-
     sets: NovaSets = NovaSets()
     guests: tuple[NovaGuest, ...] = ()
 

@@ -24,7 +24,6 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-
     what: str
     """The option, guest or service."""
     why: str
@@ -37,7 +36,6 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class NovaReport:
-
     host: str
     files: tuple[str, ...]
     """Nova's; none: the host has no Nova."""

@@ -20,7 +20,6 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class AgentHealth:
-
     checks: tuple[Check, ...]
     threads: int
 

@@ -66,7 +66,6 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-
     subject: Subject
     message: str
     """One sentence."""

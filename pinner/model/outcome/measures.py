@@ -139,7 +139,6 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-
     begin: datetime | None = None
     """None: an hour before the end."""
     end: datetime | None = None

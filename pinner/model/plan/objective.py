@@ -13,7 +13,6 @@ from pinner.model.errors import Invalid
 
 @dataclass(frozen=True, slots=True)
 class TermKind:
-
     name: str
     tier: int
     unit: str

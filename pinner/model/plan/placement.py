@@ -11,7 +11,6 @@ from pinner.model.plan.request import Request
 
 @dataclass(frozen=True, slots=True)
 class PlacedTarget:
-
     target: Target
     cpus: CpuSet
     threads: tuple[ThreadKey, ...]

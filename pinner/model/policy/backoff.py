@@ -1,4 +1,4 @@
-"""Backoffs: how often a policy tried to place a target in vain, and when it tries again."""
+"""How often a policy tried to place a target in vain, and when it tries again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,38 +8,34 @@ from pinner.model.change import TargetKey
 from pinner.model.doubling import doubled
 
 FREE_RETRIES = 3
-"""How often a target that another program moves is moved back without a delay."""
+"""Times that a moved target is moved back without a delay."""
 
 FREE_RESTARTS = 300
-"""How often processes of one name that are started anew are placed without a delay."""
+"""Times that new processes of one name are placed without a delay."""
 
 BASE_DELAY = timedelta(seconds=5)
-"""The first delay after that, or after a failure; each further one is twice as long."""
+"""After that, or after a failure; each further one is twice as long."""
 
 MAX_DELAY = timedelta(hours=1)
-"""The longest delay."""
 
 MAX_RESTART_DELAY = timedelta(minutes=1)
-"""The longest delay of a process that is started anew again and again: a run for each start would fill the disk."""
+"""For a process that starts again and again: a run for each start would fill the disk."""
 
 FORGET_AFTER = timedelta(minutes=10)
-"""A target that stays in place for this long, and for twice its last delay, starts without a delay again."""
+"""A target in place for this long, and for twice its last delay, starts without a delay again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How often a target was moved back, or could not be placed, and when last."""
-
     times: int
     last: datetime
     error: str = ""
-    """Why the last attempt failed; empty: the target was placed."""
+    """Of the last attempt; empty: the target was placed."""
     restarts: bool = False
-    """Whether processes of one name were started anew; else it is one target that was moved or that failed."""
+    """Processes of one name were started anew; else it is one target that was moved or that failed."""
 
     @property
     def backoff_until(self) -> datetime:
-        """The time before which the policy does not try again."""
         return self.last + self._delay
 
     def is_over(self, now: datetime) -> bool:
@@ -60,4 +56,4 @@ class Backoff:
 
 
 Backoffs = Mapping[TargetKey, Backoff]
-"""The backoffs of a host: of contested targets by kind, owner and part, and of failed groups by Group."""
+"""Of contested targets by kind, owner and part; of failed groups by Group."""

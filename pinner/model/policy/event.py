@@ -1,7 +1,4 @@
-"""Events of guests and hosts, from libvirt, its hook script, Nova and the kernel.
-
-An event only says when to read the host: the state itself is always read from libvirt and the kernel.
-"""
+"""Events only say when to read the host: the state itself is always read from libvirt and the kernel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,58 +9,57 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import NovaIdentity
 
 GuestEventKind = Literal["started", "leaving", "gone"]
-"""started  the guest runs on this host now, for the first time or again: place it
-leaving  it is about to be migrated away: restore the CPUs that it had before, then skip it
-gone     it will not return to this host: forget its hints"""
+"""started: the guest runs here, for the first time or again; leaving: it is about to be migrated away: restore its
+former CPUs, then skip it; gone: it will not return: forget its hints."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestEvent:
-    """An event of a guest. pinner cannot ask its sender again."""
+    """pinner cannot ask its sender again."""
 
     guest: str
     """UUID."""
     kind: GuestEventKind
     event: str
-    """The sender's name of the event: ``instance.reboot.end``, libvirt's ``started``."""
+    """The sender's name of it: ``instance.reboot.end``, libvirt's ``started``."""
     source: str
-    """The sender, for the audit trail: ``nova req-...``, ``libvirt hook``."""
+    """For the audit trail: ``nova req-...``, ``libvirt hook``."""
     at: datetime
-    """When it happened, by the clock of its publisher."""
+    """By the clock of its publisher."""
     nova: NovaIdentity | None = None
     cpus: CpuSet = CpuSet()
-    """For ``leaving``: the CPUs of its destination, if they are known; else none."""
+    """For ``leaving``: the CPUs of its destination, if known."""
     publisher: str = ""
-    """The host whose clock ``at`` is from; empty: the sender names none."""
+    """The host whose clock ``at`` is from."""
     request: str = ""
-    """Nova's request id, which all events of one operation share; empty: the sender names none."""
+    """Nova's request id, shared by all events of one operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventOrder:
-    """The handled events of a guest on a host, as far as a late event is recognized by them."""
+    """The handled events of a guest, as far as a late event is recognized by them."""
 
     latest: Mapping[str, datetime] = field(default_factory=dict)
     """Publisher to the time of its latest event, by its own clock."""
     requests: tuple[str, ...] = ()
-    """The requests that have ended, oldest first: the guest runs on this host since, or has left it."""
+    """Those that have ended, oldest first: the guest runs on this host since, or has left it."""
     leaving_since: datetime | None = None
-    """When the server heard that the guest leaves, by the server's clock."""
+    """By the server's clock."""
     leaving_request: str = ""
     """The request of the migration."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestHint:
-    """The facts about a guest on a host that are known only from events."""
+    """What only events say of a guest."""
 
     guest: str
     host: str
     at: datetime
-    """When the server handled the latest event, by the server's clock."""
+    """Of the latest event, by the server's clock."""
     nova: NovaIdentity | None = None
     leaving_until: datetime | None = None
-    """The guest is being migrated away; after this time the hint is void."""
+    """After this time the hint is void."""
     order: EventOrder = EventOrder()
 
 
@@ -113,15 +109,11 @@ lost             events were lost: too many at once, or a source was interrupted
 
 @dataclass(frozen=True, slots=True)
 class HostEvent:
-    """An event on a host that may have moved a thread.
-
-    It only says when to check the host; the affinities are always read from the kernel. ``seq`` grows by one with each
-    event, and it also grows when the agent restarts.
-    """
+    """It only says when to check the host. ``seq`` grows by one with each event, and also when the agent restarts."""
 
     seq: int
     at: datetime
     kind: HostEventKind
     subject: str
     detail: str = ""
-    """Text for people: libvirt's event and reason, the tunable that was set, or the name of the process."""
+    """For people: libvirt's event and reason, the tunable that was set, or the process name."""

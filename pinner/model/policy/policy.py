@@ -8,22 +8,17 @@ from pinner.model.errors import Invalid
 from pinner.model.plan.request import Request
 
 Mode = Literal["observe", "propose", "enforce"]
-"""observe  drift is reported
-propose  drift is reported, and a plan that ends it is stored: a person applies it
-enforce  that plan is applied at once"""
+"""propose: a plan that ends the drift is stored, and a person applies it; enforce: it is applied at once."""
 
 Expected = tuple[str, ...] | None
-"""The revisions that a caller expects a policy to have before it changes the policy. A revision is the SHA-256 of the
-policy's JSON; the empty text stands for no policy. None: the caller accepts every revision."""
+"""Revisions that a caller expects before it changes a policy: SHA-256 of its JSON; the empty text stands for no policy.
+None: every revision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A host's policy. Its request names the guests and processes that it skips (excluded_guests, excluded_processes).
-
-    ``request.guests`` and ``request.processes`` may name guests and processes that do not run, because these start and
-    stop. But when the policy is set, libvirt must know each guest that is not named by its UUID. Raises Invalid.
-    """
+    """``request.guests`` and ``request.processes`` may name those that do not run. But libvirt must know each guest
+    that is not named by its UUID when the policy is set. Raises Invalid."""
 
     request: Request = field(default_factory=Request)
     """The request that pinner applies again and again."""
@@ -62,5 +57,4 @@ class ShownPolicy(Policy):
 
     @classmethod
     def of(cls, policy: Policy, setback: Setback | None) -> "ShownPolicy":
-        """The policy with its setback."""
         return cls(policy.request, policy.mode, policy.undo_if_worse, setback)

@@ -5,30 +5,28 @@ from dataclasses import dataclass
 from pinner.model.kinds import TargetKind
 
 MAX_SECONDS = 60.0
-"""The longest trace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """The scheduler gives a CPU to another thread (sched:sched_switch)."""
+    """sched:sched_switch."""
 
     at: float
     """Seconds of the trace's clock."""
     cpu: int
-    """The CPU."""
     before: int
-    """The id of the thread that ran; 0 is the idle thread."""
+    """Id of the thread that ran; 0 is the idle thread."""
     was_runnable: bool
-    """Whether that thread still wants to run: it was preempted."""
+    """It was preempted."""
     after: int
-    """The id of the thread that runs now."""
+    """Id of the thread that runs now."""
     name: str = ""
-    """The name of that thread."""
+    """Of that thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wakeup:
-    """A thread becomes runnable, and waits on a CPU (sched:sched_wakeup, sched:sched_wakeup_new)."""
+    """A thread begins to wait on a CPU (sched:sched_wakeup, sched:sched_wakeup_new)."""
 
     at: float
     thread: int
@@ -37,7 +35,7 @@ class Wakeup:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A thread moves to the queue of another CPU (sched:sched_migrate_task)."""
+    """To the queue of another CPU (sched:sched_migrate_task)."""
 
     at: float
     thread: int

@@ -17,10 +17,10 @@ restricted  its owner restricted it to fewer CPUs: moved only when the request n
 """
 
 RealTime = Literal["", "fifo", "rr", "deadline"]
-"""The real-time scheduling policy of a thread (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE; sched(7)); empty: none."""
+"""SCHED_FIFO, SCHED_RR or SCHED_DEADLINE (sched(7)); empty: none."""
 
 RESERVING_LOAD = 2.0
-"""Per cent of one CPU: above it, the threads of a restricted affinity keep their CPUs, whoever runs them."""
+"""Per cent of one CPU: above it, threads of a restricted affinity keep their CPUs, whoever runs them."""
 
 Reserves = Literal["", "privileged", "configured", "worked"]
 """Why a restricted affinity of a process keeps its CPUs out of every set; empty: only a measured load above
@@ -60,7 +60,6 @@ class Thread:
 
     @property
     def key(self) -> ThreadKey:
-        """The identity of the thread."""
         return ThreadKey(self.tid, self.started)
 
 
@@ -93,7 +92,6 @@ class Process:
 
     @property
     def is_realtime(self) -> bool:
-        """Whether a thread of the process has a real-time scheduling policy."""
         return any(thread.realtime for thread in self.threads)
 
 
@@ -104,18 +102,17 @@ PLACERS = {
     "cpuset": "it moves threads between cpusets",
     "auto-cpufreq": "it changes the governors",
 }
-"""The names of known programs, and how they change it."""
+"""By name, how they change the placement."""
 _SERVES = re.compile(r"(?:\S*/)?(?:python\S* (?:-\S+ )*(?:\S*/)?)?pinner serve\b")
-"""The command line of a server. One that starts a server, as sudo does, has other words before."""
+"""A program that starts a server, as sudo does, has other words before."""
 
 
 def is_known_placer(process: Process) -> bool:
-    """Whether the process has the name of a known program."""
     return process.name in PLACERS and not process.kernel
 
 
 def is_another_pinner(process: Process) -> bool:
-    """Whether the process has the command line of a server of pinner, and is not this one."""
+    """By the command line of a server."""
     return bool(_SERVES.match(process.command)) and process.immovable_reason != "pinner" and not process.kernel
 
 
@@ -140,17 +137,14 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class Descendants(Generic[T]):
-    """The descendants of a process by their ids, or their threads."""
+    """Of a process: their ids, or their threads."""
 
     sure: tuple[T, ...] = ()
-    """Those that descend from the process."""
     unsure: tuple[T, ...] = ()
-    """Those of which the facts do not tell whether they descend from the process or only from their present parent."""
+    """They may descend only from their present parent."""
 
 
 def may_inherit_of_guest(started: int, since: Lineage | None, seen: Lineage | None) -> bool:
-    """Whether a thread of a guest may have inherited the mask that another part of the guest got at ``since``.
-
-    ``started`` is the thread's start, ``seen`` when the thread was found. None: not known.
-    """
+    """Whether a thread may have inherited the mask that another part of the guest got at ``since``. ``started`` is the
+    thread's start, ``seen`` when it was found. None: not known."""
     return since is None or (seen is not None and seen.boot != since.boot) or started >= since.since

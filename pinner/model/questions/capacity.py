@@ -83,14 +83,14 @@ class Capacity:
 
 
 def fitting(each: StrategyCapacity, vcpus: int) -> int:
-    """How many more guests of so many vCPUs fit the host."""
+    """How many more guests of so many vCPUs fit."""
     if each.within_node and (each.widest is None or vcpus <= each.widest):
         return sum(node.free_vcpus // vcpus for node in each.nodes)
     return each.free_vcpus // vcpus
 
 
 def with_sizes(capacity: Capacity, sizes: tuple[int, ...]) -> Capacity:
-    """The capacity with the numbers of guests of these sizes (numbers of vCPUs, 1 or more)."""
+    """``sizes`` are numbers of vCPUs, 1 or more."""
     return replace(capacity, strategies=tuple(_with_sizes(each, sizes) for each in capacity.strategies))
 
 

@@ -1,4 +1,4 @@
-"""Questions about a host that is not so: more or fewer guests, nodes or CPUs, or another request; and their answers."""
+"""Questions about a host that is not so, and their answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,8 @@ from pinner.model.plan.plan import LeftOut
 from pinner.model.plan.request import Request
 
 MAX_NEW_GUESTS = 1024
-"""The most guests that one question adds."""
 MAX_NEW_VCPUS = 16384
-"""The most vCPUs that these guests have together."""
+"""Of all new guests together."""
 MAX_MEMORY_KIB = 1 << 40
 """1 PiB: more than any host has."""
 
@@ -42,14 +41,12 @@ class GuestShape:
 
 @dataclass(frozen=True, slots=True)
 class NewGuests:
-    """Guests of one shape that a question adds. Raises Invalid for an impossible number."""
+    """Raises Invalid for an impossible number."""
 
     shape: GuestShape
-    """The size of each guest."""
     count: int = 1
-    """The number of guests."""
     strategy: str = ""
-    """The strategy that their flavor asks for; empty: none."""
+    """Of their flavor; empty: none."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MAX_NEW_GUESTS:
@@ -58,18 +55,17 @@ class NewGuests:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The differences between a host and the host of a question."""
+    """How the host of the question differs."""
 
     add: tuple[NewGuests, ...] = ()
-    """The guests that it also has."""
     remove: tuple[str, ...] = ()
-    """Names or UUIDs of the guests that it does not have."""
+    """Names or UUIDs."""
     without_nodes: tuple[int, ...] = ()
-    """The NUMA nodes that it does not have, with their CPUs and memory."""
+    """With their CPUs and memory."""
     without_cpus: CpuSet = CpuSet()
-    """The CPUs that are switched off."""
+    """Switched off."""
     request: Request | None = None
-    """Its request; null: the same one."""
+    """Null: the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +109,7 @@ class WhatIf:
 
 
 AlternativeKind = Literal["node", "l3", "now"]
-"""node  the vCPUs only on this NUMA node
-l3    the vCPUs only on CPUs that share this level-3 cache
-now   the guest as it is now"""
+"""node, l3: the vCPUs only on this NUMA node, or on CPUs that share this level-3 cache; now: the guest as it is."""
 
 
 @dataclass(frozen=True, slots=True)

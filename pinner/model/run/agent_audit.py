@@ -1,4 +1,4 @@
-"""The agent's audit trail: a chain of records beside its journal, and the signed heads of that chain."""
+"""The agent's audit trail: a chain of records beside its journal, and its signed heads."""
 
 import re
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class AgentAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AgentEvent:
-    """An action of the agent before it is appended to the chain; the fields are those of AgentRecord."""
+    """The fields are those of AgentRecord."""
 
     at: datetime
     run: str
@@ -50,25 +50,23 @@ class AgentEvent:
 
 @dataclass(frozen=True, slots=True)
 class AgentRecord:
-    """One record of the agent's chain. ``hash`` covers every other field, ``previous`` included."""
+    """``hash`` covers every other field, ``previous`` included."""
 
     seq: int
     at: str
-    """The agent's clock, as ISO 8601 text. The records stand in the order of ``seq``, never of time."""
+    """The agent's clock, ISO 8601. The records stand in the order of ``seq``, never of time."""
     run: str
     action: str
-    """The value of an AgentAction."""
+    """Of AgentAction."""
     target: str
     """run.change: the target; the begin of a run: its plan, the run that it undoes, or "all runs"; guest.exclude: the
-    guest's UUID; centre.head: the number of the centre's last record; chain.cut: the number of the last removed
-    record."""
+    guest's UUID; centre.head, chain.cut: the number of the centre's last or the last removed record."""
     before: str
     after: str
-    """centre.head: the hash of the centre's last record; chain.cut: the hash of the last removed record; key.set: the
-    public key."""
+    """centre.head, chain.cut: the hash of that record; key.set: the public key."""
     result: str
     actor: str
-    """The actor that the caller claimed."""
+    """As the caller claimed."""
     peer: str
     """The caller as the kernel names it (SO_PEERCRED)."""
     previous: str
@@ -77,7 +75,7 @@ class AgentRecord:
 
 @dataclass(frozen=True, slots=True)
 class ChainHead:
-    """The last record of a chain: its number and hash. 0 and empty: the chain has no record."""
+    """Number and hash of the last record; 0 and empty: there is none."""
 
     seq: int
     hash: str
@@ -110,7 +108,7 @@ class SignedHead:
 
     @property
     def centre(self) -> ChainHead:
-        """The centre's head that the agent saw last."""
+        """As the agent saw it last."""
         return ChainHead(self.centre_seq, self.centre_hash)
 
 
@@ -118,7 +116,7 @@ _NUMBER = re.compile("[0-9]{1,18}")
 
 
 def head_of_record(record: AgentRecord) -> ChainHead | None:
-    """The head that a record centre.head or chain.cut is about; None if the record was changed and names no number."""
+    """What a record centre.head or chain.cut is about; None if it was changed and names no number."""
     return ChainHead(int(record.target), record.after) if _NUMBER.fullmatch(record.target) else None
 
 
@@ -127,23 +125,23 @@ _PURGED = re.compile("through ([0-9]{1,18}) ([0-9a-f]{64})")
 
 
 def head_text(head: SignedHead) -> str:
-    """An agent's head, as the centre's record of a run's end names it."""
+    """In the centre's record of a run's end."""
     return f"agent {head.seq} {head.hash}"
 
 
 def named_head(text: str) -> ChainHead | None:
-    """The head that ``head_text`` wrote; None for another text."""
+    """Reads ``head_text``; None for another text."""
     found = _HEAD.fullmatch(text)
     return ChainHead(int(found[1]), found[2]) if found else None
 
 
 def purged_text(last: ChainHead) -> str:
-    """The last record that was exported and deleted, as the centre's record audit.export names it."""
+    """The last exported and deleted record, in the centre's record audit.export."""
     return f"through {last.seq} {last.hash}"
 
 
 def named_purge(text: str) -> ChainHead | None:
-    """The record that ``purged_text`` wrote; None for another text."""
+    """Reads ``purged_text``; None for another text."""
     found = _PURGED.fullmatch(text)
     return ChainHead(int(found[1]), found[2]) if found else None
 

@@ -1,17 +1,16 @@
-"""The audit trail's values: actions, events, records, and the result of a check of the whole trail."""
+"""The audit trail's actions, events and records, and the result of its check."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 POLICY_ACTOR = "policy"
-"""The actor of everything that the policy controller does."""
+"""Of the policy controller."""
 UNAUTHENTICATED = "unauthenticated"
-"""The actor of a request whose sender is not known."""
 RECOVERY = "pinner"
-"""The actor of a recovery, which the agent makes by itself."""
+"""The agent recovers by itself."""
 OWN_ACTORS = frozenset({POLICY_ACTOR, UNAUTHENTICATED, RECOVERY})
-"""The actors that no caller may be named like (actor.py)."""
+"""No caller may be named like these."""
 
 
 class AuditAction(StrEnum):
@@ -68,7 +67,7 @@ class AuditAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The person or program that made a call, as the audit trail names it."""
+    """As the audit trail names it."""
 
     actor: str
     origin: str
@@ -78,7 +77,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """An action before it is appended to the audit trail; the fields are those of AuditRecord."""
+    """The fields are those of AuditRecord."""
 
     at: datetime
     actor: str
@@ -103,7 +102,6 @@ def audit_event(
     before: str = "",
     after: str = "",
 ) -> AuditEvent:
-    """The audit event of an action that a caller asked for."""
     return AuditEvent(at, caller.actor, caller.origin, action, host, subject, before, after, result, caller.request_id)
 
 
@@ -144,19 +142,15 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class ChainCheck:
-    """The result of a check of one chain of records.
-
-    A chain whose last records were deleted is still consistent. Only a copy of ``head`` that was stored elsewhere
-    shows that records are missing.
-    """
+    """A chain whose last records were deleted is consistent: only a copy of ``head`` that was stored elsewhere shows
+    it."""
 
     ok: bool
-    """Whether every record is correct."""
     records: int
-    """The number of records that were checked and found correct."""
+    """Checked and correct."""
     broken: int
-    """The number of the first wrong record; 0 if all records are correct."""
+    """The number of the first wrong record; 0: all are correct."""
     why: str
-    """The reason why the first wrong record is wrong; empty if all records are correct."""
+    """Empty if all are correct."""
     head: str
-    """The hash of the last correct record."""
+    """Hash of the last correct record."""

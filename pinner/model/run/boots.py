@@ -1,9 +1,7 @@
-"""Boots of a host, by their ids (/proc/sys/kernel/random/boot_id). An empty id is a boot that is not known."""
+"""Boots of a host (/proc/sys/kernel/random/boot_id). An empty id is not known."""
 
 
 def differ(made: str, now: str) -> bool:
-    """Whether the host was restarted between two boots. A boot that is not known counts as the same one.
-
-    Thread ids and start times count from the boot: after a restart, the same ones belong to other threads.
-    """
+    """Whether the host was restarted between: thread ids and start times belong to other threads then. A boot that is
+    not known counts as the same one."""
     return made != now and "" not in (made, now)

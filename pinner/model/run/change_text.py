@@ -1,5 +1,4 @@
-"""A change as people and the audit trails see it. The centre and the agent write the same text into their trails, so
-that it can be compared."""
+"""The centre and the agent write the same text of a change into their trails, so that it can be compared."""
 
 from typing import TYPE_CHECKING, assert_never
 
@@ -11,20 +10,18 @@ if TYPE_CHECKING:  # a command that shows a plan needs no journal
     from pinner.model.run.journal import Entry, Run, RunKind
 
 NO_CPU = "none"
-"""The text of a state without CPUs: RPS that is off."""
+"""RPS that is off."""
 
 
 def change_text(change: Change, kind: "RunKind") -> tuple[str, str]:
-    """The state before and after the change; a rollback makes the change in reverse.
-
-    The text names the number of threads of a target, because the audit trail shows it in no other place.
-    """
+    """Before and after; a rollback makes the change in reverse. The number of threads is in it, because the trail has
+    it in no other place."""
     before, after = before_and_after(change, always_counted=True)
     return (after, before) if kind == "rollback" else (before, after)
 
 
 def before_and_after(change: Change, *, always_counted: bool = False) -> tuple[str, str]:
-    """The masks, states, sizes or pins before and after the change. See affinities for ``always_counted``."""
+    """See affinities for ``always_counted``."""
     match change:
         case AffinityChange():
             masks = (mask.cpus for mask in change.before)
@@ -39,17 +36,15 @@ def before_and_after(change: Change, *, always_counted: bool = False) -> tuple[s
 
 
 def entry_result(entry: "Entry") -> str:
-    """The result of an entry: its state, and its error or the memory that moved."""
     return f"{entry.state}: {entry.summary}" if entry.summary else entry.state
 
 
 def run_result(run: "Run") -> str:
-    """The result of a run: its state and its error."""
     return f"{run.state}: {run.error}" if run.error else run.state
 
 
 def run_options(run: "Run") -> str:
-    """The options of a run that were given."""
+    """Those that were given."""
     options = {"persist": run.persist, "migrate_memory": run.migrate_memory, "all_or_nothing": run.all_or_nothing}
     options |= {f"watch_seconds {run.watch_seconds}": run.watch_seconds > 0, "undo_if_worse": run.undo_if_worse}
     return ", ".join(name for name, given in options.items() if given)

@@ -1,4 +1,4 @@
-"""The record of the changes that were made to a host: runs and their entries."""
+"""The record of the changes that were made to a host."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,11 +17,10 @@ gone    its guest, process or thread ended       failed  not made; the prior mas
 undone  the prior masks are restored             stuck   could not be undone, ``error`` says why"""
 
 UNDO_BEGUN: tuple[EntryState, ...] = ("failed", "undone", "stuck")
-"""The states of an entry of an apply that show that its group failed: the undo of the group had begun at least."""
+"""With one of these, the undo of the entry's group had begun at least."""
 
 RunKind = Literal["apply", "rollback", "release"]
-"""release: an apply that restores a guest's prior CPUs before it is migrated away; it is not recorded as a placement.
-"""
+"""release: restores a guest's prior CPUs before it is migrated away; it is not recorded as a placement."""
 RunState = Literal["running", "applied", "applied_partly", "undone", "rolled_back", "rolled_back_partly", "failed"]
 """running            the run has not ended
 applied            the host is as planned
@@ -37,8 +36,8 @@ MIN_WATCH_SECONDS, DEFAULT_WATCH_SECONDS, MAX_WATCH_SECONDS = 15, 30, 240
 before the run that is WATCH_FOLD times as long, also for a look that is late."""
 
 WATCH_FOLD = 10
-"""A measure is known before the run for so many times the length of the watch, or it is not watched: see
-pinner.outcome.watch."""
+"""A measure is watched if it is known before the run for so many times the length of the watch: see
+outcome/watch.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +71,12 @@ class Entry:
 
     @property
     def summary(self) -> str:
-        """The entry's result for people: its error, or how much memory moved; often empty."""
+        """For people: the error, or how much memory moved; often empty."""
         return self.error or (moved_text(self.memory) if self.state == "done" else "")
 
     def is_news(self, known: "Entry | None") -> bool:
-        """Whether this is a later state of the ``known`` entry, or a new entry. That the rollback of another run has
-        corrected the prior masks or the definition of the change since is no news of this run."""
+        """A later state, or a new entry. That the rollback of another run has corrected the prior masks or the
+        definition since is no news of this run."""
         return known is None or replace(known, change=self.change, definition=self.definition) != self
 
 
@@ -126,94 +125,90 @@ class Run:
 
     @property
     def undoes_all(self) -> bool:
-        """Whether the run is a rollback of all runs of its host. Its entries are its own."""
+        """Its entries are its own."""
         return self.kind == "rollback" and not self.undoes
 
     def is_of_earlier_boot(self, boot: str) -> bool:
-        """Whether the run began in another boot than ``boot``. Then all its threads have ended. The same thread ids and
-        start times, which count from the boot, belong to others now."""
+        """All its threads have ended then: the same ids and start times, which count from the boot, belong to
+        others."""
         return boots.differ(self.boot, boot)
 
 
 NEVER_BEGUN = "closed before it began: it changed nothing, and the agent refuses a late begin"
-"""The error of a run that the agent closed before it began."""
+"""Of a run that the agent closed before it began."""
 
 
 IN_PART = "are not online, so it got only the others; roll back again once they are"
-"""In the error of an entry: its undo could give a thread only a part of its prior mask."""
+"""Of an entry whose undo could give a thread only a part of its prior mask."""
 
 EARLIER_BOOT = "the host was restarted since"
 """Why a change of a run from an earlier boot is gone."""
 
 
 def is_final(run: Run, entry: Entry) -> bool:
-    """Whether the entry is final for the run. A rollback has the entries of the run that it undoes; a rollback of all
-    runs has entries of its own, which are ``done`` before it undoes them."""
+    """A rollback of a run has the entries of that run; a rollback of all runs has entries of its own, which are
+    ``done`` before it undoes them."""
     return entry.state != "intent" and not (run.kind == "rollback" and entry.state == "done")
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """How a caller wants a plan applied. The run keeps each option under the same name."""
+    """The run keeps each option under the same name."""
 
     persist: bool = False
-    """Write the guests' persistent definitions, too."""
+    """Write the persistent definitions, too."""
     migrate_memory: bool = False
-    """Move each guest's memory to the node that the plan gives to its vCPUs."""
+    """Move memory to the node that the plan gives to the vCPUs."""
     all_or_nothing: bool = False
-    """If a change fails, undo all changes; else only those of its guest or process."""
+    """A failed change undoes all changes; else only those of its guest or process."""
     watch_seconds: int = 0
-    """How long the guests are watched after the run. 0: not at all, or for DEFAULT_WATCH_SECONDS with undo_if_worse."""
+    """0: none, or DEFAULT_WATCH_SECONDS with undo_if_worse."""
     undo_if_worse: bool = False
-    """Roll the run back if a measure becomes worse during the watch."""
+    """Roll back if a measure becomes worse during the watch."""
 
     def with_watch(self) -> "ApplyOptions":
-        """The options with the watch that ``undo_if_worse`` needs."""
+        """With the watch that ``undo_if_worse`` needs."""
         seconds = self.watch_seconds or (DEFAULT_WATCH_SECONDS if self.undo_if_worse else 0)
         return replace(self, watch_seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A change that no rollback has undone, with the facts of its run that an undo needs."""
+    """A change that no rollback has undone."""
 
     entry: Entry
-    """The entry of the change."""
     persist: bool = False
     """Whether the run wrote definitions."""
     boot: str = ""
-    """The boot of the host in which the run began; empty: not known."""
+    """In which the run began; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A change whose record in the journal cannot be read. The fields are what else the journal has of it."""
+    """A change whose record cannot be read, with what else the journal has of it."""
 
     run: str
-    """The id of the run that made the change."""
     seq: int
-    """The number of the change in the run."""
     why: str
-    """Why the record cannot be read, and the repair."""
+    """With the repair."""
     kind: str = ""
-    """The kind of the target of a change of affinity or metadata; else empty."""
+    """Of the target of a change of affinity or metadata; else empty."""
     owner: str = ""
-    """The owner of the target of a change of affinity; else empty."""
+    """Of the target of a change of affinity; else empty."""
     name: str = ""
-    """The name of a process; else empty."""
+    """Of a process; else empty."""
     cpus: CpuSet = CpuSet()
-    """The CPUs after a change of affinity."""
+    """After a change of affinity."""
     boot: str = ""
-    """The boot of the host in which the run began; empty: not known."""
+    """As in InForce."""
 
     def may_concern(self, target: Target) -> bool:
-        """Whether the change may have been one of this target."""
         if self.owner:
             return (self.kind, self.owner) == (target.kind, target.owner)
         return target.kind in ((self.kind,) if self.kind else ("memory", *WITH_STATE))
 
     def has_ended(self, boot: str) -> bool:
-        """Whether the target has ended before the host's present ``boot``. Pins in a definition outlive a boot."""
+        """Before the host's present ``boot``. Pins in a definition outlive a boot."""
         return self.kind not in DEFINED and boots.differ(self.boot, boot)
 
     def __str__(self) -> str:
@@ -243,10 +238,9 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class RecordedPins:
-    """What the agent's journal says about the pins of some guests. pinner wrote these pins, and no operator."""
+    """pinner wrote these pins, and no operator."""
 
     placed: frozenset[str] = frozenset()
-    """The guests (by UUID) whose threads a run has changed; a rollback may have restored them since."""
+    """UUIDs of guests whose threads a run has changed; a rollback may have restored them since."""
     persisted: frozenset[tuple[str, TargetKind, int | None, CpuSet]] = frozenset()
-    """The pins that runs wrote to persistent definitions and that no rollback has removed: the guest's UUID, the kind
-    and the number of the pinned part, and its CPUs."""
+    """In definitions, and removed by no rollback: the guest's UUID, kind and number of the part, its CPUs."""

@@ -9,7 +9,7 @@ from pinner.model.run.change_text import change_text, entry_result, run_options,
 from pinner.model.run.journal import Entry, Run, RunKind
 
 ALL_RUNS = "all runs"
-"""The target of a rollback of all runs, in both audit trails."""
+"""The target of a rollback of all runs, in both trails."""
 
 _BEGIN: dict[RunKind, AgentAction] = {
     "apply": AgentAction.RUN_APPLY,
@@ -19,24 +19,22 @@ _BEGIN: dict[RunKind, AgentAction] = {
 
 
 def begun(run: Run) -> AgentEvent:
-    """A run began."""
     return _begin(run, "started", run.started_at)
 
 
 def refused(run: Run, code: str, at: datetime) -> AgentEvent:
-    """A run was refused before it began; ``code`` is the code of the error."""
+    """``code`` is the error's."""
     return _begin(run, f"refused: {code}", at)
 
 
 def changed(run: Run, entry: Entry) -> AgentEvent:
-    """A change of the run was made, undone, or failed."""
     before, after = change_text(entry.change, run.kind)
     target, result = str(entry.change.target), entry_result(entry)
     return _event(run, entry.at, AgentAction.RUN_CHANGE, target, result, before=before, after=after)
 
 
 def ended(run: Run) -> list[AgentEvent]:
-    """A run ended; if its process had died, a recovery ended it."""
+    """If its process had died, a recovery ended it."""
     at = run.ended_at or run.started_at
     recovered = [_event(replace(run, actor=RECOVERY, peer=""), at, AgentAction.RUN_RECOVER, "", run.recovered)]
     return [*(recovered if run.recovered else ()), _event(run, at, AgentAction.RUN_END, "", run_result(run))]

@@ -1,7 +1,6 @@
-"""API tokens: the text that a caller presents, and the stored row, which never contains the secret.
+"""API tokens. The text is ``pinner_ID_SECRET``: 12 and 64 hexadecimal digits; the id finds the row.
 
-The text is ``pinner_ID_SECRET``: 12 and 64 hexadecimal digits. The id finds the row. The secret has 256 random bits, so
-a plain SHA-256 of it is safe to store: no dictionary and no amount of guessing finds it, unlike a password.
+The secret has 256 random bits, so a plain SHA-256 of it is safe to store: no guessing finds it, unlike a password.
 """
 
 import hashlib
@@ -15,21 +14,20 @@ from pinner.model.errors import Invalid
 from pinner.model.run.audit import OWN_ACTORS
 
 MAX_ACTOR = 255
-"""Characters of a name."""
 
 _UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u2800\u3164\ufe00-\ufe0f\uffa0]")
-"""Characters that Python counts as printable, and nobody sees."""
+"""Printable for Python, and invisible."""
 _NUMBERED = re.compile(r"uld\s+[ol2-9]+")
 """A user without a name, with the letters of _ALIKE."""
 _ALIKE = str.maketrans(
     "0οоσօ" + "1iιіӏıⅼł|" + "ρрᴘ" + "сϲ" + "уүγ" + "ηпո" + "гя" + "υս" + "аα" + "тτ" + "һհ" + "еҽ" + "ԁ",  # noqa: RUF001
     "ooooo" + "lllllllll" + "ppp" + "cc" + "yyy" + "nnn" + "rr" + "uu" + "aa" + "tt" + "hh" + "ee" + "d",
 )
-"""Digits and letters of other alphabets that look like a letter of pinner's own actors (Unicode TR 39)."""
+"""Characters that look like a letter of pinner's own actors (Unicode TR 39)."""
 
 
 def require_actor(name: str, field: str) -> str:
-    """The name, where it is that of a person or a program. Raises Invalid."""
+    """The name of a person or a program. Raises Invalid."""
     if own := next((own for own in sorted(OWN_ACTORS) if _seen(own) == _seen(name)), ""):
         raise Invalid(field, name, f"another name: it looks like {own}, which is one of pinner's own actors")
     if _NUMBERED.fullmatch(_plain(name)):
@@ -41,12 +39,12 @@ def require_actor(name: str, field: str) -> str:
 
 
 def _is_normal(name: str) -> bool:
-    """Whether a name has one way to be written, and shows all its characters."""
+    """It has one way to be written, and shows all its characters."""
     return name == unicodedata.normalize("NFKC", name) == " ".join(name.split()) and not _UNSEEN.search(name)
 
 
 def _seen(name: str) -> str:
-    """The letters and digits of a name, the same for names that look alike."""
+    """The same for names that look alike."""
     return "".join(letter for letter in _plain(name) if letter.isalnum())
 
 
@@ -55,10 +53,8 @@ def _plain(name: str) -> str:
 
 
 Role = Literal["reader", "operator", "admin", "hook"]
-"""reader    every GET
-operator  also snapshots, plans, applies, rollbacks and exclusions
-admin     everything
-hook      the events of guests, and the topology of hosts"""
+"""operator: every GET, and snapshots, plans, applies, rollbacks, exclusions; hook: events of guests, and the topology
+of hosts."""
 ROLES: tuple[Role, ...] = get_args(Role)
 
 ID_BYTES = 6
@@ -70,23 +66,22 @@ MAX_HOST = 255
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A stored token. ``name`` is the actor that the audit trail shows."""
+    """``name`` is the actor of the audit trail."""
 
     id: str
     name: str
     role: Role
     host: str
-    """The only host that the token may act on; empty: every host."""
+    """Empty: every host."""
     hash: str
-    """SHA-256 of the secret, in hexadecimal."""
+    """SHA-256 of the secret, hexadecimal."""
     created_at: datetime
     created_by: str
     expires_at: datetime | None
-    """The first moment at which the token is refused; None: it does not expire."""
+    """The token is refused from then on; None: never."""
     revoked_at: datetime | None
 
     def state(self, now: datetime) -> Literal["active", "expired", "revoked"]:
-        """Whether the token is accepted at the moment ``now``, or why not."""
         if self.revoked_at is not None:
             return "revoked"
         if self.expires_at is not None and self.expires_at <= now:
@@ -96,24 +91,20 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class PresentedToken:
-    """A token as a caller presents it: the id of its row, and the hash of its secret."""
-
     id: str
     hash: str
 
 
 def token_text(token_id: str, secret: str) -> str:
-    """The text of a token, for its holder."""
     return f"pinner_{token_id}_{secret}"
 
 
 def secret_hash(secret: str) -> str:
-    """The hash that is stored in place of the secret."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def parse_token(text: str) -> PresentedToken:
-    """The parts of a token's text. Raises Invalid, which does not show the text."""
+    """Raises Invalid, which does not show the text."""
     found = _TEXT.fullmatch(text)
     if found is None:
         raise Invalid("token", "(not shown)", "the text that `pinner-manage token create` printed")
@@ -121,14 +112,14 @@ def parse_token(text: str) -> PresentedToken:
 
 
 def check_name(name: str, field: str) -> str:
-    """The name, where it may be the actor of a token or of a certificate. Raises Invalid."""
+    """Of a token or a certificate. Raises Invalid."""
     if not _NAME.fullmatch(name):
         raise Invalid(field, name, "1 to 64 letters, digits and characters of . _ @ -, first a letter or a digit")
     return require_actor(name, field)
 
 
 def check_role(role: str, field: str) -> Role:
-    """The role of that name. Raises Invalid."""
+    """Raises Invalid."""
     for known in ROLES:
         if role == known:
             return known
@@ -136,7 +127,7 @@ def check_role(role: str, field: str) -> Role:
 
 
 def check_host(host: str, field: str) -> str:
-    """The name of a host that a token can be limited to. Raises Invalid."""
+    """Raises Invalid."""
     if not host.isprintable() or not 0 < len(host) <= MAX_HOST:
         raise Invalid(field, host, f"the name of a host, 1 to {MAX_HOST} printable characters")
     return host

@@ -88,13 +88,12 @@ class Verification:
 
 
 MAX_FINDINGS = 20
-"""The largest number of findings of one kind in a Verification; the last one of them counts the others."""
+"""Of one kind; the last one counts the others."""
 
 
 def verification(
     records: int, head: str, agents: Sequence[AgentTrail], findings: Sequence[TrailFinding]
 ) -> Verification:
-    """The verification with this outcome."""
     result: VerificationResult = "intact"
     if findings:
         silent = all(finding.kind is FindingKind.UNREACHABLE for finding in findings)

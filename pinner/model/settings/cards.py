@@ -1,4 +1,4 @@
-"""The settings of network cards: receive rings, queues, and the coalescing of interrupts."""
+"""Settings of network cards: receive rings, queues, and coalescing."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ from pinner.model.kinds import Number, State
 from pinner.model.machine.topology import Topology
 
 NO_ROOM = ("rx_missed_errors", "rx_fifo_errors", "rx_over_errors")
-"""The kernel's counters of packets for which a card had no room (Documentation/networking/statistics.rst)."""
+"""Documentation/networking/statistics.rst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,10 @@ class RxRing:
 
     @property
     def target(self) -> Target:
-        """The ring as the target of a change."""
         return Target("ring", f"{self.interface} {self.index}", None, self.interface)
 
     @property
     def states(self) -> dict[Target, State]:
-        """The size by its target."""
         return {self.target: Number(self.size)}
 
 
@@ -55,27 +53,24 @@ class CardQueues:
 
     @property
     def target(self) -> Target:
-        """The queues as the target of a change."""
         return Target("queues", f"{self.interface} {self.index}", None, self.interface)
 
     @property
     def states(self) -> dict[Target, State]:
-        """The number by its target."""
         return {self.target: Number(self.count)}
 
 
 def fitting_queues(interface: str, most: int, topology: Topology) -> int:
-    """The number of queues for a card that allows ``most``: one for each online CPU of its node, or of the host where
-    the card has no node with CPUs."""
+    """One for each online CPU of the card's node, or of the host where it has no node with CPUs; at most ``most``."""
     node = next((each.node for each in topology.devices if (each.kind, each.name) == ("net", interface)), None)
     near = CpuSet() if node is None else topology.cpus_by_node.get(node, CpuSet()) & topology.online
     return min(most, len(near or topology.online))
 
 
 MANY_INTERRUPTS = 50_000
-"""Packets a second: above it, a card that gathers no interrupts costs the host much time."""
+"""Packets a second above which a card that gathers no interrupts costs the host much time."""
 GATHERING_US = 50
-"""The microseconds that a plan gives to such a card: at most 20,000 interrupts a second for each queue."""
+"""What a plan gives to such a card: at most 20,000 interrupts a second for each queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +92,10 @@ class RxCoalescing:
 
     @property
     def target(self) -> Target:
-        """The card as the target of a change."""
         return Target("coalescing", f"{self.interface} {self.index}", None, self.interface)
 
     @property
     def states(self) -> dict[Target, State]:
-        """The microseconds by their target."""
         return {self.target: Number(self.usecs)}
 
 

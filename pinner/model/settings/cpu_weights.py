@@ -1,4 +1,4 @@
-"""The CPU weight of machine.slice, the slice in which systemd puts all guests of libvirt."""
+"""The CPU weight of machine.slice, in which systemd puts all guests of libvirt."""
 
 from collections.abc import Mapping
 
@@ -8,24 +8,23 @@ from pinner.model.kinds import Number
 
 SLICE = "machine.slice"
 DEFAULT = Number(100)
-"""The weight of a slice for which nobody has set one (systemd.resource-control(5), CPUWeight=)."""
+"""For a slice without a weight (systemd.resource-control(5), CPUWeight=)."""
 RAISED = Number(1000)
-"""The weight that a plan gives to the guests. Beside a busy vCPU, another thread still gets 1/11 of the CPU or more:
-above the 5 % that the kernel itself leaves beside real-time threads."""
+"""Beside a busy vCPU, another thread still gets 1/11 of the CPU: above the 5 % that the kernel leaves beside real-time
+threads."""
 
 
 def weight_target(name: str) -> Target:
-    """The weight of a slice as the target of a change."""
     return Target("weight", name, None, name)
 
 
 WEIGHT = weight_target(SLICE)
-"""The only weight that a plan changes."""
+"""A plan changes no other."""
 
 
 def why_not(weight: int | None, vcpus: CpuSet, balanced: CpuSet, slices: Mapping[str, str]) -> str:
-    """Why no plan raises the weight of the guests; empty where one may. ``vcpus`` are the CPUs that vCPUs may use,
-    ``balanced`` those between which the kernel moves threads, and ``slices`` the outermost unit of each guest."""
+    """Why no plan raises the weight; empty where one may. ``vcpus`` are the CPUs that vCPUs may use, ``balanced`` those
+    between which the kernel moves threads, ``slices`` the outermost unit of each guest."""
     if weight is None:
         return f"systemd has no {SLICE} with a CPU weight on this host"
     if weight != DEFAULT.value:

@@ -1,4 +1,4 @@
-"""The findings that a plan can cure, each with the setting that cures it."""
+"""The findings that a plan can cure."""
 
 from collections.abc import Mapping
 
@@ -17,4 +17,4 @@ FIXES: Mapping[str, Remedy] = {
     "rps-on-guest-cpus": "rps",
     **{code: "sysctls" for rule in SYSCTLS.values() for code in rule.codes},
 }
-"""The setting by the code of the finding."""
+"""By the code of the finding."""

@@ -1,7 +1,5 @@
-"""Receive packet steering (RPS) inside guests, as their QEMU guest agents tell it.
-
-A guest may lie about all of this. A lie can only lead to a write into the guest that told it.
-"""
+"""Receive packet steering (RPS) inside guests, as their QEMU guest agents tell it. A guest may lie: that can only lead
+to a write into the guest itself."""
 
 from dataclasses import dataclass
 
@@ -42,16 +40,14 @@ class GuestRps:
     """Why the guest's agent does not tell them; empty: it does."""
 
     def target(self, queue: GuestQueue) -> Target:
-        """A queue of this guest as the target of a change."""
         owner = f"{self.guest} {self.boot} {queue.interface} {queue.index}"
         return Target("guest_rps", owner, queue.queue, f"{self.name} {queue.interface}")
 
     @property
     def as_target(self) -> Target:
-        """The guest as a whole, for a plan that leaves it out."""
+        """For a plan that leaves the guest out."""
         return Target("guest", self.guest, None, self.name)
 
     @property
     def states(self) -> dict[Target, State]:
-        """The vCPUs of each queue by its target."""
         return {self.target(queue): GuestCpus(queue.vcpus) for queue in self.queues}

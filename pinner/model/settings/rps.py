@@ -1,4 +1,4 @@
-"""Receive packet steering (RPS): which CPUs process the packets of a network interface's receive queues."""
+"""Receive packet steering (RPS): the CPUs that process the packets of a receive queue."""
 
 from dataclasses import dataclass
 
@@ -22,10 +22,8 @@ class RpsQueue:
 
     @property
     def target(self) -> Target:
-        """The queue as the target of a change."""
         return Target("rps", f"{self.interface} {self.index}", self.queue, self.interface)
 
     @property
     def states(self) -> dict[Target, State]:
-        """The CPUs by their target."""
         return {self.target: self.cpus}

@@ -1,8 +1,5 @@
-"""The kernel's settings (sysctls) that a plan may change: a fixed table of names and values.
-
-The checks of a host propose these values, and a plan sets no others. If a check still finds the fault then, it proposes
-a higher value, which only a person sets.
-"""
+"""The sysctls that a plan may change, with their values. The checks propose the same; if a check still finds the fault
+then, it proposes a higher value, which only a person sets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,39 +9,32 @@ from pinner.model.change import Target
 from pinner.model.kinds import Number
 
 Need = Literal["", "several nodes", "real-time vCPUs"]
-"""What a host must have so that a plan sets the value; empty: nothing."""
+"""What a host must have so that a plan sets the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class SysctlRule:
-    """A sysctl with the value that a plan gives to it."""
-
     key: str
-    """The name, as sysctl(8) writes it."""
+    """As sysctl(8) writes it."""
     value: int
-    """The value."""
     at: Literal["least", "most"]
-    """least: the value is a minimum, and a plan keeps a larger one; most: it is a maximum, and a plan keeps a smaller
-    one."""
+    """least: a plan keeps a larger value; most: it keeps a smaller one."""
     codes: tuple[str, ...]
-    """The codes of the findings that the value ends or eases."""
+    """Of the findings that the value ends or eases."""
     why: str
-    """The effect of the value."""
     source: str
     """The document that describes the sysctl."""
     needs: Need = ""
 
     @property
     def target(self) -> Target:
-        """The sysctl as the target of a change."""
         return Target("sysctl", self.key, None, self.key)
 
     def is_good(self, value: int) -> bool:
-        """Whether the sysctl may keep this value: it is the rule's, or a better one."""
+        """It is the rule's value, or a better one."""
         return value >= self.value if self.at == "least" else value <= self.value
 
     def wanted(self, value: int) -> Number:
-        """The value after a plan."""
         return Number(value if self.is_good(value) else self.value)
 
 
@@ -110,4 +100,3 @@ _RULES = (
     ),
 )
 SYSCTLS: Mapping[str, SysctlRule] = {rule.key: rule for rule in _RULES}
-"""Every sysctl that a plan may change, by its name."""
