@@ -27,7 +27,7 @@ class GuestHints:
         self._engine = engine
 
     def of(self, host: str) -> dict[str, GuestHint]:
-        """The hints on the guests of a host, by guest UUID."""
+        """By guest UUID."""
         query = select(tables.guest_hints).filter_by(host=host)
         with reading(self._engine) as connection:
             return {row.guest: _hint(row) for row in connection.execute(query)}
@@ -46,8 +46,8 @@ class GuestHints:
         after: Callable[[GuestHint | None], tuple[GuestHint | None, str]],
         record: Callable[[str], AuditEvent],
     ) -> str:
-        """Replace the hint on a guest by what ``after`` makes of it (None: there is none), and append the audit event
-        that ``record`` makes of the text beside it; returns that text."""
+        """Replace the hint on a guest by what ``after`` makes of it (None: delete it), and append the audit event that
+        ``record`` makes of the text beside it; returns that text."""
         table = tables.guest_hints
         this = and_(table.c.guest == guest, table.c.host == host)
 
@@ -67,14 +67,14 @@ class GuestHints:
         return write(self._engine, store)
 
     def old(self, host: str, before: datetime) -> tuple[str, ...]:
-        """The guests of a host whose latest event was handled before a moment."""
+        """The guests whose latest event was handled before a moment."""
         table = tables.guest_hints.c
         query = select(table.guest).where(table.host == host, as_type(table.at, String) < tables.utc_text(before))
         with reading(self._engine) as connection:
             return tuple(connection.execute(query.order_by(table.guest)).scalars())
 
     def forget(self, host: str, guests: Sequence[str], before: datetime) -> int:
-        """Delete the hints on these guests whose latest event was handled before a moment; returns their number."""
+        """Those whose latest event was handled before a moment; returns their number."""
         table = tables.guest_hints
         old = and_(table.c.host == host, as_type(table.c.at, String) < tables.utc_text(before))
         statements = (delete(table).where(old, table.c.guest.in_(part)) for part in batches(guests, BATCH))

@@ -1,10 +1,7 @@
 """The history of measures on the agent's disk: one file of fixed size a subject (RRDtool, rrdtool.org).
 
-The newest values replace the oldest. A file grows only once, by the series of pings, so a full disk prevents new files
-and these series, and nothing else.
-
-Of guests that ended, only the newest ENDED_FILES files are kept: test systems start hundreds of guests a day. A guest
-that starts again goes on with its file.
+The newest values replace the oldest. A file grows only once, by the series of pings, so a full disk prevents only new
+files and these series. A guest that starts again goes on with its file.
 """
 
 import errno
@@ -29,7 +26,7 @@ _FAILURES = (rrdtool.OperationalError, rrdtool.ProgrammingError, SystemError)
 
 _NO_MEMORY = re.compile("alloc|out of memory|lock")
 _OF_THE_KERNEL = frozenset(map(os.strerror, errno.errorcode))
-"""How RRDtool ends what it says when the kernel refused a call."""
+"""How RRDtool's message ends when the kernel refused a call."""
 
 _SUBJECT = re.compile(r"host|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FINEST = min(ROWS)
@@ -37,8 +34,8 @@ _KEPT_SECONDS = max(step * rows for step, rows in ROWS.items())
 _OPTIONAL = (PING, PING_LOSS)
 """The series that a file has from their first value on: most guests are not pinged."""
 ENDED_FILES = 100
-"""Files of ended guests, 36 MiB: a month of a host where three guests a day end. A run's outcome reads them within
-minutes after the run."""
+"""Files of ended guests, 36 MiB. Test systems start hundreds of guests a day. A run's outcome reads them within
+minutes."""
 _SMALL_STEP_SECONDS = 60
 """If the clock was set back by less, nothing is kept until it has caught up: the values of a month are worth more."""
 _EARLIEST = datetime(1980, 1, 1, tzinfo=UTC)
@@ -51,7 +48,7 @@ class HistoryFiles:
     """The files of one folder. One thread writes; others may read meanwhile."""
 
     def __init__(self, folder: Path) -> None:
-        """``folder`` is made if it is missing; only its owner may read it."""
+        """Makes the folder, for its owner alone."""
         self._folder = folder
         self._failures = Repeated(LOG)
         self._checked: set[str] = set()
@@ -59,7 +56,7 @@ class HistoryFiles:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write(self, measured: Iterable[Measured], at: datetime) -> None:
-        """Add the values of an interval that ended at ``at``. What cannot be written is logged, and lost."""
+        """The interval ended at ``at``. What cannot be written is logged, and lost."""
         second = int(at.timestamp())
         for each in measured:
             try:
@@ -71,8 +68,7 @@ class HistoryFiles:
     def read(
         self, subject: str, begin: datetime, end: datetime, step: int, name: str = "", series: Collection[str] = ()
     ) -> History:
-        """The values of a subject between two times, in steps of ``step`` seconds (of ROWS); only those of ``series``
-        if given.
+        """Steps of ``step`` seconds (of ROWS); only ``series`` if given.
 
         Raises NotFound for a subject without a history, Invalid, and StoreUnavailable for a damaged file.
         """
@@ -95,15 +91,13 @@ class HistoryFiles:
         return History(subject, name, datetime.fromtimestamp(start + found_step, UTC), found_step, values)
 
     def subjects(self, since: datetime = _EARLIEST) -> tuple[str, ...]:
-        """The subjects with a value of this time or later, HOST first. Ended guests keep their files: to read all costs
-        more than to read the running ones."""
+        """Those with a value of this time or later, HOST first. Ended guests have files, too."""
         first = since.timestamp()
         names = sorted(file.stem for file in self._folder.glob("*.rrd") if _modified(file) >= first)
         return tuple(sorted(names, key=lambda name: name != "host"))
 
     def purge(self, at: datetime, running: Set[str]) -> None:
-        """Delete the files whose newest value is older than the history, and, of those outside ``running``, all but the
-        newest ENDED_FILES.
+        """Delete the files older than the history, and of those outside ``running`` all but the newest ENDED_FILES.
 
         Files put aside, and parts that a killed process left, count too. Without a guest in ``running`` only the age
         counts: libvirt may not have answered for long.
@@ -120,7 +114,7 @@ class HistoryFiles:
                 file.unlink()
 
     def _write_or_begin_anew(self, measured: Measured, second: int) -> None:
-        """Add the values; put a damaged file aside first."""
+        """A damaged file is put aside first."""
         file = self._file(measured.subject)
         try:
             self._write(file, measured, second)
@@ -148,8 +142,8 @@ class HistoryFiles:
         rrdtool.update(str(file), "--template", ":".join(names), ":".join([str(second), *values]))
 
     def _added(self, file: Path, names: list[str]) -> list[str]:
-        """The series of ``names`` that the file has, after those that it lacked were added. RRDtool writes a larger
-        copy for that, and does not say that the disk is full."""
+        """The series of ``names`` that the file has now. RRDtool writes a larger copy for a new one, and does not say
+        that the disk is full."""
         if lacking := _lacking(rrdtool.info(str(file)), names):
             rrdtool.tune(str(file), *map(_source, lacking))
             file.chmod(0o600)
@@ -170,8 +164,7 @@ def _number(rates: Mapping[str, float | None], name: str) -> str:
 
 
 def _is_damaged(file: Path, error: BaseException) -> bool:
-    """Whether the content of the file causes the error. A moment without a descriptor or memory is over soon, and no
-    reason to begin a new file."""
+    """A moment without a descriptor or memory is over soon, and no reason to begin a new file."""
     if not file.exists():
         return False
     while error.__cause__:
@@ -184,8 +177,8 @@ def _is_damaged(file: Path, error: BaseException) -> bool:
 
 
 def _newest(file: Path, second: int) -> int | None:
-    """The second of the newest value; None where there is no file, or where its clock was far ahead: it is put aside,
-    because it takes no values soon."""
+    """The second of the newest value; None without a file, or where its clock was far ahead: it is put aside, because
+    it takes no values soon."""
     if not file.exists():
         return None
     newest = int(rrdtool.last(str(file)))
@@ -196,7 +189,7 @@ def _newest(file: Path, second: int) -> int | None:
 
 
 def _other(file: Path, subject: str) -> str:
-    """What another version of pinner wrote in another way, in words; empty: nothing."""
+    """How another version of pinner wrote the file, in words; empty: like this one."""
     info = rrdtool.info(str(file))
     if lacking := _lacking(info, _always(subject)):
         return f"it has no {', '.join(lacking)}"
@@ -214,7 +207,7 @@ def _put_aside(file: Path, why: str) -> None:
 
 
 def _modified(file: Path) -> float:
-    """The time of the last change; 0 for a file that was deleted just now."""
+    """0 for a file that was deleted just now."""
     try:
         return file.stat().st_mtime
     except OSError:
@@ -231,7 +224,6 @@ def _source(name: str) -> str:
 
 
 def _lacking(info: Mapping[str, object], names: Iterable[str]) -> list[str]:
-    """The series that a file with this ``info`` lacks."""
     return [name for name in names if f"ds[{name}].type" not in info]
 
 

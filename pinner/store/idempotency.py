@@ -23,7 +23,7 @@ class StoredAnswer:
     fingerprint: str
     """The hash of the request: a key with another request is refused."""
     status: int
-    """The HTTP status; 0 without an answer."""
+    """HTTP; 0 without an answer."""
     location: str
     body: bytes
 
@@ -37,7 +37,7 @@ class Reservation:
     key: str
     fingerprint: str
     at: datetime
-    """When the request began. After ABANDONED another request may get the key."""
+    """When the request began."""
 
 
 class IdempotencyKeys:
@@ -47,7 +47,7 @@ class IdempotencyKeys:
         self._engine = engine
 
     def begin(self, request: Reservation) -> StoredAnswer | None:
-        """Reserve the key for a request; None where it is the first one with this key. Raises StoreUnavailable."""
+        """None where the request is the first one with this key. Raises StoreUnavailable."""
         table = tables.idempotency_keys
         actor, key, fingerprint, now = request.actor, request.key, request.fingerprint, request.at
         row = {
@@ -92,13 +92,13 @@ class IdempotencyKeys:
         write(self._engine, lambda connection: connection.execute(answered))
 
     def forget(self, request: Reservation) -> None:
-        """Free the key of a refused request: a repetition is a new attempt."""
+        """After a refusal: a repetition is a new attempt."""
         freed = delete(tables.idempotency_keys).where(_reserved(request))
         write(self._engine, lambda connection: connection.execute(freed))
 
 
 def _reserved(request: Reservation) -> ColumnElement[bool]:
-    """The request's row while it has no answer."""
+    """The row while it has no answer."""
     columns = tables.idempotency_keys.c
     same = (columns.actor == request.actor, columns.key == request.key, columns.fingerprint == request.fingerprint)
     return and_(*same, columns.at == request.at, columns.status == 0)

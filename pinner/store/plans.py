@@ -35,7 +35,7 @@ class Plans:
         *,
         record_again: bool = False,
     ) -> bool:
-        """Store a plan; whether it is new. A stored plan is never changed.
+        """Whether it is new. A stored plan is never changed.
 
         ``snapshot`` is the plan's snapshot; None: it is stored already. The audit events are appended if the plan is
         new, with ``record_again`` in any case. All of it is one transaction.
@@ -64,7 +64,7 @@ class Plans:
             return found
 
     def list(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
-        """Summaries of plans of one host or of all. Raises Invalid for limit and marker."""
+        """Raises Invalid for limit and marker."""
         query = select(*_SUMMARY, tables.plans.c.seq)
         if host is not None:
             query = query.filter_by(host=host)

@@ -44,7 +44,7 @@ class Policies:
         expected: Expected = None,
         setback: Setback | None = None,
     ) -> None:
-        """Store a host's policy, which replaces its earlier one with its setback, and its audit event.
+        """Replaces the earlier policy with its setback.
 
         Raises PreconditionFailed where the earlier one has none of the ``expected`` revisions.
         """
@@ -62,7 +62,7 @@ class Policies:
         write(self._engine, store)
 
     def delete(self, host: str, event: AuditEvent, expected: Expected = None) -> None:
-        """Delete a host's policy, and store the audit event. Raises NoPolicy, and PreconditionFailed like ``put``."""
+        """Raises NoPolicy, and PreconditionFailed like ``put``."""
 
         def remove(connection: Connection) -> None:
             require_policy(connection, host, expected)
@@ -87,7 +87,7 @@ _BACKOFFS = codec.adapter(tuple[tuple[TargetKey, Backoff], ...])
 
 
 class BackoffTable:
-    """The backoffs, in one row for each host."""
+    """One row a host."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -97,7 +97,7 @@ class BackoffTable:
             return _of(connection, host)
 
     def change(self, host: str, change: Callable[[Backoffs], Backoffs], at: datetime) -> Backoffs:
-        """Change the backoffs of a host in one transaction; returns the new ones."""
+        """In one transaction; returns the new ones."""
 
         def store(connection: Connection) -> Backoffs:
             changed = change(_of(connection, host))

@@ -1,4 +1,4 @@
-"""The store: one database and the repositories of its nouns."""
+"""The store: one database and its repositories."""
 
 import logging
 from collections.abc import Iterator
@@ -49,10 +49,9 @@ class Store:
 
 @contextmanager
 def open_store(url: str) -> Iterator[Store]:
-    """The store at an SQLAlchemy URL, with the newest schema. Raises Invalid.
+    """With the newest schema. Raises Invalid.
 
-    Where the database cannot be used now, each use of the store tries again and raises StoreUnavailable, so that what
-    needs no database goes on.
+    While the database cannot be used, each use tries again and raises StoreUnavailable.
     """
     engine = engine_of(url)
     preparation = Preparation(lambda: _make_ready(engine))

@@ -41,26 +41,22 @@ BATCH = 500
 """Other rows that one transaction deletes."""
 
 Needed = Callable[[Collection[str]], Collection[str]]
-"""Returns the runs among those of the given ids that the undo of other runs needs."""
+"""Those of the given runs that the undo of other runs needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class OldRecords:
-    """The records of the audit trail up to an old one, all of them before the first young one."""
+    """Old records of the audit trail."""
 
     first: int
     """The number of the first record in the database."""
     last: ChainHead
-    """The last old record."""
     newest: int
     """The number of the last record in the database."""
 
 
 class Retention:
-    """Deletes the old rows of one database.
-
-    With ``dry_run`` a method only counts the rows. Each method raises StoreUnavailable.
-    """
+    """Methods return the number of rows; with ``dry_run`` they only count. Each raises StoreUnavailable."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -73,10 +69,10 @@ class Retention:
         *,
         dry_run: bool = False,
     ) -> int:
-        """Delete the ended runs that began before a moment, with their entries; returns their number.
+        """The ended runs that began before a moment, with their entries.
 
-        Never deleted are the run of a recorded placement, a run with changes in place, unless ``is_kept`` says of its
-        id that it cannot be rolled back any more, and the runs that the others need.
+        Kept are the run of a recorded placement, a run with changes in place, unless ``is_kept`` says of its id that it
+        cannot be rolled back any more, and the runs that the others need.
         """
         due = list(self._due(before, is_kept))
         # A thread that inherits a mask during the search is in the journal before it gets another mask.
@@ -87,14 +83,13 @@ class Retention:
         return len(due)
 
     def purge_probes(self, before: datetime, *, dry_run: bool = False) -> int:
-        """Delete the ended probes that began before a moment; returns their number."""
+        """The ended ones that began before a moment."""
         probes = tables.probes
         old = and_(probes.c.state != "running", _is_before(probes.c.started_at, before))
         return self._purge(probes, old, dry_run=dry_run)
 
     def purge_plans(self, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:
-        """Delete plans made before a moment that no run and no placement names, then snapshots taken before it that no
-        plan names; returns both numbers."""
+        """Plans that no run and no placement names, then snapshots that no plan names; both numbers."""
         plans, snapshots = tables.plans, tables.snapshots
         with reading(self._engine) as connection:
             placed = _placed_plans(connection)
@@ -109,17 +104,14 @@ class Retention:
         return self._purge(plans, old_plan, dry_run=dry_run), self._purge(snapshots, old_snapshot, dry_run=dry_run)
 
     def purge_tokens(self, before: datetime, *, dry_run: bool = False) -> int:
-        """Delete the API's tokens that expired or were revoked before a moment; returns their number."""
+        """Those that expired or were revoked before a moment."""
         table = tables.tokens
         ended = or_(_is_before(table.c.expires_at, before), _is_before(table.c.revoked_at, before))
         return self._purge(table, ended, dry_run=dry_run)
 
     def purge_heads(self, before: datetime, *, dry_run: bool = False) -> int:
-        """Delete the signed heads from before a moment; returns their number.
-
-        A later head covers the same records. Never deleted are the last head of each host, and a head that the audit
-        trail names.
-        """
+        """Kept are the last head of each host, and a head that the audit trail names. A later head covers the same
+        records."""
         table, audit = tables.agent_heads, tables.audit.c
         old = select(table.c.host, table.c.seq, table.c.hash).where(_is_before(table.c.at, before))
         with reading(self._engine) as connection:
@@ -136,7 +128,6 @@ class Retention:
         return len(due)
 
     def purge_answers(self, before: datetime, *, dry_run: bool = False) -> int:
-        """Delete the answers by idempotency key from before a moment; returns their number."""
         table = tables.idempotency_keys
         old = _is_before(table.c.at, before)
         with reading(self._engine) as connection:
@@ -146,16 +137,15 @@ class Retention:
         return int(count)
 
     def purge_hints(self, host: str, before: datetime, is_kept: Callable[[str], bool]) -> int:
-        """Delete the hints on guests of a host whose latest event was handled before a moment, except guests (by UUID)
-        of which ``is_kept`` says that the host has them; returns their number."""
+        """Those whose latest event was handled before a moment, except of guests (UUID) of which ``is_kept`` says that
+        the host has them."""
         hints = GuestHints(self._engine)
         return hints.forget(host, [guest for guest in hints.old(host, before) if not is_kept(guest)], before)
 
     def old_records(self, before: datetime, now: datetime) -> OldRecords | None:
-        """The records up to the last one from before a moment, and before the first one from this moment to now; None
-        if there is none.
+        """Those before the first record from the moment to now: a time after now is of a clock that was ahead.
 
-        A time after now is of a clock that was ahead, and says nothing. Completes a purge that was killed.
+        Completes a purge that was killed.
         """
         self._delete_all_purged()
         audit = tables.audit.c
@@ -173,15 +163,15 @@ class Retention:
     def purge_records(self, old: OldRecords, event: AuditEvent) -> bool:
         """Append the record of the export, and delete the old records in batches.
 
-        Returns False, and does nothing, where another server has deleted records since ``old`` was read: the export may
-        lack them.
+        False, and nothing is done, where another server has deleted records since ``old`` was read: the export may lack
+        them.
         """
         moved = write(self._engine, partial(_move_start, old=old, event=event))
         self._delete_all_purged()
         return moved
 
     def _due(self, before: datetime, is_kept: Callable[[str], bool]) -> Iterator[str]:
-        """The ids of the old runs that can be deleted, unless others need them."""
+        """Unless others need them."""
         after = 0
         while True:
             with reading(self._engine) as connection:
@@ -238,7 +228,6 @@ def _is_before(column: ColumnElement[Any], moment: datetime) -> ColumnElement[bo
 
 
 def _placed_plans(connection: Connection) -> frozenset[str]:
-    """The plans of the recorded placements, at most one for each host."""
     bodies = connection.execute(select(tables.placements.c.body)).scalars()
     return frozenset(json.loads(body)["plan"] for body in bodies)
 

@@ -18,7 +18,7 @@ from pinner.store.database.engine import reading
 from pinner.store.database.write import write
 
 KEPT = 4
-"""Snapshots that stay in memory, because several plans are often made from one; a few MB each for a large host."""
+"""In memory, because several plans are often made from one; a few MB each for a large host."""
 
 
 class Snapshots:
@@ -27,8 +27,7 @@ class Snapshots:
         self._kept: BoundedCache[str, Snapshot] = BoundedCache(KEPT)
 
     def add(self, snapshot: Snapshot, events: Iterable[AuditEvent] = ()) -> str:
-        """Store a snapshot if it is new, and append audit events in the same transaction; returns the hash of its
-        content, its id."""
+        """Store a snapshot if it is new; returns its id, the hash of its content."""
         events = tuple(events)
 
         def store(connection: Connection) -> str:
@@ -53,7 +52,7 @@ class Snapshots:
 
 
 def add_snapshot(connection: Connection, snapshot: Snapshot) -> str:
-    """Store a snapshot within the caller's transaction if it is new; returns its id."""
+    """Within the caller's transaction, if it is new; returns its id."""
     body = codec.dump(snapshot)
     key = hashlib.sha256(body).hexdigest()
     if connection.execute(select(tables.snapshots.c.id).filter_by(id=key)).scalar() is None:
@@ -74,6 +73,6 @@ def pack(body: bytes) -> bytes:
 
 
 def unpack(kind: type[T], packed: bytes) -> T:
-    """The packed value. Raises zlib.error or ValueError where it is damaged, which ``reading`` translates."""
+    """Raises zlib.error or ValueError where it is damaged, which ``reading`` translates."""
     value: T = codec.adapter(kind).validate_json(zlib.decompress(packed))
     return value

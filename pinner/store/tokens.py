@@ -31,7 +31,7 @@ class Tokens:
     def create(
         self, name: str, role: Role, host: str, expires_at: datetime | None, at: datetime, caller: Caller
     ) -> tuple[Token, str]:
-        """Make a token; the row, and the token's text, which cannot be read again.
+        """The row, and the token's text, which cannot be read again.
 
         ``host`` is the only host that the token may act on; empty: every host. Raises Invalid for a wrong name or host.
         """
@@ -63,14 +63,14 @@ class Tokens:
             return _find(connection, token_id)
 
     def list(self) -> tuple[Token, ...]:
-        """Every token, also revoked and expired ones, newest first."""
+        """Also revoked and expired ones, newest first."""
         table = tables.tokens
         with reading(self._engine) as connection:
             rows = connection.execute(select(table).order_by(table.c.created_at.desc(), table.c.id)).all()
         return tuple(_token(row) for row in rows)
 
     def revoke(self, token_id: str, at: datetime, caller: Caller) -> Token:
-        """Revoke a token. A revoked one stays as it is. Raises NotFound."""
+        """A revoked one stays as it is. Raises NotFound."""
 
         def store(connection: Connection) -> Token:
             token = _find(connection, token_id)
@@ -98,7 +98,7 @@ def _token(row: Row[Any]) -> Token:
 
 
 def _summary(token: Token) -> str:
-    """The token for the audit trail: ``reader ann, host compute1, until 2027-01-01T00:00:00+00:00``."""
+    """``reader ann, host compute1, until 2027-01-01T00:00:00+00:00``."""
     where = f", host {token.host}" if token.host else ""
     until = f", until {token.expires_at.isoformat(timespec='seconds')}" if token.expires_at else ""
     return f"{token.role} {token.name}{where}{until}"

@@ -51,20 +51,20 @@ from pinner.worker import Worker
 
 LOG = logging.getLogger(__name__)
 AGENT_SECONDS = 30.0
-"""How long a call to the agent that is no run may take, besides its sample and its calls of libvirt."""
+"""A call to the agent that is no run, besides its sample and its calls of libvirt."""
 
 
 class TakeSnapshot(Protocol):
-    """Takes a snapshot of this machine."""
+    """Of this machine."""
 
     def __call__(self, seconds: float, only: Collection[TargetKind] | None = None) -> Snapshot:
         """See ``take_snapshot``."""
 
 
 def agent_client(config: cfg.ConfigOpts, path: Path | None = None) -> AgentClient:
-    """The client of this host's agent at ``path``, by default the configured socket.
+    """By default at the configured socket.
 
-    A scan of the host makes up to two calls of libvirt about the whole host, each six times [libvirt] call_timeout.
+    A scan makes up to two calls of libvirt about the whole host, each six times [libvirt] call_timeout.
     """
     patience = AGENT_SECONDS + 12 * config.libvirt.call_timeout
     return AgentClient(host_name(config), path or agent_socket(config), patience=patience)
@@ -73,10 +73,10 @@ def agent_client(config: cfg.ConfigOpts, path: Path | None = None) -> AgentClien
 def local_agent(
     config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, threads: list[Heartbeat] | None = None
 ) -> LocalAgent:
-    """The agent of this machine, after it has recovered a run that a dead process left open.
+    """After it has recovered a run that a dead process left open.
 
-    ``own`` are pinner's process ids. With ``threads`` the agent collects host events; the list gets the heartbeats of
-    its threads. ``undo`` closes everything.
+    ``own`` are pinner's process ids. With ``threads`` the agent collects host events; the list gets their heartbeats.
+    ``undo`` closes everything.
     """
     libvirt = Libvirt(config.libvirt.uri, config.libvirt.call_timeout)
     journal = _journal(config, undo)
@@ -123,7 +123,6 @@ def _snapshots(
     placed: LastMasks,
     read_nova: Callable[[], NovaConf | None],
 ) -> TakeSnapshot:
-    """A function that takes a snapshot of this machine."""
     inputs = SnapshotInputs(
         own=own,
         pins=partial(pins_of, journal),
@@ -145,20 +144,18 @@ def _snapshots(
 
 
 def _readings(config: cfg.ConfigOpts) -> Callable[[Snapshot, float], HostReading]:
-    """A function that adds the host's counters to a snapshot."""
     folders = (state_dir(config),)
     return lambda snapshot, seconds: take_reading(LIVE, snapshot, seconds, sleep=sleep, folders=folders)
 
 
 def _pinger(config: cfg.ConfigOpts) -> Pinger | None:
-    """The pinger of the configured guests; None where there are none."""
     pairs = [each.rpartition("=") for each in config.agent.pinged_guests[:MOST_PINGED]]
     addresses = {name: address for name, _, address in pairs}
     return Pinger(addresses) if addresses else None
 
 
 def _recorder(config: cfg.ConfigOpts, libvirt: Libvirt, pinger: Pinger | None) -> Recorder | None:
-    """The recorder of measures; None on a host without RRDtool's library: placing needs no measures."""
+    """None on a host without RRDtool's library: placing needs no measures."""
     try:
         from pinner.store.history import HistoryFiles
     except ImportError as error:
@@ -175,7 +172,7 @@ def _histories(recorder: Recorder | None) -> Histories:
 
 
 def _recover(agent: LocalAgent) -> None:
-    """End the run that a killed process left."""
+    """The run that a killed process left."""
     try:
         agent.recover()
     except StoreUnavailable as error:
@@ -183,7 +180,7 @@ def _recover(agent: LocalAgent) -> None:
 
 
 def _start(watcher: HostWatcher | None, workers: Iterable[Worker | None], undo: ExitStack) -> list[Heartbeat]:
-    """Start the agent's threads; ``undo`` stops them. Returns their heartbeats."""
+    """``undo`` stops the threads. Returns their heartbeats."""
     threads: list[Heartbeat] = []
     if watcher is not None:
         watcher.start()

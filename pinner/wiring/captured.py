@@ -27,11 +27,10 @@ from pinner.wiring.service import service_parts
 from pinner.wiring.settings import configuration, now
 
 CAPTURE_SECONDS = 2.0
-"""The time between the two samples of the counters that a capture holds."""
+"""Between the two samples of the counters."""
 
 
 def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
-    """The agent of the machine captured below ``root``."""
     inputs = SnapshotInputs(
         sets=nova_sets(config), minimum_cores=config.host.minimum_cores, weights=dict(config.objective)
     )
@@ -45,7 +44,7 @@ def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
 
 
 def save_machine(config_files: list[Path] | None, root: Path | None, folder: Path, *, scrub: bool) -> SavedMachine:
-    """Save this machine with its guests, or the captured machine below ``root``, as files in ``folder``."""
+    """This machine with its guests, or the captured one below ``root``, as files in ``folder``."""
     options = configuration(config_files).libvirt
     if root is not None:
         return saving.save_machine(root, folder, captured_guests(root), partial(captured.read_file, root), scrub=scrub)
@@ -54,7 +53,7 @@ def save_machine(config_files: list[Path] | None, root: Path | None, folder: Pat
 
 
 def _reading_of_this_host(libvirt: Libvirt) -> SavedReading:
-    """The counters and settings; those of guests are missing where libvirt does not answer."""
+    """Those of guests are missing where libvirt does not answer."""
     take = partial(take_snapshot, LIVE, socket.gethostname(), sample_seconds=0.0, now=now)
     try:
         snapshot = take(libvirt)
@@ -65,7 +64,7 @@ def _reading_of_this_host(libvirt: Libvirt) -> SavedReading:
 
 @contextmanager
 def open_captured(config_files: list[Path] | None, root: Path) -> Iterator[Service]:
-    """The service of the machine captured below ``root``, for one command."""
+    """For one command."""
     config = configuration(config_files)
     with ExitStack() as undo:
         folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="pinner-"))

@@ -30,8 +30,7 @@ LOG = logging.getLogger(__name__)
 
 
 def start_daily(name: str, work: Callable[[datetime], None], folder: Path, undo: ExitStack) -> list[Heartbeat]:
-    """Do the work once a day, unless the clock is ahead of the last time, which is kept in the folder; ``undo`` stops
-    it. Returns the heartbeat of its thread."""
+    """Unless the clock is ahead of the last time, which is kept in the folder. ``undo`` stops it."""
     daily = Daily(name, work, Calendar(folder / "last-daily-work", now))
     daily.start()
     undo.callback(daily.stop)
@@ -54,16 +53,12 @@ def purge_journal(
 
 
 def purge(config: cfg.ConfigOpts, store: Retention, *, dry_run: bool = False) -> Purged:
-    """Delete from the central database what is older than the configured limits by the clock, except audit records and
-    runs whose changes are in place."""
+    """By the configured limits and the clock, except audit records and runs whose changes are in place."""
     return retention.purge(store, _limits(config), now(), lambda _: True, dry_run=dry_run)
 
 
 def start_retention(config: cfg.ConfigOpts, parts: ServiceParts, agent: Agent, undo: ExitStack) -> list[Heartbeat]:
-    """Purge the central database once a day. A run is kept as long as the agent's journal has it.
-
-    Returns the heartbeat of the thread.
-    """
+    """Once a day. A run is kept as long as the agent's journal has it."""
 
     def is_kept(run: str) -> bool:
         try:

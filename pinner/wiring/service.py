@@ -17,7 +17,7 @@ from pinner.wiring.settings import now
 
 
 def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo: ExitStack) -> ServiceParts:
-    """The local service over these agents and the database at ``url``, whose schema is upgraded where it is older."""
+    """The schema of the database at ``url`` is upgraded where it is older."""
     store = undo.enter_context(open_store(url))
     migration = timedelta(seconds=config.policy.migration_seconds)
     rule = RepackRule(mark=config.policy.repack_mark, gain=config.policy.repack_gain)
@@ -28,7 +28,7 @@ def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str,
 
 
 def start_controller(config: cfg.ConfigOpts, parts: ServiceParts, host: str, undo: ExitStack) -> list[Heartbeat]:
-    """Start the policy controller of the host; ``undo`` stops it. Returns the heartbeats of its threads."""
+    """``undo`` stops it. Returns the heartbeats of its threads."""
     controller = PolicyController(
         parts.reconciler,
         host,

@@ -12,13 +12,13 @@ from pinner.model.errors import Invalid
 from pinner.owners import require_own
 
 STATE_OF_ROOT = Path("/var/lib/pinner")
-"""The state folder of a server that root starts, unless [agent] state_dir names another one."""
+"""Of a server that root starts, unless [agent] state_dir names another one."""
 SOCKETS_OF_ROOT = Path("/run/pinner")
-"""The folder of the sockets that belong to STATE_OF_ROOT."""
+"""For the sockets that belong to STATE_OF_ROOT."""
 
 
 def configuration(files: list[Path] | None = None, into: cfg.ConfigOpts | None = None) -> cfg.ConfigOpts:
-    """The configuration from ``files``, or from the default files; see conf.load.
+    """From ``files``, or from the default files; see conf.load.
 
     Root reads no default file that another user can write: HOME can name another user's folder.
     """
@@ -29,12 +29,11 @@ def configuration(files: list[Path] | None = None, into: cfg.ConfigOpts | None =
 
 
 def now() -> datetime:
-    """The current time in UTC."""
     return datetime.now(UTC)
 
 
 def state_dir(config: cfg.ConfigOpts) -> Path:
-    """The folder of the journal and of the default database."""
+    """Of the journal and of the default database."""
     if config.agent.state_dir:
         return Path(config.agent.state_dir)
     if os.geteuid() == 0:
@@ -46,42 +45,38 @@ def state_dir(config: cfg.ConfigOpts) -> Path:
 
 
 def agent_folder(config: cfg.ConfigOpts) -> Path:
-    """The folder of the agent's own files: its journal, its key, its measures."""
+    """For its journal, its key, its measures."""
     return state_dir(config) / "agent"
 
 
 def use_state_of_root(config: cfg.ConfigOpts) -> None:
-    """Make root's state folder the default for every user, for a process that serves one part of root's server."""
+    """For a process that serves one part of root's server."""
     if not config.agent.state_dir:
         config.set_override("state_dir", str(STATE_OF_ROOT), "agent")
 
 
 def agent_socket(config: cfg.ConfigOpts) -> Path:
-    """The Unix socket of the agent's process."""
     return Path(config.agent.socket) if config.agent.socket else socket_dir(config) / "agent.sock"
 
 
 def api_socket(config: cfg.ConfigOpts) -> Path:
-    """The API's Unix socket of a server with this configuration."""
     return Path(config.api.socket) if config.api.socket else socket_dir(config) / "api.sock"
 
 
 def has_own_state(config: cfg.ConfigOpts) -> bool:
-    """Whether this is the configuration of a user who has a state folder beside root's."""
+    """Whether a user has a state folder beside root's."""
     return not (config.api.socket or config.agent.state_dir) and state_dir(config) != STATE_OF_ROOT
 
 
 def socket_dir(config: cfg.ConfigOpts) -> Path:
-    """The folder of the Unix sockets that the configuration does not name."""
+    """For the sockets that the configuration does not name."""
     state = state_dir(config)
     return SOCKETS_OF_ROOT if state == STATE_OF_ROOT else state
 
 
 def database_url(config: cfg.ConfigOpts) -> str:
-    """The central database's URL."""
     return config.database.connection or f"sqlite:///{state_dir(config) / 'api' / 'pinner.sqlite'}"
 
 
 def host_name(config: cfg.ConfigOpts) -> str:
-    """This host's name in pinner."""
     return config.host.name or socket.gethostname()

@@ -17,13 +17,13 @@ _COLUMNS = [_TABLE.c[name] for name in AgentRecord.__dataclass_fields__]
 
 
 class AgentChain:
-    """The chain of one agent. Several threads and processes may append to it."""
+    """Several threads and processes may append to it."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def append(self, *events: AgentEvent) -> None:
-        """Append events in their order, in one durable transaction."""
+        """In one durable transaction."""
         write(self._engine, lambda connection: append_events(connection, events))
 
     def append_new(self, event: AgentEvent) -> None:
@@ -45,16 +45,14 @@ class AgentChain:
             return _head(connection), START if centre is None else ChainHead(int(centre.target), centre.after)
 
     def records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
-        """At most ``limit`` records with a number above ``after``, in their order."""
         query = select(*_COLUMNS).where(_TABLE.c.seq > after).order_by(_TABLE.c.seq).limit(limit)
         with reading(self._engine) as connection:
             return tuple(AgentRecord(*row) for row in connection.execute(query))
 
     def old(self, before: datetime, now: datetime) -> ChainHead | None:
-        """The last record that ``cut`` can remove of those from before a moment; None if there is none.
+        """The last record that ``cut`` can remove of those from before a moment.
 
-        These end with the last record from before the moment, and before the first one from the moment to now: a time
-        after now is of a clock that was ahead.
+        These end before the first record from the moment to now: a time after now is of a clock that was ahead.
         """
         is_young = _TABLE.c.at.between(tables.utc_text(before), tables.utc_text(now))
         young = select(func.min(_TABLE.c.seq)).where(is_young)
@@ -70,8 +68,8 @@ class AgentChain:
     def cut(self, through: int, at: datetime) -> ChainHead:
         """Remove old records, which were exported before; returns the head of the removed part.
 
-        The part that stays begins with a record of the centre's head: the last such record with a number of at most
-        ``through`` + 1. A record chain.cut names the removed part. Raises Invalid if there is no such record.
+        The rest begins with the last record of the centre's head with a number of at most ``through`` + 1. Raises
+        Invalid without one.
         """
 
         def remove(connection: Connection) -> ChainHead:
@@ -88,13 +86,12 @@ class AgentChain:
 
 
 def _first_kept(through: int) -> Select[tuple[int, str]]:
-    """The first record that stays where records up to ``through`` are removed: one of the centre's head."""
     is_start = (_TABLE.c.action == AgentAction.CENTRE_HEAD.value) & (_TABLE.c.seq <= through + 1)
     return select(_TABLE.c.seq, _TABLE.c.previous).where(is_start).order_by(_TABLE.c.seq.desc()).limit(1)
 
 
 def append_events(connection: Connection, events: Iterable[AgentEvent]) -> None:
-    """Append events within the caller's transaction, so that a change and its record are stored together."""
+    """Within the caller's transaction, so that a change and its record are stored together."""
     rows = [
         {name: getattr(event, name) for name in AgentEvent.__dataclass_fields__}
         # A plain string: not every database driver accepts an enum.
@@ -122,7 +119,6 @@ class AgentHeads:
         write(self._engine, lambda connection: add_head(connection, head))
 
     def of(self, host: str) -> tuple[SignedHead, ...]:
-        """The heads of the host's agent, by their number."""
         columns = [_HEADS.c[name] for name in _FIELDS]
         with reading(self._engine) as connection:
             if not inspect(connection).has_table(_HEADS.name):
@@ -132,7 +128,7 @@ class AgentHeads:
 
 
 def add_head(connection: Connection, head: SignedHead) -> None:
-    """Store a head within the caller's transaction, unless it is stored already."""
+    """Within the caller's transaction, unless it is stored already."""
     row = {name: getattr(head, name) for name in _FIELDS}
     same = {name: row[name] for name in ("host", "seq", "hash")}
     if connection.execute(select(_HEADS.c.seq).filter_by(**same)).one_or_none() is None:

@@ -25,11 +25,11 @@ class Audit:
         self._engine = engine
 
     def append(self, *events: AuditEvent) -> None:
-        """Append events in their order, in one durable transaction."""
+        """In one durable transaction."""
         write(self._engine, lambda connection: append_events(connection, events))
 
     def list(self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest) -> Page[AuditRecord]:
-        """Records; the marker is a record's ``seq``. Raises Invalid for since, limit and marker."""
+        """The marker is a record's ``seq``. Raises Invalid for since, limit and marker."""
         table = tables.audit.c
         query = select(tables.audit)
         if host is not None:
@@ -51,10 +51,7 @@ class Audit:
             return _start(connection)
 
     def verify(self, observe: Callable[[chain.Fields], None] = lambda _: None) -> ChainCheck:
-        """Check the hash and the link of every record, from the first that was not deleted after its export.
-
-        ``observe`` gets every record. A missing table or head is a broken trail.
-        """
+        """Check every record that was not deleted; ``observe`` gets each. A missing table or head is a broken trail."""
         with reading(self._engine) as connection:
             for table in (tables.audit, tables.audit_chain):
                 if not inspect(connection).has_table(table.name):
@@ -71,7 +68,7 @@ class Audit:
         return checked
 
     def stream(self) -> Iterator[chain.Fields]:
-        """All records as they are stored, oldest first. Read it to its end, or close it."""
+        """As they are stored, oldest first. Read it to its end, or close it."""
         with reading(self._engine) as connection, closing(_stream(connection, 0)) as rows:
             for row in rows:
                 yield dict(row._mapping)
@@ -85,7 +82,7 @@ def _moment(since: datetime) -> str:
 
 
 def append_events(connection: Connection, events: Iterable[AuditEvent]) -> None:
-    """Append events within the caller's transaction, so that an action and its audit record are stored together."""
+    """Within the caller's transaction, so that an action and its record are stored together."""
     due = [
         {name: getattr(event, name) for name in AuditEvent.__dataclass_fields__}
         # A plain string: not every database driver accepts an enum.
@@ -106,7 +103,7 @@ def _end_is_known(connection: Connection) -> bool:
 
 
 def chain_row(connection: Connection) -> Row[Any]:
-    """The row of ``audit_chain``. Raises StoreUnavailable without it: nothing can follow an unknown record."""
+    """Raises StoreUnavailable without it: nothing can follow an unknown record."""
     if not _end_is_known(connection):
         raise StoreUnavailable(where(connection.engine), f"{_NO_END}; restore a backup of the database")
     return connection.execute(select(tables.audit_chain)).one()

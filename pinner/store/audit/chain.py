@@ -20,7 +20,7 @@ Fields = Mapping[str, Any]
 
 
 def record_hash(record: Fields) -> str:
-    """SHA-256 of the canonical JSON (RFC 8785) of every field except the hash; ``previous`` is included."""
+    """SHA-256 of the canonical JSON (RFC 8785) of every field except the hash."""
     fields = {name: value for name, value in record.items() if name != "hash"}
     try:
         return hashlib.sha256(canonical(fields)).hexdigest()
@@ -29,7 +29,7 @@ def record_hash(record: Fields) -> str:
 
 
 def canonical(fields: Fields) -> bytes:
-    """The canonical JSON (RFC 8785) of fields with names in ASCII. Raises rfc8785.CanonicalizationError.
+    """RFC 8785, for names in ASCII. Raises rfc8785.CanonicalizationError.
 
     The standard library writes the same bytes of text and safe integers, in a twentieth of the time.
     """
@@ -42,7 +42,6 @@ def canonical(fields: Fields) -> bytes:
 
 
 def link(head: ChainHead, events: Iterable[Fields]) -> list[dict[str, Any]]:
-    """The records of events that follow ``head``: numbered, with their hashes."""
     records = []
     seq, previous = head.seq, head.hash
     for event in events:
@@ -56,7 +55,7 @@ def link(head: ChainHead, events: Iterable[Fields]) -> list[dict[str, Any]]:
 def check(
     records: Iterable[Fields], start: ChainHead, newest: Callable[[], int], observe: Callable[[Fields], None]
 ) -> ChainCheck:
-    """Check the hash of every record and its link to the one before; the first must follow ``start``.
+    """Check the hash of every record and its link to the one before.
 
     ``newest`` returns the number of the newest record. ``observe`` gets every record, also those after a wrong one.
     """
@@ -72,7 +71,6 @@ def check(
 
 
 def _fault(record: Fields, expected: int, previous: str, newest: Callable[[], int]) -> str:
-    """Why the record is not the correct record number ``expected``; empty if it is."""
     if record["seq"] != expected:
         return f"record {expected} is missing: after record {expected - 1} comes record {record['seq']}"
     if record_hash(record) != record["hash"]:

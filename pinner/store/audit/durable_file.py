@@ -11,13 +11,12 @@ from pinner import whole_file
 from pinner.model.errors import StoreUnavailable
 
 _PART = ".unfinished-"
-"""The begin of the name of a file that is not complete: the next file removes what a killed process left."""
+"""The next file removes what a killed process left."""
 
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Keep others from writing to a folder, which is created if missing. Raises StoreUnavailable where one does
-    already."""
+    """Creates the folder. Raises StoreUnavailable where another one writes already."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         # The folder itself cannot be locked on NFS.
@@ -41,7 +40,7 @@ def _lock(lock: int, folder: Path) -> None:
 
 
 def write_durably(path: Path, lines: Iterable[str]) -> None:
-    """Write lines, each with its line end, to a gzip file that only this user may read.
+    """Write a gzip file that only this user may read. Lines have their line ends.
 
     Creates the folder. Nothing stays of an incomplete file. Raises StoreUnavailable.
     """

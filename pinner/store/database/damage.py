@@ -16,11 +16,11 @@ _REPAIRS = {
     sqlite3.SQLITE_READONLY: "give it back to its owner (see its folder), mode 0600, on a writable disk",
     sqlite3.SQLITE_CANTOPEN: "it must be a file, not a folder, in a folder that pinner's user can write",
 }
-"""The repair by the primary result code (https://www.sqlite.org/rescode.html)."""
+"""By the primary result code (https://www.sqlite.org/rescode.html)."""
 
 
 def repair(engine: Engine, error: BaseException | None) -> str:
-    """The repair of an SQLite file after an error, to follow its message. None: a stored value is damaged."""
+    """What to do, to follow the error's message. None: a stored value is damaged."""
     if engine.dialect.name != "sqlite":
         return ""
     code = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF
@@ -30,7 +30,7 @@ def repair(engine: Engine, error: BaseException | None) -> str:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error says that a stored value is damaged; other queries may succeed after it.
+    """Whether a stored value is damaged; other queries may succeed after it.
 
     Python's sqlite3 has no code for a text that is not UTF-8.
     """
@@ -48,16 +48,16 @@ def set_aside(path: Path) -> str:
 
 
 def new_database(engine: Engine) -> str:
-    """How to start with an empty database in place of this one."""
+    """How to start with an empty database."""
     if engine.dialect.name == "sqlite":
         return f"run `pinner-manage db set-aside {engine.url.database}`, which renames the file and keeps it"
     return "name a new, empty database in [database] connection"
 
 
 def set_file_aside(path: Path, at: datetime) -> tuple[Path, ...]:
-    """Rename a database file with its -wal and -shm; returns the new names. pinner then creates an empty one.
+    """Rename a database file with its -wal and -shm; returns the new names.
 
-    Raises Invalid where there is no such file, StoreUnavailable where it cannot be renamed.
+    Raises Invalid without the file, and StoreUnavailable.
     """
     suffix = f".damaged-{at:%Y%m%dT%H%M%SZ}"
     found = [file for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")) if file.exists()]

@@ -1,8 +1,8 @@
 """A database, and the two ways to use it: a read transaction, and a durable write transaction.
 
-SQLite, PostgreSQL and MariaDB have one writer at a time. SQLite does that itself (BEGIN IMMEDIATE). On the other two, a
-write transaction first locks the row of ``audit_chain``. So a row that a transaction did not find cannot appear before
-its insert, no two transactions wait for each other, and the order of ``seq`` is the order of the commits.
+There is one writer at a time. SQLite does that itself (BEGIN IMMEDIATE); on PostgreSQL and MariaDB, a write first locks
+the row of ``audit_chain``. So a row that was not found cannot appear before its insert, no two transactions wait for
+each other, and the order of ``seq`` is the order of the commits.
 """
 
 import sqlite3
@@ -29,14 +29,13 @@ BUSY_SECONDS = 10
 """How long a write transaction waits for another one."""
 
 CONNECT_SECONDS = 10
-"""How long a database server may take to accept a connection."""
 
 _POOL = {"pool_size": 5, "max_overflow": 27}
 """The threads of a server that use the database at once: 16 requests, 8 event streams, and its own work. An answer that
-a client reads slowly keeps its connection, and nobody else may wait for that."""
+a client reads slowly keeps its connection."""
 
 DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "mysql": "mariadb+pymysql"}
-"""The driver of a URL that names none."""
+"""For a URL that names none."""
 
 _EXPECTED = "an SQLAlchemy URL of an installed database driver"
 
@@ -57,7 +56,7 @@ _MARIADB = ", ".join(
 
 
 def load_driver(url: str | URL) -> Engine:
-    """An engine of an SQLAlchemy URL. Imports the driver, but opens no connection. Raises Invalid."""
+    """Imports the driver, but opens no connection. Raises Invalid."""
     try:
         parsed = make_url(url)
         parsed = parsed.set(drivername=DRIVERS.get(parsed.drivername, parsed.drivername))
@@ -72,7 +71,7 @@ def load_driver(url: str | URL) -> Engine:
 
 
 def shown(url: str | URL) -> str:
-    """A URL for a message, without its parameters and what stands before the @: both may contain a password."""
+    """Without parameters and what stands before the @: both may contain a password."""
     text = str(url).partition("?")[0]
     if "@" in text:
         return text.rpartition("@")[2]
@@ -107,7 +106,7 @@ def _engine(url: URL) -> Engine:
 
 
 def _connect(dialect: Dialect, _record: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> DBAPIConnection:
-    """Raises Invalid for parameters of the URL that the driver does not take; PyMySQL has no error of its own."""
+    """Raises Invalid for parameters that the driver does not take; PyMySQL has no error of its own."""
     try:
         return dialect.connect(*positional, **named)
     except (TypeError, AttributeError, ValueError, LookupError):
@@ -126,8 +125,7 @@ PREPARATION = "pinner_preparation"
 
 
 class Preparation:
-    """Work that must succeed once before an engine is used, and that each use tries again until then: the file is
-    created, the schema upgraded."""
+    """Work that must succeed once before an engine is used; each use tries it until then."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
@@ -136,7 +134,7 @@ class Preparation:
         self._under_way = False
 
     def __call__(self) -> None:
-        """Do the work unless it is done. The work may use the engine itself. Raises what the work raises."""
+        """The work may use the engine itself. Raises what the work raises."""
         if self._done:
             return
         with self._guard:
@@ -157,7 +155,7 @@ def prepare(engine: Engine) -> None:
 
 
 MARIADB = ("mariadb", "mysql")
-"""SQLAlchemy's names of MariaDB."""
+"""SQLAlchemy's names of it."""
 
 _WAL = "PRAGMA journal_mode = WAL"
 SYNCHRONOUS = "FULL"
@@ -165,10 +163,9 @@ SYNCHRONOUS = "FULL"
 
 
 def connect(url: str | URL) -> Engine:
-    """The engine of an SQLAlchemy URL.
+    """Creates a missing SQLite file with its folder. Raises Invalid and StoreUnavailable.
 
-    For SQLite, a missing file and its folder are created. Only this user may read the file: a snapshot contains every
-    command line of the host. Raises Invalid, and StoreUnavailable if the file cannot be created.
+    Only this user may read the file: a snapshot contains every command line of the host.
     """
     engine = engine_of(url)
     make_file(engine)
@@ -176,7 +173,7 @@ def connect(url: str | URL) -> Engine:
 
 
 def engine_of(url: str | URL) -> Engine:
-    """The engine of an SQLAlchemy URL. Creates no file. Raises Invalid."""
+    """Creates no file. Raises Invalid."""
     engine = load_driver(url)
     parsed = engine.url
     if parsed.get_backend_name() == "sqlite":
@@ -189,20 +186,20 @@ def engine_of(url: str | URL) -> Engine:
 
 
 def sqlite_file(url: str) -> Path | None:
-    """The file of an SQLite URL; None for another database. Raises Invalid."""
+    """None for another database. Raises Invalid."""
     parsed = load_driver(url).url
     return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
 
 
 def make_file(engine: Engine) -> None:
-    """Create the file of an SQLite database if it is missing. Raises StoreUnavailable."""
+    """Raises StoreUnavailable."""
     if engine.dialect.name == "sqlite":
         _make_file(Path(str(engine.url.database)))
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A connection in a read transaction, which sees one consistent state. Raises StoreUnavailable."""
+    """A read transaction, which sees one consistent state. Raises StoreUnavailable."""
     prepare(engine)
     if engine.dialect.name == "postgresql":  # the default of the other two
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
@@ -212,10 +209,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A connection in a write transaction, the only one at a time.
-
-    It is committed durably at the end and rolled back on an exception. Raises StoreUnavailable.
-    """
+    """The only write transaction at this time, committed durably at the end. Raises StoreUnavailable."""
     prepare(engine)
     with translated(engine), engine.execution_options(writes=True).begin() as connection:
         if engine.dialect.name != "sqlite":
@@ -244,18 +238,15 @@ def translated(engine: Engine) -> Iterator[None]:
 
 
 def where(engine: Engine) -> str:
-    """The database for a message: an SQLite file's path, or the URL without its password."""
+    """For a message: an SQLite file's path, or the URL without its password."""
     if engine.dialect.name == "sqlite":
         return str(engine.url.database)
     return engine.url.set(query={}).render_as_string()
 
 
 def _make_file(path: Path) -> None:
-    """Create an empty database of mode 0600 if the file does not exist.
-
-    A process must never open and close a database file without SQLite: this releases all its POSIX locks on the file
-    (https://www.sqlite.org/howtocorrupt.html, 2.2). So a file with another name is created and linked.
-    """
+    """A process must never open and close a database file without SQLite: this releases all its POSIX locks on the file
+    (https://www.sqlite.org/howtocorrupt.html, 2.2). So a file with another name is created and linked."""
     try:
         if path.exists():
             if path.is_file() and path.stat().st_size == 0:
@@ -274,8 +265,7 @@ def _make_file(path: Path) -> None:
 
 
 def _configure(connection: sqlite3.Connection, _record: object) -> None:
-    """Set the pragmas (https://www.sqlite.org/pragma.html). ``_begin`` starts transactions in place of Python's
-    sqlite3."""
+    """Pragmas: https://www.sqlite.org/pragma.html. ``_begin`` starts transactions in place of Python's sqlite3."""
     connection.isolation_level = None
     busy = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}"
     for pragma in (busy, _WAL, f"PRAGMA synchronous = {SYNCHRONOUS}", "PRAGMA foreign_keys = ON"):
@@ -289,7 +279,7 @@ def _begin(connection: Connection) -> None:
 
 
 def _refuse_nul(_connection: object, _cursor: object, _statement: str, values: Any, *_: object) -> None:
-    """Refuse NUL in texts on every database, because PostgreSQL cannot store it."""
+    """On every database, because PostgreSQL cannot store it."""
     for row in values if isinstance(values, list) else [values]:
         for value in row.values() if isinstance(row, dict) else row:
             if isinstance(value, str) and "\0" in value:

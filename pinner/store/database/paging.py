@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 EXPECTED = "the `next` of the previous page"
 _NUMBER = re.compile("[0-9]{1,9}")
-"""Numbers that fit into 32 bits."""
+"""These fit into 32 bits."""
 
 
 def page(
@@ -24,10 +24,9 @@ def page(
     read: Callable[[Row[Any]], T],
     key: str = "id",
 ) -> Page[T]:
-    """The wanted part of the query's rows; its marker is a value of the column ``key``.
+    """The marker is a value of the column ``key``. The newest row is first, with ``asc`` the oldest.
 
-    Without a marker it begins with the newest row, with ``asc`` the oldest. Raises Invalid for a limit outside 1 to
-    MAX_LIMIT and for an unknown marker.
+    Raises Invalid for a limit outside 1 to MAX_LIMIT and for an unknown marker.
     """
     if not 1 <= part.limit <= MAX_LIMIT:
         raise Invalid("limit", part.limit, f"a number from 1 to {MAX_LIMIT}")

@@ -21,21 +21,18 @@ _MARIADB = "SELECT SUM(data_length + index_length) FROM information_schema.table
 
 
 _ROW = 8192
-"""Bytes of the row that is tried: PostgreSQL finds no room for it in pages that it has."""
+"""Bytes: PostgreSQL finds no room for it in pages that it has."""
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 
 
 class DatabaseProbe:
-    """Asks one database. Each method raises StoreUnavailable."""
+    """Each method raises StoreUnavailable."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def check(self) -> None:
-        """Return if the database answers and has room: SQLite's folder for a run, or a server for a row.
-
-        A full server refuses the row only where the row needs room of its own.
-        """
+        """Return if the database answers and has room: SQLite's folder for a run, or a server for a row."""
         with reading(self._engine) as connection:
             connection.execute(select(tables.audit_chain.c.id).limit(1)).all()
         if self._engine.dialect.name == "sqlite":
@@ -44,20 +41,20 @@ class DatabaseProbe:
             self._try_row()
 
     def _try_row(self) -> None:
-        """Insert a row, and roll it back. No other transaction has its key, so nobody waits for it."""
+        """No other transaction has its key, so nobody waits for it."""
         row = {"actor": "", "key": uuid.uuid4().hex, "fingerprint": "", "at": _NO_TIME, "status": 0, "location": ""}
         with translated(self._engine), self._engine.connect() as connection:
             connection.execute(insert(tables.idempotency_keys).values(row | {"body": os.urandom(_ROW)}))
             connection.rollback()
 
     def size(self) -> int:
-        """The bytes of the database, without SQLite's write-ahead log."""
+        """Bytes, without SQLite's write-ahead log."""
         with reading(self._engine) as connection:
             found = connection.execute(text(_SIZES.get(self._engine.dialect.name, _MARIADB))).scalar()
         return int(found or 0)
 
     def runs(self) -> Mapping[tuple[str, str], int]:
-        """The number of stored runs by host and state."""
+        """The number by host and state."""
         columns = (tables.runs.c.host, tables.runs.c.state)
         with reading(self._engine) as connection:
             rows = connection.execute(select(*columns, func.count()).group_by(*columns)).all()
@@ -69,8 +66,7 @@ ROOM = 1 << 20
 
 
 def require_room(folder: Path) -> None:
-    """Raises StoreUnavailable where ROOM bytes cannot be written to the folder: the disk is full, a quota is used up,
-    or the file system is read-only. Leaves nothing there."""
+    """Raises StoreUnavailable where ROOM bytes cannot be written to the folder. Leaves nothing there."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, ROOM)

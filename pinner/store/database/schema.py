@@ -1,9 +1,8 @@
 """The schema revision of a database, upgrades from earlier releases, and the settings that a server must have.
 
-One migration runs at a time. SQLite and PostgreSQL undo one that stops half-way. MariaDB commits each ALTER TABLE by
-itself, so there a table marks a migration from its begin to its end, and a database with this table is refused, with
-the repair. The migrations are part of the package, so no alembic.ini is needed. alembic is imported only when a
-database must be changed.
+MariaDB commits each ALTER TABLE by itself, so a migration that stops half-way is not undone there. A table marks it
+from its begin to its end, and a database with this table is refused, with the repair. The migrations are part of the
+package, so no alembic.ini is needed.
 """
 
 import os
@@ -26,7 +25,7 @@ LOCK_SECONDS = 60
 """How long a migration waits for another one."""
 
 _LOCK = 5011210
-"""The number of PostgreSQL's advisory lock of migrations: one that no other program uses in this database."""
+"""PostgreSQL's advisory lock of migrations: a number that no other program uses in this database."""
 
 _MARK = "unfinished_migration"
 _MARK_TABLE = text("CREATE TABLE unfinished_migration AS SELECT :before AS before_it, :target AS target")
@@ -39,7 +38,7 @@ _TRY_TRIGGER = text(
 
 @contextmanager
 def migrating(engine: Engine) -> Iterator[Connection]:
-    """A connection in the write transaction of the only migration of this database. Raises StoreUnavailable."""
+    """The write transaction of the only migration of this database. Raises StoreUnavailable."""
     with translated(engine), engine.execution_options(writes=True).begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
@@ -67,12 +66,12 @@ def marked(connection: Connection, before: str, target: str) -> Iterator[None]:
 
 
 def is_finished(connection: Connection) -> bool:
-    """Whether no migration is under way or, on MariaDB, has stopped half-way."""
+    """False also where a migration of MariaDB has stopped half-way."""
     return connection.dialect.name not in MARIADB or not inspect(connection).has_table(_MARK)
 
 
 def require_finished(connection: Connection) -> None:
-    """Raises StoreUnavailable if a migration of this MariaDB database has stopped half-way."""
+    """Raises StoreUnavailable."""
     if is_finished(connection):
         return
     before, target = connection.execute(text("SELECT before_it, target FROM unfinished_migration")).one()
@@ -93,7 +92,7 @@ def _lock_mariadb(connection: Connection) -> None:
 
 
 MIN_PACKET = 4 * 2**20
-"""Bytes of one statement: a text of 1 MiB can be twice as long there, and a snapshot is packed."""
+"""Bytes of one statement: a text of 1 MiB can be twice as long there."""
 
 _ENCODINGS = ("UTF8", "SQL_ASCII")
 """SQL_ASCII stores the bytes that pinner sends, which are UTF-8."""
@@ -120,18 +119,18 @@ NEWEST = "1.0"
 """The revision that this code reads and writes: the last release that changed the schema."""
 
 EMPTY = "base"
-"""alembic's name for the revision of a database without tables."""
+"""alembic's name for a database without tables."""
 
 
 def current(engine: Engine) -> str:
-    """The database's revision; EMPTY without tables. Raises StoreUnavailable."""
+    """EMPTY without tables. Raises StoreUnavailable."""
     with reading(engine) as connection:
         return _current(connection)
 
 
 def ensure(engine: Engine) -> None:
-    """Upgrade an empty database, or one of an earlier release, to NEWEST. Raises StoreUnavailable, and OtherRevision
-    for any other database."""
+    """Upgrade an empty database, or one of an earlier release. Raises StoreUnavailable, and OtherRevision for any
+    other."""
     with reading(engine) as connection:
         if is_finished(connection) and _version(connection) == NEWEST:
             return
@@ -140,7 +139,7 @@ def ensure(engine: Engine) -> None:
 
 
 def upgrade(engine: Engine) -> None:
-    """Upgrade to NEWEST in one transaction. Raises StoreUnavailable and OtherRevision, like ``ensure``."""
+    """In one transaction. Raises like ``ensure``."""
     from alembic import command
 
     with migrating(engine) as connection, _config(connection) as config:
@@ -163,7 +162,7 @@ def _version(connection: Connection) -> str:
 
 @contextmanager
 def _config(connection: Connection) -> Iterator["Config"]:
-    """alembic's configuration for this connection. Raises OtherRevision where no migration has its revision."""
+    """Raises OtherRevision where no migration has the database's revision."""
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
@@ -179,7 +178,7 @@ def _config(connection: Connection) -> Iterator["Config"]:
 
 @contextmanager
 def _resolvable(folder: Path) -> Iterator[Path]:
-    """The folder at a path without symbolic links, which alembic resolves.
+    """The folder without symbolic links, which alembic resolves.
 
     A process that has given up root may reach the installation through open descriptors alone; then this is a copy.
     """

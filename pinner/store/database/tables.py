@@ -1,8 +1,7 @@
 """The tables. ``seq`` is the order of insertion; lists and pages are ordered by it, because it needs no clock.
 
-The central database and the agent's journal have the same schema, and so the same migrations; a journal uses only
-``runs``, ``entries`` and ``agent_chain``. A value whose parts are never searched is stored whole, as JSON text that the
-codec writes; a snapshot and a plan are packed (zlib), because they are large.
+The agent's journal has the same schema, but uses only ``runs``, ``entries`` and ``agent_chain``. A value whose parts
+are never searched is JSON text that the codec writes; a snapshot and a plan are packed (zlib).
 """
 
 from datetime import UTC, datetime
@@ -27,10 +26,7 @@ from sqlalchemy.types import TypeDecorator
 
 
 class UtcText(TypeDecorator[datetime]):
-    """A column of aware datetimes, stored as ISO 8601 text in UTC with microseconds.
-
-    All texts have the same width, so their order is the order of time.
-    """
+    """Aware datetimes, as ISO 8601 text in UTC with microseconds: its order is the order of time."""
 
     impl = String(32)
     cache_ok = True
@@ -43,15 +39,15 @@ class UtcText(TypeDecorator[datetime]):
 
 
 def utc_text(moment: datetime) -> str:
-    """An aware datetime as text: ``2026-11-21T10:11:12.123456+00:00``."""
+    """``2026-11-21T10:11:12.123456+00:00``."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 LONG_TEXT = Text().with_variant(LONGTEXT(), "mysql", "mariadb")
-"""Text of any length: MariaDB's TEXT ends at 64 KiB."""
+"""MariaDB's TEXT ends at 64 KiB."""
 
 LONG_BYTES = LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
-"""Bytes of any length: MariaDB's BLOB ends at 64 KiB, too."""
+"""MariaDB's BLOB ends at 64 KiB, too."""
 
 metadata = MetaData()
 
@@ -135,12 +131,11 @@ entries = Table(
     Column("mask", LONG_TEXT, nullable=False, server_default=""),
     Index("entries_of_owner", "owner"),
 )
-"""The columns from ``kind`` on repeat parts of ``change`` for the indices. They are empty for other changes than those
-of affinity, and for an ended rollback of all runs. The owner is a guest's UUID or a process id. Only a process has a
-name. ``mask`` is the new mask."""
+"""The columns from ``kind`` on repeat parts of a change of affinity for the indices; else they are empty, as in an
+ended rollback of all runs. The owner is a guest's UUID or a process id. ``mask`` is the new mask."""
 
 IN_FORCE = "state IN ('intent', 'done', 'stuck')"
-"""The condition of an entry that no rollback has undone."""
+"""No rollback has undone the entry."""
 
 MASKS_IN_FORCE = f"mask != '' AND {IN_FORCE}"
 PROCESSES_IN_FORCE = f"kind = 'process' AND {IN_FORCE}"
@@ -163,7 +158,7 @@ outcomes = Table(
     Index("outcomes_watching", "watching"),
 )
 """What was observed of a run after its end; empty where it is not stored yet. ``watching``: the stored watch goes on.
-Only the central database has rows."""
+Only in the central database."""
 
 probes = Table(
     "probes",
@@ -175,7 +170,7 @@ probes = Table(
     Column("body", LONG_TEXT, nullable=False),
     Index("probes_in_state", "state"),
 )
-"""Only the central database has rows."""
+"""Only in the central database."""
 
 policies = Table(
     "policies",
@@ -273,8 +268,8 @@ audit_chain = Table(
     Column("purged_seq", Integer, nullable=False),
     Column("purged_hash", String(64), nullable=False),
 )
-"""One row: the last record of the audit trail, and the last record that was exported and purged (0: none). A write
-transaction locks this row first, and only records up to ``purged_seq`` can be deleted."""
+"""One row: the last record, and the last one that was exported and purged (0: none). A write transaction locks it
+first, and only records up to ``purged_seq`` can be deleted."""
 
 agent_chain = Table(
     "agent_chain",
@@ -293,7 +288,7 @@ agent_chain = Table(
     Column("hash", String(64), nullable=False),
     Index("agent_chain_of_action", "action", "seq"),
 )
-"""The audit trail of the agent; only a journal has rows."""
+"""Only in a journal."""
 
 agent_heads = Table(
     "agent_heads",
@@ -307,4 +302,4 @@ agent_heads = Table(
     Column("key", String(64), nullable=False),
     Column("signature", String(128), nullable=False),
 )
-"""The signed heads that agents reported; only the central database has rows."""
+"""Only in the central database."""

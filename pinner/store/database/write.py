@@ -32,11 +32,10 @@ _MARIADB = (1047, 1053, 1213, 1927, 2002, 2003, 2006, 2013)
 
 
 def write(engine: Engine, work: Callable[[Connection], T]) -> T:
-    """Run ``work`` in a write transaction and return its result.
+    """After a deadlock or a lost connection, ``work`` is run again.
 
-    After a deadlock or a lost connection, ``work`` is run again; the database has undone the first attempt. If the
-    connection is lost during the commit, the last audit record of ``work`` shows whether the transaction is stored. A
-    ``work`` without audit records must be repeatable. Raises StoreUnavailable.
+    If the connection is lost during the commit, the last audit record of ``work`` shows whether the transaction is
+    stored. A ``work`` without audit records must be repeatable. Raises StoreUnavailable.
     """
     waits = iter(WAITS)
     while True:
@@ -70,8 +69,7 @@ def _is_transient(engine: Engine, cause: BaseException | None) -> bool:
 
 
 def _is_stored(engine: Engine, record: tuple[int, str]) -> bool:
-    """Whether the audit trail has the record, whose hash covers all records before it. Raises StoreUnavailable if the
-    database does not answer for longer: then nobody knows."""
+    """Raises StoreUnavailable if the database does not answer for longer: then nobody knows."""
     seq, digest = record
     for wait in (*WAITS, None):
         try:
@@ -86,6 +84,6 @@ def _is_stored(engine: Engine, record: tuple[int, str]) -> bool:
 
 
 def put_host_row(connection: Connection, table: Table, host: str, values: dict[str, Any]) -> None:
-    """Insert or replace the host's row in a table that has at most one row a host."""
+    """For a table that has at most one row a host."""
     if not connection.execute(update(table).filter_by(host=host).values(values)).rowcount:
         connection.execute(insert(table).values(host=host, **values))

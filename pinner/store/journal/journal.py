@@ -1,4 +1,4 @@
-"""The agent's journal: a local record of every change made to this host, so that undo needs no server."""
+"""The agent's journal of every change made to this host."""
 
 import fcntl
 import threading
@@ -28,8 +28,8 @@ from pinner.store.runs import in_force
 from pinner.store.runs.runs import Runs
 
 MAX_NOTES = 256
-"""How many notes may wait for the next durable write. No change waits for it: the journal has each prior mask already,
-and a recovery looks at the host itself."""
+"""Notes that wait for the next durable write. The journal has each prior mask already, and a recovery looks at the host
+itself."""
 
 _LOCK_SECONDS = 0.1
 """How long ``begin`` waits for the lock, because ``interrupted`` takes it for a moment, too."""
@@ -41,32 +41,32 @@ _RUN_ID_SECONDS = 2.0
 class StoredJournal:
     """Satisfies apply's Journal with a database file and a lock file in one folder.
 
-    A run locks the file from ``begin`` to ``end``. The kernel releases the lock when the process dies, so a ``running``
-    run was interrupted if the lock is free. The lock is taken with flock: POSIX record locks, which the library
-    fasteners uses, do not exclude two journals of one process from each other.
+    A run locks the file from ``begin`` to ``end``. The kernel releases the lock of a dead process, so a ``running`` run
+    was interrupted if the lock is free. It is flock: POSIX record locks do not exclude two journals of one process from
+    each other.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open or create the journal in ``folder``. Raises StoreUnavailable."""
+        """Raises StoreUnavailable."""
         self._engine = connect(URL.create("sqlite", database=str(folder / "journal.sqlite")))
         schema.ensure(self._engine)
         self._runs = Runs(self._engine)
         self.chain = AgentChain(self._engine)
-        """The agent's audit trail. A run's record is stored in the same transaction as the run's state."""
+        """A run's record is stored in the same transaction as its state."""
         self._lock_path = folder / "lock"
         self._lock: IO[bytes] | None = None
         self._locking_run: Run | None = None
         """The run for which this journal has the lock."""
         self._notes: dict[tuple[str, int], Entry] = {}
         self._noted: list[AgentEvent] = []
-        """The audit events of the notes. An entry may be noted in two states; each is a record."""
+        """An entry may be noted in two states; each is a record."""
         self._guard = threading.Lock()
 
     def require_room(self) -> None:
         require_room(self._lock_path.parent)
 
     def close(self) -> None:
-        """Close the files. A run that has not ended counts as interrupted from now on."""
+        """A run that has not ended counts as interrupted from now on."""
         self._unlock()
         self._engine.dispose()
 
@@ -132,7 +132,7 @@ class StoredJournal:
         return self._runs.get(run)
 
     def in_effect(self) -> tuple[Run, ...]:
-        """Runs whose changes are still made, newest first: applies that were not rolled back, and running runs."""
+        """Newest first: applies that were not rolled back, and running runs."""
         return self._runs.in_effect()
 
     def entries(self, run: str) -> tuple[Entry, ...]:
@@ -171,7 +171,7 @@ class StoredJournal:
         return self._runs.in_force(host, after)
 
     def recorded_pins(self, guests: Collection[str]) -> RecordedPins:
-        """The pins that runs made on these guests (by UUID)."""
+        """By guest UUID."""
         self._flush()
         return recorded_pins(self._engine, guests)
 
@@ -193,7 +193,7 @@ class StoredJournal:
             raise
 
     def _distinct(self, column: str, condition: str) -> tuple[str, ...]:
-        """The distinct values of a column of the entries that meet a condition of tables."""
+        """Of the entries that meet a condition of tables."""
         self._flush()
         with reading(self._engine) as connection:
             return tuple(connection.execute(distinct_values(tables.entries.c[column], condition)).scalars())
@@ -207,7 +207,7 @@ class StoredJournal:
             self._noted.clear()
 
     def _wait_for_lock(self, host: str) -> None:
-        """Take the lock. Raises HostBusy with the id of the run that has it."""
+        """Raises HostBusy with the id of the run that has it."""
         began = time.monotonic()
         while not self._try_lock():
             waited = time.monotonic() - began

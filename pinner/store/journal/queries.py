@@ -38,11 +38,11 @@ def end_earlier_boots(engine: Engine, boot: str, at: datetime, keeps: Callable[[
 
 
 def distinct_values(column: Column[Any], condition: str) -> Select[tuple[Any]]:
-    """The query of the distinct values of a column of text, in the rows that meet a condition (a loose index scan).
+    """The distinct values of a column of text, in the rows that meet a condition (a loose index scan).
 
-    Each value costs one search in the index; SELECT DISTINCT would read all of it. The recursive query is that of
-    https://www.sqlite.org/lang_with.html. An index on the column must have the same condition (CREATE INDEX ... WHERE),
-    to the letter: SQLite does not compare a bound parameter with it.
+    Each value costs one search in the index; SELECT DISTINCT would read all of it
+    (https://www.sqlite.org/lang_with.html). An index on the column must have the same condition (CREATE INDEX ...
+    WHERE), to the letter: SQLite does not compare a bound parameter with it.
     """
     smallest = select(func.min(column).label("value")).where(text(condition))
     found = smallest.where(column >= "").cte("found", recursive=True)
@@ -67,7 +67,7 @@ _PERSISTED = text(
 
 
 def recorded_pins(engine: Engine, guests: Collection[str]) -> RecordedPins:
-    """The pins that runs made on these guests (by UUID). Each guest costs searches in the index of owners."""
+    """By guest UUID. Each guest costs searches in the index of owners."""
     asked = {"guests": json.dumps(sorted(guests))}
     with reading(engine) as connection:
         placed = frozenset(connection.execute(_PLACED, asked).scalars())

@@ -17,10 +17,7 @@ _APPLICATION = b"pinner state folder"
 
 @dataclass(frozen=True, slots=True)
 class StateOwner:
-    """A host, as its state folder names it."""
-
     name: str
-    """The host's name in pinner."""
     machine: str
     """A hash of /etc/machine-id, which machine-id(5) asks to keep confidential; empty where the host has none."""
 
@@ -39,8 +36,8 @@ def this_host(name: str, machine_id: Path = MACHINE_ID) -> StateOwner:
 def require_own_state(folder: Path, host: StateOwner) -> None:
     """Note in a new state folder that it belongs to this host.
 
-    Raises Invalid where it belongs to another host (it was copied, restored or is shared) or this host has another name
-    now. Raises StoreUnavailable where the folder cannot be used.
+    Raises Invalid where it belongs to another host (copied, restored or shared) or this host has another name now, and
+    StoreUnavailable.
     """
     path = folder / FILE
     try:
@@ -72,5 +69,5 @@ def require_own_state(folder: Path, host: StateOwner) -> None:
 
 
 def _create(path: Path, host: StateOwner) -> None:
-    """Create the file. If another process was first, its host counts."""
+    """If another process was first, its host counts."""
     whole_file.create(path, json.dumps(asdict(host)).encode())

@@ -141,7 +141,7 @@ class LastMasks:
 
 
 def pins_of(journal: StoredJournal | UnusableJournal, guests: Collection[str]) -> RecordedPins:
-    """The pins that runs made on these guests; while the journal cannot be read, each live pin counts as pinner's."""
+    """While the journal cannot be read, each live pin counts as pinner's."""
     if not isinstance(journal, UnusableJournal):
         try:
             return journal.recorded_pins(guests)
@@ -151,7 +151,7 @@ def pins_of(journal: StoredJournal | UnusableJournal, guests: Collection[str]) -
 
 
 def open_journal(folder: Path) -> StoredJournal | UnusableJournal:
-    """The journal in ``folder``, or one that refuses every change if the file cannot be used."""
+    """One that refuses every change if the file cannot be used."""
     try:
         return StoredJournal(folder)
     except StoreUnavailable as error:
@@ -164,9 +164,8 @@ def open_journal(folder: Path) -> StoredJournal | UnusableJournal:
 
 
 class JournalRetry(Worker):
-    """A thread that opens the journal again and again: a disk may be full for a while. Once that works, the thread ends
-    by PinnerError, and with it the agent: at its next start the agent first recovers the run that a dead process left
-    open."""
+    """A thread that opens the journal again and again: a disk may be full for a while. Then it ends by PinnerError, and
+    with it the agent, whose next start first recovers the run that a dead process left open."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__("journal retry", _LIMIT_SECONDS)

@@ -1,4 +1,4 @@
-"""Entries of runs as rows: their columns, how they are read, written and corrected, and which may be damaged."""
+"""Entries of runs as rows."""
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
@@ -17,7 +17,7 @@ from pinner.store.database import tables
 from pinner.store.database.damage import is_damage, repair
 
 OWNER_LENGTH = 64
-"""Characters of an owner that its column holds. A UUID and a process id are shorter."""
+"""Characters. A UUID and a process id are shorter."""
 
 REPEATED = ("kind", "owner", "name", "mask")
 """The columns that repeat parts of an entry's change."""
@@ -43,7 +43,6 @@ def state_row(entry: Entry) -> dict[str, Any]:
 
 
 def _repeated(change: Change) -> tuple[str, str, str, str]:
-    """The columns REPEATED."""
     if isinstance(change, MetadataChange):
         return change.target.kind, "", "", ""
     if not isinstance(change, AffinityChange):
@@ -59,7 +58,6 @@ CHANGE = codec.adapter(Change)
 _LINEAGE = codec.adapter(Lineage | None)
 _FORMER = codec.adapter(tuple[CpuSet, ...])
 NO_INHERITORS = "[]"
-"""The column ``inheritors`` of an entry without inheritors."""
 
 
 def entry_of(row: Row[*tuple[Any, ...]]) -> Entry:
@@ -79,7 +77,7 @@ SOME = 500
 
 
 def read_entries(connection: Connection, run: str) -> tuple[Entry, ...]:
-    """The run's entries by ``seq``; none for an unknown run."""
+    """By ``seq``; none for an unknown run."""
     query = select(*COLUMNS).filter_by(run=run).order_by(tables.entries.c.seq)
     return tuple(entry_of(row) for row in connection.execute(query))
 
@@ -113,7 +111,7 @@ def correct_entries(connection: Connection, entries: Iterable[Entry]) -> None:
 
 
 def _update(connection: Connection, changed: list[dict[str, Any]]) -> None:
-    """Update stored entries; the names of their columns have a prefix."""
+    """The names of the columns have a prefix."""
     table = tables.entries
     same_entry = (table.c.run == bindparam("_run")) & (table.c.seq == bindparam("_seq"))
     # The inheritors are written while the change is undone, and its final state does not repeat them.
@@ -126,12 +124,11 @@ def _update(connection: Connection, changed: list[dict[str, Any]]) -> None:
 
 
 Marks = dict[int, tuple[str, datetime, str]]
-"""State, time and error of each entry of a run, by ``seq``: an entry that was noted again has another mark."""
+"""State, time and error by ``seq``: an entry that was noted again has another mark."""
 
 
 def news(connection: Connection, run: str, seen: Marks) -> tuple[tuple[Entry, ...], int]:
-    """The run's entries by ``seq`` with another mark than in ``seen``, which gets their marks; and the number of all
-    entries."""
+    """The entries with another mark than in ``seen``, which gets their marks; and the number of all entries."""
     table = tables.entries.c
     rows = connection.execute(select(table.seq, table.state, table.at, table.error).where(table.run == run))
     marks = {row.seq: (row.state, row.at, row.error) for row in rows}
@@ -153,7 +150,7 @@ _FACTS = [_ENTRIES[name] for name in ("kind", "owner", "name", "mask")]
 
 
 def readable(connection: Connection, query: Select[Any], read: Callable[[Row[Any]], T]) -> Iterator[T | Damaged]:
-    """The entries of an ordered query, read by ``read``; for each damaged one, what else is stored of it."""
+    """For each damaged entry, what else is stored of it."""
     count = 0
     try:
         # Closed at once: a server keeps a cursor for it.

@@ -40,11 +40,11 @@ from pinner.store.runs.entries import REPEATED, readable
 _RUNS, _ENTRIES = tables.runs.c, tables.entries.c
 IN_FORCE: tuple[EntryState, ...] = ("intent", "done", "stuck")
 _NEVER_MADE = ("running", "undone", "rolled_back", "failed")
-"""The states of a run without entries that a rollback of all runs does not change."""
+"""A rollback of all runs does not change a run without entries in these states."""
 _RESTORED = ("undone", "rolled_back", "rolled_back_partly")
-"""The states of a run whose definitions of guests that are gone were restored."""
+"""The definitions of guests that are gone were restored."""
 _LASTING = and_(_RUNS.persist, _ENTRIES.kind.in_(DEFINED))
-"""The condition of a change that a definition has, too."""
+"""A definition has the change, too."""
 _NOT_REPEATED = dict.fromkeys(REPEATED, "")
 BATCH = 1000
 
@@ -59,7 +59,7 @@ class _Closing(NamedTuple):
 
 
 def of_host(host: str) -> Any:
-    """The condition of the entries that a rollback of all runs undoes.
+    """The entries that a rollback of all runs undoes.
 
     The definition of a guest that is gone is in force, too, until a rollback has restored it.
     """
@@ -82,8 +82,7 @@ def placed_processes(connection: Connection) -> dict[ThreadKey, int]:
 
 
 def json_value(column: ColumnElement[str], path: str, damaged: ColumnElement[str] | None = None) -> ColumnElement[Any]:
-    """A part of the JSON in a column of SQLite; where the text is damaged, ``damaged`` or NULL. json_extract alone
-    would fail for all rows together."""
+    """Where the text is damaged, ``damaged`` or NULL. json_extract alone would fail for all rows together."""
     return case((func.json_valid(column) == 1, func.json_extract(column, path)), else_=damaged)
 
 
@@ -102,7 +101,7 @@ def later(connection: Connection, run: str, owners: Iterable[str]) -> Iterator[t
 
 
 def result_of(change: Change) -> State | int | tuple[PartPin, ...]:
-    """The affinity or state that the change gives to its target; of memory the node, of metadata the pins."""
+    """Of memory the node, of metadata the pins."""
     match change:
         case MemoryChange():
             return change.node
@@ -117,9 +116,8 @@ def close_all(connection: Connection, run: Run, own: Iterable[Entry], also: Coll
     """Store the outcome of a rollback of all runs in every entry and run that it undid, and delete the host's recorded
     placement.
 
-    Changes of an earlier boot that no definition has are gone. The rollback's own entries are in force no more: what it
-    could not undo is in the entries of the other runs. A run that was opened after the rollback keeps its state, unless
-    it is one of ``also``.
+    Changes of an earlier boot that no definition has are gone. What the rollback could not undo is in the entries of
+    the other runs. A run opened after it keeps its state, unless it is one of ``also``.
     """
     began = connection.execute(select(_RUNS.seq).where(_RUNS.id == run.id)).scalar_one()
     before = or_(_RUNS.seq < began, _RUNS.id.in_(also))
@@ -136,7 +134,7 @@ def close_all(connection: Connection, run: Run, own: Iterable[Entry], also: Coll
 def _close_entries(
     connection: Connection, run: Run, outcomes: Mapping[TargetKey, Entry], before: ColumnElement[bool]
 ) -> dict[str, bool]:
-    """Store the outcomes in the entries; returns for each run whether changes of it are still in place."""
+    """By run: whether changes of it are still in place."""
     # Where the present boot is not known, no boot counts as an earlier one.
     earlier = and_(_RUNS.boot.not_in(("", run.boot)), literal(run.boot) != "", ~_LASTING)
     query = select(_RUNS.id, _ENTRIES.seq, _ENTRIES.change, earlier.label("earlier"))
@@ -172,7 +170,7 @@ def _end_of(made: _Closing | Damaged, outcomes: Mapping[TargetKey, Entry], boot:
 
 
 def _close_runs(connection: Connection, host: str, lost: Mapping[str, bool], before: ColumnElement[bool]) -> None:
-    """Store the final state of each run; ``lost`` as ``_close_entries`` returns it."""
+    """``lost`` as ``_close_entries`` returns it."""
     made = and_(_RUNS.host == host, _RUNS.kind != "rollback", _RUNS.state.not_in(_NEVER_MADE), before)
     others = dict.fromkeys(connection.execute(select(_RUNS.id).where(made)).scalars(), False)
     states = [

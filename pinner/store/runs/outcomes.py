@@ -22,18 +22,16 @@ class Outcomes:
         self._engine = engine
 
     def observed(self, run: str) -> RunOutcome | None:
-        """The outcome of a run; None where none is stored."""
         return codec.load(RunOutcome, text) if (text := self._text(run, "observed")) else None
 
     def watch(self, run: str) -> Watch | None:
-        """The latest stored state of the run's watch; None where none is stored."""
+        """The latest stored state."""
         return codec.load(Watch, text) if (text := self._text(run, "watch")) else None
 
     def put_observed(self, outcome: RunOutcome) -> None:
         write(self._engine, lambda connection: _put(connection, outcome.run, observed=_body(outcome)))
 
     def put_watch(self, run: str, watch: Watch, *events: AuditEvent) -> None:
-        """Store the state of a run's watch with its audit records."""
 
         def store(connection: Connection) -> None:
             _put(connection, run, watch=_body(watch), watching=watch.state == "watching")
@@ -42,7 +40,7 @@ class Outcomes:
         write(self._engine, store)
 
     def due(self, host: str, since: datetime, also: str = "") -> tuple[Run, ...]:
-        """The applies of a host without a stored outcome, and the watched ones without a stored end; oldest first.
+        """The applies without a stored outcome, and the watched ones without a stored end; oldest first.
 
         They changed something and ended after ``since``, except the run ``also`` and runs whose stored watch goes on.
         """

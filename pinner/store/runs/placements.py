@@ -13,25 +13,24 @@ from pinner.store.runs.runs import last_applied
 
 
 class Placements:
-    """At most one placement for each host."""
+    """At most one for each host."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def get(self, host: str) -> tuple[Placement, int] | None:
-        """The host's placement, and the number of the last run that it takes into account; None without a placement."""
+        """The placement, and the number of the last run that it takes into account."""
         table = tables.placements.c
         with reading(self._engine) as connection:
             row = connection.execute(select(table.body, table.run_seq).filter_by(host=host)).one_or_none()
         return (codec.load(Placement, row.body, "placement"), row.run_seq) if row else None
 
     def put(self, placement: Placement, at: datetime, run_seq: int, last_run: int | None = None) -> None:
-        """Store a placement, which replaces the host's earlier one.
+        """Replaces the earlier one.
 
-        ``run_seq`` is the number of the last run that it takes into account: a later run makes a newer placement,
-        whatever the clock said. ``last_run`` is the number of the host's last applied run, as the caller has read it
-        (0: none). If it is another run by now, nothing is stored: the placement would show the host as it was before
-        that run or rollback.
+        ``run_seq`` is the number of the last run that it takes into account. ``last_run`` is the number of the host's
+        last applied run, as the caller has read it (0: none). If it is another one by now, nothing is stored: the
+        placement would show the host as it was before.
         """
         values = {"stored_at": at, "run_seq": run_seq, "body": codec.dump(placement).decode()}
 

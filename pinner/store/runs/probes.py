@@ -34,11 +34,11 @@ class Probes:
         write(self._engine, store)
 
     def put(self, probe: Probe) -> None:
-        """Store the progress of a probe, unless its end is stored."""
+        """Unless its end is stored."""
         write(self._engine, partial(_put, probe=probe))
 
     def end(self, probe: Probe, event: AuditEvent) -> None:
-        """Store the end of a probe with its audit record, unless an end is stored."""
+        """Unless an end is stored."""
 
         def store(connection: Connection) -> None:
             if _put(connection, probe):

@@ -50,10 +50,10 @@ from pinner.store.runs.entries import (
 )
 
 _MAX_OWNERS = 500
-"""How many owners one query names."""
+"""In one query."""
 
 Event = AuditEvent | AgentEvent
-"""A record for the centre's audit trail, or for the agent's chain."""
+"""For the centre's audit trail, or for the agent's chain."""
 
 
 class Runs:
@@ -63,8 +63,7 @@ class Runs:
     def add(
         self, run: Run, entries: Iterable[Entry] = (), events: Iterable[Event] = (), policy: Expected = None
     ) -> None:
-        """Store a new run with its audit records. Raises PreconditionFailed where the host's policy has not the
-        revision ``policy``, if given."""
+        """Raises PreconditionFailed where the host's policy has not the revision ``policy``, if given."""
         entries, events = tuple(entries), tuple(events)
 
         def store(connection: Connection) -> None:
@@ -86,7 +85,7 @@ class Runs:
         write(self._engine, store)
 
     def save_progress(self, run: Run, entries: Iterable[Entry], events: Iterable[Event]) -> bool:
-        """Like ``save``; False, and nothing is stored, if another process has stored the run's end."""
+        """False, and nothing is stored, if another process has stored the run's end."""
         entries, events = tuple(entries), tuple(events)
 
         def store(connection: Connection) -> bool:
@@ -109,12 +108,11 @@ class Runs:
         also: Collection[str] = (),
         corrected: Collection[Entry] = (),
     ) -> bool:
-        """Store the end of a run; False, and nothing is stored, if it has ended already.
+        """False, and nothing is stored, if it has ended already.
 
         The final state of a rollback also becomes the state of the run that it undid, or of all runs. ``changed`` makes
-        the audit records of the entries that differ from the stored ones, so that each change is recorded once.
-        ``head`` is the agent's signed head after the run. ``also`` are the runs that a rollback of all runs undid
-        although they were opened after it: see ``opened_later``. ``corrected``: see apply's Journal.
+        the audit records of the entries that differ from the stored ones. ``head`` is the agent's signed head after the
+        run. ``also``: see ``opened_later``. ``corrected``: see apply's Journal.
         """
         entries, events = tuple(entries), tuple(events)
 
@@ -146,7 +144,7 @@ class Runs:
         return Run(*row)
 
     def list(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
-        """Runs of one host or of all, in one state or in all. Raises Invalid for limit and marker."""
+        """Raises Invalid for limit and marker."""
         query = select(*RUN, tables.runs.c.seq)
         if host is not None:
             query = query.filter_by(host=host)
@@ -156,13 +154,13 @@ class Runs:
             return page(connection, query, tables.runs, part, lambda row: Run(*row[: len(RUN)]))
 
     def running(self) -> tuple[Run, ...]:
-        """Runs that have not ended, newest first."""
+        """Newest first."""
         query = select(*RUN).filter_by(state="running").order_by(tables.runs.c.seq.desc())
         with reading(self._engine) as connection:
             return tuple(Run(*row) for row in connection.execute(query))
 
     def opened_later(self, run: Run) -> tuple[str, ...]:
-        """The ids of the host's runs that were opened after this one. The agent may have begun them before it."""
+        """The host's runs that were opened after this one. The agent may have begun them before it."""
         runs = tables.runs.c
         since = select(runs.seq).where(runs.id == run.id).scalar_subquery()
         with reading(self._engine) as connection:
@@ -176,8 +174,8 @@ class Runs:
             return tuple(Run(*row) for row in connection.execute(query))
 
     def last_applied(self, host: str) -> tuple[int, Run] | None:
-        """The host's latest apply that succeeded, at least in part, and was not rolled back, with its number in the
-        order of all runs. Applies of a probe, which undoes them, do not count.
+        """The host's latest apply that succeeded, at least in part, and was not rolled back, with its number. Applies
+        of a probe do not count.
 
         An apply that changed nothing counts until a later rollback, which may undo the changes that it had found made.
         """
@@ -185,8 +183,7 @@ class Runs:
             return last_applied(connection, host)
 
     def last_change(self, host: str, owners: Collection[str]) -> str:
-        """The id of the host's latest run with changes in place of one of these owners (guest or process); empty if
-        none."""
+        """The host's latest run with changes in place of one of these owners (guest or process); empty if none."""
         runs, table = tables.runs.c, tables.entries.c
         wanted = sorted({owner[:OWNER_LENGTH] for owner in owners})[:_MAX_OWNERS]
         query = (
@@ -200,15 +197,14 @@ class Runs:
             return connection.execute(query).scalar() or ""
 
     def number(self, run: str) -> int:
-        """The number of a run in the order of all runs, which needs no clock. Raises NotFound."""
+        """In the order of all runs, which needs no clock. Raises NotFound."""
         with reading(self._engine) as connection:
             if (seq := connection.execute(select(tables.runs.c.seq).filter_by(id=run)).scalar()) is None:
                 raise NotFound("run", run)
             return int(seq)
 
     def recorded_changes(self, host: str | None, guest: str) -> tuple[Entry, ...]:
-        """Changes of affinity to a guest (by UUID) that were not undone, oldest first. ``host`` is None for all
-        hosts."""
+        """Changes of affinity to a guest (by UUID) that were not undone, oldest first."""
         runs, table = tables.runs.c, tables.entries.c
         query = (
             select(*COLUMNS)
@@ -225,7 +221,7 @@ class Runs:
         )
 
     def entries(self, run: str) -> tuple[Entry, ...]:
-        """The run's entries by ``seq``; none for an unknown run."""
+        """By ``seq``; none for an unknown run."""
         with reading(self._engine) as connection:
             return read_entries(connection, run)
 
@@ -264,8 +260,7 @@ class Runs:
 
 
 def _changed_later(connection: Connection, run: str) -> Iterator[tuple[str, int, Target]]:
-    """Each change of a later run that gave a target of this run another result: the run, its number and the target;
-    latest run first."""
+    """Each change of a later run that gave a target of this run another result; latest run first."""
     made = [entry.change for entry in read_entries(connection, run) if entry.state in in_force.IN_FORCE]
     results = {change.target.key: in_force.result_of(change) for change in made}
     owners = {change.target.owner[:OWNER_LENGTH] for change in made}
@@ -291,7 +286,7 @@ def _run_row(run: Run) -> dict[str, Any]:
 
 RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
 APPLIED: tuple[RunState, ...] = ("applied", "applied_partly")
-"""The states of an apply whose changes, or a part of them, are made."""
+"""The changes, or a part of them, are made."""
 ROLLED_BACK: tuple[RunState, ...] = ("rolled_back", "rolled_back_partly")
 
 
@@ -307,7 +302,6 @@ def last_applied(connection: Connection, host: str) -> tuple[int, Run] | None:
 
 
 def _query() -> Select[Any]:
-    """The query for the parameters ``host`` and ``state``."""
     runs, later = tables.runs.c, tables.runs.alias().c
     host: BindParameter[str] = bindparam("host")
     rolled_back = exists().where(
@@ -319,4 +313,4 @@ def _query() -> Select[Any]:
 
 
 _QUERY = _query()
-"""Built once: to build it takes eight times as long as to execute it, and each reconcile asks several times."""
+"""To build it takes eight times as long as to execute it, and each reconcile asks several times."""
