@@ -40,17 +40,15 @@ class ServiceParts:
     runs: RunManager
     """To catch up at the start."""
     outcomes: OutcomeKeeper
-    """For a server, which watches runs and stores their outcomes."""
+    """A server watches runs and stores their outcomes."""
     probes: ProbeManager
-    """For a server, which ends the probes that an earlier server left."""
+    """A server ends those that an earlier one left."""
     store: Store
-    """For the access control: the tokens, and the audit trail."""
+    """For the access control."""
     monitor: Monitor
-    """For a server: its health, and its metrics."""
     audit_heads: AuditHeads
-    """For a server, which exchanges the heads of the audit trails all the time."""
+    """A server exchanges them all the time."""
     retention: Retention
-    """To purge the database once a day."""
 
     def close(self) -> None:
         """End the probes, accept no more runs, and wait for the runs under way."""
@@ -68,11 +66,11 @@ def compose(
     repack: RepackRule = DEFAULT_RULE,
     timing: Timing | None = None,
 ) -> ServiceParts:
-    """The local service over these agents (by host name) and this store.
+    """The agents are by host name.
 
     ``new_id`` returns a new id at each call. ``sample_seconds`` is the sample of CPU use where a caller names none.
-    ``migration`` is how long a guest counts as leaving after its migration was reported.
-    ``repack`` says when a re-pack is proposed. ``timing`` are the clocks of probes; None: those of the machine.
+    ``migration`` is how long a guest counts as leaving after its migration was reported. ``timing`` are the clocks of
+    probes; None: those of the machine.
     """
     metrics = Metrics(store.probe)
     hosts = Hosts(agents, store.guest_hints, now, metrics.observed, migration=migration)

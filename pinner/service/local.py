@@ -44,7 +44,7 @@ from pinner.store.repositories import Store
 
 
 class LocalService:
-    """Satisfies Service. ``service.compose`` puts its parts together."""
+    """Satisfies Service."""
 
     where = ""
 

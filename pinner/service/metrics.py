@@ -23,7 +23,7 @@ _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Metrics:
-    """The metrics of one server. Several threads may use it."""
+    """Several threads may use it."""
 
     def __init__(self, probe: DatabaseProbe, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -65,11 +65,11 @@ class Metrics:
         registry.register(_Now(self, probe))
 
     def observed(self, host: str, seconds: float) -> None:
-        """A scan of the host took so long."""
+        """After a scan."""
         self._observations.labels(host).observe(seconds)
 
     def reconciled(self, report: DriftReport, seconds: float | None) -> None:
-        """The host was compared with its policy, ``seconds`` after the cause; None: after a sample of CPU use."""
+        """``seconds`` after the cause; None: after a sample of CPU use."""
         if seconds is not None:
             self._reconciles.labels(report.host).observe(seconds)
         self._drifts.labels(report.host).set(len(report.drifts))
@@ -78,44 +78,40 @@ class Metrics:
         self._observed_at[report.host] = self._clock()
 
     def policy_deleted(self, host: str) -> None:
-        """The host has no policy any more: what was found under it is no longer so."""
+        """What was found under it is no longer so."""
         for gauge in (self._drifts, self._backoffs, self._unplaced):
             with suppress(KeyError):
                 gauge.remove(host)
         self._observed_at.pop(host, None)
 
     def room(self, capacity: Capacity) -> None:
-        """The latest room of a host."""
         self._rooms[capacity.host] = capacity
 
     def without_room(self, host: str) -> None:
-        """The room of the host is not known now."""
+        """Not known now."""
         self._rooms.pop(host, None)
 
     def reconcile_failed(self, host: str) -> None:
-        """A reconcile of the host failed."""
         self._failures.labels(host).inc()
 
     def changed(self, host: str, entries: Iterable[Entry]) -> None:
-        """Changes of the host have ended."""
+        """Changes that have ended."""
         for state, count in Counted(entry.state for entry in entries).items():
             self._changes.labels(host, state).inc(count)
 
     def checked(self, agents: Mapping[str, AgentHealth], checks: tuple[Check, ...]) -> None:
-        """The latest health of the agents and of the server."""
         self._agents, self._checks = agents, checks
 
     def seconds_since_reconcile(self, host: str) -> float | None:
-        """How long ago the host was last compared with its policy; None: never since this server started."""
+        """None: never since this server started."""
         observed_at = self._observed_at.get(host)
         return None if observed_at is None else self._clock() - observed_at
 
     def text(self) -> bytes:
-        """All metrics in Prometheus' text format. A database that does not answer leaves its metrics out."""
+        """In Prometheus' format. A database that does not answer leaves its metrics out."""
         return generate_latest(self._registry)
 
     def now(self) -> Iterator[Metric]:
-        """The metrics of this moment."""
         checks = GaugeMetricFamily("pinner_check_ok", "1: the part does its work (GET /v1/health).", labels=["check"])
         for name in sorted({check.name for check in self._checks}):
             checks.add_metric([name], float(all(each.ok for each in self._checks if each.name == name)))
@@ -136,7 +132,7 @@ class Metrics:
         yield GaugeMetricFamily("pinner_requests_waiting_seconds", "Wait of the first of them.", queue.seconds)
 
     def _room_now(self) -> Metric:
-        """The free vCPUs of each strategy on each node, without plug-ins and strategies that can place nothing."""
+        """Without plug-ins and strategies that can place nothing."""
         found = GaugeMetricFamily(
             "pinner_free_vcpus",
             "vCPUs that a node has CPUs for beside those of the present guests.",

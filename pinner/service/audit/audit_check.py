@@ -1,7 +1,7 @@
-"""Checks the centre's audit trail and the agents' trails against each other, wherever their records come from.
+"""Checks the centre's audit trail and the agents' trails against each other.
 
-First each agent's trail is read, then the centre's, then what the agents have added meanwhile. So everything that the
-first part of an agent's trail has must be in the centre, and everything in the centre must be in the agent's trail.
+First each agent's trail is read, then the centre's, then what the agents have added meanwhile. So the centre must have
+everything of the first part of an agent's trail, and the agent everything that the centre has.
 """
 
 import itertools
@@ -34,7 +34,7 @@ class Claim:
 
 
 class AgentCheck:
-    """The check of one agent's trail, and of the centre's records about its host."""
+    """One agent's trail, and the centre's records about its host."""
 
     def __init__(self, host: str, heads: Iterable[SignedHead], anchors: Iterable[SignedHead], key: str = "") -> None:
         """``heads`` are those that the centre received, ``anchors`` those that were kept elsewhere; ``key`` is the
@@ -59,7 +59,7 @@ class AgentCheck:
         self.head: SignedHead | None = None
 
     def add_agent(self, records: Iterable[AgentRecord]) -> None:
-        """Add records of the agent that follow those before."""
+        """Records that follow those before."""
         records = iter(records)
         first = next(records, None)
         if first is None:
@@ -73,29 +73,28 @@ class AgentCheck:
         self._end = ChainHead(self._end.seq + checked.records, checked.head)
 
     def add_head(self, head: SignedHead) -> None:
-        """The agent's present head."""
+        """The agent's present one."""
         self.head = head
         self._heads.append(head)
         self._hashes.setdefault(head.seq, "")
 
     @property
     def signed_head(self) -> SignedHead | None:
-        """The agent's present head, if its signature and its key are right."""
+        """The present head, if its signature and its key are right."""
         head = self.head
         return head if head and self._key in ("", head.key) and is_signed(head) else None
 
     def add_centre(self, record: Mapping[str, Any]) -> None:
-        """Add a record of the centre about this host."""
+        """A record about this host."""
         if record["action"] == AuditAction.RUN_END and (head := named_head(str(record["after"]))):
             self._named.append((head, record["seq"]))
         self.match.add_centre(record)
 
     def trail(self) -> AgentTrail:
-        """The summary of this agent."""
         return AgentTrail(self.host, sum(check.records for check in self._checks), self.head)
 
     def claims(self) -> Iterator[Claim]:
-        """What this agent's trail and the signed heads say about the centre's trail."""
+        """About the centre's trail."""
         for number, (digest, seq) in self.match.seen.items():
             yield Claim(ChainHead(number, digest), f"record {seq} of the agent on {self.host}")
         for head in self._heads:
@@ -106,7 +105,7 @@ class AgentCheck:
                 yield Claim(head.centre, "the anchor")
 
     def findings(self, under_way: Collection[str], purged: int) -> Iterator[TrailFinding]:
-        """Everything that is wrong; see TrailMatch.findings. A kind has at most MAX_FINDINGS findings."""
+        """See TrailMatch.findings. A kind has at most MAX_FINDINGS findings."""
         yield from self._of_keys()
         yield from self._of_heads()
         if self.reachable:
@@ -172,7 +171,7 @@ class AgentCheck:
 
 
 class CentreCheck:
-    """The check of the centre's trail against the agents' trails."""
+    """The centre's trail against the agents' trails."""
 
     def __init__(self, agents: Iterable[AgentCheck]) -> None:
         self._agents = {agent.host: agent for agent in agents}
@@ -185,7 +184,7 @@ class CentreCheck:
         """The last records of those that were exported and deleted."""
 
     def observe(self, record: Mapping[str, Any]) -> None:
-        """Add a record of the centre, in their order."""
+        """In their order."""
         seq = record["seq"]
         if not self.length:
             self._start = ChainHead(seq - 1, record["previous"])
@@ -203,7 +202,7 @@ class CentreCheck:
         return self._start.seq
 
     def findings(self, check: ChainCheck) -> Iterator[TrailFinding]:
-        """What is wrong with the centre's chain; ``check`` is the result of the check of its hashes."""
+        """``check`` is the result of the check of the hashes."""
         if not check.ok:
             yield TrailFinding(FindingKind.CHANGED, "centre", "", check.broken, "", check.why)
         elif self._start.seq and self._start not in self._exports:
@@ -219,9 +218,9 @@ class CentreCheck:
 def contradictions(
     claims: Iterable[Claim], length: int, hashes: Mapping[int, str], trail: str
 ) -> Iterator[tuple[FindingKind, int, str]]:
-    """How a chain contradicts the claims about it: at most one finding of each kind.
+    """At most one finding of each kind.
 
-    The chain has ``length`` records now; ``hashes`` has the hashes of the claimed ones, empty where it lacks one.
+    The chain has ``length`` records now; ``hashes`` has those of the claimed ones, empty where it lacks one.
     """
     cut = max((each for each in claims if each.head.seq > length), key=lambda each: each.head.seq, default=None)
     if cut is not None:
@@ -237,7 +236,7 @@ def contradictions(
 
 
 def _limited(findings: Iterable[TrailFinding]) -> Iterator[TrailFinding]:
-    """The findings, of each kind at most MAX_FINDINGS; the last one says how many there are."""
+    """Of each kind at most MAX_FINDINGS; the last one says how many there are."""
     by_kind: dict[FindingKind, list[TrailFinding]] = {}
     for finding in findings:
         by_kind.setdefault(finding.kind, []).append(finding)

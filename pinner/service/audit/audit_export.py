@@ -25,7 +25,7 @@ from pinner.store.audit import chain
 EXPORT_VERSION = 1
 
 _Line = tuple[int, dict[str, Any]]
-"""A line of the file: its number and its content."""
+"""Its number and its content."""
 
 
 def export_lines(
@@ -34,7 +34,7 @@ def export_lines(
     agents: Iterable[tuple[str, AgentRecord]],
     centre: Iterable[chain.Fields],
 ) -> Iterator[str]:
-    """The lines of an export, each with its line end. ``centre`` has the records as they are stored."""
+    """Each with its line end. ``centre`` has the records as they are stored."""
     parts: Iterable[dict[str, Any]] = itertools.chain(
         [{"export": EXPORT_VERSION, "heads": [codec.plain(head) for head in anchor.heads]}],
         ({"head": codec.plain(head)} for head in heads),
@@ -46,7 +46,7 @@ def export_lines(
 
 
 def verify_file(path: Path, key: str, anchor: Anchor | None) -> Verification:
-    """Verify an export. ``key`` is the agent's public key, 32 bytes in base64, from a source that the caller trusts.
+    """``key`` is the agent's public key, 32 bytes in base64, from a source that the caller trusts.
 
     Raises Invalid for a file that is no export.
     """
@@ -123,7 +123,7 @@ class _Parts:
         self._next = next(lines, None)
 
     def of(self, *names: str) -> Iterator[_Line]:
-        """The lines with these names that come next. A line with more names is of no kind, so nothing goes unread."""
+        """Those that come next. A line with more names is of no kind, so nothing goes unread."""
         while self._next is not None and self._next[1].keys() == set(names):
             yield self._next
             self._next = next(self._lines, None)

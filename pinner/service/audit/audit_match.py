@@ -1,4 +1,4 @@
-"""Compares the centre's audit trail with the trail of one agent. Pure: it gets records, and returns findings.
+"""Compares the centre's audit trail with the trail of one agent. Pure.
 
 Every action of a run has a record in both trails, with the same text (``pinner.model.run.change_text``). The agent's
 trail also has the heads that the centre's trail had at earlier moments.
@@ -25,12 +25,12 @@ _TEXTS = ("at", "actor", "action", "host", "subject", "before", "after", "result
 
 @dataclass(slots=True)
 class _AgentRun:
-    """A run, as the agent's trail has it."""
+    """As the agent's trail has it."""
 
     ended: str = ""
     """The result; empty: the run has not ended."""
     begun: bool = False
-    """Whether the agent began the run; false also for a run that it refused."""
+    """False also for a run that the agent refused."""
     recovered: bool = False
     latest: dict[str, tuple[Key, int]] = field(default_factory=dict)
     """By target: the last change and the number of its record. Empty after the run's end."""
@@ -38,7 +38,7 @@ class _AgentRun:
 
 @dataclass(frozen=True, slots=True)
 class _Unmatched:
-    """A record of the centre that the agent's records have not matched yet."""
+    """A record of the centre without one of the agent yet."""
 
     key: Key
     seq: int
@@ -49,7 +49,7 @@ class _Unmatched:
 
 
 class TrailMatch:
-    """The comparison with one agent. First add the agent's records, then the centre's, then the agent's newer ones."""
+    """First add the agent's records, then the centre's, then the agent's newer ones."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -61,7 +61,7 @@ class TrailMatch:
         self._excluded: Counter[Key] = Counter()
         """The exclusions that the agent made."""
         self._excluded_first: Counter[Key] = Counter()
-        """Those of the first part of the agent's records, which the centre must have."""
+        """Those of the first part of the agent's records."""
         self._asked: defaultdict[Key, list[int]] = defaultdict(list)
         """The numbers of the centre's records of exclusions whose result is not known."""
         self._excluded_at_centre: Counter[Key] = Counter()
@@ -70,19 +70,19 @@ class TrailMatch:
         self._started: set[str] = set()
         """The runs that the centre has a request for."""
         self._failed: set[str] = set()
-        """The runs that failed or were refused by the centre's records."""
+        """By the centre's records, also those that were refused."""
         self._ended: set[str] = set()
-        """The runs that ended by the centre's records."""
+        """By the centre's records."""
         self._unmatched: list[_Unmatched] = []
         self.seen: dict[int, tuple[str, int]] = {}
         """The centre's heads in the agent's trail: number -> hash, and number of the agent's record."""
         self.contradictions: list[tuple[int, int]] = []
         """The numbers of the agent's records that have two hashes for one record of the centre."""
         self._complete = False
-        """Whether the first part of the agent's records is complete."""
+        """Of the first part of the agent's records."""
 
     def add_agent(self, record: AgentRecord) -> None:
-        """Add a record of the agent, in their order."""
+        """In their order."""
         match record.action:
             case AgentAction.CENTRE_HEAD:
                 self._add_head(record)
@@ -99,11 +99,11 @@ class TrailMatch:
                 self._add_run_record(record)
 
     def end_of_first_part(self) -> None:
-        """The agent's records so far were made before the centre's records are read, so the centre must have them."""
+        """The agent's records so far were made before the centre's are read, so the centre must have them."""
         self._complete = True
 
     def add_centre(self, record: Mapping[str, Any]) -> None:
-        """Add a record of the centre about the agent's host, in their order."""
+        """Those about the agent's host, in their order."""
         if not all(isinstance(record[name], str) for name in _TEXTS):
             return  # it was changed, and the check of its hash says so
         action, result, subject = record["action"], record["result"], record["subject"]
@@ -133,7 +133,7 @@ class TrailMatch:
         return frozenset(self._started - self._ended)
 
     def findings(self, under_way: Collection[str], purged: int) -> Iterator[TrailFinding]:
-        """What contradicts: forged and unreported actions. Call it once, at the end.
+        """Forged and unreported actions. Call it once, at the end.
 
         ``under_way`` are runs whose end the centre had not stored when its records were read. ``purged`` is the number
         of the centre's last record that retention removed.
@@ -143,8 +143,8 @@ class TrailMatch:
 
     @property
     def _base(self) -> float:
-        """The number of the centre's first head that the agent saw. The agent cannot vouch for single records up to
-        it: they may be older than its trail. But their content is fixed by the hash."""
+        """The number of the centre's first head that the agent saw. Records up to it may be older than the agent's
+        trail; their content is fixed by the hash."""
         return min(self.seen, default=float("inf"))
 
     def _note_state(self, action: str, run: str, result: str) -> None:
@@ -196,7 +196,7 @@ class TrailMatch:
                 yield self._finding(FindingKind.FORGED, 0, "", f"{_shown(key)}: the agent did it fewer times")
 
     def _may_lack_counterpart(self, record: _Unmatched, under_way: Collection[str]) -> bool:
-        """Whether the centre may have this record although the agent has no such record."""
+        """Whether the agent may have no such record."""
         run = self._runs.get(record.run)
         if record.action in BEGINS:
             # The centre records the request before it asks the agent, and also refusals of its own. A centre that was
@@ -249,13 +249,13 @@ def _centre_key(record: Mapping[str, Any]) -> Key:
 
 
 def _exclusion(guest: str, result: str) -> tuple[Key, str]:
-    """The key of a guest.exclude, and its state: "started", the code of its failure, or empty. The agent has a record
-    before the change is made, and another one if it was not made; the centre one before, and another one after."""
+    """The key, and "started", the code of a failure, or empty. The agent has a record before the change, and another
+    one if it was not made; the centre one before, and one after."""
     done, _, state = result.partition(": ")
     return (AgentAction.GUEST_EXCLUDE.value, guest, done), state.removeprefix("failed, ")
 
 
 def _shown(key: Key) -> str:
-    """An action in a sentence: its kind, its subject and its result."""
+    """In a sentence."""
     result = key[2] if key[0] == AgentAction.GUEST_EXCLUDE else key[4]
     return f"{key[0]} {key[1]}: {result}"

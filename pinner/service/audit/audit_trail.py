@@ -16,10 +16,10 @@ from pinner.service.runs.runs import RunManager
 from pinner.store.repositories import Store
 
 RECHECK_SECONDS = 1.0
-"""Seconds until a second check, if the first one has found something that a run under way also causes."""
+"""Until a second check, if the first one has found something that a run under way also causes."""
 PASSING = frozenset({FindingKind.UNREPORTED, FindingKind.FORGED, FindingKind.HEAD_MISSING})
-"""What a run under way also causes. The trails are read one after the other, and meanwhile an action has its record in
-one of them alone. What is really wrong is found again."""
+"""What a run under way also causes: the trails are read one after the other, and meanwhile an action has its record in
+one of them alone."""
 
 ANCHOR_VERSION = 1
 QUIET_ATTEMPTS = 50
@@ -27,7 +27,7 @@ QUIET_SECONDS = 0.1
 
 
 class AuditTrail:
-    """The whole audit trail. Several threads may use it."""
+    """Several threads may use it."""
 
     def __init__(self, hosts: Hosts, runs: RunManager, store: Store) -> None:
         self._hosts = hosts
@@ -113,7 +113,7 @@ class AuditTrail:
         return agents, unreachable
 
     def _read(self, host: str, check: AgentCheck, read: Callable[[Agent, AgentCheck], None]) -> Iterator[TrailFinding]:
-        """Read from the agent; a finding where it does not answer."""
+        """A finding where the agent does not answer."""
         try:
             if check.reachable:
                 read(self._hosts.agent(host), check)
@@ -140,14 +140,13 @@ def _read_newer(agent: Agent, check: AgentCheck) -> None:
 
 
 def _records(agent: Agent, after: int) -> Iterator[AgentRecord]:
-    """All records of the agent's trail with a number above ``after``."""
     while records := agent.audit_records(after, MAX_RECORDS):
         yield from records
         after = records[-1].seq
 
 
 def _place(finding: TrailFinding) -> tuple[object, ...]:
-    """What two checks have in common that find the same."""
+    """What two checks that find the same have in common."""
     return finding.kind, finding.host, finding.record, finding.run
 
 

@@ -33,13 +33,13 @@ from pinner.model.snapshot import Snapshot
 LOG = logging.getLogger(__name__)
 GROUP = "pinner.checks"
 SECONDS = 10.0
-"""The time that all checks of a reading have. They are pure and take milliseconds; a plug-in may hang."""
+"""For all checks of a reading. They are pure and take milliseconds; a plug-in may hang."""
 MAX_FINDINGS = 200
-"""The largest number of findings of one check; the others are counted."""
+"""Of one check; the others are counted."""
 MAX_COUNTED = 10_000
 """A check may yield findings without end: it is stopped after so many more."""
 MAX_BYTES = 256 * 1024
-"""The largest size of one finding as JSON."""
+"""Of one finding as JSON."""
 _MAX_ERROR = 500
 """Characters of the error of a plug-in."""
 
@@ -47,18 +47,18 @@ _Answer = Future[tuple[CheckFinding, ...]]
 
 
 class HostChecker:
-    """Makes the checks, each in a thread of its own. Several threads may use it."""
+    """Makes each check in a thread of its own. Several threads may use it."""
 
     def __init__(self, checks: Callable[[], tuple[HostCheck, ...]] | None = None, seconds: float = SECONDS) -> None:
         self._checks = checks or installed
         self._seconds = seconds
         self._running: dict[tuple[str, int], tuple[HostCheck, float, _Answer]] = {}
-        """A check that did not end in time, with its start and its answer: it is not begun again before it ends. The
-        function of a plug-in may have no hash, so the key has its identity."""
+        """A check that did not end in time, with its start and its answer: it is not begun again before it ends. A
+        plug-in's function may have no hash, so the key has its identity."""
         self._lock = threading.Lock()
 
     def check(self, reading: HostReading) -> CheckReport:
-        """The findings of all checks. A check that raises, hangs or answers nonsense becomes a finding."""
+        """A check that raises, hangs or answers nonsense becomes a finding."""
         checks = self._checks()
         answers = [(check, self._begin(check, reading)) for check in checks]
         wait([answer for _, answer in answers], self._seconds)
@@ -128,7 +128,7 @@ def _changed(snapshot: Snapshot, code: str) -> frozenset[TargetKey]:
 
 
 def _sound(check: HostCheck, found: Found, changed: Callable[[], frozenset[TargetKey]]) -> CheckFinding:
-    """The finding, if it can be sent and shown, and has evidence: mypy does not check a plug-in."""
+    """If it can be sent and shown, and has evidence: mypy does not check a plug-in."""
     try:
         cured = bool(found.targets) and not changed().isdisjoint(target.key for target in found.targets)
         made = finding(check, found, is_fixable=cured)
@@ -148,7 +148,7 @@ def _failed(check: HostCheck, why: str) -> CheckFinding:
 
 
 def _words(error: BaseException) -> str:
-    """The error of a plug-in, which may have any length, and may not even have a text."""
+    """The error of a plug-in may have any length, and may not even have a text."""
     try:
         text = repr(error)
     except Exception:
@@ -158,7 +158,7 @@ def _words(error: BaseException) -> str:
 
 @cache
 def installed() -> tuple[HostCheck, ...]:
-    """Every installed check by code. A plug-in that does not load is a check that says so."""
+    """By code. A plug-in that does not load is a check that says so."""
     points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
     return tuple(sorted((check for point in points for check in _loaded(point)), key=lambda check: check.code))
 
@@ -179,7 +179,7 @@ def _loaded(point: EntryPoint) -> Iterator[HostCheck]:
 
 
 def _required(given: object) -> HostCheck:
-    """What a plug-in gives, if it is a check. Raises TypeError."""
+    """Raises TypeError for what is no check."""
     if not isinstance(given, HostCheck) or not callable(given.find) or given.severity not in RANKS:
         raise TypeError(f"{given!r} is no check")
     for each in fields(HostCheck):

@@ -11,15 +11,13 @@ from pinner.store.repositories import Store
 
 
 class GuestExclusions:
-    """Sets and removes the marks."""
-
     def __init__(self, hosts: Hosts, store: Store, now: Callable[[], datetime]) -> None:
         self._hosts = hosts
         self._store = store
         self._now = now
 
     def set(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
-        """See Service.set_excluded. Raises NotFound for an unknown host, and like Snapshot.running_guest."""
+        """Raises NotFound for an unknown host, and like Snapshot.running_guest."""
         found = self._hosts.snapshot(host, 0.0).running_guest(guest)
         subject = f"{found.name} ({found.uuid})"
 

@@ -20,12 +20,12 @@ from pinner.store.guest_hints import GuestHints
 LOG = logging.getLogger(__name__)
 
 MEASUREMENTS = 4
-"""Measurements of CPU use of one host at the same time."""
+"""Of one host's CPU use at the same time."""
 MEASURING_CALLERS = 8
 """Callers that wait for a measurement. Each occupies a thread of the server for the time of the sample."""
 OBSERVING_CALLERS = 12
-"""Callers that observe hosts at the same time, or wait for the observation of another one. Each occupies a thread of
-the server, and other threads must stay free for callers who read the database only, however long the host takes."""
+"""Callers that observe hosts, or wait for the observation of another one. Each occupies a thread of the server, and
+others must stay free for callers who read the database only."""
 PLACE_SECONDS = 1.0
 """How long a further caller waits for one of the places."""
 RETRY_SECONDS = 5
@@ -46,8 +46,8 @@ class Hosts:
         *,
         migration: timedelta,
     ) -> None:
-        """``observed`` is called after each scan, with the host and the seconds that it took; ``migration`` is how long
-        a guest counts as leaving after its migration was reported."""
+        """``observed`` is called after each scan, with the seconds that it took; ``migration`` is how long a guest
+        counts as leaving after its migration was reported."""
         self._observed = observed
         self._agents = dict(agents)
         self._hints = hints
@@ -61,11 +61,11 @@ class Hosts:
         self._observing = threading.BoundedSemaphore(OBSERVING_CALLERS)
 
     def names(self) -> tuple[str, ...]:
-        """The names of all hosts, sorted."""
+        """Sorted."""
         return tuple(sorted(self._agents))
 
     def agent(self, host: str) -> Agent:
-        """The host's agent. Raises NotFound."""
+        """Raises NotFound."""
         if host not in self._agents:
             raise NotFound("host", host, self.names())
         return self._agents[host]
@@ -84,14 +84,14 @@ class Hosts:
         return host
 
     def snapshot(self, host: str, sample_seconds: float) -> Snapshot:
-        """A new snapshot of the host, with the hints about its guests.
+        """With the hints about its guests.
 
-        Raises like Agent.snapshot, StoreUnavailable, and Overloaded where MEASURING_CALLERS wait for a measurement.
+        Raises like Agent.snapshot, StoreUnavailable, and Overloaded where MEASURING_CALLERS wait.
         """
         return self._with_hints(host, self._take(host, sample_seconds))
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
-        """Like ``snapshot``, but without the hints while the database cannot be read: an observation needs no database.
+        """Like ``snapshot``, but without the hints while the database cannot be read.
 
         Raises Overloaded also where OBSERVING_CALLERS observe hosts already.
         """
@@ -104,26 +104,26 @@ class Hosts:
             return taken
 
     def topology(self, host: str) -> Topology:
-        """The host's topology now. Its processes and guests are not read. Raises like ``observe``."""
+        """Processes and guests are not read. Raises like ``observe``."""
         agent = self.agent(host)
         with self._place():
             return self._topologies[host].call(None, agent.topology)
 
     def reading(self, host: str, sample_seconds: float) -> HostReading:
-        """A snapshot with the host's counters, for the checks. Raises like ``snapshot``."""
+        """With the host's counters, for the checks. Raises like ``snapshot``."""
         agent = self.agent(host)
         with self._measurement():
             return self._readings[host].call(sample_seconds, lambda: agent.reading(sample_seconds))
 
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
-        """Who delays the guest (by UUID). Raises like Agent.blame, and Overloaded."""
+        """By UUID. Raises like Agent.blame, and Overloaded."""
         agent = self.agent(host)
         with self._measurement():
             return agent.blame(guest, seconds)
 
     @contextmanager
     def _place(self) -> Iterator[None]:
-        """One of the places for callers that observe a host. Raises Overloaded."""
+        """For callers that observe. Raises Overloaded."""
         if not self._observing.acquire(timeout=PLACE_SECONDS):
             raise Overloaded(f"{OBSERVING_CALLERS} callers wait for hosts", RETRY_SECONDS)
         try:
@@ -159,7 +159,7 @@ class Hosts:
 
     @contextmanager
     def _measurement(self) -> Iterator[None]:
-        """One of the places for callers that wait for a measurement. Raises Overloaded."""
+        """For callers that wait for it. Raises Overloaded."""
         if not self._measuring.acquire(blocking=False):
             raise Overloaded(f"{MEASURING_CALLERS} callers wait for measurements of CPU use", RETRY_SECONDS)
         try:

@@ -1,4 +1,4 @@
-"""Use cases that need neither a host's agent nor a database: from a saved snapshot."""
+"""Use cases that need only a saved snapshot."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
-    """A plan for a saved snapshot. Raises like planner.plan."""
+    """Raises like planner.plan."""
     return planner.plan(snapshot, codec.content_hash(snapshot), request)
 
 
 def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: "GuestShape") -> "Capacity":
-    """The room of a saved host for guests of one shape. Raises NotFound for an unknown strategy."""
+    """For guests of one shape. Raises NotFound for an unknown strategy."""
     from pinner.model.questions.capacity import with_sizes
     from pinner.planning.questions import capacity
     from pinner.planning.questions.shape_room import shape_rooms
@@ -33,14 +33,14 @@ def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: "GuestSh
 
 
 def nova_report(snapshot: Snapshot, listening: "Listening") -> "NovaReport":
-    """The CPUs that Nova owns on the snapshot's host, and the misconfigurations of Nova and of the listener."""
+    """The CPUs that Nova owns, and the misconfigurations of Nova and of the listener."""
     from pinner.planning.questions import nova_check
 
     return nova_check.report(snapshot, listening)
 
 
 def check_snapshot(snapshot: Snapshot) -> "CheckReport":
-    """What hurts the guests of the snapshot's host, as far as a snapshot without counters shows it."""
+    """As far as a snapshot without counters shows it."""
     from pinner.model.reading import HostReading
     from pinner.service.hosts.findings import HostChecker
 

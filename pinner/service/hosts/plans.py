@@ -20,10 +20,8 @@ from pinner.store.repositories import Store
 
 
 class PlanMaker:
-    """Takes snapshots and makes plans of all hosts."""
-
     def __init__(self, hosts: Hosts, store: Store, now: Callable[[], datetime], sample_seconds: float) -> None:
-        """``sample_seconds`` is the sample of a snapshot whose caller names none."""
+        """``sample_seconds``: of a snapshot whose caller names none."""
         self._hosts = hosts
         self._store = store
         self._now = now
@@ -73,7 +71,7 @@ class PlanMaker:
         return explain_placement(self._store.snapshots.get(basis), found.request, guest)
 
     def keep(self, basis: Snapshot, plan: Plan, caller: Caller) -> None:
-        """Store a plan and its snapshot. The audit trail records the plan when it is new."""
+        """The audit trail records the plan when it is new."""
         self._store.plans.add(plan, self._now(), [self._created(plan, caller)], basis)
 
     def _created(self, plan: Plan, caller: Caller) -> AuditEvent:
@@ -82,5 +80,5 @@ class PlanMaker:
 
 
 def require_installed(strategy: str) -> None:
-    """Raises NotFound for a strategy that is not installed, and Invalid for one whose plug-in does not load."""
+    """Raises NotFound, and Invalid for a strategy whose plug-in does not load."""
     require_known(strategy, installed())

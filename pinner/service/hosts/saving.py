@@ -15,7 +15,7 @@ LIVE = Path("/")
 
 @dataclass(frozen=True, slots=True)
 class SavedMachine:
-    """The result of a capture: the numbers of files and guests, and why guests are missing (empty: all are saved)."""
+    """The numbers of files and guests, and why guests are missing (empty: all are saved)."""
 
     files: int
     guests: int
@@ -30,10 +30,9 @@ def save_machine(
     *,
     scrub: bool,
 ) -> SavedMachine:
-    """Save this machine, or the captured machine below ``root``, as files in ``folder``.
+    """This machine, or the captured one below ``root``.
 
-    ``libvirt`` describes the guests; None: the machine has none. ``read`` gives the counters and settings. Raises
-    Invalid.
+    ``libvirt``: None: the machine has no guests. ``read`` gives the counters and settings. Raises Invalid.
     """
     guests: tuple[DomainDescription, ...] = ()
     capabilities = missing = ""

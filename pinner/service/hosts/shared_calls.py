@@ -11,8 +11,7 @@ T = TypeVar("T")
 class SharedCalls(Generic[T]):
     """Makes at most ``at_once`` calls at the same time. Callers that wait for the same call share one.
 
-    A caller never gets the result of a call that began before the caller asked: such a result could miss what the
-    caller has just done. Therefore a caller joins only a call that waits to begin.
+    A caller joins only a call that waits to begin: one that began earlier could miss what the caller has just done.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -21,10 +20,7 @@ class SharedCalls(Generic[T]):
         self._waiting: dict[object, Future[T]] = {}
 
     def call(self, key: object, function: Callable[[], T]) -> T:
-        """The result of ``function``, which does the same for every caller with an equal ``key``.
-
-        The first of the callers that wait together makes the call. Raises its exception for all of them.
-        """
+        """``function`` does the same for every caller with an equal ``key``. Raises its exception for all of them."""
         with self._lock:
             shared = self._waiting.get(key)
             if first := shared is None:

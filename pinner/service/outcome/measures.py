@@ -30,8 +30,6 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC) + DEFAULT
 
 
 class MeasureReader:
-    """The measures of all hosts."""
-
     def __init__(self, hosts: Hosts, now: Callable[[], datetime]) -> None:
         self._hosts = hosts
         self._now = now
@@ -65,7 +63,7 @@ class MeasureReader:
     def _of_guest(
         self, host: str, begin: datetime, end: datetime, step: int, guest: str, series: tuple[str, ...]
     ) -> tuple[History, ...]:
-        """The values of one guest. Raises NotFound."""
+        """Raises NotFound."""
         try:
             # A guest may have the name that means the host.
             found = self._hosts.agent(host).measures(begin, end, step, "" if guest == HOST else guest, series)
@@ -80,7 +78,7 @@ class MeasureReader:
     def _read(
         self, host: str, begin: datetime, end: datetime, step: int, series: tuple[str, ...], *, coarser: bool
     ) -> tuple[int, tuple[History, ...]]:
-        """The values of all subjects with their step; a coarser one where there are too many values, if it is free."""
+        """A coarser step where there are too many values, if ``coarser``."""
         steps = [each for each in sorted(ROWS) if each > step] if coarser else []
         try:
             return step, self._hosts.agent(host).measures(begin, end, step, "", series)

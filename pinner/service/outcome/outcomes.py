@@ -46,14 +46,14 @@ from pinner.store.repositories import Store
 LOG = logging.getLogger(__name__)
 
 KEPT = timedelta(days=1)
-"""For so long, the outcome of an older run is stored: after a day, its steps would be longer than the span."""
+"""An outcome is stored for so long after a run: later its steps would be longer than the span."""
 
 _OVER_LATER = (HostUnreachable, HostBusy, Busy, Overloaded, StoreUnavailable)
-"""The errors after which a rollback may succeed later. After any other one the watch ends, and a person decides."""
+"""A rollback may succeed later. After any other error the watch ends, and a person decides."""
 
 
 class OutcomeKeeper:
-    """The outcomes of the runs of all hosts. Several threads may ask for one; one thread makes passes."""
+    """Several threads may ask for one; one thread makes passes."""
 
     def __init__(
         self, hosts: Hosts, policies: HostPolicies, runs: RunManager, store: Store, now: Callable[[], datetime]
@@ -65,7 +65,7 @@ class OutcomeKeeper:
         self._now = now
         self._failures = Repeated(LOG)
         self._has_failed = False
-        """Whether a run failed in this pass."""
+        """Of a run in this pass."""
         self._sides = RunSides(hosts, runs, now)
         self.passes = Passes("outcomes of runs", self.make_pass)
         """For a server."""
@@ -80,8 +80,8 @@ class OutcomeKeeper:
         return replace(self._observed(run), watch=watch)
 
     def require_watchable(self, plan: Plan, options: ApplyOptions) -> None:
-        """Raises Invalid for an impossible watch, NotFound where nothing was measured in the time before now, and
-        TooFewMeasures where a watch that undoes a run could not find it worse."""
+        """Raises Invalid for an impossible watch, NotFound where nothing was measured, and TooFewMeasures where a watch
+        could not find the run worse."""
         if not (seconds := options.watch_seconds):
             return
         if not MIN_WATCH_SECONDS <= seconds <= MAX_WATCH_SECONDS:
@@ -99,7 +99,7 @@ class OutcomeKeeper:
             raise NotFound("measures", f"of host {host} in the last {SPAN.seconds // 60} minutes")
 
     def make_pass(self) -> None:
-        """Look at each run that is watched, and store each outcome that is complete."""
+        """Look at each watched run, and store each outcome that is complete."""
         self._has_failed = False
         visit(self._hosts.names(), self._pass_of)
         if not self._has_failed:
@@ -171,7 +171,7 @@ class OutcomeKeeper:
         return replace(stored, why=f"{stored.why}; it is not undone yet") if _goes_on(stored) else stored
 
     def _sight(self, run: Run) -> str:
-        """What the watch of the run does not see, in words."""
+        """What the watch does not see, in words."""
         try:
             spots = blind_spots(self._sides.watched(run, timedelta(0)).before, run.watch_seconds)
         except HostUnreachable as error:
@@ -179,8 +179,7 @@ class OutcomeKeeper:
         return f"; {spots}" if spots else ""
 
     def _look(self, run: Run) -> None:
-        """Look at the watched run once. Its guard follows from the stored measures, so that a restart of the server
-        ends no watch."""
+        """The guard follows from the stored measures, so that a restart of the server ends no watch."""
         stored = self._store.outcomes.watch(run.id)
         if not run.watch_seconds or run.ended_at is None or not _goes_on(stored):
             return
@@ -200,13 +199,13 @@ class OutcomeKeeper:
             self._end_watch(run, undecided(sides, run.watch_seconds, now))
 
     def _setback(self, run: Run) -> str:
-        """Why the policy that made the run was set back because of it; empty: it was not."""
+        """Why the policy of the run was set back because of it; empty: it was not."""
         setback = self._policies.setback(run.host)
         return setback.why if setback is not None and setback.run == run.id else ""
 
     def _without_a_look(self, run: Run, now: datetime, known: str) -> Watch | None:
-        """The end of a watch that cannot go on; None where it goes on. ``known``: why the run is worse, where a server
-        has found that already; then it is never too late to undo the run."""
+        """The end of a watch that cannot go on. ``known``: why the run is worse, where a server has found that already;
+        then it is never too late to undo the run."""
         if run.state not in ("applied", "applied_partly"):
             undo = self._undo_of(run)
             if undo is not None and undo.origin == _origin(run):
@@ -219,7 +218,7 @@ class OutcomeKeeper:
         return None if known else out_of_time(run, now)
 
     def _undo_of(self, run: Run) -> Run | None:
-        """The rollback of the run, or of all runs of its host; None where the run ended otherwise."""
+        """The rollback of the run, or of all runs of its host."""
         latest = [each for each in self._sides.latest(run.host) if each.state != "failed"]
         of_all = (each for each in reversed(latest) if each.undoes_all and each.started_at >= run.started_at)
         return next((each for each in latest if each.undoes == run.id), None) or next(of_all, None)
@@ -234,8 +233,8 @@ class OutcomeKeeper:
         self._undo(run, why)
 
     def _undo(self, run: Run, why: str) -> None:
-        """Start to roll back a run that is worse. The verdict is stored first: while the agent cannot undo the run, the
-        next pass tries again, however late it is. A person may have set the policy since, so it stays."""
+        """The verdict is stored first: while the agent cannot undo the run, the next pass tries again. A person may
+        have set the policy since, so it stays."""
         self._runs.get(run.id)  # a purged run gets no verdict
         if self._store.outcomes.watch(run.id) is None:
             self._store.outcomes.put_watch(run.id, Watch("watching", self._now(), why))
@@ -252,8 +251,8 @@ class OutcomeKeeper:
             self._end_watch(run, Watch("worse", self._now(), why, undo.id))
 
     def _undo_later_run(self, run: Run, why: str, refusal: RunConflict) -> None:
-        """Start to roll back the later run that stands in the way of a rollback. The watch stays open: the next pass
-        rolls the run back, or the next one that stands in its way."""
+        """Of a run that stands in the way. The watch stays open: the next pass rolls the run back, or the next one in
+        its way."""
         if (again := self._sides.changed_again(run)) is None:
             self._end_watch(run, not_undone(why, refusal, self._now()))
             return
@@ -267,7 +266,7 @@ class OutcomeKeeper:
 
     def _require_ready(self, run: Run) -> None:
         """Raises HostUnreachable or HostBusy where a rollback would be refused now. A refused one is a run of its own,
-        and after many of them nobody would see the runs before."""
+        and many of them hide the runs before."""
         with suppress(NotFound):
             self._hosts.agent(run.host).run(run.id)
         self._runs.require_idle(run.host)
@@ -279,7 +278,7 @@ class OutcomeKeeper:
 
 
 def _origin(run: Run) -> str:
-    """Where a rollback comes from that the watch of a run starts."""
+    """Of a rollback that the watch of a run starts."""
     return f"the watch of run {run.id}"
 
 
@@ -288,5 +287,4 @@ def _caller(run: Run) -> Caller:
 
 
 def _goes_on(stored: Watch | None) -> bool:
-    """Whether a watch goes on, of which this state is stored."""
     return stored is None or stored.state == "watching"

@@ -28,10 +28,10 @@ from pinner.store.runs.probes import Probes
 LOG = logging.getLogger(__name__)
 
 STEP = min(ROWS)
-"""The seconds of a step of the history. A step is complete three steps later: as long as the wash-out is."""
+"""Seconds. A step of the history is complete three steps later: as long as the wash-out is."""
 
 UNDO_TRIES = 10
-"""How often the probe tries to put the placement back at its end, once a second."""
+"""To put the placement back at the end, once a second."""
 
 _NEIGHBOURS = 50
 """How many of the latest runs of the host are read to find those in a window."""
@@ -46,9 +46,9 @@ class Timing:
     monotonic: Callable[[], float] = time.monotonic
     """Seconds that nobody sets."""
     wait: Callable[[threading.Event, float], bool] = threading.Event.wait
-    """Waits for an event for some seconds; whether it is set."""
+    """For an event for some seconds; whether it is set."""
     seed: Callable[[], int] = lambda: randbits(64)
-    """The chance that decides about the order of the windows."""
+    """Decides about the order of the windows."""
 
 
 class Stop:
@@ -60,7 +60,7 @@ class Stop:
         self.why = ""
 
     def order(self, state: ProbeState, why: str) -> None:
-        """End the probe in this state. The first order counts."""
+        """The first order counts."""
         if not self.event.is_set():
             self.state, self.why = state, why
             self.event.set()
@@ -76,7 +76,7 @@ class _Span:
 
     arm: Arm
     since: datetime
-    """The time before the switch."""
+    """Before the switch."""
     passed: float
     """The same time in seconds that nobody sets."""
     begin: datetime
@@ -107,12 +107,12 @@ class ProbeExecution:
         self._switches = Switches(runs, probe, self._pause)
         self._guests = changed_guests(plan)
         self._events: tuple[HostEvent, ...] = ()
-        """The events of the windows that are not judged yet."""
+        """Of the windows that are not judged yet."""
         self._after = 0
         """The number of the last event that was read."""
 
     def carry_out(self) -> None:
-        """Carry the probe out, put the placement back and store the end. Never raises."""
+        """And put the placement back and store the end. Never raises."""
         state: ProbeState = "ended"
         why = ""
         try:
@@ -147,7 +147,7 @@ class ProbeExecution:
         self._read(last)
 
     def _read(self, span: _Span | None) -> None:
-        """Store the window of a span, whose steps are complete now."""
+        """Store the window of a span whose steps are complete now."""
         if span is not None:
             self._probe = replace(self._probe, windows=(*self._probe.windows, self._window(span)))
             self._probes.put(self._probe)
@@ -179,7 +179,7 @@ class ProbeExecution:
         )
 
     def _read_events(self) -> None:
-        """Read the events since the last time. The watched processes stay those of the policy."""
+        """The watched processes stay those of the policy."""
         found = self._hosts.agent(self._probe.host).host_events(self._after, 0.0, None)
         self._events = (*self._events, *found)
         self._after = found[-1].seq if found else self._after
@@ -196,7 +196,7 @@ class ProbeExecution:
             raise _StoppedError
 
     def _end(self, state: ProbeState, why: str) -> None:
-        """Put the placement back and store the end. What is not possible now is left to the next pass of the server."""
+        """What is not possible now is left to the next pass of the server."""
         for _ in range(UNDO_TRIES):
             try:
                 left, hindrance = put_back(self._runs, self._probe)
@@ -212,7 +212,7 @@ class ProbeExecution:
 def store_end(
     probes: Probes, probe: Probe, state: ProbeState, why: str, undone: tuple[str, str], now: datetime
 ) -> None:
-    """Store the end of a probe, with its verdict if all windows are over. ``undone`` is the result of ``put_back``."""
+    """With the verdict if all windows are over. ``undone`` is the result of ``put_back``."""
     left, hindrance = undone
     state = "failed" if left else state
     outcome = probing.outcome(probe.windows) if state == "ended" else None
@@ -229,5 +229,5 @@ def store_end(
 
 
 def changed_guests(plan: Plan) -> dict[str, str]:
-    """The guests that a plan changes: UUID to name."""
+    """UUID to name."""
     return guests_of(change.target for change in plan.changes)

@@ -14,12 +14,10 @@ from pinner.service.runs.runs import RunManager
 T = TypeVar("T")
 
 BUSY_TRIES = 30
-"""How often a switch is tried while another run works on the host, once a second."""
+"""While another run works on the host, once a second."""
 
 
 class Switches:
-    """Places the host of one probe as planned, and back as it was."""
-
     def __init__(self, runs: RunManager, probe: Probe, pause: Callable[[float], None]) -> None:
         """``pause`` waits for some seconds."""
         self._runs = runs
@@ -30,7 +28,7 @@ class Switches:
         """The run that placed the host as planned; empty: the host is as it was."""
 
     def switch(self, arm: Arm) -> None:
-        """Place the host so, unless it is. Raises what the runs raise, and RunConflict where not all is placed."""
+        """Raises what the runs raise, and RunConflict where not all is placed."""
         if arm == "planned" and not self._placed:
             self._placed = self._applied().id
         elif arm == "current" and self._placed:
@@ -60,8 +58,8 @@ class Switches:
 def put_back(runs: RunManager, probe: Probe) -> tuple[str, str]:
     """Roll back the run of the probe that is in place, if there is one.
 
-    Returns the run that could not be undone completely, and why; or two empty texts. Raises HostBusy while a run of
-    the probe is under way, and what else may be over later.
+    Returns the run that could not be undone completely, and why; or two empty texts. Raises HostBusy while a run of the
+    probe is under way, and what else may be over later.
     """
     own = [run for run in runs.list(probe.host, PageRequest(MAX_LIMIT), state=None).items if run.origin == probe.mark]
     for run in own:
@@ -96,6 +94,6 @@ def _is_in_place(runs: RunManager, run: Run) -> bool:
 
 
 def _is_undone(runs: RunManager, undo: Run) -> bool:
-    """Whether everything that still exists is as before. A process that has ended leaves a rollback partly done."""
+    """A process that has ended leaves a rollback partly done."""
     stuck = any(entry.state == "stuck" for entry in runs.entries(undo.id))
     return undo.state in ("rolled_back", "rolled_back_partly") and not stuck

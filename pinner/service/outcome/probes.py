@@ -32,7 +32,7 @@ STOP_SECONDS = 30.0
 
 
 class ProbeManager:
-    """The probes of all hosts. Several threads may use it; one server serves a host."""
+    """Several threads may use it; one server serves a host."""
 
     def __init__(
         self,
@@ -58,10 +58,10 @@ class ProbeManager:
         """By the id of each probe that this process carries out."""
         self._threads: dict[str, threading.Thread] = {}
         self.passes = Passes("interrupted probes", self.make_pass, first_seconds=0.0)
-        """For a server, which ends the probes whose server has died."""
+        """For a server."""
 
     def stop(self) -> None:
-        """End the probes of this process: each puts the placement back. Waits for that."""
+        """Waits until each probe of this process has put its placement back."""
         self.passes.stop()
         with self._guard:
             stops, threads = list(self._stops.values()), list(self._threads.values())
@@ -96,7 +96,7 @@ class ProbeManager:
         )
 
     def get(self, probe: str) -> Probe:
-        """A probe as it is now. Raises NotFound."""
+        """Raises NotFound."""
         return self._store.probes.get(probe)
 
     def cancel(self, probe: str, caller: Caller) -> Probe:
@@ -108,14 +108,14 @@ class ProbeManager:
         return found
 
     def wait(self, probe: str) -> None:
-        """Wait for the end of a probe of this process."""
+        """For the end of a probe of this process."""
         with self._guard:
             thread = self._threads.get(probe)
         if thread is not None:
             thread.join()
 
     def make_pass(self) -> None:
-        """End each probe of these hosts that nobody carries out: put the placement back, and record it."""
+        """End each probe of these hosts that nobody carries out: its server has died."""
         visit(self._hosts.names(), self._pass_of)
 
     def _pass_of(self, host: str) -> None:
@@ -136,7 +136,7 @@ class ProbeManager:
         self._runs.require_idle(host)
 
     def _carry_out(self, probe: Probe, plan: Plan, caller: Caller) -> None:
-        """Store the probe before its first run, and carry it out in a thread."""
+        """In a thread; the probe is stored before its first run."""
         stop = Stop()
         execution = ProbeExecution(probe, plan, self._hosts, self._runs, self._store.probes, self._timing, stop)
         thread = threading.Thread(target=self._run, args=(probe.id, execution), name=probe.id, daemon=True)

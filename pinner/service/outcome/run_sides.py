@@ -18,13 +18,13 @@ from pinner.service.outcome.watch_times import known_span, known_span_now, neede
 from pinner.service.runs.runs import RunManager
 
 SPAN = timedelta(minutes=5)
-"""The length of the measures before a run, and of those after it."""
+"""Of the measures before a run, and of those after it."""
 
 _NEIGHBOURS = 50
 """How many of the latest runs of a host are read to find those beside a run."""
 
 _DISTURBING = ("guest-reset", "guest-paused", "guest-stopped", "guest-started")
-"""The kinds of events of a guest after which its measures cannot be compared with those from before."""
+"""After such an event, a guest's measures cannot be compared with those from before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Sides:
     """The samples beside a run."""
 
     guests: dict[str, str]
-    """The guests that the run changed: UUID to name."""
+    """That the run changed: UUID to name."""
     control: tuple[str, ...]
     begin: datetime
     end: datetime
@@ -40,7 +40,7 @@ class Sides:
     before: tuple[Sample, ...]
     after: tuple[Sample, ...]
     why: str
-    """Why the samples end before their time; or why there are none."""
+    """The samples end before their time, or there are none."""
 
     def notes(self, measures: Iterable[ObservedMeasure], *, is_final: bool) -> Iterator[str]:
         """What is not known of the measures, in words."""
@@ -57,19 +57,17 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class _Disturbance:
-    """A moment at which something disturbed the measures beside a run."""
-
     at: datetime
     is_later: bool
-    """Whether it was after the begin of the run."""
+    """After the begin of the run."""
     what: str
     run: str = ""
-    """The id of the other run that did it; empty: a guest was disturbed."""
+    """The other run that did it; empty: a guest was disturbed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What was read about the time beside a run."""
+    """The time beside a run."""
 
     run: Run
     first: datetime
@@ -77,14 +75,14 @@ class _Reading:
     end: datetime
     step: int
     guests: dict[str, str]
-    """The guests that the run changed: UUID to name."""
+    """That the run changed: UUID to name."""
     disturbances: tuple[_Disturbance, ...]
     histories: tuple[History, ...]
     missing: str
     """Why the host has no histories; empty where it has."""
 
     def sides(self, through: Collection[str] = ()) -> Sides:
-        """The samples before and after the run, as far as nothing but the runs ``through`` disturbed them."""
+        """As far as nothing but the runs ``through`` disturbed them."""
         begin, end, why = self.first, self.end, ""
         for each in self.disturbances:
             if each.run in through:
@@ -113,7 +111,7 @@ class _Reading:
 
 
 class RunSides:
-    """The measures beside the runs of all hosts. Several threads may use it."""
+    """Several threads may use it."""
 
     def __init__(self, hosts: Hosts, runs: RunManager, now: Callable[[], datetime]) -> None:
         self._hosts = hosts
@@ -121,12 +119,12 @@ class RunSides:
         self._now = now
 
     def observed(self, run: Run) -> Sides:
-        """The samples before and after the run, as far as nothing else disturbed them."""
+        """As far as nothing else disturbed them."""
         return self._read(run, SPAN, SPAN, self._guests(run), self.latest(run.host)).sides()
 
     def before(self, host: str, guests: dict[str, str], watch_seconds: int) -> tuple[Sample, ...]:
-        """The samples that a watch of so many seconds has of the time before a run that would begin now and change
-        these guests (UUID to name)."""
+        """What a watch would have of the time before a run that would begin now and change these guests (UUID to
+        name)."""
         now = self._now()
         run = Run("", "apply", host, "", "", "", "running", now, ended_at=now)
         return self._read(run, known_span(watch_seconds), timedelta(0), guests, self.latest(host)).sides().before
@@ -134,9 +132,9 @@ class RunSides:
     def watched(self, run: Run, span: timedelta) -> Sides:
         """The samples by which the watch of a run judges it, ``span`` long after it.
 
-        The watch of a policy's run goes on through the next runs of the policy: else frequent runs, as of guests that
-        start one after the other, would leave no time to find one of them worse. A release of another guest does not
-        end it, either. Before the run, the samples since the last run of the policy count, if they are enough.
+        The watch of a policy's run goes on through the policy's next runs, which would else leave no time to find one
+        of them worse. A release of another guest does not end it, either. Before the run, the samples since the
+        policy's last run count, if they are enough.
         """
         guests, latest = self._guests(run), self.latest(run.host)
         before = max(SPAN, known_span_now(run.watch_seconds, self._now() - run.started_at))
@@ -146,7 +144,7 @@ class RunSides:
 
     def changed_again(self, run: Run) -> Run | None:
         """The latest run of a policy that changed a target of its earlier ``run`` again, or of a run in between which
-        did so. It must be rolled back before them. None: there is none."""
+        did so. It must be rolled back before them."""
         found, targets = None, self._targets(run)
         for later in reversed(self._runs_through(run, self._guests(run), self.latest(run.host))):
             changed = self._targets(later)
@@ -159,11 +157,11 @@ class RunSides:
         return found
 
     def latest(self, host: str) -> tuple[Run, ...]:
-        """The latest runs of the host, the last one first."""
+        """The last one first."""
         return self._runs.list(host, PageRequest(_NEIGHBOURS), state=None).items
 
     def _runs_through(self, run: Run, guests: Mapping[str, str], latest: Iterable[Run]) -> list[Run]:
-        """The other runs beside a policy's run that do not disturb its watch, the last one first."""
+        """The other runs that do not disturb the watch of a policy's run, the last one first."""
         if run.actor != POLICY_ACTOR:
             return []
         others = (other for other in latest if other.id != run.id)
@@ -171,7 +169,7 @@ class RunSides:
 
     @staticmethod
     def _is_of_policy(run: Run) -> bool:
-        """Whether the policy has made the run, or a watch has rolled back one that the policy made."""
+        """Also where a watch has rolled back a run of the policy."""
         return run.actor == POLICY_ACTOR and run.kind != "release"
 
     def _is_release_beside(self, run: Run, guests: Mapping[str, str]) -> bool:
@@ -180,7 +178,7 @@ class RunSides:
     def _read(
         self, run: Run, before: timedelta, span: timedelta, guests: dict[str, str], latest: Iterable[Run]
     ) -> _Reading:
-        """What is known of the time beside the run, from ``before`` before it until ``span`` after it."""
+        """From ``before`` before the run until ``span`` after it."""
         first, ended, now = run.started_at - before, run.ended_at or self._now(), self._now()
         disturbances = tuple(self._disturbances(run, guests, latest))
         step, missing, last = finest(first, now), "", min(ended + span, now)
@@ -195,8 +193,7 @@ class RunSides:
         return _Reading(run, first, ended, ended + span, step, guests, disturbances, histories, missing)
 
     def _disturbances(self, run: Run, guests: Mapping[str, str], latest: Iterable[Run]) -> Iterator[_Disturbance]:
-        """What disturbed the measures beside the run: other runs on the host, and guests of the run that were started,
-        stopped, reset or paused."""
+        """Other runs on the host, and guests of the run that were started, stopped, reset or paused."""
         for other in latest:
             if other.id == run.id or other.state == "failed":
                 continue
@@ -216,7 +213,7 @@ class RunSides:
 
 
 def _whole(agent: Agent, begin: datetime, end: datetime, step: int, series: tuple[str, ...]) -> tuple[History, ...]:
-    """The values of all subjects, in several answers where they are too many for one. Raises like Agent.measures."""
+    """In several answers where the values are too many for one. Raises like Agent.measures."""
     try:
         return agent.measures(begin, end, step, "", series)
     except Invalid as error:

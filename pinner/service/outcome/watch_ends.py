@@ -12,7 +12,7 @@ from pinner.service.outcome.watch_times import LATE, STEP, needed_steps, watched
 
 
 def require_sight(before: Sequence[Sample], watch_seconds: int) -> None:
-    """Raises TooFewMeasures where a watch of so many seconds could not find a run worse that begins now."""
+    """Raises TooFewMeasures where a watch could not find a run worse that begins now."""
     if not is_blind(before, least := needed_steps(watch_seconds)):
         return
     missing = least - max(unwatched(before, least).values())
@@ -20,27 +20,25 @@ def require_sight(before: Sequence[Sample], watch_seconds: int) -> None:
 
 
 def blind_spots(before: Sequence[Sample], watch_seconds: int) -> str:
-    """The measures that a watch does not see, in words; empty: there are none."""
+    """The measures that a watch does not see, in words."""
     least = needed_steps(watch_seconds)
     short = [f"{each.name} ({least - count} of {least})" for each, count in unwatched(before, least).items()]
     return f"not watched, because steps before the run are missing: {', '.join(short)}" if short else ""
 
 
 def watch_end(run: Run) -> datetime:
-    """The time at which the watch of a run that has ended is over."""
     assert run.ended_at is not None
     return run.ended_at + watched_span(run.watch_seconds)
 
 
 def is_over(run: Run, sides: Sides, now: datetime) -> bool:
-    """Whether the time of the watch is over. It is LATE longer where the last steps are not complete yet, without which
-    the watch could not tell anything."""
+    """LATE longer where the last steps, without which the watch could not tell anything, are not complete yet."""
     is_decidable = known_steps(sides.before, sides.after, needed_steps(run.watch_seconds)) >= IN_A_ROW
     return now >= watch_end(run) + (timedelta(0) if is_decidable else LATE)
 
 
 def out_of_time(run: Run, now: datetime) -> Watch | None:
-    """The end of a watch that no measures can decide any more because of the time; None where they can."""
+    """The end of a watch that no measures can decide any more because of the time."""
     assert run.ended_at is not None
     # The agent puts the history from before the step aside.
     if run.ended_at < run.started_at - LATE:
@@ -56,7 +54,7 @@ def out_of_time(run: Run, now: datetime) -> Watch | None:
 
 
 def undecided(sides: Sides, watch_seconds: int, now: datetime) -> Watch:
-    """The end of a watch whose time is over, or whose measures were disturbed."""
+    """The time is over, or the measures were disturbed."""
     least, spots = needed_steps(watch_seconds), blind_spots(sides.before, watch_seconds)
     if not (sides.before and sides.after):
         return Watch("stopped", now, sides.why or "nothing was measured before the run, or after it")
@@ -73,5 +71,5 @@ def undecided(sides: Sides, watch_seconds: int, now: datetime) -> Watch:
 
 
 def not_undone(why: str, refusal: PinnerError, now: datetime) -> Watch:
-    """The end of a watch whose run is worse and stays in place."""
+    """The run is worse and stays in place."""
     return Watch("worse", now, f"{why}; it cannot be undone: {refusal}")
