@@ -33,132 +33,125 @@ from pinner.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class StrategyInfo:
-    """The description of a strategy: its name, one sentence, and the request fields that it reads."""
-
     name: str
-    """The name, for a request."""
+    """For a request."""
     summary: str
-    """The strategy in one sentence."""
+    """One sentence."""
     parameters: tuple[str, ...]
     """The fields of a request that the strategy reads."""
 
 
 class Service(Protocol):
-    """The use cases."""
-
     where: str
     """The URL of the server that answers, and goes on without this process; empty where this process does the work."""
 
     def hosts(self) -> tuple[str, ...]:
-        """The names of the hosts that can be planned for."""
+        """Those that can be planned for."""
 
     def strategies(self) -> tuple[StrategyInfo, ...]:
-        """The installed strategies."""
+        """The installed ones."""
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
-        """A snapshot of the host as it is now; it is not stored. 0 seconds: without CPU use, at once."""
+        """A new snapshot, which is not stored. 0 seconds: without CPU use, at once."""
 
     def topology(self, host: str) -> Topology:
-        """The host's topology as it is now; its processes and guests are not read."""
+        """Processes and guests are not read."""
 
     def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
-        """How many more guests fit the host beside the present ones, for guests of so many vCPUs, or (None) of 1, 2, 4
-        and so on; and exactly for guests of a shape, by planning them. Up to two seconds old. Raises Invalid for an
-        impossible number."""
+        """How many more guests fit beside the present ones, of so many vCPUs, or (None) of 1, 2, 4 and so on; and
+        exactly for guests of a shape, by planning them. Up to two seconds old. Raises Invalid."""
 
     def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
-        """The plan of the request for the host as it is now, and for the host of the scenario. Nothing is stored."""
+        """The plans for the host as it is now, and for the host of the scenario. Nothing is stored."""
 
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
-        """What hurts the host's guests, by all installed checks over two samples of the host's counters."""
+        """By all installed checks over two samples of the host's counters."""
 
     def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
-        """The kept measures of the host and its guests, or of one guest (name or UUID): those of ``series`` (names), or
-        all. Raises NotFound where nothing is measured, and Invalid."""
+        """Of the host and its guests, or of one guest (name or UUID); ``series`` are names, none: all. Raises NotFound
+        where nothing is measured, and Invalid."""
 
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
-        """Who delays a guest (by name or UUID): the threads that run while its threads wait, in the next ``seconds``.
-        Raises NotFound, Invalid, NotPermitted where the kernel cannot trace, Busy and Gone."""
+        """The threads that run while those of a guest (name or UUID) wait, in the next ``seconds``. Raises NotFound,
+        Invalid, NotPermitted where the kernel cannot trace, Busy and Gone."""
 
     def interrupts(self, host: str) -> HostInterrupts:
-        """The interrupts and NAPI threads of the host's devices, with their CPUs and the roles of these."""
+        """With the NAPI threads, their CPUs and the roles of these."""
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
-        """Take and store a snapshot; its id (content hash) and the snapshot. None: the configured sample."""
+        """Returns its id (content hash), too. None: the configured sample."""
 
     def snapshot(self, snapshot: str) -> Snapshot:
-        """A stored snapshot."""
+        """A stored one."""
 
     def plan(
         self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
     ) -> Plan:
-        """Make a plan from a stored snapshot, or (None) from a new snapshot; the plan is stored."""
+        """From a stored snapshot, or (None) from a new one; the plan is stored."""
 
     def plan_by_id(self, plan: str) -> Plan:
-        """A stored plan."""
+        """A stored one."""
 
     def explain(self, plan: str, guest: str) -> Explanation:
-        """Why a stored plan gives a guest (name or UUID) its CPUs, and what other places would cost. Raises Invalid for
-        a plan that a policy made: it depends on the recorded placement of that time."""
+        """Why a plan gives a guest (name or UUID) its CPUs, and what other places would cost. Raises Invalid for a plan
+        that a policy made: it depends on the recorded placement of that time."""
 
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
-        """A page of the stored plans, of one host or (None) of all."""
+        """Of one host or (None) of all."""
 
     def apply(self, plan: str, options: ApplyOptions, caller: Caller) -> Run:
-        """Start to apply a plan; the returned run continues by itself. A refused plan (stale, blocked, busy) raises.
+        """Start to apply a plan; the run continues by itself. A refused plan (stale, blocked, busy) raises.
 
         The server itself watches the guests after the run. Raises NotFound where nothing is measured.
         """
 
     def rollback(self, run: str, caller: Caller) -> Run:
-        """Start to roll a run back; returns the run of the rollback. Raises RunConflict for a run without changes in
-        place."""
+        """Returns the run of the rollback. Raises RunConflict for a run without changes in place."""
 
     def rollback_all(self, host: str, caller: Caller) -> Run:
-        """Start to give everything on the host what it had before pinner first touched it; returns the run.
+        """Start to give everything on the host what it had before pinner first touched it.
 
         It undoes all runs that the agent's journal has. Raises PolicyConflict while a policy is enforced, and HostBusy
         while a run is under way.
         """
 
     def run(self, run: str) -> Run:
-        """A run as it is now."""
+        """As it is now."""
 
     def outcome(self, run: str) -> RunOutcome:
-        """What was measured before and after a run; observed, not tested. Raises NotFound, and RunConflict for a run
-        that has not ended."""
+        """Observed, not tested. Raises NotFound, and RunConflict for a run that has not ended."""
 
     def probe(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
-        """Start to test a plan: switch between the present placement and the planned one, in ``windows`` windows of
-        each, of ``seconds`` each. The probe continues by itself, and ends with the placement that it found.
+        """Start to switch between the present placement and the planned one, in ``windows`` windows of each, of
+        ``seconds`` each. The probe continues by itself, and ends with the placement that it found.
 
         Raises NotFound also where nothing is measured, Invalid, Blocked, PolicyConflict while a policy is enforced, and
-        HostBusy while a run or another probe is under way."""
+        HostBusy while a run or another probe is under way.
+        """
 
     def probe_by_id(self, probe: str) -> Probe:
-        """A probe as it is now. Raises NotFound."""
+        """As it is now. Raises NotFound."""
 
     def cancel_probe(self, probe: str, caller: Caller) -> Probe:
-        """End a probe before its time; the placement is put back soon after. An ended probe stays as it is."""
+        """The placement is put back soon after. An ended probe stays as it is."""
 
     def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
-        """A page of the runs, of one host or (None) of all, in one state or (None) in all."""
+        """Of one host or (None) of all, in one state or (None) in all."""
 
     def entries(self, run: str) -> tuple[Entry, ...]:
-        """The entries of a run. A rollback has the entries of the run that it rolls back."""
+        """A rollback has the entries of the run that it rolls back."""
 
     def follow(self, run: str) -> Iterator[RunProgress]:
-        """The progress of a run: first the final entries, then each entry when it becomes final, until the run ends."""
+        """First the final entries, then each entry when it becomes final, until the run ends."""
 
     def policy(self, host: str) -> Policy:
-        """The host's policy. Raises NotFound where it has none."""
+        """Raises NotFound where the host has none."""
 
     def setback(self, host: str) -> Setback | None:
-        """Why pinner set the mode of the host's policy to propose; None: pinner did not. Raises NotFound where the host
-        has no policy."""
+        """Why pinner set the mode to propose; None: pinner did not. Raises NotFound where the host has no policy."""
 
     def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
-        """Set the host's policy. A server of the host follows the new policy within seconds.
+        """A server of the host follows the new policy within seconds.
 
         A new request is planned once, so that CPUs that the host lacks are refused. Raises Invalid, NotFound for an
         unknown strategy or named guest, HostUnreachable, and PreconditionFailed where the present policy has none of
@@ -166,8 +159,8 @@ class Service(Protocol):
         """
 
     def delete_policy(self, host: str, caller: Caller, expected: Expected = None) -> None:
-        """Delete the host's policy: its placement stays, and nobody corrects drift. Raises NotFound where the host has
-        no policy, and PreconditionFailed like ``set_policy``."""
+        """The placement stays, and nobody corrects drift. Raises NotFound, and PreconditionFailed like
+        ``set_policy``."""
 
     def drift(self, host: str) -> DriftReport:
         """Compare the recorded placement with the kernel's affinities now; nothing is changed.
@@ -179,22 +172,21 @@ class Service(Protocol):
         """Exclude a guest (name or UUID) from every placement by a mark in its metadata, or remove the mark."""
 
     def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> GuestEventOutcome:
-        """Report an event of a host's guest (None: of the only host). The policy controller observes the host at once.
+        """Of a guest of the host (None: the only host). The policy controller observes the host at once.
 
-        An event is a hint: a doubled or late event, or an event of a guest that is gone, does no harm.
+        An event is a hint: a doubled or late event, or one of a guest that is gone, does no harm.
         """
 
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest
     ) -> Page[AuditRecord]:
-        """A page of the audit trail."""
+        """The marker is a record's ``seq``."""
 
     def verify_audit(self, anchor: Anchor | None = None) -> Verification:
-        """Check the centre's audit trail and the agents' trails, each against the other and against the anchor."""
+        """The centre's trail and the agents' trails, each against the other and against the anchor."""
 
     def audit_anchor(self) -> Anchor:
         """The signed heads of all agents now. Raises HostUnreachable; NotFound where no agent has a trail."""
 
     def export_audit(self) -> Iterator[str]:
-        """The trails of the centre and of the agents as JSON lines, each with its line end. Raises like
-        ``audit_anchor``."""
+        """JSON lines, each with its line end. Raises like ``audit_anchor``."""

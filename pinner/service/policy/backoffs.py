@@ -13,8 +13,7 @@ from pinner.store.repositories import Store
 
 
 class HostBackoffs:
-    """The backoffs of all hosts. Several threads and servers may use those of a host: a reconcile counts, and a drift
-    report forgets what is over."""
+    """Several threads and servers may use them: a reconcile counts, and a drift report forgets what is over."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._table = store.backoffs
@@ -22,17 +21,17 @@ class HostBackoffs:
         self._now = now
 
     def of(self, host: str) -> Backoffs:
-        """The host's backoffs that are not over. None of them ends later than its delay from now, also after a step
-        of the clock backwards."""
+        """Those that are not over. None ends later than its delay from now, also after a step of the clock
+        backwards."""
         return self._changed(host, backoff.forget)
 
     def corrected(self, host: str, drifts: Iterable[Drift]) -> Backoffs:
-        """Count for each corrected drift how often its target has drifted; returns the new backoffs."""
+        """Count for each drift how often its target has drifted; returns the new backoffs."""
         found = tuple(drifts)
         return self._changed(host, lambda stored, now: backoff.after_reconcile(found, stored, now))
 
     def back_off(self, host: str, failures: Failures, caller: Caller) -> Backoffs:
-        """Skip these guests and processes for a while, and write that to the audit trail; returns the new backoffs."""
+        """Skip these groups for a while, and write that to the audit trail; returns the new backoffs."""
         backoffs = self.failed(host, {group: error for group, (_, error) in failures.items()})
         for group, (target, error) in failures.items():
             until = backoffs[group].backoff_until.isoformat(timespec="seconds")
@@ -46,7 +45,7 @@ class HostBackoffs:
         return self._changed(host, lambda stored, now: backoff.after_failures(errors, stored, now))
 
     def _changed(self, host: str, change: Callable[[Backoffs, datetime], Backoffs]) -> Backoffs:
-        """The host's backoffs after a change, which is made in one transaction; none if nothing changes."""
+        """In one transaction; none if nothing changes."""
         now = self._now()
         stored = self._table.of(host)
         if change(stored, now) == stored:

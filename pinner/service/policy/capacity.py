@@ -1,4 +1,4 @@
-"""CapacityReader: the room of hosts for more guests, read once for callers who ask within a short time."""
+"""CapacityReader: the room of hosts for more guests."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ from pinner.service.policy.observation import Observer
 from pinner.service.policy.policies import HostPolicies
 
 FRESH_SECONDS = 2.0
-"""Callers within this time get the same capacity: every scheduler of a cloud may ask for every new guest."""
+"""Callers within this time share a reading: every scheduler of a cloud may ask for every new guest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class _Read:
     snapshot: Snapshot
     request: Request
     placement: Placement | None
-    """The recorded placement of the request."""
+    """The recorded one of the request."""
     capacity: Capacity
 
 
 class CapacityReader:
-    """The capacities of all hosts. Several threads may use it."""
+    """Several threads may use it."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class CapacityReader:
         return replace(found, shape=shape, fitting=shape_rooms(read.snapshot, read.request, shape, read.placement))
 
     def measure(self, host: str) -> None:
-        """Update the metrics of the host; those of a host that cannot be read are deleted."""
+        """Update the metrics; those of a host that cannot be read are deleted."""
         try:
             self.capacity(host)
         except PinnerError:

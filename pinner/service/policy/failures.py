@@ -13,7 +13,6 @@ Failures = dict[Group, tuple[Target, str]]
 
 
 def failures_of(entries: Iterable[Entry]) -> Failures:
-    """The groups of a run that failed."""
     found: Failures = {}
     for entry in entries:
         if entry.state in ("failed", "stuck") and entry.error:
@@ -29,9 +28,8 @@ def are_of_the_host(failures: Failures) -> bool:
 def moving_targets(refusals: Sequence[PinnerError]) -> Failures:
     """The groups that make plan after plan stale; none after one refusal.
 
-    Each process that a refusal names is one of them: something moves it faster than a plan is made and applied. Of many
-    such processes, others make the next plan stale. A guest is one only if two refusals name it, because a guest that
-    was started again makes one plan stale, too.
+    Each process that a refusal names is one: something moves it faster than a plan is made and applied. A guest is one
+    only if two refusals name it, because a guest that was started again makes one plan stale, too.
     """
     found: Failures = {}
     times: Counter[Group] = Counter()
@@ -43,7 +41,7 @@ def moving_targets(refusals: Sequence[PinnerError]) -> Failures:
 
 
 def _named_targets(refusal: PinnerError) -> Failures:
-    """The groups that a refusal of a plan names, except those of the host itself."""
+    """Except those of the host itself."""
     found: Failures = {}
     for fields in refusal.details.get("targets", ()):
         target = Target(**fields)

@@ -29,11 +29,9 @@ from pinner.store.repositories import Store
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One observation of a host."""
-
     policy: Policy | None
     placement: Placement | None
-    """The recorded placement; None: no plan was applied, or none of the policy's request."""
+    """None: no plan was applied, or none of the policy's request."""
     snapshot: Snapshot
     plan: Plan | None
     """The plan that would end the drift; None: the host has neither policy nor placement, or no plan is possible
@@ -42,13 +40,13 @@ class Observation:
     error: str
     """Why the policy cannot be kept; empty: it can."""
     run_seq: int
-    """The number of the last run that the placement takes into account."""
+    """Of the last run that the placement takes into account."""
     last_run: int
-    """The number of the host's last applied run; 0: none."""
+    """The host's last applied run; 0: none."""
 
 
 class Observer:
-    """Observes hosts. Changes nothing on a host; stores only the placement that runs have made."""
+    """Changes nothing on a host; stores only the placement that runs have made."""
 
     def __init__(self, hosts: Hosts, policies: HostPolicies, store: Store, now: Callable[[], datetime]) -> None:
         self._hosts = hosts
@@ -57,7 +55,7 @@ class Observer:
         self._now = now
 
     def observe(self, host: str, measurement: Snapshot | None, backoffs: Backoffs) -> Observation:
-        """The host now. ``measurement`` is a snapshot with CPU use taken just before; None: CPU use is not known."""
+        """``measurement`` is a snapshot with CPU use taken just before; None: CPU use is not known."""
         policy = self._policies.find(host)
         placement, run_seq, last = self._recorded(host, policy)
         taken = self._hosts.snapshot(host, 0.0)
@@ -82,22 +80,21 @@ class Observer:
         return Observation(policy, placement, taken, plan, found, obstacle, run_seq, last)
 
     def placement(self, host: str, policy: Policy | None) -> Placement | None:
-        """The recorded placement, brought up to date with the last applied run.
+        """Brought up to date with the last applied run.
 
         Under a policy, only a placement of the policy's own request counts.
         """
         return self._recorded(host, policy)[0]
 
     def names_to_watch(self, host: str) -> tuple[str, ...]:
-        """The names of the processes that the host's policy places, sorted."""
+        """Of the processes that the host's policy places, sorted."""
         policy = self._policies.find(host)
         placement = self.placement(host, policy)
         names = {*(watched(placement) if placement else ()), *(policy.request.processes if policy else ())}
         return tuple(sorted(names))
 
     def note_release(self, host: str, plan: Plan, run: Run) -> Run:
-        """The run of a release, whose targets are stored as placed no longer: pinner has moved them, and no other
-        program."""
+        """Store the targets of a release as placed no longer: pinner has moved them, and no other program."""
         placement, since, last = self._recorded(host, self._policies.find(host))
         if placement is not None and run.state in ("applied", "applied_partly"):
             released = {change.target.key for change in plan.changes} - self._unplaced(run)
@@ -108,7 +105,7 @@ class Observer:
     def _recorded(self, host: str, policy: Policy | None) -> tuple[Placement | None, int, int]:
         """The placement, the number of the last run that it takes into account, and that of the last applied run.
 
-        The numbers of the runs say which of two placements is newer: the clock may have been set between them.
+        The numbers say which of two placements is newer: the clock may have been set between them.
         """
         placement, since = self._store.placements.get(host) or (None, 0)
         last = self._store.runs.last_applied(host)
@@ -127,13 +124,13 @@ class Observer:
 
     @staticmethod
     def _of(policy: Policy | None, placement: Placement | None) -> Placement | None:
-        """The placement where it is one of the policy's request."""
+        """Where it is one of the policy's request."""
         if placement is None or (policy is not None and placement.request != policy.request):
             return None
         return placement
 
     def _unplaced(self, run: Run) -> frozenset[TargetKey]:
-        """The targets that a run which was applied in part has not placed."""
+        """By a run that was applied in part."""
         if run.state != "applied_partly":
             return frozenset()
         entries = self._store.runs.entries(run.id)
@@ -141,8 +138,8 @@ class Observer:
 
 
 def unplaced(seen: Observation, wanted: Plan, failures: Failures) -> set[TargetKey]:
-    """The targets of an observation that the plan could not place, or did not try to place. A target that another
-    program moves stays recorded: it was placed before."""
+    """The targets that the plan could not place, or did not try to. One that another program moves stays recorded: it
+    was placed before."""
     assert seen.plan is not None
     tried = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
     contested = {drift.target.key for drift in seen.drifts if drift.backoff_until and drift.cause in OTHERS}

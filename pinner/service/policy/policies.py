@@ -33,11 +33,10 @@ class HostPolicies:
         self._now = now
 
     def get(self, host: str) -> Policy:
-        """The host's policy. Raises NotFound."""
+        """Raises NotFound."""
         return self._store.policies.get(host)
 
     def find(self, host: str) -> Policy | None:
-        """The host's policy; None where the host has no policy."""
         try:
             return self._store.policies.get(host)
         except NotFound:
@@ -56,12 +55,12 @@ class HostPolicies:
         self._publish(host)
 
     def setback(self, host: str) -> Setback | None:
-        """Why pinner set the mode of the host's policy to propose; None: pinner did not."""
+        """Why pinner set the mode to propose; None: pinner did not."""
         return self._store.policies.setback(host)
 
     def set_back(self, run: Run, why: str, caller: Caller) -> None:
-        """Let the policy propose and no longer enforce, because ``run`` made a guest worse: the policy would make the
-        same change again. Nothing happens where the policy does not enforce, or does not undo."""
+        """Let the policy only propose, because ``run`` made a guest worse: it would make the same change again. Nothing
+        happens where the policy does not enforce, or does not undo."""
         cause = Setback(run.id, self._now(), why)
 
         def change(before: Policy | None) -> None:
@@ -79,7 +78,7 @@ class HostPolicies:
         self._store.policies.put(host, after, cause.at, event, (revision(before),), cause)
 
     def _change(self, host: str, expected: Expected, change: Callable[[Policy | None], None]) -> None:
-        """Make the change of the present policy, which has one of the expected revisions.
+        """Of the present policy, which has one of the expected revisions.
 
         It is made again for the policy of another caller that was faster: the audit record names the policy before.
         """
@@ -111,7 +110,7 @@ class HostPolicies:
         self._store.policies.delete(host, event, (revision(before),))
 
     def _require_possible(self, host: str, policy: Policy) -> None:
-        """Raises the errors of planner.require_possible."""
+        """Raises like planner.require_possible."""
         planner.require_possible(self._hosts.snapshot(host, 0.0), policy.request)
 
     def _publish(self, host: str) -> None:
@@ -121,7 +120,7 @@ class HostPolicies:
     def require_permitted(self, host: str, what: str, request: Request | None) -> None:
         """Raises PolicyConflict where the host's policy is enforced and would undo ``what`` at once.
 
-        The enforced policy permits only a plan of its own request. ``request`` is None for a rollback.
+        It permits only a plan of its own request. ``request`` is None for a rollback.
         """
         policy = self.find(host)
         if policy is None or policy.mode != "enforce":
@@ -131,7 +130,7 @@ class HostPolicies:
 
 
 def revision(policy: Policy | None) -> str:
-    """The revision of a policy; empty for no policy."""
+    """Empty for no policy."""
     return "" if policy is None else codec.content_hash(policy)
 
 

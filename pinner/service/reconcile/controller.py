@@ -1,7 +1,7 @@
 """PolicyController: keeps a host's policy while a server runs.
 
-One thread waits for host events and reconciles the host after them; it also reconciles the whole host once per
-resync interval. A second thread measures CPU use: a measurement takes seconds, and events must not wait for it.
+One thread reconciles after host events, and the whole host once per resync interval. A second thread measures CPU use:
+that takes seconds, and events must not wait for it.
 """
 
 import logging
@@ -22,7 +22,7 @@ from pinner.model.text import listed
 LOG = logging.getLogger(__name__)
 
 POLL_SECONDS = 5.0
-"""How long one wait for host events lasts. After it the policy is read again: another process may have set it."""
+"""One wait for host events. After it the policy is read again: another process may have set it."""
 
 QUIET_SECONDS, DEBOUNCE_SECONDS = 0.01, 0.05
 """A guest's start is several events. Events that follow each other within QUIET_SECONDS lead to one reconcile, which
@@ -35,16 +35,16 @@ CREDIT_SECONDS = 0.5
 """How long reconciles may take together before the first rest. A guest's restart causes two or three."""
 
 MAX_REST_SECONDS = 0.5
-"""The longest rest. The events of a rest are collected in it, and not for DEBOUNCE_SECONDS more."""
+"""The events of a rest are collected in it, and not for DEBOUNCE_SECONDS more."""
 
 NAMED = 3
 """How many of the events that led to a reconcile the audit trail names."""
 
 HANGS_SECONDS = 1800.0
-"""A thread of the controller hangs if a reconcile takes so long. The run of one may wait for many guests that hang."""
+"""Of a reconcile: its run may wait for many guests that hang."""
 
 MIGRATING_SECONDS = 2.0
-"""After this time the host is reconciled again while a guest migrates: libvirt reports only some ends of migrations."""
+"""Then the host is reconciled again while a guest migrates: libvirt reports only some ends of migrations."""
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds until the next attempt while the host or the database fails, or while the policy cannot be kept; doubled
@@ -55,7 +55,7 @@ class HostReconciler(Protocol):
     """The part of Reconciler that the controller uses."""
 
     def policy(self, host: str) -> Policy:
-        """The host's policy. Raises NotFound."""
+        """Raises NotFound."""
 
     def host_events(self, host: str, after: int, timeout: float) -> tuple[HostEvent, ...]:
         """See Agent.host_events."""
@@ -68,10 +68,10 @@ class HostReconciler(Protocol):
 
 
 class ReconcileNote(Protocol):
-    """Learns of reconciles, for metrics."""
+    """For metrics."""
 
     def reconciled(self, report: DriftReport, seconds: float | None) -> None:
-        """A reconcile ended, ``seconds`` after its cause; None: it waited for a sample of CPU use."""
+        """``seconds`` after its cause; None: it waited for a sample of CPU use."""
 
     def reconcile_failed(self, host: str) -> None:
         """A reconcile failed."""
@@ -81,7 +81,7 @@ class ReconcileNote(Protocol):
 
 
 class PolicyController:
-    """The policy controller of one host; ``start`` and ``stop`` it once."""
+    """Of one host; ``start`` and ``stop`` it once."""
 
     def __init__(
         self,
@@ -93,8 +93,8 @@ class PolicyController:
         note: ReconcileNote | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``resync_seconds``: the longest time between two reconciles. ``measure_seconds``: the time between two
-        measurements of CPU use. ``note`` learns of each reconcile."""
+        """``resync_seconds``: the longest time between two reconciles. ``measure_seconds``: between two measurements of
+        CPU use."""
         self._note = note
         self._reconciler = reconciler
         self._host = host
@@ -126,12 +126,11 @@ class PolicyController:
         """Seconds that reconciles took, less the share that the time between them allows."""
 
     def start(self) -> None:
-        """Begin to keep the host's policy."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End. Waits for a reconcile under way, but neither for a wait for events nor for a sample."""
+        """Waits for a reconcile under way, but neither for a wait for events nor for a sample."""
         for heartbeat in self.heartbeats:
             heartbeat.end()
         self._stop.set()
@@ -139,7 +138,7 @@ class PolicyController:
             pass
 
     def _repeat(self, number: int, work: Callable[[], None]) -> None:
-        """Do the work again and again. An error is logged, and the next attempt waits longer."""
+        """An error is logged, and the next attempt waits longer."""
         failures = 0
         while not self._stop.is_set():
             self.heartbeats[number].beat()
@@ -161,7 +160,7 @@ class PolicyController:
             failures += 1
 
     def _wait_for_events(self) -> None:
-        """Wait once for host events or for the next resync, and reconcile."""
+        """Once, or for the next resync, and reconcile."""
         policy = self._read_policy()
         if policy is None:
             if self._policy is not None and self._note:
@@ -191,7 +190,7 @@ class PolicyController:
         self._after = events[-1].seq
 
     def _with_further(self, events: tuple[HostEvent, ...], arrived: float) -> tuple[HostEvent, ...]:
-        """The events that arrived at this time, and those that follow them (see QUIET_SECONDS)."""
+        """And those that follow them (see QUIET_SECONDS)."""
         self._stop.wait(max(QUIET_SECONDS, self._rested - arrived))
         while further := self._reconciler.further_events(self._host, events[-1].seq):
             events += further
@@ -201,7 +200,7 @@ class PolicyController:
         return events
 
     def _reconcile(self, cause: str, arrived: float | None = None) -> None:
-        """Reconcile; ``arrived`` is when the events arrived that are the cause."""
+        """``arrived`` is when the events arrived that are the cause."""
         if (rest := self._rested - self._clock()) > 0:
             self._stop.wait(rest)
         began = self._clock()
@@ -217,7 +216,7 @@ class PolicyController:
         self._spent = min(self._spent + ended - began, CREDIT_SECONDS + MAX_REST_SECONDS / (SHARE - 1))
 
     def _learn(self, report: DriftReport, seconds: float | None) -> None:
-        """Note a report for the metrics (see ReconcileNote), and when the next reconcile is due."""
+        """For the metrics (see ReconcileNote), and when the next reconcile is due."""
         if self._note:
             self._note.reconciled(report, seconds)
         untils = (drift.backoff_until for drift in report.drifts)
@@ -235,7 +234,6 @@ class PolicyController:
         self._has_unplaced = bool(report.unplaced)
 
     def _measure(self) -> None:
-        """Wait for the next measurement, and reconcile with it."""
         if not self._stop.wait(self._measure_seconds) and self._read_policy() is not None:
             report = self._reconciler.reconcile(self._host, "measured resync", measured=True)
             # A policy may be deleted meanwhile.
@@ -250,6 +248,6 @@ class PolicyController:
 
 
 def _summary(events: list[HostEvent]) -> str:
-    """The events for the audit trail: the first few by name, and the number of the others."""
+    """For the audit trail: the first few by name, and the number of the others."""
     summaries = list(dict.fromkeys(" ".join(filter(None, (each.kind, each.subject, each.detail))) for each in events))
     return listed(summaries, NAMED, "; ")

@@ -1,7 +1,7 @@
 """GuestEventHandler: handles the events that libvirt's hook, Nova or a script reports about guests.
 
-An event is a hint. pinner stores its facts about the guest (the Nova identity, the start of a migration) until the
-guest is gone, and the policy controller observes the host at once. If every thread is in its place, nothing changes.
+pinner stores an event's facts (the Nova identity, the start of a migration) until the guest is gone, and the policy
+controller observes the host at once.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from pinner.store.repositories import Store
 
 
 class GuestEventHandler:
-    """Handles guest events of all hosts. Several threads may use it."""
+    """Several threads may use it."""
 
     def __init__(
         self, hosts: Hosts, reconciler: Reconciler, store: Store, now: Callable[[], datetime], migration: timedelta
@@ -31,7 +31,7 @@ class GuestEventHandler:
         self._migration = migration
 
     def handle(self, host: str | None, event: GuestEvent, caller: Caller) -> GuestEventOutcome:
-        """See Service.guest_event. Raises NotFound for an unknown host, Invalid where a host must be named."""
+        """Raises NotFound for an unknown host, Invalid where a host must be named."""
         host = self._hosts.only(host)
         agent = self._hosts.agent(host)
         summary = f"{event.event}, reported by {event.source}"
@@ -46,7 +46,7 @@ class GuestEventHandler:
         return GuestEventOutcome(host, event.guest, known, run, ignored)
 
     def _store_hint(self, host: str, event: GuestEvent, caller: Caller, summary: str, *, is_here: bool) -> str:
-        """Store the guest's hint after the event, and the event's audit record; why the event is ignored, or empty."""
+        """With the event's audit record; why the event is ignored, or empty."""
         now = self._now()
 
         def after(hint: GuestHint | None) -> tuple[GuestHint | None, str]:
@@ -61,7 +61,7 @@ class GuestEventHandler:
         return self._store.guest_hints.change(event.guest, host, after, record)
 
     def _release(self, host: str, event: GuestEvent, caller: Caller) -> str:
-        """Restore the affinities that the guest had before its placement; the run's id, empty where none is needed."""
+        """Restore the affinities from before the placement; the run's id, empty where none is needed."""
         reason = f"the guest migrates to another host ({event.event})"
         run = self._reconciler.release_guest(host, event.guest, event.cpus, reason, caller)
         return run.id if run else ""

@@ -41,17 +41,17 @@ from pinner.store.repositories import Store
 LOG = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-"""How often a plan is made again because the host changed before the plan was applied."""
+"""How often a plan is made again because the host changed before it was applied."""
 
 MAX_ATTEMPTS = 8
-"""How often it is made again while each time other targets are found that something keeps moving."""
+"""The same while each time other targets are found that something keeps moving."""
 
 _NAMED = 5
 """How many drifts an audit record names."""
 
 
 class Reconciler:
-    """Reconciles hosts with their policies. Several threads may use it; one thread at a time changes a host."""
+    """Several threads may use it; one thread at a time changes a host."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Reconciler:
         sample_seconds: float,
         repacks: RepackProposer,
     ) -> None:
-        """``sample_seconds`` is the sample of a measurement of CPU use."""
+        """``sample_seconds``: of a measurement of CPU use."""
         self._repacks = repacks
         self._hosts = hosts
         self._policies = policies
@@ -84,15 +84,15 @@ class Reconciler:
         """Why the last attempt of each host ended."""
 
     def policy(self, host: str) -> Policy:
-        """The host's policy. Raises NotFound."""
+        """Raises NotFound."""
         return self._policies.get(host)
 
     def host_events(self, host: str, after: int, timeout: float) -> tuple[HostEvent, ...]:
-        """The host's events that may matter to its policy. See Agent.host_events."""
+        """Those that may matter to its policy. See Agent.host_events."""
         return self._hosts.agent(host).host_events(after, timeout, self._observer.names_to_watch(host))
 
     def further_events(self, host: str, after: int) -> tuple[HostEvent, ...]:
-        """The events that the host has after these, without a wait. The names to watch stay as they are."""
+        """Without a wait. The names to watch stay as they are."""
         return self._hosts.agent(host).host_events(after, 0.0, None)
 
     def release_guest(self, host: str, guest: str, within: CpuSet, reason: str, caller: Caller) -> Run | None:
@@ -117,10 +117,10 @@ class Reconciler:
     def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
         """Observe the host and do what its policy's mode says; ``cause`` is written to the audit trail.
 
-        ``measured``: CPU use is measured for the configured sample, so that newly busy processes are found. A host
-        without a recorded placement is always measured. A guest or process that cannot be placed is not tried again
-        until the end of its backoff, and delays no other one. Raises HostBusy while another run holds the host,
-        StalePlan, NovaConflict or Refused where the host changes at each attempt, and the errors of agent and store.
+        ``measured``: CPU use is measured first, so that newly busy processes are found. A host without a recorded
+        placement is always measured. A target that cannot be placed is not tried again until the end of its backoff,
+        and delays no other one. Raises HostBusy while another run holds the host, StalePlan, NovaConflict or Refused
+        where the host changes at each attempt, and the errors of agent and store.
         """
         measurement = self._measure(host, measured=measured)
         refusals: list[PinnerError] = []
@@ -157,14 +157,14 @@ class Reconciler:
         return self._end(host, self._observe(host, measurement), f"{ATTEMPTS} runs were undone")
 
     def _end(self, host: str, seen: Observation, why: str) -> DriftReport:
-        """The report of an attempt, whose reason is logged where it is another one than before."""
+        """The reason is logged where it is another one than before."""
         if self._reasons.get(host) != why:
             LOG.info("host %s: %s", host, why)
             self._reasons[host] = why
         return self._report(host, seen)
 
     def _keep(self, host: str, seen: Observation, wanted: Plan, caller: Caller, *, applies: bool) -> None:
-        """Store what the observation found: a placement, a re-pack, drift, and by the policy's mode a plan."""
+        """Store a placement, a re-pack, drift, and by the policy's mode a plan."""
         plan, mode = seen.plan or wanted, seen.policy.mode if seen.policy else None
         if not plan.changes or (seen.placement is None and not applies):
             self._accept(seen, wanted if wanted.id == plan.id else plan, caller)
@@ -175,7 +175,7 @@ class Reconciler:
             self._propose(host, seen, wanted, caller)
 
     def _enforce(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> DriftReport | None:
-        """Apply the plan; None: all of it was undone because of some targets, which back off now."""
+        """None: all of the plan was undone because of some targets, which back off now."""
         self._plans.keep(seen.snapshot, wanted, caller)
         try:
             run = self._runs.carry_out(wanted, caller, "apply", seen.policy)
@@ -208,7 +208,7 @@ class Reconciler:
         return self._end(host, seen, error or state)
 
     def _propose(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> None:
-        """Store the plan for an operator, unless it is blocked, or the same changes are proposed already."""
+        """For an operator, unless the plan is blocked, or the same changes are proposed already."""
         last = self._proposed.pop(host, None)
         if wanted.blocked or not wanted.changes:
             return
@@ -221,7 +221,7 @@ class Reconciler:
         return self._observer.observe(host, measurement, self._backoffs.of(host))
 
     def _measure(self, host: str, *, measured: bool) -> Snapshot | None:
-        """A snapshot with CPU use. It is taken before the lock is, because a sample takes seconds."""
+        """Before the lock is taken, because a sample takes seconds."""
         policy = self._policies.find(host)
         if measured or (policy is not None and self._observer.placement(host, policy) is None):
             return self._hosts.agent(host).snapshot(self._sample_seconds)
@@ -238,14 +238,13 @@ class Reconciler:
         self._store_placement(seen, placement)
 
     def _store_placement(self, seen: Observation, placement: Placement) -> None:
-        """Store the placement where it differs from the recorded one, unless a run was applied or undone since."""
+        """Where it differs from the recorded one, unless a run was applied or undone since."""
         before = seen.placement
         if before is None or before.placed != placement.placed or before.roles != placement.roles:
             self._store.placements.put(placement, self._now(), seen.run_seq, seen.last_run)
 
     def _record_drift(self, host: str, seen: Observation, caller: Caller) -> None:
-        """Write the drifts that are new since the last observation to the audit trail, and count them for the backoff;
-        except those in backoff."""
+        """Write the new drifts, except those in backoff, to the audit trail, and count them for the backoff."""
         before = self._recorded_drift.get(host, frozenset())
         self._recorded_drift[host] = frozenset((drift.target.key, drift.cause) for drift in seen.drifts)
         found = tuple(
@@ -288,7 +287,7 @@ class Reconciler:
 
 
 def _without_backoffs(seen: Observation, plan: Plan) -> Plan:
-    """The plan without the targets that back off, with the cause of each drift in its reason."""
+    """With the cause of each drift in its reason."""
     return reasoned(leave_out(plan, backoff_reasons(seen.drifts), seen.placement, seen.snapshot), seen.drifts)
 
 
@@ -302,12 +301,12 @@ def _nothing_to_apply(wanted: Plan, policy: Policy) -> str:
 
 
 def _waits(seen: Observation) -> str:
-    """Why the plan is not applied now; empty where it is. A change of the host itself is made for all targets: while it
-    backs off, nothing is changed."""
+    """Why the plan is not applied now. A change of the host itself is made for all targets: while it backs off, nothing
+    is changed."""
     waiting = (drift.target for drift in seen.drifts if is_of_the_host(drift.target) and drift.backoff_until)
     return next((f"{target} backs off, and all other changes need it" for target in waiting), seen.error)
 
 
 def _moves(plan: Plan) -> list[PlannedChange]:
-    """The plan's changes without their reasons."""
+    """Without their reasons."""
     return [replace(change, reason="") for change in plan.changes]

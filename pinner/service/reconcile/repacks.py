@@ -1,4 +1,4 @@
-"""Proposes re-packs: plans that move guests of a host which have spread over nodes, caches and cores."""
+"""Proposes re-packs: plans that move guests which have spread over nodes, caches and cores."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -16,7 +16,7 @@ from pinner.service.policy.observation import Observation
 
 
 class RepackProposer:
-    """Watches hosts, and stores a plan where a re-pack pays. A person applies it; a policy never does.
+    """Stores a plan where a re-pack pays. A person applies it; a policy never does.
 
     What it remembers of a host is lost at a restart: then the host is watched anew.
     """
@@ -29,7 +29,7 @@ class RepackProposer:
         self._found: dict[str, Repack] = {}
 
     def observe(self, host: str, seen: Observation, caller: Caller) -> None:
-        """Take an observation into account. A host that drifts, or whose policy only observes, has no proposal."""
+        """A host that drifts, or whose policy only observes, has no proposal."""
         policy, placement, plan = seen.policy, seen.placement, seen.plan
         if policy is None or placement is None or plan is None or plan.changes or policy.mode == "observe":
             self._found.pop(host, None)
@@ -46,7 +46,7 @@ class RepackProposer:
     def _dry_run(
         self, snapshot: Snapshot, request: Request, placement: Placement, spread: float, caller: Caller
     ) -> Repack:
-        """The plan of a re-pack, which is stored, or the reason why none is proposed."""
+        """The plan is stored; or the reason why none is proposed."""
         plan = planner.repack(snapshot, codec.content_hash(snapshot), request, placement)
         if why := refusal(self._rule, plan):
             return Repack("", spread, why)
@@ -54,5 +54,5 @@ class RepackProposer:
         return Repack(plan.id, spread)
 
     def found(self, host: str) -> Repack | None:
-        """The result of the host's last dry run, while it is true; None without one."""
+        """Of the host's last dry run, while it is true."""
         return self._found.get(host)

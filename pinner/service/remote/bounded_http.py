@@ -17,7 +17,7 @@ import httpx
 KEEP_SECONDS = 5.0
 """How long a connection without a request is kept."""
 ENCODINGS = ("identity", "gzip")
-"""The content encodings that a server may use, one at a time: two, one in the other, can hide gigabytes."""
+"""One at a time: two, one in the other, can hide gigabytes."""
 _PIECE = 1 << 14
 _GZIP = 31
 _end: ContextVar[float | None] = ContextVar("end", default=None)
@@ -29,8 +29,7 @@ class TooLarge(ValueError):
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Everything that this thread sends and receives on bounded transports ends within ``seconds``, or raises
-    httpx.TimeoutException."""
+    """All that this thread sends and receives on bounded transports ends in time, or raises httpx.TimeoutException."""
     before = _end.set(time.monotonic() + seconds)
     try:
         yield
@@ -39,7 +38,7 @@ def deadline(seconds: float) -> Iterator[None]:
 
 
 def content(answer: httpx.Response, limit: int) -> bytes:
-    """The content of an answer that is being received. Raises TooLarge beyond ``limit`` bytes, compressed or not."""
+    """Raises TooLarge beyond ``limit`` bytes, compressed or not."""
     received = bytearray()
     for part in answer.iter_raw():
         received += part
@@ -57,7 +56,7 @@ def content(answer: httpx.Response, limit: int) -> bytes:
 
 
 def encoding(answer: httpx.Response) -> str:
-    """The content encoding of an answer. Raises httpx.DecodingError for any but ENCODINGS."""
+    """Raises httpx.DecodingError for any but ENCODINGS."""
     found = str(answer.headers.get("Content-Encoding", "identity")).lower()
     if found not in ENCODINGS:
         raise httpx.DecodingError(f"content encoding {found[:80]!r} instead of {' or '.join(ENCODINGS)}")
@@ -117,7 +116,7 @@ class _Backend(httpcore.SyncBackend):
 
 
 def _left(timeout: float | None) -> float | None:
-    """The timeout of one step, cut where the deadline comes before."""
+    """Of one step, cut where the deadline comes before."""
     end = _end.get()
     if end is None:
         return timeout

@@ -1,8 +1,8 @@
 # ruff: noqa: ARG002
 """RemoteService: the use cases answered by a pinner server over REST.
 
-The ``caller`` arguments are ignored here: the server knows its caller by the token, or by the kernel's credentials of
-the Unix socket.
+The ``caller`` arguments are ignored: the server knows its caller by the token, or by the kernel's credentials of the
+Unix socket.
 """
 
 import time
@@ -49,7 +49,7 @@ POLL = 0.5
 
 
 class RemoteService:
-    """Satisfies Service with the server at ``url``; RestClient describes the arguments.
+    """Satisfies Service; RestClient describes the arguments.
 
     ``where`` is the URL for people, empty for a server that ends with this command.
     """
@@ -68,7 +68,6 @@ class RemoteService:
         self.where = url if where is None else where
 
     def close(self) -> None:
-        """Close the connections."""
         self._rest.close()
 
     def hosts(self) -> tuple[str, ...]:
@@ -168,7 +167,7 @@ class RemoteService:
         return self._detail(run)[1]
 
     def follow(self, run: str) -> Iterator[RunProgress]:
-        """Reads the server's event stream. Where there is no stream, or it breaks, reads the run periodically."""
+        """Where there is no stream, or it breaks, reads the run periodically."""
         follower = RunFollower()
         try:
             for progress in self._stream(run):
@@ -238,7 +237,7 @@ class RemoteService:
         return read(Run, parts.get("run")), entries
 
     def _stream(self, run: str) -> Iterator[RunProgress]:
-        """The progress from the event stream. Ends early where the server has no free stream."""
+        """Ends early where the server has no free stream."""
         with self._rest.stream("runs", run, "events", silence=SILENCE) as answer:
             if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
                 return
@@ -254,7 +253,7 @@ def _query(part: PageRequest) -> dict[str, str | int]:
 
 
 def _conditions(expected: Expected) -> dict[str, str]:
-    """The header fields that make the server check the present revision (RFC 9110, section 13.1)."""
+    """RFC 9110, section 13.1."""
     if expected is None:
         return {}
     revisions = ", ".join(f'"{revision}"' for revision in expected if revision)

@@ -19,26 +19,25 @@ from pinner.service.remote.bounded_http import ENCODINGS, BoundedTransport, TooL
 T = TypeVar("T")
 
 UNIX = "unix:"
-"""The scheme of the URL of a Unix socket; an absolute path follows."""
+"""The scheme of a Unix socket's URL; an absolute path follows."""
 EXAMPLES = "a URL such as unix:/run/pinner/api.sock or http://127.0.0.1:8077"
 ACTOR = "X-Pinner-Actor"
-"""The header with the person for whom root calls, percent-encoded."""
+"""The person for whom root calls, percent-encoded."""
 MAX_PORT = 65535
-"""The largest TCP port."""
 CONNECT_TIMEOUT = 10.0
-"""Seconds to connect, unless the whole answer has less time."""
+"""Seconds, unless the whole answer has less."""
 MAX_ANSWER = 64 * 1024 * 1024
-"""The most bytes of an answer. The plan of a host with 10,000 threads takes about 5 MiB."""
+"""Bytes. The plan of a host with 10,000 threads takes about 5 MiB."""
 MAX_PAGES = 1000
-"""The most pages of a list."""
+"""Of a list."""
 
 
 class RestClient:
-    """Sends requests to the server at ``url``: unix:/path/of/socket, http://host:port or https://host:port.
+    """``url``: unix:/path/of/socket, http://host:port or https://host:port.
 
-    ``token`` is the bearer token, which a server requires over TCP. The server has ``patience`` seconds for each
-    whole answer, of at most ``limit`` bytes; of a stream, for its header and then for each part. ``actor`` is the
-    person for whom root calls; a Unix socket takes it from root alone.
+    ``token`` is the bearer token, which a server requires over TCP. The server has ``patience`` seconds for each whole
+    answer, of at most ``limit`` bytes; of a stream, for its header and then for each part. ``actor`` is the person for
+    whom root calls; a Unix socket takes it from root alone.
     """
 
     def __init__(self, url: str, token: str | None, patience: float, actor: str, limit: int = MAX_ANSWER) -> None:
@@ -59,7 +58,6 @@ class RestClient:
         self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout, trust_env=False, transport=transport)
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def whole(self, kind: type[T], *path: str) -> tuple[T, ...]:
@@ -75,16 +73,15 @@ class RestClient:
         raise PinnerError(f"the server's list has more than {MAX_PAGES} pages of {MAX_LIMIT}")
 
     def get(self, kind: type[T], *path: str, **query: str | float | None) -> T:
-        """The value at the path. A query field that is None or empty is not sent."""
+        """A query field that is None or empty is not sent."""
         given = {name: value for name, value in query.items() if value not in (None, "")}
         return self.call(kind, "GET", path, params=given)
 
     def post(self, kind: type[T], *path: str, body: Mapping[str, Any]) -> T:
-        """The value that the server answers to the body."""
         return self.call(kind, "POST", path, json=body)
 
     def call(self, kind: type[T], method: str, path: tuple[str, ...], **given: Any) -> T:
-        """The value of a successful answer. Raises the errors of ``send``."""
+        """Raises like ``send``."""
         return read(kind, read_json(self.send(method, path, **given)))
 
     def send(self, method: str, path: tuple[str, ...], **given: Any) -> bytes:
@@ -97,7 +94,7 @@ class RestClient:
 
     @contextmanager
     def reachable(self) -> Iterator[None]:
-        """Raise NotPermitted, HostUnreachable or Invalid where the request cannot be sent or is not answered."""
+        """Raises NotPermitted, HostUnreachable or Invalid where the request cannot be sent or is not answered."""
         try:
             yield
         except httpx.HTTPError as error:
@@ -130,13 +127,13 @@ class RestClient:
             yield answer
 
     def error(self, answer: httpx.Response) -> PinnerError:
-        """The error that a stream is instead."""
+        """What a stream is instead."""
         with self.reachable(), deadline(self._patience):
             return error_of(answer.status_code, content(answer, self._limit))
 
 
 def _target(url: str) -> tuple[httpx.URL, str]:
-    """The base URL of the requests, and the path of the Unix socket, empty for TCP. Raises Invalid."""
+    """The base URL, and the path of the Unix socket, empty for TCP. Raises Invalid."""
     if url.startswith(UNIX):
         socket = url.removeprefix(UNIX)
         if not socket.startswith("/"):
@@ -154,12 +151,12 @@ def _target(url: str) -> tuple[httpx.URL, str]:
 
 
 def _without_user(url: str) -> str:
-    """The URL as an error may show it: a password is a secret."""
+    """For an error: a password is a secret."""
     return re.sub(r"//.*@", "//", url)
 
 
 def _refused_by_mode(error: BaseException | None) -> bool:
-    """Whether the kernel refused the connection because of the mode of the socket or its folders."""
+    """By the mode of the socket or its folders."""
     while error is not None:
         if isinstance(error, PermissionError):
             return True
@@ -172,7 +169,7 @@ def _url(path: tuple[str, ...]) -> str:
 
 
 def read_json(content: bytes) -> Any:
-    """The content as JSON. Raises PinnerError."""
+    """Raises PinnerError."""
     try:
         return codec.load(object, content, "answer")
     except Invalid:
@@ -180,7 +177,7 @@ def read_json(content: bytes) -> Any:
 
 
 def read(kind: type[T], value: object) -> T:
-    """The value of an answer as ``kind``. Raises PinnerError."""
+    """Raises PinnerError."""
     try:
         return codec.read(kind, value, "answer")
     except Invalid as error:
@@ -188,7 +185,7 @@ def read(kind: type[T], value: object) -> T:
 
 
 def error_of(status: int, content: bytes) -> PinnerError:
-    """The error that the server sent, with the type that it had in the server."""
+    """With the type that it had in the server."""
     try:
         sent = read_json(content)["error"]
         return revive(str(sent["code"]), str(sent["message"]), dict(sent["details"]))

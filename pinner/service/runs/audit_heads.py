@@ -1,7 +1,7 @@
 """AuditHeads: exchanges the heads of the audit trails between the centre and the agents.
 
-The agent adds the centre's head to its own chain, which the user of the API cannot write. A record of the centre that
-is changed or cut off after that contradicts the agent's chain. The centre stores the agent's signed head.
+The agent adds the centre's head to its own chain, which the user of the API cannot write. So a record of the centre
+that is changed or cut off later contradicts the agent's chain. The centre stores the agent's signed head.
 """
 
 import logging
@@ -15,14 +15,14 @@ from pinner.worker import Worker
 LOG = logging.getLogger(__name__)
 
 EXCHANGE_SECONDS = 60.0
-"""Seconds between two exchanges of a server, besides the exchange at the end of each run."""
+"""Between two exchanges, besides the one at the end of each run."""
 STOP_SECONDS = 5.0
 HANGS_SECONDS = 1800.0
 """An exchange asks each agent once, and waits for the database."""
 
 
 class AuditHeads(Worker):
-    """The heads of all hosts. Several threads may use it. Once started, it exchanges them now and once a minute."""
+    """Several threads may use it. Once started, it exchanges the heads now and once a minute."""
 
     def __init__(self, hosts: Hosts, store: Store) -> None:
         super().__init__("audit-heads", HANGS_SECONDS)
@@ -30,13 +30,13 @@ class AuditHeads(Worker):
         self._store = store
 
     def stop(self) -> None:
-        """End the thread. An agent that does not answer delays the end by at most STOP_SECONDS."""
+        """An agent that does not answer delays the end by at most STOP_SECONDS."""
         super().stop()
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
 
     def exchange(self, host: str) -> SignedHead | None:
-        """Report the centre's head to the host's agent, and return the agent's signed head.
+        """The agent's signed head, after it got the centre's.
 
         None where the agent does not answer or keeps no audit trail (a captured machine): a run must not fail because
         of that.

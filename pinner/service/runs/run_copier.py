@@ -16,11 +16,11 @@ LOG = logging.getLogger(__name__)
 
 BEGIN_GRACE = timedelta(seconds=5)
 """The age at which a run that the agent does not know is closed. Only a courtesy to a process that is about to begin
-it: the agent refuses the begin of a closed run, so the answer is true whatever the clock says."""
+it: the agent refuses the begin of a closed run."""
 
 
 class RunCopier:
-    """Brings stored runs up to date when they are read. Several threads may use it."""
+    """Several threads may use it."""
 
     def __init__(
         self,
@@ -36,22 +36,22 @@ class RunCopier:
         self._now = now
         self._changed = changed
         self._recorders: dict[str, RunRecorder] = {}
-        """By run id: the recorders of the runs that this process carries out."""
+        """By run id, of the runs that this process carries out."""
 
     def own(self, run: Run, request_id: str) -> RunRecorder:
-        """The recorder of a run that this process carries out from now on, until ``forget``."""
+        """Of a run that this process carries out from now on, until ``forget``."""
         recorder = self._recorders[run.id] = self._recorder(run, request_id)
         return recorder
 
     def forget(self, run: str) -> None:
-        """Take note that this process no longer carries out the run."""
+        """This process no longer carries out the run."""
         del self._recorders[run]
 
     def _recorder(self, run: Run, request_id: str) -> RunRecorder:
         return RunRecorder(run, request_id, self._runs, self._now, self._changed)
 
     def updated(self, run: Run) -> Run:
-        """The run as it is now, for a reader: as it is stored where its news cannot be stored now."""
+        """As it is stored where its news cannot be stored now."""
         try:
             return self.copied(run)
         except StoreUnavailable as error:  # a database may be readable while it cannot be written
@@ -59,7 +59,7 @@ class RunCopier:
             return run
 
     def copied(self, run: Run) -> Run:
-        """The run, once its news are stored: the agent's journal has the end of a run whose process has died. Raises
+        """Once its news are stored: the agent's journal has the end of a run whose process has died. Raises
         StoreUnavailable."""
         if run.state != "running" or run.host not in self._hosts.names():
             return run
@@ -81,8 +81,7 @@ class RunCopier:
         return self._runs.get(run.id)
 
     def _journaled(self, agent: Agent, run: Run) -> Run:
-        """The run as the agent's journal has it. A run that the agent has not begun is closed there, so that no call
-        that is still on its way begins it."""
+        """A run that the agent has not begun is closed there, so that no call that is still on its way begins it."""
         try:
             return agent.run(run.id)
         except NotFound:

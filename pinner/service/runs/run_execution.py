@@ -1,5 +1,4 @@
-"""RunExecution: carries out one run. It calls the agent, has the progress stored, and returns a refusal to the
-caller."""
+"""RunExecution: carries out one run."""
 
 import logging
 import threading
@@ -19,7 +18,7 @@ from pinner.service.runs.run_recorder import RunRecorder
 LOG = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.1
-"""Seconds between two writes of progress to the store. The agent's journal records every change at once."""
+"""Between two writes of progress to the store. The agent's journal records every change at once."""
 
 
 class RunExecution:
@@ -49,13 +48,13 @@ class RunExecution:
         self._flushed = -FLUSH_SECONDS
 
     def wait_begun(self) -> None:
-        """Return when the agent has begun the run, or has ended it. Raises the agent's refusal."""
+        """Returns also when the agent has ended the run. Raises its refusal."""
         self._begun.wait()
         if self._refusal is not None:
             raise self._refusal
 
     def carry_out(self, await_turn: Callable[[], None]) -> None:
-        """Call the agent when ``await_turn`` has returned, and store the run's end. Never raises."""
+        """After ``await_turn`` has returned; stores the run's end. Never raises."""
         try:
             try:
                 await_turn()
@@ -75,7 +74,7 @@ class RunExecution:
             self._notify()
 
     def _store(self, ended: Run) -> None:
-        """Store the run's end with its entries; an agent that does not report them now is asked later."""
+        """An agent that does not report the entries now is asked later."""
         try:
             entries, also = self._entries(), self._recorder.undone_later_runs(self._agent.run)
         except PinnerError as error:
@@ -98,7 +97,7 @@ class RunExecution:
             self._recorder.refuse(failed, error.code if isinstance(error, PinnerError) else PinnerError.code)
 
     def _end_as_journaled(self, error: Exception) -> None:
-        """Store the run's end as the agent's journal has it: only the journal knows which changes were made."""
+        """Only the journal knows which changes were made."""
         try:
             journaled = self._agent.run(self._run.id)
             if journaled.ended_at is not None:
@@ -115,7 +114,7 @@ class RunExecution:
         LOG.error("the end of run %s is read later from the agent's journal: %s", self._run.id, error)
 
     def _progress(self, entry: Entry, _total: int) -> None:
-        """Record an entry. Never raises: a lost database must not stop an apply half-way."""
+        """Never raises: a lost database must not stop an apply half-way."""
         try:
             if self._begun.is_set():
                 self._recorder.note(entry)

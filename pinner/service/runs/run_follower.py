@@ -7,24 +7,24 @@ from pinner.store.runs.entries import Marks
 
 
 class RunFollower:
-    """One follower of one run."""
+    """Of one run."""
 
     def __init__(self) -> None:
         self.seen: Marks = {}
-        """What the store had of the run when it was read last."""
+        """What the store had when the run was read last."""
         self._known: dict[int, Entry] = {}
 
     def learn(self, progress: RunProgress) -> RunProgress:
-        """Note progress that was received elsewhere; returns the progress."""
+        """Progress that was received elsewhere."""
         if progress.entry is not None:
             self._known[progress.entry.seq] = progress.entry
         return progress
 
     def progress_of(self, run: Run, entries: Iterable[Entry], total: int) -> Iterator[RunProgress]:
-        """Every final entry that is not known yet; after the run's end also the last progress, without an entry.
+        """Every new final entry; after the run's end also the last progress, without an entry.
 
-        ``entries`` are all of the run's ``total`` ones, or those that are new. Read them after ``run``: only then the
-        entries of an ended run are complete.
+        ``entries`` are all of the run's ``total`` ones, or those that are new. Read them after ``run``: only then those
+        of an ended run are complete.
         """
         for entry in entries:
             if is_final(run, entry) and self._known.get(entry.seq) != entry:

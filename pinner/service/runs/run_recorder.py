@@ -1,4 +1,5 @@
-"""RunRecorder: stores one run in the central database: its entries and its state, together with their audit records."""
+"""RunRecorder: stores the entries and the state of one run in the central database, together with their audit
+records."""
 
 import threading
 from collections.abc import Callable, Collection, Iterable
@@ -19,7 +20,7 @@ READ_SECONDS = 1.0
 
 
 def _is_undone(run: str, journaled: Callable[[str], Run]) -> bool:
-    """Whether the agent's journal has the run as rolled back. A run that the agent has not begun is not."""
+    """A run that the agent has not begun is not."""
     try:
         return journaled(run).state in ("rolled_back", "rolled_back_partly")
     except NotFound:
@@ -47,30 +48,29 @@ class RunRecorder:
         self._known = self._stored()
         self._due: dict[int, Entry] = {}
         self._in_doubt = False
-        """Whether the database did not answer a write, which it may have stored all the same."""
+        """The database did not answer a write, which it may have stored all the same."""
 
     def open(self, policy: Expected = None) -> None:
-        """Store the new run and the audit record of its request.
+        """With the audit record of its request.
 
-        Raises StoreUnavailable, and PreconditionFailed where ``policy`` is given and has not the revision of the host's
-        policy: then do not begin the run.
+        Raises StoreUnavailable, and PreconditionFailed where the host's policy has not the revision ``policy``, if
+        given: then do not begin the run.
         """
         self._runs.add(self._run, events=[self.asked("started")], policy=policy)
 
     def note(self, entry: Entry) -> None:
-        """Add an entry to the next ``flush``."""
+        """For the next ``flush``."""
         with self._guard:
             self._due[entry.seq] = entry
 
     def flush(self) -> None:
-        """Store the noted entries."""
         with self._guard:
             self._flush()
 
     def flush_for_reader(self) -> None:
-        """Store the noted entries for somebody who reads the run. Raises StoreUnavailable.
+        """Raises StoreUnavailable.
 
-        Where another thread cannot store them in READ_SECONDS, the reader does not wait for its turn to try as well.
+        Where another thread cannot store the entries in READ_SECONDS, the reader does not wait for its turn.
         """
         if self._guard.acquire(timeout=READ_SECONDS):
             try:
@@ -89,9 +89,9 @@ class RunRecorder:
         self._due.clear()
 
     def undone_later_runs(self, journaled: Callable[[str], Run]) -> list[str]:
-        """The ids of the runs that were opened after this rollback of all runs, and that it undid; else none.
+        """The runs that were opened after this rollback of all runs, and that it undid; else none.
 
-        ``journaled`` reads the run of an id from the agent's journal. Raises the errors of the agent.
+        ``journaled`` reads a run from the agent's journal. Raises the errors of the agent.
         """
         if not self._run.undoes_all:
             return []
@@ -100,7 +100,7 @@ class RunRecorder:
     def close(
         self, run: Run, entries: Iterable[Entry], head: SignedHead | None, undone_later: Collection[str] = ()
     ) -> None:
-        """Store the run's end with the last state of all its entries, unless another process has stored it.
+        """With the last state of all its entries, unless another process has stored the end.
 
         ``head`` is the agent's signed head; None where the agent cannot report it now. ``undone_later`` as
         ``undone_later_runs`` returns it.
@@ -119,7 +119,7 @@ class RunRecorder:
                 self._count(due)
 
     def refuse(self, run: Run, code: str) -> None:
-        """Store that the agent refused the run before any change."""
+        """Before any change."""
         self._runs.end(run, events=[self.asked(f"refused: {code}")])
 
     def asked(self, result: str) -> AuditEvent:

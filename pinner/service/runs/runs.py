@@ -34,17 +34,17 @@ from pinner.store.repositories import Store
 LOG = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
-"""Seconds between two readings of a run that another process carries out."""
+"""Between two readings of a run that another process carries out."""
 
 END_SECONDS = 5.0
-"""How long a run waits until the end of the run before it is stored. Only a slow database or agent takes so long."""
+"""How long a run waits until the end of the one before is stored. Only a slow database or agent takes so long."""
 
 MAX_RUNS = 64
-"""Runs carried out at once. A host has one run at a time, but a refusal needs a thread too."""
+"""At once. A host has one run at a time, but a refusal needs a thread too."""
 
 
 class RunManager:
-    """The runs of all hosts. Several threads may use it."""
+    """Several threads may use it."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class RunManager:
         self._progressed = threading.Condition()
 
     def catch_up(self) -> None:
-        """Store the outcome of each run whose process died before it stored the end. Call it once, at the start."""
+        """Store the outcome of each run whose process died before that. Call it once, at the start."""
         try:
             for run in self._runs.running():
                 self._copier.updated(run)
@@ -84,7 +84,7 @@ class RunManager:
         self._workers.shutdown(wait=True)
 
     def apply(self, plan_id: str, options: ApplyOptions, caller: Caller) -> Run:
-        """Start to apply a stored plan. See Service.apply."""
+        """See Service.apply."""
         plan = self._plans.get(plan_id)
         self._hosts.require(plan.host)
         if plan.blocked:
@@ -98,10 +98,10 @@ class RunManager:
         return self._start(run, plan, caller)[0]
 
     def carry_out(self, plan: Plan, caller: Caller, kind: RunKind, policy: Policy | None = None) -> Run:
-        """Apply a stored plan and wait for the end of the run. Raises the agent's refusal.
+        """Wait for the end of the run. Raises the agent's refusal.
 
-        With ``policy`` the run keeps this policy, and is watched if the policy says so. Raises PreconditionFailed, and
-        opens no run, where the host has another policy by now, or none.
+        With ``policy`` the run is watched if the policy says so. Raises PreconditionFailed, and opens no run, where the
+        host has another policy by now, or none.
         """
         expected = None if policy is None else (revision(policy),)
         begun = self._new(kind, plan.host, plan.id, caller)
@@ -112,7 +112,7 @@ class RunManager:
         return self.get(run.id)
 
     def rollback(self, run_id: str, caller: Caller) -> Run:
-        """Start to roll a run back. See Service.rollback."""
+        """See Service.rollback."""
         undone = self.get(run_id)
         self._hosts.require(undone.host)
         self._policies.require_permitted(undone.host, f"the rollback of run {run_id}", None)
@@ -123,7 +123,7 @@ class RunManager:
         return self._start(run, None, caller)[0]
 
     def rollback_all(self, host: str, caller: Caller) -> Run:
-        """Start to roll all runs of a host back. See Service.rollback_all."""
+        """See Service.rollback_all."""
         self._hosts.require(host)
         self._policies.require_permitted(host, "the rollback of all runs", None)
         run = self._new("rollback", host, "", caller)
@@ -145,7 +145,7 @@ class RunManager:
                 raise HostBusy(host, run.id)
 
     def get(self, run_id: str) -> Run:
-        """A run as it is now. Raises NotFound."""
+        """Raises NotFound."""
         return self._copier.updated(self._runs.get(run_id))
 
     def list(self, host: str | None, part: PageRequest, *, state: RunState | None) -> Page[Run]:
@@ -159,7 +159,7 @@ class RunManager:
         return self._runs.entries(run.undoes or run.id)
 
     def follow(self, run_id: str) -> Iterator[RunProgress]:
-        """See Service.follow. Raises NotFound at once."""
+        """Raises NotFound at once."""
         self.get(run_id)
         return self._follow(run_id)
 
@@ -175,7 +175,6 @@ class RunManager:
                 self._progressed.wait(POLL_SECONDS)
 
     def _new(self, kind: RunKind, host: str, plan_id: str, caller: Caller) -> Run:
-        """A new run of a plan on its host."""
         return Run(
             id=f"run-{self._new_id()}",
             kind=kind,
@@ -190,8 +189,7 @@ class RunManager:
     def _start(
         self, run: Run, plan: Plan | None, caller: Caller, policy: Expected = None
     ) -> tuple[Run, "Future[None]"]:
-        """Carry out the run, of a plan or a rollback, in a worker thread; returns when the agent has begun. Raises the
-        agent's refusal."""
+        """In a worker thread; returns when the agent has begun. Raises the agent's refusal."""
         agent = self._hosts.agent(run.host)
         # A reader of the stored run must know it as one of this process, or it closes the run in the agent's journal.
         recorder = self._copier.own(run, caller.request_id)
@@ -214,7 +212,7 @@ class RunManager:
     def _await_turn(self, run: Run) -> None:
         """Return when the end of each earlier run of the host is stored.
 
-        The end of a rollback is also stored as the state of the runs that it undoes. Stored after a later run, it would
+        A rollback's end is also stored as the state of the runs that it undoes. Stored after a later run, it would
         close that run, too. A rollback of all runs is refused while an earlier run has not begun: that run would change
         the host again afterwards. Raises HostBusy where an end is not stored in time, or that run has not begun.
         """
@@ -227,7 +225,7 @@ class RunManager:
                 raise HostBusy(run.host, other.id)
 
     def _await_end(self, run: Run) -> bool:
-        """Wait until the end of the run is stored; False if the agent has not begun the run, or does not say so."""
+        """False if the agent has not begun the run, or does not say so."""
         if (end := self._ends.get(run.id)) is None:
             self._copier.copied(run)
             return self._has_begun(run)

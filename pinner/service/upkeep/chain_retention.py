@@ -14,12 +14,12 @@ from pinner.store.audit.durable_file import write_durably
 
 AGES = 2
 """The agent keeps its records for this many times the age at which the centre may export. So every export of the centre
-has the records of the agent that belong to it."""
+has the agent's records that belong to it."""
 
 
 def cut_chain(chain: AgentChain, trail: AgentTrailFile, folder: Path, limits: Limits, now: datetime) -> Path | None:
-    """Write the agent's old records to a file in its own folder, and remove them from the chain; the file. None: no
-    record is old enough. Raises StoreUnavailable."""
+    """Write the old records to a file in the agent's own folder, and remove them from the chain. None: no record is old
+    enough. Raises StoreUnavailable."""
     last = chain.old(now - AGES * limits.audit, now)
     if last is None:
         return None

@@ -18,7 +18,7 @@ DAY_SECONDS = 86400.0
 
 AHEAD = timedelta(days=14)
 """A clock that is further ahead of the last daily work is not believed at once. A token is kept for 90 days after its
-end, so a clock that is wrong by less deletes no valid one."""
+end, so an error of less deletes no valid one."""
 
 
 _ALMOST_A_DAY = timedelta(hours=23)
@@ -26,12 +26,12 @@ _ALMOST_A_DAY = timedelta(hours=23)
 
 
 class Calendar:
-    """Tells a clock that is wrong from a host that was off, by a file with two times: the last time that was believed,
+    """Tells a clock that is wrong from a host that was off, by a file with two times: the last one that was believed,
     and the time by the clock since when it is waited for a day until more is believed.
 
-    What is deleted by its age is gone for good, so a clock that is far ahead counts only after some days, in which
-    somebody can set it. Restarts do not change that. A clock that is far behind deletes too little at worst, but is
-    believed only after a day: it must not make the right one look ahead when it is set.
+    What is deleted is gone for good, so a clock that is far ahead counts only after some days, in which somebody can
+    set it. Restarts do not change that. A clock that is far behind is believed only after a day, too: it must not make
+    the right one look ahead when it is set.
     """
 
     def __init__(self, file: Path, now: Callable[[], datetime]) -> None:
@@ -40,7 +40,7 @@ class Calendar:
         self._times()  # before the first daily work: a clock can be wrong at the second start
 
     def today(self) -> datetime | None:
-        """The present time, by which old rows may be deleted; None, with a warning, where the clock may be wrong."""
+        """By which old rows may be deleted; None, with a warning, where the clock may be wrong."""
         now = self._now()
         if (times := self._times()) is None:
             LOG.warning("nothing is deleted today: %s, the time of the last daily work, could not be read", self._file)
@@ -66,7 +66,7 @@ class Calendar:
         return None
 
     def _times(self) -> tuple[datetime, datetime] | None:
-        """The times in the file; None: it had none, and both are the present one now."""
+        """None: the file had none, and both are the present one now."""
         try:
             believed, since = map(datetime.fromisoformat, self._file.read_text(encoding="ascii").split())
             return believed.astimezone(UTC), since.astimezone(UTC)

@@ -1,6 +1,6 @@
 """Monitor: checks in a thread of its own whether the parts of the server do their work.
 
-A caller gets the latest result at once. So a public check costs nothing, and a part that hangs delays no caller.
+A caller gets the latest result at once, so a part that hangs delays no caller.
 """
 
 import logging
@@ -57,12 +57,12 @@ class Monitor(Worker):
         self._observation_seconds: float | None = None
         self._began = clock()
         self._without_policy: dict[str, float] = {}
-        """By host: when it was last seen without a policy."""
+        """By host: when it was last seen so."""
         self._failures = Repeated(LOG)
         self._latest: tuple[float, tuple[Check, ...]] | None = None
 
     def watch(self, threads: Iterable[Heartbeat], resync_seconds: float) -> None:
-        """Check these ``threads`` of the server, too, and the controller, whose ``resync_seconds`` these are."""
+        """Check these ``threads``, too, and the controller, whose ``resync_seconds`` these are."""
         self._threads = (*threads, self.heartbeat)
         self._observation_seconds = OBSERVATIONS * resync_seconds + OBSERVATION_SECONDS
         self._began = self._clock()
@@ -78,7 +78,7 @@ class Monitor(Worker):
         return readiness((*checks, self._queue()))
 
     def check(self) -> None:
-        """Check every part now. Called by the monitor's own thread."""
+        """Called by the monitor's own thread."""
         agents: dict[str, AgentHealth] = {}
         checks = [*self._server()]
         for host in self._hosts.names():
@@ -91,7 +91,7 @@ class Monitor(Worker):
         self._rooms(agents)
 
     def _rooms(self, answering: Iterable[str]) -> None:
-        """Update the metrics of the room once in ROOM_SECONDS, of the hosts whose agents answer."""
+        """Once in ROOM_SECONDS, of the hosts whose agents answer."""
         now = self._clock()
         if self._room_at is None or now - self._room_at >= ROOM_SECONDS:
             self._room_at = now
@@ -132,7 +132,7 @@ class Monitor(Worker):
             yield from found[host].checks
 
     def _controller(self, host: str) -> Iterator[Check]:
-        """Whether the host is compared with its policy; a host without one needs no comparison."""
+        """Whether the host is compared with its policy; without one it needs no comparison."""
         if self._observation_seconds is None:
             return
         try:

@@ -13,14 +13,14 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PASS_SECONDS = 5.0
-"""Seconds between two passes."""
+"""Between two passes."""
 
 LIMIT_SECONDS = 120.0
 """The longest pass; the thread counts as hung then."""
 
 
 class Passes(Worker):
-    """Makes a pass every PASS_SECONDS until it is stopped. A pass that fails is logged, and the next one is made."""
+    """A pass that fails is logged, and the next one is made."""
 
     def __init__(self, name: str, make_pass: Callable[[], None], *, first_seconds: float = PASS_SECONDS) -> None:
         """``first_seconds`` lie before the first pass."""
@@ -44,7 +44,7 @@ class Passes(Worker):
 
 
 def visit(items: Iterable[T], look: Callable[[T], None]) -> None:
-    """Look at each item. An item that fails keeps no later one from its look. Raises the first error at the end."""
+    """An item that fails keeps no later one from its look. Raises the first error at the end."""
     first: Exception | None = None
     for item in items:
         try:

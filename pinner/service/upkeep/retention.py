@@ -13,9 +13,9 @@ from pinner.store.retention import Retention
 
 CALLER = Caller("retention", "daily", "")
 ENDED = timedelta(days=90)
-"""How long a token that expired or was revoked is kept, and a signed head of an agent that a later one covers."""
+"""A token that expired or was revoked, and a signed head of an agent that a later one covers."""
 HINTS = timedelta(hours=1)
-"""How long a hint on a guest is kept after its latest event, if libvirt does not have the guest on the host."""
+"""After the latest event of a guest, if libvirt does not have it on the host."""
 
 Export = Callable[[], Iterable[str]]
 """The whole audit trail with the agents' trails, as the lines of a file that a third party can verify."""
@@ -29,7 +29,7 @@ class Limits:
     plans: timedelta
     audit: timedelta
     audit_folder: Path | None
-    """Where the audit trail is exported to; None: its records are kept."""
+    """None: the records are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Purged:
     """What was deleted, or would be."""
 
     rows: Mapping[str, int]
-    """The number of rows by their kind."""
+    """By their kind."""
 
     def __str__(self) -> str:
         """The sentence's end: ``2 runs, 0 plans, ...``."""
@@ -52,8 +52,8 @@ def purge(
     *,
     dry_run: bool = False,
 ) -> Purged:
-    """Delete what is older than the limits, except audit records; ``is_kept`` says whether the agent can still undo a
-    run. ``dry_run`` only counts. Raises StoreUnavailable."""
+    """All but audit records; ``is_kept`` says whether the agent can still undo a run. ``dry_run`` only counts. Raises
+    StoreUnavailable."""
     runs = store.purge_runs(now - limits.runs, is_kept, dry_run=dry_run)
     plans, snapshots = store.purge_plans(now - limits.plans, dry_run=dry_run)
     return Purged(
@@ -70,20 +70,20 @@ def purge(
 
 
 def purge_hints(store: Retention, host: str, now: datetime, has_guest: Callable[[str], bool]) -> int:
-    """Delete the hints on guests that the host no longer has; returns their number.
+    """On guests that the host no longer has; returns their number.
 
-    Nobody reports the end of a guest that a hook reported, or of one that was evacuated while its host was down. Raises
-    StoreUnavailable, and what ``has_guest`` raises.
+    Nobody reports the end of a guest that a hook reported, or that was evacuated while its host was down. Raises
+    StoreUnavailable, and like ``has_guest``.
     """
     return store.purge_hints(host, now - HINTS, has_guest)
 
 
 def export_audit(store: Retention, limits: Limits, now: datetime, host: str, export: Export) -> Path | None:
-    """Export the audit trail, and delete its old records; the file. None: nothing is due, or another server did it.
+    """Export the audit trail, and delete its old records. None: nothing is due, or another server did it.
 
-    An export has the whole trail, the young records too, because only the whole of it can be verified. It is due once
-    half of the records are old, so that a record is written about twice at most. Raises StoreUnavailable, and
-    HostUnreachable where an agent does not answer; no record is deleted then.
+    An export has the young records too, because only the whole trail can be verified. It is due once half of the
+    records are old, so that a record is written about twice at most. Raises StoreUnavailable, and HostUnreachable where
+    an agent does not answer; no record is deleted then.
     """
     if limits.audit_folder is None:
         return None
