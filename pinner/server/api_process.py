@@ -18,7 +18,7 @@ from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Invalid, PinnerError
 from pinner.render import visible
 from pinner.server import folders, installation, privileges, sockets
-from pinner.server.database import require_closed
+from pinner.server.privileges import require_closed
 from pinner.server.sockets import ApiAddress
 from pinner.server.supervisor import Supervisor
 from pinner.service.compose import ServiceParts

@@ -19,7 +19,7 @@ from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Invalid, PinnerError
 from pinner.owners import require_own
 from pinner.server import agent_process, api_process, folders, privileges, sockets
-from pinner.server.database import require_closed
+from pinner.server.privileges import require_closed
 from pinner.server.sockets import ApiAddress
 from pinner.server.supervisor import Supervisor
 

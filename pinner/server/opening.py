@@ -16,7 +16,7 @@ from pinner import codec, wiring
 from pinner.agent.socket.server import AgentServer
 from pinner.model.errors import NotPermitted, PinnerError, document, revive
 from pinner.owners import require_own
-from pinner.server import api_process, database, installation, privileges, sockets
+from pinner.server import api_process, installation, privileges, sockets
 from pinner.service.protocol import Service
 from pinner.service.remote.remote import RemoteService
 from pinner.service.remote.rest_client import UNIX
@@ -37,7 +37,7 @@ def open_service(config: cfg.ConfigOpts, actor: str, note: Note) -> Iterator[Ser
             yield remote
             return
         url = wiring.database_url(config)
-        if owner := database.other_owner(url):
+        if owner := privileges.other_owner(url):
             yield _private_service(config, url, owner, actor, undo)
             return
         agent = wiring.local_agent(config, {os.getpid()}, undo)

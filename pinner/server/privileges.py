@@ -1,10 +1,15 @@
-"""Gives up root for good: the API runs as an unprivileged user."""
+"""The users without root: the one who runs the API, and the one who opens the database, the owner of an SQLite file's
+folder. Root opens no file that another user can replace by a symlink."""
 
 import os
 import pwd
+import stat
+from contextlib import suppress
 
+from pinner import owners
 from pinner.model.errors import Invalid
-from pinner.server import sockets
+from pinner.server import installation, sockets
+from pinner.store.database.engine import sqlite_file
 
 _REMEDY = "`pinner-manage setup-host` creates the user pinner"
 _NOBODY = 65534
@@ -54,3 +59,40 @@ def drop(account: pwd.struct_passwd) -> None:
     os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
     os.environ["HOME"] = account.pw_dir
     os.umask(0o077)
+
+
+FIELD = "[database] connection"
+
+
+def other_owner(url: str) -> pwd.struct_passwd | None:
+    """Who must open the database in place of root; None: this process. Raises Invalid where several users can write its
+    folder, and where the owner has no account and no group."""
+    file = sqlite_file(url)
+    if file is None or os.geteuid() != 0:
+        return None
+    owner = owners.owner_of(file.parent, FIELD)
+    if owner == 0:
+        return None
+    account = numbered(owner, file.parent.stat().st_gid if file.parent.exists() else 0)
+    if account.pw_gid == 0:
+        raise Invalid(FIELD, str(file), f"a file in a folder of a user, not of root's group and user id {owner}")
+    return account
+
+
+def require_closed(url: str, user: int) -> None:
+    """Raises Invalid for an SQLite file, or its folder, that everybody can write: they could replace the audit trail.
+    ``user``: who opens it."""
+    if file := sqlite_file(url):
+        for folder in (file.parent, file.resolve().parent):
+            owners.require_closed(folder, FIELD, user)
+        with suppress(FileNotFoundError, PermissionError):
+            if file.stat().st_mode & stat.S_IWOTH:
+                expected = f"a file that not everybody can write; call `chmod o-w {file}`"
+                raise Invalid(FIELD, str(file), expected)
+
+
+def become_owner(url: str) -> None:
+    """Give up root for that user, if there is one."""
+    if owner := other_owner(url):
+        installation.keep_readable(owner)
+        drop(owner)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from pinner.checks.interrupt_map import interrupt_map
+from pinner.checks.irqs import interrupt_map
 from pinner.model.guest.guest import GuestExclusion
 from pinner.model.machine.interrupts import HostInterrupts
 from pinner.model.machine.topology import Topology

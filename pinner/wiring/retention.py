@@ -10,7 +10,7 @@ from oslo_config import cfg
 
 from pinner.agent.protocol import Agent
 from pinner.agent.trail.trail import AgentTrailFile
-from pinner.apply.undo import ended
+from pinner.apply.undo import undoing
 from pinner.heartbeat import Heartbeat
 from pinner.host.inventory import LIVE
 from pinner.host.kernel.kernel import boot_id
@@ -46,7 +46,7 @@ def purge_journal(
 ) -> None:
     """Delete the runs that no undo needs any more from the agent's journal."""
     before = today - timedelta(days=config.retention.runs_days)
-    if deleted := ended.purge(journal, before, host, host_name(config), boot_id(LIVE)):
+    if deleted := undoing.purge(journal, before, host, host_name(config), boot_id(LIVE)):
         LOG.info("deleted %d runs from the journal, none of which can be undone any more", deleted)
     if config.retention.audit_export and isinstance(journal, StoredJournal):
         cut_chain(journal.chain, trail, agent_folder(config), _limits(config), today)

@@ -22,5 +22,5 @@ Five rules, each with the files that keep it:
 5. A restart of the host ends every mask and state, but not the pins and names in definitions and saved images. No
    thread passes for one of an earlier boot. (``steps/affinity``, ``steps/metadata``, ``later_runs``, ``history``)
 
-``undoing`` is the front door for one run, ``history`` for all. ``ended`` says which runs no undo needs any more.
+``undoing`` is the front door for one run, and says which runs no undo needs any more; ``history`` is that for all runs.
 """

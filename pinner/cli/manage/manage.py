@@ -111,7 +111,7 @@ def make_parser() -> Parser:
 def _execute(arguments: Namespace) -> None:
     # Imported here, because --help must not wait until libvirt is imported.
     from pinner import wiring
-    from pinner.server.database import become_owner
+    from pinner.server.privileges import become_owner
 
     if hasattr(arguments, "yes"):
         require_answer(yes=arguments.yes or getattr(arguments, "dry_run", False))

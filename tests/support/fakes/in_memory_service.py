@@ -10,7 +10,7 @@ from typing import Literal
 from support.values import NOON, cpus, make_change, make_entries, make_plan, make_run, make_snapshot
 
 from pinner import codec
-from pinner.checks.interrupt_map import interrupt_map
+from pinner.checks.irqs import interrupt_map
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import (

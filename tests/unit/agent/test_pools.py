@@ -7,7 +7,7 @@ import pytest
 from support.hosts import cpus, guest, plain, snapshot
 from support.values import NOON, make_run
 
-from pinner.agent.pools import with_pools
+from pinner.agent.local import with_pools
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.errors import StoreUnavailable
 from pinner.model.run.journal import Entry

@@ -6,7 +6,7 @@ from support.hosts import cpus
 from support.made_up.check_cases_hosts import kernel_thread
 from support.made_up.readings import CARD, DISK, Seen, host, irq, nic, placed, reading
 
-from pinner.checks.interrupt_map import interrupt_map
+from pinner.checks.irqs import interrupt_map
 from pinner.model.machine.interrupts import RoleCpus
 
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from pinner.model.errors import Invalid
-from pinner.server.database import require_closed
+from pinner.server.privileges import require_closed
 
 ME = os.geteuid()
 

@@ -11,7 +11,7 @@ from support.server.accounts import api_user
 
 from pinner import conf, wiring
 from pinner.model.errors import Invalid
-from pinner.server import api_process, database, folders, main, privileges, supervisor
+from pinner.server import api_process, folders, main, privileges, supervisor
 from pinner.server.sockets import ApiAddress
 
 
@@ -41,9 +41,9 @@ def test_a_database_in_a_folder_of_roots_group_is_not_opened_for_a_user_without_
     url = f"sqlite:///{tmp_path}/pinner.sqlite"
     os.chown(tmp_path, api_user().uid, 0)
     with pytest.raises(Invalid, match=f"user id {api_user().uid}"):
-        database.other_owner(url)
+        privileges.other_owner(url)
     os.chown(tmp_path, api_user().uid, api_user().gid)
-    assert database.other_owner(url) == privileges.numbered(api_user().uid, api_user().gid)
+    assert privileges.other_owner(url) == privileges.numbered(api_user().uid, api_user().gid)
 
 
 @pytest.mark.parametrize(("uid", "name"), [(0, "toor"), (65534, "nfsnobody"), (99, "nobody")])

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from support.values import make_change, make_plan, make_run
 
-from pinner.agent.socket.client import AgentClient
-from pinner.agent.socket.signs_of_life import MAX_UNHEARD, SignsOfLife, Silent
+from pinner.agent.socket.client import MAX_UNHEARD, AgentClient, SignsOfLife, Silent
 from pinner.model.errors import HostUnreachable, NotFound, Unanswered
 
 pytestmark = pytest.mark.fault(56)

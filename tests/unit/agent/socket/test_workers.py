@@ -12,8 +12,7 @@ from support.values import NOON, make_snapshot
 from pinner.agent.socket import server
 from pinner.agent.socket.client import AgentClient
 from pinner.agent.socket.peers import Peer
-from pinner.agent.socket.server import MAX_CALLS, AgentServer
-from pinner.agent.socket.workers import Workers
+from pinner.agent.socket.server import MAX_CALLS, AgentServer, Workers
 from pinner.model.errors import PinnerError
 
 SECONDS = 20.0

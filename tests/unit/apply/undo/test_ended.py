@@ -7,7 +7,7 @@ from support.fakes.in_memory_host import InMemoryHost, daemon, vcpu
 from support.values import NOON, make_run
 
 from pinner.apply import executor
-from pinner.apply.undo import ended
+from pinner.apply.undo import undoing
 
 LATER = NOON + timedelta(days=365)
 
@@ -23,7 +23,7 @@ def rollback(host, journal, name="back", undoes=""):
 
 
 def purge(host, journal):
-    return ended.purge(journal, LATER, host, "h1")
+    return undoing.purge(journal, LATER, host, "h1")
 
 
 @pytest.fixture
