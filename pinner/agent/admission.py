@@ -12,8 +12,8 @@ from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
 from pinner.planning.admission import Past, require_permitted
 from pinner.planning.available.reservations import require_free
-from pinner.planning.changes.plan_identity import identified
-from pinner.planning.placement.guest_past import past_of
+from pinner.planning.plan_identity import identified
+from pinner.planning.policy.release import past_of
 
 
 def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admission:

@@ -15,10 +15,10 @@ from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.processes.process import Process, Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.numa_bounds import VcpuGroup, bounds_of
-from pinner.planning.changes.memory import guests_memory
-from pinner.planning.changes.plan_identity import inventory_of, refused
-from pinner.planning.placement.guest_past import Placed
+from pinner.planning.changes import guests_memory
+from pinner.planning.plan_identity import inventory_of, refused
 from pinner.planning.policy import release
+from pinner.planning.policy.release import Placed
 from pinner.planning.request.context import Context
 from pinner.planning.request.process_matching import instance
 from pinner.planning.request.processes import allocatable_cpus, moving

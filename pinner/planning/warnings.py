@@ -4,14 +4,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 
 from pinner.model.change import PlannedChange
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest.guest import Guest
 from pinner.model.plan.objective import Objective
 from pinner.model.plan.plan import Roles
 from pinner.model.plan.request import Request
-from pinner.planning.available import flavors, realtime, restrictions
+from pinner.model.processes.process import Thread
+from pinner.model.snapshot import Snapshot
+from pinner.planning.available import flavors, restrictions
 from pinner.planning.available.exclusions import unknown_guests
-from pinner.planning.available.growth import is_full
-from pinner.planning.changes import ordering, worsening
-from pinner.planning.objective.of_plan import MeasuredAnswer
+from pinner.planning.available.slices import is_full
+from pinner.planning.changes import exchange_warning
+from pinner.planning.objective.of_plan import MeasuredAnswer, worsening_warning
 from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
 from pinner.planning.request.processes import moves_processes, moving
@@ -79,9 +83,9 @@ def plan_warnings(
     snapshot, answer = context.snapshot, measured.answer
     yield from answer.warnings
     yield from _load_warnings(context, answer.roles)
-    yield from realtime.warnings(snapshot, context.request, answer.roles, measured.masks)
+    yield from _realtime_warnings(snapshot, context.request, answer.roles, measured.masks)
     yield from core_classes.warnings(snapshot.topology, answer.wanted)
-    yield from filter(None, [worsening.warning(objective, answer.roles), ordering.warning(needed)])
+    yield from filter(None, [worsening_warning(objective, answer.roles), exchange_warning(needed)])
 
 
 def _busy_outside(context: Context, roles: Roles) -> int:
@@ -104,3 +108,48 @@ def _load_warnings(context: Context, roles: Roles) -> Iterator[str]:
                 f"overload: {threads} use {load * 100:.0f} % of one CPU, and the {role} set {cpus} has "
                 f"{len(cpus)} CPUs{hint}"
             )
+
+
+def _realtime_warnings(
+    snapshot: Snapshot, request: Request, roles: Roles, planned: Mapping[int, CpuSet]
+) -> Iterator[str]:
+    """``planned`` has the new affinities by thread id."""
+    yield from _realtime_processes(snapshot, request, roles)
+    for guest in snapshot.guests:
+        yield from _realtime_guest(guest, planned)
+
+
+def _realtime_processes(snapshot: Snapshot, request: Request, roles: Roles) -> Iterator[str]:
+    for process in snapshot.processes:
+        if process.load > request.busy_threshold and process.immovable_reason in ("", "restricted"):
+            threads = [thread for thread in process.threads if thread.realtime and thread.immovable_reason != "per-cpu"]
+            if shared := union(thread.affinity for thread in threads) & roles.cpus:
+                load = sum(thread.load for thread in threads)
+                yield (
+                    f"process {process.name} ({process.pid}) has real-time threads ({_policies(threads)}) that use "
+                    f"{load:.1f} % of one CPU and may stop other threads on CPUs {shared}; pinner does not move them: "
+                    "restrict them to CPUs of their own, and plans leave out these CPUs"
+                )
+
+
+def _realtime_guest(guest: Guest, planned: Mapping[int, CpuSet]) -> Iterator[str]:
+    vcpus = [vcpu.thread for vcpu in guest.vcpus if vcpu.thread and vcpu.thread.realtime]
+    if not vcpus:
+        return
+    masks = {thread.tid: planned.get(thread.tid, thread.affinity) for thread in vcpus}
+    emulator = union(planned.get(thread.tid, thread.affinity) for thread in guest.emulator.threads)
+    if both := union(masks.values()) & emulator:
+        yield (
+            f"guest {guest.name}: its real-time vCPUs ({_policies(vcpus)}) share CPUs {both} with its emulator "
+            "threads: QEMU may get no CPU there, and the guest then does not boot or answer; give the emulator "
+            "threads CPUs of their own"
+        )
+    if floating := union(mask for mask in masks.values() if len(mask) > 1):
+        yield (
+            f"guest {guest.name}: its real-time vCPUs ({_policies(vcpus)}) float over CPUs {floating} and stop other "
+            "threads there; the strategy isolated gives each vCPU a CPU of its own"
+        )
+
+
+def _policies(threads: list[Thread]) -> str:
+    return ", ".join(sorted({thread.realtime for thread in threads}))

@@ -1,13 +1,45 @@
-"""Which CPUs of a host pinner may allocate, and why not the others."""
+"""Which CPUs of a host pinner may allocate, why not the others, and the measured load that they have to carry."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest.guest import Guest
 from pinner.model.guest.nova import NovaOwns
 from pinner.model.machine.topology import CoreShape
+from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.demand import NO_DEMAND, Demand
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The load, in CPUs, of the threads that automatic sets are for, and the present affinities of these threads."""
+
+    housekeeping: float = 0.0
+    emulator: float = 0.0
+    housekeeping_now: frozenset[CpuSet] = frozenset()
+    emulator_now: frozenset[CpuSet] = frozenset()
+
+
+NO_DEMAND = Demand()
+
+
+def qemus_own_threads(guest: Guest) -> list[Thread]:
+    iothreads = [iothread.thread for iothread in guest.iothreads if iothread.thread]
+    return [*guest.emulator.threads, *iothreads, *guest.vhost_threads]
+
+
+def qemus_own_load(snapshot: Snapshot, guests: Iterable[Guest]) -> dict[int, float]:
+    """In CPUs, by thread id: of the guests' threads among the processes."""
+    loads = {
+        thread.tid: thread.load / 100
+        for process in snapshot.processes
+        if process.load and process.immovable_reason == "guest"
+        for thread in process.threads
+        if thread.load
+    }
+    own = {thread.tid for guest in guests for thread in qemus_own_threads(guest)} if loads else ()
+    return {tid: load for tid, load in loads.items() if tid in own}
 
 
 @dataclass(frozen=True, slots=True)

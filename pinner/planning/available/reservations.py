@@ -1,14 +1,16 @@
-"""Whether the isolated CPUs that a plan hands out are still free: another plan may have been applied since."""
+"""The CPUs of vCPUs that a plan does not move, and whether the isolated CPUs that it hands out are still free: another
+plan may have been applied since."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
-from pinner.model.change import AffinityChange, StateChange
+from pinner.model.change import AffinityChange, StateChange, TargetKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import StalePlan
 from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Plan
 from pinner.model.snapshot import Snapshot
+from pinner.model.used_cpus import restricted
 
 
 def require_free(plan: Plan, snapshot: Snapshot) -> None:
@@ -75,3 +77,13 @@ def _in_use(plan: Plan, snapshot: Snapshot) -> Iterator[_Use]:
 
 def _of_vcpus(plan: Plan) -> Iterator[AffinityChange]:
     return (change for change in plan.changes if isinstance(change, AffinityChange) and change.target.kind == "vcpu")
+
+
+def staying(snapshot: Snapshot, moved: Container[TargetKey]) -> CpuSet:
+    threads = (
+        vcpu.thread
+        for guest in snapshot.guests
+        for vcpu in guest.vcpus
+        if vcpu.thread is not None and guest.vcpu_targets[vcpu.id].key not in moved
+    )
+    return restricted(threads, snapshot)

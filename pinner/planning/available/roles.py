@@ -9,7 +9,7 @@ from pinner.model.plan.plan import Roles
 from pinner.model.plan.request import AUTO, Request
 from pinner.planning.available import slices
 from pinner.planning.available.allocatable_cpus import AllocatableCpus
-from pinner.planning.available.growth import sized
+from pinner.planning.available.slices import sized
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
 from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.demand import qemus_own_threads
+from pinner.planning.available.allocatable_cpus import qemus_own_threads
 
 _MOVABLE = ("", "restricted")
 

@@ -9,9 +9,8 @@ from pinner.model.plan.groups import group_of, without_room
 from pinner.model.plan.placement import Placement
 from pinner.model.plan.plan import LeftOut, Plan
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.reservations import contested
-from pinner.planning.available.staying import staying
-from pinner.planning.changes.plan_identity import id_from_placement
+from pinner.planning.available.reservations import contested, staying
+from pinner.planning.plan_identity import id_from_placement
 
 _NEEDS_CPU = "it needs a CPU of a target that stays as it is"
 _IN_USE = "guests that stay as they are use its CPUs"

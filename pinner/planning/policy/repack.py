@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from pinner.model.plan.objective import Objective, value_of
 from pinner.model.plan.plan import Plan
-from pinner.planning.changes.ordering import exchanging
+from pinner.planning.changes import exchanging
 
 _PRESSURE = ("extra_nodes", "shared_cores", "extra_l3")
 _MIB_OF_GIB = 1024

@@ -1,10 +1,14 @@
-"""How many more vCPUs each strategy can place on a host: the planner places so many without a move and without
-overcommit, and not one more. Memory does not count."""
+"""How many more vCPUs each strategy can place on a host, and how many more guests of one shape.
 
-from collections import Counter
-from collections.abc import Mapping
+The planner places so many without a move and without overcommit, and not one more. For vCPUs memory does not count; for
+guests of a shape, plans are made.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.kinds import PartitionState
@@ -13,13 +17,18 @@ from pinner.model.plan.placement import Placement
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.policy.policy import Mode
-from pinner.model.questions.capacity import Capacity, NodeCapacity, StrategyCapacity
+from pinner.model.questions.capacity import Capacity, NodeCapacity, ShapeRoom, StrategyCapacity
+from pinner.model.questions.whatif import GuestShape, NewGuests
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
+from pinner.planning.available.memory_balance import MemoryBalance, everything, outstanding
+from pinner.planning.placement.record import record
+from pinner.planning.questions.whatif import is_hypothetical, with_guests
 from pinner.planning.request.context import Context, vcpu_masks
 from pinner.planning.strategies.allocator.free_cpus import free_slots
 from pinner.planning.strategies.isolated import Isolated
 from pinner.planning.strategies.numa_local import NumaLocal
+from pinner.planning.strategies.per_flavor import refusals
 from pinner.planning.strategies.shared_pool import SharedPool
 from pinner.planning.strategies.strategy import Strategy, Unavailable, installed, require_known
 
@@ -130,3 +139,118 @@ def _shares(placed: _Placed, cpus: CpuSet) -> float:
 
 def _whole(free: float) -> int:
     return max(0, int(free + _ROUNDING))
+
+
+_REQUEST_NAMES = "the request names its guests: pinner does not place a new one"
+
+
+def shape_rooms(
+    snapshot: Snapshot,
+    request: Request,
+    shape: GuestShape,
+    placement: Placement | None = None,
+    strategies: Mapping[str, Strategy] | None = None,
+) -> tuple[ShapeRoom, ...]:
+    """The room by strategy, from the recorded placement of ``request``. The new guests have just started: none of their
+    memory is resident. Raises NotFound for an unknown strategy of the request."""
+    known = installed() if strategies is None else strategies
+    require_known(request.strategy, known)
+    try:
+        before = _Planned.of(snapshot, request, placement, known)
+    except (Invalid, NoFit, NovaConflict) as error:
+        return tuple(ShapeRoom(name, 0, str(error)) for name in sorted(known))
+    why = before.plan.blocked or (_REQUEST_NAMES if request.guests else "")
+    return tuple(ShapeRoom(name, 0, why) if why else _room(before, snapshot, shape, name) for name in sorted(known))
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    context: Context
+    plan: Plan
+    placement: Placement
+    strategies: Mapping[str, Strategy]
+
+    @classmethod
+    def of(
+        cls, snapshot: Snapshot, request: Request, placement: Placement | None, strategies: Mapping[str, Strategy]
+    ) -> "_Planned":
+        """Without a placement, it is the one that the plan makes."""
+        context = Context.of(snapshot, request, placement, lenient=True)
+        plan = planner.build(strategies, context, "", "")
+        return cls(context, plan, placement or record(plan, snapshot, None), strategies)
+
+    def masks(self) -> dict[Target, CpuSet]:
+        return vcpu_masks(self.context.snapshot, self.plan.wanted)
+
+
+def _room(before: _Planned, snapshot: Snapshot, shape: GuestShape, strategy: str) -> ShapeRoom:
+    def obstacle(count: int) -> str:
+        return _obstacle(before, snapshot, NewGuests(shape, count, strategy)) if count else ""
+
+    count = _largest(lambda number: not obstacle(number), len(snapshot.topology.online) // shape.vcpus + 1)
+    return ShapeRoom(strategy, count, obstacle(count + 1))
+
+
+def _largest(fits: Callable[[int], bool], most: int) -> int:
+    """The next one does not fit; 0 fits, and ``most`` does not."""
+    low, high = 0, 1
+    while high < most and fits(high):
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _obstacle(before: _Planned, snapshot: Snapshot, new: NewGuests) -> str:
+    other = with_guests(snapshot, (new,))
+    ours = {guest.uuid for guest in other.guests if is_hypothetical(guest)}
+    try:
+        after = _Planned.of(other, before.plan.request, before.placement, before.strategies)
+        refused = _refused(after, new, ours)
+    except (Invalid, NoFit, NovaConflict) as error:
+        return str(error)
+    unplaced = next((left.why for left in after.plan.unplaced if left.target.owner in ours), "")
+    return refused or unplaced or _moved(before, after) or _crowded(before, after) or _without_memory(other, new)
+
+
+def _refused(after: _Planned, new: NewGuests, ours: Collection[str]) -> str:
+    if new.strategy == after.plan.request.strategy:
+        return ""
+    return next((why for uuid, why in refusals(after.context, after.strategies).items() if uuid in ours), "")
+
+
+def _moved(before: _Planned, after: _Planned) -> str:
+    masks = after.masks()
+    moved = next((target for target, cpus in before.masks().items() if masks[target] != cpus), None)
+    return f"guest {moved.name} would move" if moved else ""
+
+
+def _crowded(before: _Planned, after: _Planned) -> str:
+    """More vCPUs than before have no CPU of their own, if each spreads evenly."""
+    more = _without_own_cpu(after) - _without_own_cpu(before)
+    return f"{more:.2f} vCPUs more would share CPUs with others" if more > _ROUNDING else ""
+
+
+def _without_own_cpu(planned: _Planned) -> float:
+    online = planned.context.allocatable.online
+    density: defaultdict[int, float] = defaultdict(float)
+    for mask, vcpus in Counter(planned.masks().values()).items():
+        cpus = mask & online
+        for cpu in cpus:
+            density[cpu] += vcpus / len(cpus)
+    return sum(max(each - 1.0, 0.0) for each in density.values())
+
+
+def _without_memory(host: Snapshot, new: NewGuests) -> str:
+    """The guests may have more memory together than the host has."""
+    if not new.shape.memory_kib:
+        return ""
+    balance = MemoryBalance.of(host.topology, host.guests)
+    page = new.shape.page_kib
+    asked = sum(outstanding(guest, everything(guest)) for guest in host.guests if guest.numa.page_kib == page)
+    left = max(sum(free for (_, size), free in balance.free.items() if size == page), 0)
+    if not balance.nearest or asked <= left:
+        return ""
+    what = f"huge pages of {page} KiB" if page else "memory"
+    return f"the host has {left} KiB of {what} left, and its guests would need {asked} KiB"

@@ -10,8 +10,13 @@ from pinner.model.plan.plan import LeftOut
 from pinner.model.plan.request import AUTO, ISOLATING, Request
 from pinner.model.processes.process import Immovable, Process, Thread
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
-from pinner.planning.available.demand import Demand, qemus_own_load, qemus_own_threads
+from pinner.planning.available.allocatable_cpus import (
+    AllocatableCpus,
+    Demand,
+    RestrictedAffinity,
+    qemus_own_load,
+    qemus_own_threads,
+)
 from pinner.planning.available.exclusions import is_excluded_process
 from pinner.planning.available.partitions import partitioned
 from pinner.planning.available.restrictions import is_asked, keeping, of_guests, of_ovs, reason_to_stay, restrictions

@@ -12,7 +12,7 @@ from pinner.model.kinds import State
 from pinner.model.machine.frequency import FAST, FrequencyDomain, is_slow
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.used_cpus import vcpu_cpus
-from pinner.planning.available.staying import staying
+from pinner.planning.available.reservations import staying
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
 

@@ -8,7 +8,7 @@ from pinner.model.change import StateChange, Target
 from pinner.model.errors import Invalid
 from pinner.model.kinds import INSIDE, KINDS, WITH_STATE, State, TargetKind
 from pinner.model.plan.plan import Plan
-from pinner.planning.changes.diff import changes
+from pinner.planning.changes import changes
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import PlanRow
 

@@ -26,7 +26,7 @@ def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: "GuestSh
     """For guests of one shape. Raises NotFound for an unknown strategy."""
     from pinner.model.questions.capacity import with_sizes
     from pinner.planning.questions import capacity
-    from pinner.planning.questions.shape_room import shape_rooms
+    from pinner.planning.questions.capacity import shape_rooms
 
     found = with_sizes(capacity.capacity(snapshot, request), (shape.vcpus,))
     return replace(found, shape=shape, fitting=shape_rooms(snapshot, request, shape))

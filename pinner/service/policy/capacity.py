@@ -15,7 +15,7 @@ from pinner.model.questions.whatif import GuestShape
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement.record import in_boot
 from pinner.planning.questions import capacity
-from pinner.planning.questions.shape_room import shape_rooms
+from pinner.planning.questions.capacity import shape_rooms
 from pinner.planning.request.process_matching import pruned
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.metrics import Metrics

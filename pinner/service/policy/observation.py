@@ -16,7 +16,7 @@ from pinner.model.policy.policy import Policy
 from pinner.model.run.journal import UNDO_BEGUN, Run
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.changes import worsening
+from pinner.planning.objective.of_plan import worsening_objection
 from pinner.planning.placement.backoff import with_backoff
 from pinner.planning.placement.drift import OTHERS, drifts
 from pinner.planning.placement.record import in_boot, record
@@ -76,7 +76,7 @@ class Observer:
             found = self._hosts.agent(host).explain_drifts(found)
         found = with_backoff(found, backoffs, self._now())
         enforced = policy is not None and policy.mode == "enforce"
-        obstacle = plan.blocked or (worsening.objection(plan) if enforced else "")
+        obstacle = plan.blocked or (worsening_objection(plan) if enforced else "")
         return Observation(policy, placement, taken, plan, found, obstacle, run_seq, last)
 
     def placement(self, host: str, policy: Policy | None) -> Placement | None:

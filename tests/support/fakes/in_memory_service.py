@@ -49,8 +49,8 @@ from pinner.model.run.verification import AgentTrail, Verification, verification
 from pinner.model.snapshot import Snapshot
 from pinner.outcome import probing
 from pinner.planning.questions import capacity
+from pinner.planning.questions.capacity import shape_rooms
 from pinner.planning.questions.explain import explain_placement
-from pinner.planning.questions.shape_room import shape_rooms
 from pinner.planning.questions.whatif import what_if
 from pinner.service.audit.audit_export import export_lines
 from pinner.service.hosts.findings import HostChecker

@@ -23,10 +23,9 @@ from pinner.planning import planner
 from pinner.planning.admission import Past, require_permitted
 from pinner.planning.available.partitions import settings as settings_of
 from pinner.planning.available.reservations import require_free
-from pinner.planning.changes.plan_identity import identified
-from pinner.planning.placement.guest_past import past_of
 from pinner.planning.placement.record import record
-from pinner.planning.policy.release import release
+from pinner.planning.plan_identity import identified
+from pinner.planning.policy.release import past_of, release
 from pinner.planning.request.processes import process_target
 
 pytestmark = pytest.mark.fault(41)

@@ -14,8 +14,7 @@ from pinner.model.plan.objective import TERMS, compared, weighted
 from pinner.model.plan.plan import Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.changes import worsening
-from pinner.planning.objective.of_plan import ObjectiveMeasure
+from pinner.planning.objective.of_plan import ObjectiveMeasure, worsening_objection
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
 
@@ -251,7 +250,7 @@ ROLES = Roles(CpuSet(), CpuSet(), CpuSet())
 def test_a_tier_counts_only_where_the_tiers_above_it_are_equal(before: dict, after: dict, worse: bool) -> None:
     made = replace(plan(snapshot(plain(8), [guest(1, 2, cpus("0-7"))]), "s", Request()), roles=ROLES)
     made = replace(made, objective=compared(before, after, weighted()))
-    assert bool(worsening.objection(made)) is worse
+    assert bool(worsening_objection(made)) is worse
 
 
 def test_a_weight_decides_between_terms_of_one_tier() -> None:
@@ -259,7 +258,7 @@ def test_a_weight_decides_between_terms_of_one_tier() -> None:
     made = replace(made, roles=ROLES)
     for weights, worse in (({}, False), ({"vcpu_vs_host": 3.0}, True), ({"vcpu_vs_host": 0.0}, False)):
         objective = compared({"vcpu_vs_emulator": 2}, {"vcpu_vs_host": 1}, weighted(weights))
-        assert bool(worsening.objection(replace(made, objective=objective))) is worse
+        assert bool(worsening_objection(replace(made, objective=objective))) is worse
 
 
 def test_terms_that_a_strategy_does_not_ask_for_make_its_plan_not_worse() -> None:
@@ -268,7 +267,7 @@ def test_terms_that_a_strategy_does_not_ask_for_make_its_plan_not_worse() -> Non
     guests = [guest(n, 2, cpus("0-15"), pins=pins[n], memory={n - 1: 1024}) for n in pins]
     made = plan(snapshot(plain(16, 2), guests, [process(300, 50.0, "0-15")]), "s", Request())
     assert made.objective.term("extra_nodes").rise == 2
-    assert worsening.objection(made) == ""
+    assert worsening_objection(made) == ""
 
 
 def test_a_plan_that_returns_vcpus_to_their_recorded_cpus_is_not_worse_where_these_are_farther() -> None:
@@ -280,7 +279,7 @@ def test_a_plan_that_returns_vcpus_to_their_recorded_cpus_is_not_worse_where_the
     back = plan_from_placement(replace(host, guests=(moved,)), "s", request, placement)
     assert {str(change.after) for change in back.changes if change.target.kind == "vcpu"} == {"2-7"}
     assert back.objective.term("remote_memory").rise > 0
-    assert worsening.objection(back) == ""
+    assert worsening_objection(back) == ""
 
 
 def test_a_plan_that_places_a_new_guest_is_not_worse() -> None:
@@ -290,4 +289,4 @@ def test_a_plan_that_places_a_new_guest_is_not_worse() -> None:
     newcomer = guest(2, 7, cpus("0-15"), pins=["1-7"] * 7, memory={0: 1024})
     made = plan_from_placement(replace(host, guests=(*host.guests, newcomer)), "s", request, placement)
     assert (made.objective.term("unplaced_guests").before, made.objective.term("unplaced_guests").after) == (1, 0)
-    assert worsening.objection(made) == ""
+    assert worsening_objection(made) == ""

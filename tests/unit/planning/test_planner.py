@@ -13,8 +13,7 @@ from pinner.model.guest.guest import InactiveGuest, NovaIdentity
 from pinner.model.plan.request import Request
 from pinner.model.questions.whatif import GuestShape
 from pinner.planning.planner import plan
-from pinner.planning.questions.capacity import capacity
-from pinner.planning.questions.shape_room import shape_rooms
+from pinner.planning.questions.capacity import capacity, shape_rooms
 from pinner.planning.strategies import strategy
 from pinner.planning.strategies.shared_pool import SharedPool
 

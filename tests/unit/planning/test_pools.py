@@ -10,7 +10,7 @@ from pinner.model.plan.request import Request
 from pinner.model.processes.process import Process
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.changes.worsening import objection
+from pinner.planning.objective.of_plan import worsening_objection
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan
 
@@ -211,11 +211,11 @@ def test_a_plan_that_makes_the_objective_worse_says_so_and_is_not_for_a_policy()
     assert f"tier 6 {before:.2f} -> {after:.2f}, " in told
     assert after > before
     assert "most of it by host_overload 0.00 -> 14.00 CPUs; a policy does not apply it" in told
-    assert objection(made) == f"the plan {made.id} is not applied: {told}"
+    assert worsening_objection(made) == f"the plan {made.id} is not applied: {told}"
 
 
 def test_a_plan_that_improves_the_objective_has_no_objection() -> None:
     made = plan(loaded(300.0), "s", Request())
     assert made.objective.gain > 0
     assert not [warning for warning in made.warnings if "objective" in warning]
-    assert objection(made) == ""
+    assert worsening_objection(made) == ""

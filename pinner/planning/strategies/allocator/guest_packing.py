@@ -181,8 +181,7 @@ def _improved(
     """Where nodes are not alike and it shall go ``quickly``, exchanges come first: they prove most such packings. The
     solver then finds the best nodes only: it takes long for the L3 domains of several nodes."""
     from pinner.planning.packing.exchange import exchanged
-    from pinner.planning.packing.node_model import on_best_nodes
-    from pinner.planning.packing.optimal import NOT_QUICK, improved
+    from pinner.planning.packing.optimal import NOT_QUICK, improved, on_best_nodes
     from pinner.planning.packing.patterns import are_alike
     from pinner.planning.packing.program import Work
 

@@ -21,12 +21,11 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.admission import Past, require_permitted
 from pinner.planning.available.numa_bounds import bound_of
-from pinner.planning.changes.plan_identity import identified
 from pinner.planning.placement.drift import drifts
-from pinner.planning.placement.guest_past import past_of
 from pinner.planning.placement.record import record
+from pinner.planning.plan_identity import identified
 from pinner.planning.planner import plan
-from pinner.planning.policy.release import release
+from pinner.planning.policy.release import past_of, release
 
 TWO = plain(32, 2)
 """Node 0 has CPUs 0-15, node 1 has 16-31."""

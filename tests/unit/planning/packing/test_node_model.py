@@ -13,7 +13,7 @@ from pinner.planning.packing import program
 from pinner.planning.packing.allocation import scored
 from pinner.planning.packing.exchange import exchanged
 from pinner.planning.packing.heuristic import Packing, pack
-from pinner.planning.packing.node_model import on_best_nodes
+from pinner.planning.packing.optimal import on_best_nodes
 from pinner.planning.packing.program import Program, Solution, Work
 from pinner.planning.packing.values import PackingGuest
 

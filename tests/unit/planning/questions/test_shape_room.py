@@ -20,9 +20,8 @@ from pinner.model.questions.whatif import GuestShape, NewGuests
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
-from pinner.planning.questions.capacity import capacity
-from pinner.planning.questions.scenario import with_guests
-from pinner.planning.questions.shape_room import shape_rooms
+from pinner.planning.questions.capacity import capacity, shape_rooms
+from pinner.planning.questions.whatif import with_guests
 
 HOST = plain(32, 2)
 """Pools of 12 CPUs a node: 4-15 and 20-31; 64 GiB a node."""

@@ -17,8 +17,7 @@ from pinner.model.questions.whatif import Explanation, GuestShape, NewGuests, Sc
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
 from pinner.planning.questions.explain import explain_placement
-from pinner.planning.questions.scenario import changed
-from pinner.planning.questions.whatif import what_if
+from pinner.planning.questions.whatif import changed, what_if
 
 HOST = plain(32, 2)
 """Pools of 12 CPUs a node: 4-15 and 20-31."""

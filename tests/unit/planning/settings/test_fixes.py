@@ -26,9 +26,9 @@ from pinner.model.settings.fixes import FIXES
 from pinner.model.settings.rps import RpsQueue
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.planning import admission, planner
-from pinner.planning.changes.plan_identity import identified
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
+from pinner.planning.plan_identity import identified
 from pinner.planning.request.process_matching import pruned
 from pinner.service.hosts.findings import installed
 

@@ -14,9 +14,9 @@ from pinner.model.plan.request import Request
 from pinner.model.settings.guest_rps import GuestQueue, GuestRps
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
-from pinner.planning.changes.plan_identity import identified
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
+from pinner.planning.plan_identity import identified
 
 WITH = Request(remedies=("guest-rps",))
 BOOT = "11111111-2222-3333-4444-555555555555"

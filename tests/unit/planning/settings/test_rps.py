@@ -11,9 +11,9 @@ from pinner.model.errors import Refused
 from pinner.model.plan.request import Request
 from pinner.model.settings.rps import RpsQueue
 from pinner.planning import admission, planner
-from pinner.planning.changes.plan_identity import identified
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
+from pinner.planning.plan_identity import identified
 from pinner.render import shell, text
 
 WITH = Request(remedies=("rps",))

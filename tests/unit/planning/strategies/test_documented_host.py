@@ -5,7 +5,7 @@ from support.hosts import GIB, applied, cpus, guest, interleaved, plain, process
 
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.planning.changes.worsening import objection
+from pinner.planning.objective.of_plan import worsening_objection
 from pinner.planning.planner import plan
 
 ARGUMENTS = "isolcpus=managed_irq,domain,8-31 nohz_full=8-31 rcu_nocbs=8-31"
@@ -48,7 +48,7 @@ def test_shared_pool_places_the_documented_sets(sets: dict[str, str]) -> None:
         "the plan makes the objective worse, tier 6 6.47 -> 8.00, most of it by overcommit 0.00 -> 8.00 CPUs; the "
         "request asks for that, so a policy applies it",
     )
-    assert objection(made) == ""
+    assert worsening_objection(made) == ""
 
 
 def test_numa_local_places_the_documented_sets() -> None:

@@ -15,7 +15,7 @@ from pinner.model.plan.placement import Placement
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.changes import ordering
+from pinner.planning.changes import exchanging, ranks
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
 
@@ -63,7 +63,7 @@ def test_two_guests_move_together_where_neither_gains_alone():
     made = plan_from_placement(host, "s", request, placed(host, request))
     assert {move.guest.name for move in made.moves} in ({"g1", "g2"}, {"g3", "g4"})
     assert {(term.name, term.before, term.after) for move in made.moves for term in move.terms} == {("extra_l3", 1, 0)}
-    assert not ordering.exchanging(made.changes)
+    assert not exchanging(made.changes)
     alone = replace(request, moves=1)
     assert not plan_from_placement(host, "s", alone, placed(host, request)).moves
 
@@ -139,7 +139,7 @@ def test_a_guest_that_moves_leaves_its_cpus_before_the_new_guest_gets_them():
     (move,) = made.moves
     order = [change.target.owner for change in contiguous(made.changes) if change.target.kind == "vcpu"]
     assert order[0] == move.guest.owner
-    assert ordering.exchanging(made.changes) == ()
+    assert exchanging(made.changes) == ()
 
 
 def test_the_new_guest_waits_for_the_moved_one_also_where_the_host_lists_it_first():
@@ -167,23 +167,23 @@ def vcpu(owner: str, number: int, before: str, after: str) -> AffinityChange:
 
 def test_guests_are_ordered_by_the_cpus_that_they_leave():
     changes = (vcpu("c", 0, "3", "2"), vcpu("b", 0, "2", "1"), vcpu("a", 0, "1", "9"), vcpu("d", 0, "0-9", "3"))
-    rank = ordering.ranks(changes)
+    rank = ranks(changes)
     order = sorted(changes, key=lambda change: rank[change.target.owner])
     assert [change.target.owner for change in order] == ["a", "b", "c", "d"]
     taken = {"1", "2", "3"}
     for change in order:
         assert str(change.after) not in taken
         taken.discard(str(change.before[0].cpus))
-    assert ordering.exchanging(changes) == ()
+    assert exchanging(changes) == ()
 
 
 def test_guests_that_exchange_cpus_have_no_order():
     changes = (vcpu("a", 0, "1", "2"), vcpu("b", 0, "2", "1"), vcpu("c", 0, "3", "4"))
-    assert [target.owner for target in ordering.exchanging(changes)] == ["a", "b"]
+    assert [target.owner for target in exchanging(changes)] == ["a", "b"]
 
 
 def test_the_vcpus_of_one_guest_may_exchange_their_cpus():
-    assert ordering.exchanging((vcpu("a", 0, "1", "2"), vcpu("a", 1, "2", "1"))) == ()
+    assert exchanging((vcpu("a", 0, "1", "2"), vcpu("a", 1, "2", "1"))) == ()
 
 
 def test_groups_of_changes_keep_the_order_of_their_vcpus():

@@ -1,1 +1,0 @@
-"""Guests that move because of new guests, and estimates of what a move gains."""
