@@ -1,5 +1,4 @@
-"""Finds the processes and threads that pinner must not move, each with its reason (see pinner.model.processes.process).
-Pure."""
+"""Finds what pinner must not move, each with its reason (see pinner.model.processes.process). Pure."""
 
 import re
 from collections.abc import Callable, Collection, Container, Iterable
@@ -11,7 +10,7 @@ from pinner.model.processes.process import Immovable, Process, Thread
 
 _QEMU = re.compile(r"qemu-system-\w+|qemu-kvm|kvm")
 _VHOST = re.compile(r"(?:vhost-|kvm-pit/)(\d+)", re.ASCII)
-"""Kernel threads with the process id of their QEMU in their name (drivers/vhost, arch/x86/kvm)."""
+"""Kernel threads named by the process id of their QEMU (drivers/vhost, arch/x86/kvm)."""
 
 
 def classify(
@@ -23,11 +22,10 @@ def classify(
     placed: Collection[CpuSet],
     online: CpuSet = CpuSet(),
 ) -> tuple[Process, ...]:
-    """The processes and their threads, each with its ``immovable_reason``.
+    """The processes and threads, each with its ``immovable_reason``.
 
-    ``guests`` are the QEMU process ids that libvirt knows, ``own`` pinner's process ids, ``baseline`` the unrestricted
-    affinity of this host, ``placed`` the masks that pinner set, and ``online`` the CPUs that are online (empty: all).
-    A QEMU that libvirt does not know is a guest too.
+    ``guests`` are the QEMU process ids that libvirt knows, ``baseline`` the host's unrestricted affinity, ``placed``
+    the masks that pinner set. No ``online``: all. A QEMU that libvirt does not know is a guest too.
     """
     found = tuple(processes)
     # The kernel shows a mask without its offline CPUs, in the processes that inherited it, too.
@@ -49,13 +47,12 @@ def classify(
 
 
 def is_qemu(command: str) -> bool:
-    """Whether the executable of a command line has a name of QEMU's."""
     executable = command.partition(" ")[0].rpartition("/")[2]
     return _QEMU.fullmatch(executable) is not None
 
 
 def owner_of(name: str) -> int | None:
-    """The process id of the QEMU in the name of a vhost or kvm-pit thread; None for another name."""
+    """The id of the QEMU in the name of a vhost or kvm-pit thread."""
     match = _VHOST.fullmatch(name)
     return int(match[1]) if match else None
 

@@ -10,7 +10,7 @@ from pinner.model.cpuset import CpuSet
 
 
 class _Known(NamedTuple):
-    """The masks of a target's threads while its process had run for ``ran_ns``, also as the kernel's bits."""
+    """The masks while the process had run for ``ran_ns``, also as the kernel's bits."""
 
     process: ThreadKey
     ran_ns: int
@@ -19,8 +19,8 @@ class _Known(NamedTuple):
 
 
 class KnownMasks:
-    """While the CPU clock of a process stands still, it has the same threads; system calls say whether another program
-    has set their masks. Several threads may use one object."""
+    """While a process's CPU clock stands still it has the same threads; system calls say whether their masks changed.
+    Threads may share it."""
 
     def __init__(self) -> None:
         self._known: dict[Target, _Known] = {}
@@ -29,8 +29,8 @@ class KnownMasks:
     def masks(
         self, target: Target, process: ThreadKey | None, read: Callable[[], tuple[ThreadMask, ...]]
     ) -> tuple[ThreadMask, ...]:
-        """The masks that ``read`` reads from files. ``process`` is the first thread of the target's process, None where
-        it is not known. Raises like ``read``."""
+        """``read`` reads from files, and its errors are raised. ``process`` is the first thread of the target's
+        process."""
         ran, known = cpu_clocks.ran_ns(process.tid) if process else None, self._known.get(target)
         if known and ran == known.ran_ns and process == known.process and self._bits(known.masks) == known.bits:
             return known.masks
@@ -43,7 +43,7 @@ class KnownMasks:
         return masks
 
     def keep(self, guests: Container[str]) -> None:
-        """Drop the masks of all other guests (by UUID): they have ended."""
+        """Drop the masks of all other guests (by UUID)."""
         for target in [each for each in tuple(self._known) if each.owner not in guests]:
             self._known.pop(target, None)
 

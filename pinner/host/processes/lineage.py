@@ -1,25 +1,21 @@
 """Finds the threads of other processes that inherited a process's mask: a fork copies the mask, and so does exec.
 
-Sources: proc(5) for /proc/PID/stat (parent, process group, session, start time and addresses), credentials(7). A child
-loses its parent when the parent ends, and a daemon leaves its session. So a process counts as a descendant of another
-one if it started after that one got its mask, and one of these facts holds:
+Sources: proc(5) for /proc/PID/stat, credentials(7). A child loses its parent when the parent ends, and a daemon leaves
+its session. A process is a descendant if it started after the other got its mask, and one holds:
 
 - its parent is a descendant, or the process itself;
-- its session or process group has the id of a descendant, or of the process: the kernel gives no new process that id
-  as long as the group exists;
-- it has the random addresses of the process's program: only a fork has the same ones, an exec chooses new ones;
+- its session or process group has the id of a descendant, or of the process: the kernel does not reuse that id while
+  the group exists;
+- it has the random addresses of the process's program: only a fork has the same ones;
 - it is in the cgroup of the process's systemd service;
-- it is an orphan in the process's session: a process that leads no session, and whose parent is in another one, has
-  lost the parent that started it. In a container its parent may also be the first process there, which adopts orphans.
+- it is an orphan in the process's session: it leads none, and its parent, or in a container the first process, is in
+  another one.
 
-By a process group, a service or an orphan's session it does not count if its present parent, which is no descendant,
-has the same mask: then it may have inherited the mask from that parent. By the addresses of the program the same holds,
-unless that parent has other addresses. Then the parent has adopted the process, and has not forked it; also if pinner
-has given the parent the same mask later. A parent that got its mask from pinner after the process had started has not
-given it to the process.
+By a group, a service or an orphan's session it does not count if its present parent, no descendant, has the same mask:
+it may be inherited from there. By the addresses the same holds, unless that parent has other addresses: then the parent
+has adopted the process. A parent that got its mask from pinner after the process had started has not given it.
 
-Where the parent has the same addresses and the same mask, but not from pinner, the facts do not decide: the parent may
-have forked the process, or adopted a fork of the placed one. Such a process is unsure, and it is named.
+Where the parent has the same addresses and the same mask, not from pinner, the process is unsure, and is named.
 """
 
 import os
@@ -61,12 +57,11 @@ class Relative:
 
     @property
     def key(self) -> ThreadKey:
-        """The identity of its first thread."""
         return ThreadKey(self.pid, self.started)
 
 
 def read(pid: int | None) -> Lineage:
-    """The present facts; with a process id, those of that process too. Raises Gone."""
+    """With a process id, those of that process too. Raises Gone."""
     boot, since = _boot(), ticks()
     if pid is None:
         return Lineage(boot, since)
@@ -81,7 +76,7 @@ _known_boot = ""
 
 
 def _boot() -> str:
-    """The id of the boot, which stays the same as long as this process lives; empty as long as it cannot be read."""
+    """Kept while this process lives; empty as long as it cannot be read."""
     global _known_boot
     _known_boot = _known_boot or files.text(_BOOT_ID) or ""
     return _known_boot
@@ -95,10 +90,10 @@ def inheritors(
     others: Mapping[ThreadKey, int],
     relatives: Mapping[int, Relative],
 ) -> Descendants[ThreadMask]:
-    """The threads with one of the ``masks`` in processes that descend from the process, by ascending id.
+    """The threads with one of the ``masks`` in descendants, by ascending id.
 
-    ``relatives`` are the processes of a scan. ``others`` are processes that have a change of their own, with the moment
-    before it: only their descendants count. QEMU is left out, because its threads belong to its guest.
+    ``others`` are processes with a change of their own, and the moment before it: only their descendants count. QEMU is
+    left out: its threads belong to its guest.
     """
     if lineage.boot != _boot():
         return Descendants()
@@ -125,8 +120,8 @@ def descendants(
     service: Callable[[int], str],
     adopts: Callable[[int], bool] = lambda _: False,
 ) -> Descendants[int]:
-    """The process ids of the descendants among the relatives. ``mask``, ``service`` and ``adopts`` read facts of a
-    process id; ``adopts``: it is the first one of a namespace of process ids."""
+    """The ids of the descendants among the relatives; ``adopts``: the process is the first of a namespace of process
+    ids."""
     known = relatives.get(pid)
     # With another start time, the id belongs to another process, and so do its children, group and session.
     kin = {pid} if known is None or known.started == started else set[int]()
@@ -179,12 +174,11 @@ def _is_fork(lineage: Lineage, each: Relative) -> bool:
 
 
 def ticks() -> int:
-    """The present moment in clock ticks after boot, as in the start times of processes."""
+    """Now in clock ticks after boot, as in start times of processes."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * procfs.HERTZ)
 
 
 def scan() -> dict[int, Relative]:
-    """All processes by their ids."""
     found = {}
     for name in files.numbers("/proc"):
         with suppress(OSError, ValueError, IndexError):
@@ -202,7 +196,6 @@ def _relative(pid: int, stat: bytes) -> Relative:
 
 
 def _is_randomized(pid: int) -> bool:
-    """Whether an exec gives the program random addresses."""
     try:
         flags = int(files.read(f"/proc/{pid}/personality"), 16)
     except OSError:
@@ -211,10 +204,7 @@ def _is_randomized(pid: int) -> bool:
 
 
 def _service(pid: int) -> str:
-    """The cgroup of the process's systemd service; empty if the process is in none.
-
-    A service that runs other units (user@1000.service) is none, because these units are cgroups below it.
-    """
+    """Empty for a service that runs other units (user@1000.service): their cgroups are below it."""
     try:
         rows = cpusets.parse_rows(files.read(f"/proc/{pid}/cgroup"))
     except OSError:
@@ -224,7 +214,7 @@ def _service(pid: int) -> str:
 
 
 def _is_first(pid: int) -> bool:
-    """Whether the process is the first one of its namespace of process ids (NSpid of pid_namespaces(7))."""
+    """Of its namespace of process ids (NSpid, pid_namespaces(7))."""
     with suppress(OSError):
         found = _IDS.search(files.read(f"/proc/{pid}/status"))
         return found is not None and found[1].split()[-1:] == [b"1"]

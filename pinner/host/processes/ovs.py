@@ -1,7 +1,7 @@
-"""The CPUs that Open vSwitch with DPDK uses: the threads that poll, and the masks of its database.
+"""The CPUs of Open vSwitch with DPDK: its polling threads, and the masks of its database.
 
-ovsdb-server gives the masks over its Unix socket (RFC 7047). The answer is not trusted: its size and the time for it
-are bounded, and the socket must be in a folder that only root and at most one other user can write.
+ovsdb-server gives the masks over its Unix socket (RFC 7047). The answer is not trusted: size and time are bounded, and
+only root and at most one other user may write the socket's folder.
 """
 
 import json
@@ -24,15 +24,15 @@ from pinner.unix_connect import connect
 
 _DAEMON = "ovs-vswitchd"
 _POLLING = re.compile(r"pmd(?:-c[0-9]+/id:[0-9]*|-?[0-9]+)|>[^/]*/id:[0-9]+", re.ASCII)
-"""The names of its polling threads: pmd-c03/id:9 since Open vSwitch 2.12, pmd9 before. The kernel cuts them at 15.
-Since 3.2, Open vSwitch cuts the begin itself and writes > instead: >d-c127/id:1000."""
+"""pmd-c03/id:9 since Open vSwitch 2.12, pmd9 before. The kernel cuts at 15; since 3.2, Open vSwitch itself cuts the
+begin: >d-c127/id:1000."""
 
 
 def dpdk(processes: Iterable[Process], masks: OvsMasks) -> OvsDpdk | None:
-    """The CPUs of Open vSwitch; None where it has neither polling threads nor masks.
+    """None where there are neither polling threads nor masks.
 
-    Any user can run a process of this name with idle threads. So only polling threads count that are pinned to one CPU
-    each, in a process that has privileges or whose threads have worked.
+    Any user can run a process of this name with idle threads: polling threads count if each is pinned to one CPU, and
+    the process has privileges or they have worked.
     """
     polling = union(
         thread.affinity
@@ -45,13 +45,11 @@ def dpdk(processes: Iterable[Process], masks: OvsMasks) -> OvsDpdk | None:
 
 
 ANSWER_SECONDS = 1.0
-"""The longest time for connection, question and answer."""
 FRESH_SECONDS = 10.0
-"""The age up to which an answer counts."""
 RETRY_SECONDS = 60.0
-"""The time until a database that did not answer is asked again: no snapshot waits more often."""
+"""No snapshot waits for a silent database more often."""
 MAX_ANSWER = 1 << 20
-"""The most bytes of an answer."""
+"""Bytes."""
 FIELD = "[host] ovsdb"
 _MASK = re.compile(rf"(?:0[xX])?([0-9a-fA-F]{{1,{MAX_CPUS // 4}}})", re.ASCII)
 _ID = "pinner"
@@ -66,7 +64,7 @@ _QUESTION = {
 
 
 class Ovsdb:
-    """The masks of one database. Several threads may use it."""
+    """The masks of one database. Threads may share it."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -76,8 +74,7 @@ class Ovsdb:
         self._ask_at = float("-inf")
 
     def masks(self) -> OvsMasks:
-        """The latest masks. Where the database does not answer, or has ended, they are those of before, with the
-        reason: Open vSwitch may be restarting."""
+        """While the database does not answer, those of before with the reason: Open vSwitch may be restarting."""
         with self._lock:
             if self._clock() >= self._ask_at:
                 try:
@@ -94,10 +91,7 @@ class Ovsdb:
 
 
 def read(path: Path) -> OvsMasks:
-    """The masks of the database whose server listens at ``path``.
-
-    Raises OSError, Invalid for a path that others can write, and ValueError for a wrong answer.
-    """
+    """Raises OSError, Invalid for a path that others can write, and ValueError for a wrong answer."""
     if not stat.S_ISSOCK(path.stat().st_mode):
         raise ValueError("it is not a socket")
     owner_of(path.parent, FIELD)
@@ -109,7 +103,7 @@ def read(path: Path) -> OvsMasks:
 
 
 def _ask(path: Path, end: float) -> Any:
-    """The result of the question. The server may send questions of its own (echo) before."""
+    """The server may send questions of its own (echo) before."""
     received = b""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         connect(sock, str(path), _left(end))
@@ -128,7 +122,7 @@ def _ask(path: Path, end: float) -> Any:
 
 
 def _left(end: float) -> float:
-    """The seconds until the end. Raises TimeoutError."""
+    """Raises TimeoutError."""
     left = end - time.monotonic()
     if left <= 0:
         raise TimeoutError(f"no answer within {ANSWER_SECONDS:g} s")
@@ -136,7 +130,7 @@ def _left(end: float) -> float:
 
 
 def _answer(received: bytes, end: float) -> Any:
-    """The result of our question among the messages; None while it has not arrived completely. Raises TimeoutError."""
+    """None while the answer has not arrived completely. Raises TimeoutError."""
     text = received.decode("utf-8", "replace")
     decoder, at = json.JSONDecoder(parse_int=_integer), 0
     while at < len(text):
@@ -171,7 +165,7 @@ def _config(result: Any) -> dict[str, str]:
 
 
 def _cpus(config: dict[str, str], name: str) -> CpuSet:
-    """The CPUs of a mask in hexadecimal digits. Raises ValueError."""
+    """A mask in hexadecimal digits. Raises ValueError."""
     text = config.get(name, "")
     if not text:
         return CpuSet()

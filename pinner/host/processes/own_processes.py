@@ -17,7 +17,7 @@ class OwnProcesses:
 
     @staticmethod
     def _user_of(pid: object) -> int | None:
-        """The real user id; None for a process that has ended. The owner of /proc/PID is root after setuid(2)."""
+        """The real user id: the owner of /proc/PID is root after setuid(2)."""
         try:
             status = files.read(f"/proc/{pid}/status")
         except OSError:

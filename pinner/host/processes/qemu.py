@@ -1,7 +1,7 @@
 """Finds QEMU's processes and threads in /proc.
 
-libvirt reports no thread id without marking the guest as tainted. So pinner identifies threads by their names, which
-QEMU sets with ``-name debug-threads=on``; libvirt always passes this option.
+libvirt reports no thread id without tainting the guest. The names of threads are QEMU's (``-name debug-threads=on``,
+which libvirt always passes).
 """
 
 import pwd
@@ -25,18 +25,17 @@ _PAGES = re.compile(r"(?:^|\s)N(\d+)=(\d+)", re.ASCII)
 _EXECUTABLE = re.compile("qemu|kvm")
 
 _MAX_COMMAND = 256 * 1024
-"""libvirt writes -uuid before all devices, so it is among the first KiB. Any other process may have 6 MiB."""
+"""libvirt writes -uuid before all devices, in the first KiB. Any other process may have 6 MiB."""
 
 _ANY: Mapping[str, int | None] = MappingProxyType({})
 
 _Found = tuple[int, int]
-"""Start time and id of a process."""
+"""Start time and id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """The result of one scan of /proc: QEMU's process id by the guest's UUID, and its vhost and kvm-pit threads by that
-    id."""
+    """QEMU's process id by the guest's UUID, and its vhost and kvm-pit threads by that id."""
 
     qemus: Mapping[str, int]
     vhost_threads: Mapping[int, tuple[Thread, ...]]
@@ -44,15 +43,13 @@ class Processes:
 
 @dataclass(frozen=True, slots=True)
 class QemuThreads:
-    """The threads of one QEMU process by role."""
-
     vcpus: Mapping[int, Thread]
     iothreads: Mapping[int, Thread]
     emulator: tuple[Thread, ...]
 
 
 def role(name: str) -> tuple[TargetKind, int | None]:
-    """The role of a QEMU thread, by its name: a vCPU or iothread with its number, else the emulator."""
+    """A vCPU or iothread with its number, else the emulator."""
     if vcpu := _VCPU.fullmatch(name):
         return "vcpu", int(vcpu[1])
     if iothread := _IOTHREAD.fullmatch(name):
@@ -61,12 +58,11 @@ def role(name: str) -> tuple[TargetKind, int | None]:
 
 
 def is_emulator(name: str) -> bool:
-    """Whether a QEMU thread of this name is an emulator thread."""
     return role(name)[0] == "emulator"
 
 
 def roles(threads: Iterable[Thread]) -> QemuThreads:
-    """The threads by role; per-CPU threads, which cannot be moved (see affinity.masks), have none."""
+    """Per-CPU threads, which cannot be moved (see affinity.masks), have no role."""
     vcpus: dict[int, Thread] = {}
     iothreads: dict[int, Thread] = {}
     emulator: list[Thread] = []
@@ -84,10 +80,10 @@ def roles(threads: Iterable[Thread]) -> QemuThreads:
 
 
 def find(root: Path, uuids: Collection[str], users: Mapping[str, int | None] = _ANY) -> Processes:
-    """The QEMU processes of these guests, and all vhost and kvm-pit threads. A guest without a process is left out.
+    """The QEMU processes of these guests, and all vhost and kvm-pit threads.
 
-    ``users`` has the id of the user who runs the QEMU of a guest, where it is known: a process of another user is not
-    this QEMU, whatever its command line says.
+    ``users`` has the user who runs the QEMU of a guest: another user's process is not it, whatever its command line
+    says.
     """
     vhost_threads: dict[int, tuple[Thread, ...]] = {}
     likely: list[_Found] = []
@@ -108,7 +104,7 @@ def find(root: Path, uuids: Collection[str], users: Mapping[str, int | None] = _
 
 
 def named(root: Path) -> dict[str, str]:
-    """The names of the guests by UUID, as the command lines of the processes say: any process can claim to be QEMU."""
+    """The names by UUID that command lines claim: any process can claim to be QEMU."""
     found: dict[str, str] = {}
     for pid in map(int, files.numbers(f"{root}/proc")):
         try:
@@ -121,7 +117,7 @@ def named(root: Path) -> dict[str, str]:
 
 
 def user_id(name: str) -> int | None:
-    """The id of the user in libvirt's label of a guest: a name, or + and an id. None for none, and for no user."""
+    """The user of a libvirt label: a name, or + and an id. None also for no user of this host."""
     if (number := name.removeprefix("+")).isdecimal():
         return int(number)
     try:
@@ -131,7 +127,7 @@ def user_id(name: str) -> int | None:
 
 
 def is_incoming(root: Path, pid: int) -> bool:
-    """Whether QEMU began with the state of another QEMU: by a migration, or from a saved guest."""
+    """By a migration, or from a saved guest."""
     try:
         return b"-incoming" in files.read_start(f"{root}/proc/{pid}/cmdline", _MAX_COMMAND).split(b"\0")
     except OSError:
@@ -145,15 +141,15 @@ def memory_per_node(root: Path, pid: int) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """The resident memory of a process in KiB, by NUMA node."""
+    """KiB by NUMA node."""
 
     per_node: dict[int, int]
     huge: dict[int, int]
-    """The part of it in huge pages; transparent ones do not count, because the kernel can split and move them."""
+    """Without transparent huge pages: the kernel can split and move them."""
 
 
 def resident(root: Path, pid: int) -> Resident:
-    """The resident memory (/proc/PID/numa_maps); empty where it cannot be read. Slow for a large guest."""
+    """From /proc/PID/numa_maps; empty where it cannot be read. Slow for a large guest."""
     found = Resident({}, {})
     for line in (files.text(root / f"proc/{pid}/numa_maps") or "").splitlines():
         # A guest has hundreds of lines. No path can look like a node: the kernel escapes its spaces.
@@ -169,8 +165,7 @@ def resident(root: Path, pid: int) -> Resident:
 def _by_uuid(
     root: Path, processes: Iterable[_Found], uuids: Collection[str], users: Mapping[str, int | None]
 ) -> dict[str, int]:
-    """The process id of each UUID. Where several processes of QEMU's user have one UUID in their command line, the
-    oldest is QEMU: a process that fakes it must have copied it from QEMU, and so is younger."""
+    """Of several processes with one UUID the oldest is QEMU: one that fakes it has copied it, and is younger."""
     found: dict[str, int] = {}
     for _, pid in sorted(processes):
         try:
@@ -183,7 +178,7 @@ def _by_uuid(
 
 
 def _is_of(root: Path, pid: int, user: int | None) -> bool:
-    """Whether the process has no other rights than the user's: the words of a setuid program are its caller's."""
+    """Whether it has no other rights: the command line of a setuid program is its caller's."""
     if user is None:
         return True
     found = re.search(rb"^Uid:(.*)", files.read(f"{root}/proc/{pid}/status"), re.MULTILINE)
@@ -191,12 +186,10 @@ def _is_of(root: Path, pid: int, user: int | None) -> bool:
 
 
 def uuid_of(cmdline: bytes) -> str:
-    """The guest's UUID in QEMU's command line; empty where it has none."""
     return _value(cmdline, b"-uuid")
 
 
 def name_of(cmdline: bytes) -> str:
-    """The guest's name in QEMU's command line, as libvirt writes it; empty where it has none."""
     # QEMU reads a doubled comma as a comma of the value.
     found = _NAME.search(_value(cmdline, b"-name"))
     return found[1].replace(",,", ",") if found else ""

@@ -1,7 +1,6 @@
 """Finds the processes whose restricted affinity keeps its CPUs (see pinner.model.processes.process.Reserves).
 
-Any user may restrict an idle process to any CPU. CPUs are taken from the guests only by processes that work, those of
-an administrator, and those that the configuration names.
+Any user may restrict an idle process. So only processes that work, an administrator's, and configured ones count.
 """
 
 import re
@@ -15,29 +14,27 @@ from pinner.model.errors import Gone
 from pinner.model.processes.process import RESERVING_LOAD, Process, Reserves, Thread
 
 CAP_SYS_NICE = 1 << 23
-"""The right to change the affinity of any process (include/uapi/linux/capability.h)."""
+"""include/uapi/linux/capability.h: may change any process's affinity."""
 
 _LEAST_WORK = 1.0
-"""Seconds on a CPU. A thread that has just started used much of its short life."""
+"""Seconds on a CPU. A new thread used much of its short life."""
 
 USER = "user:"
-"""The prefix of a user's name or id in [host] affinity_owners."""
+"""The prefix of a user in [host] affinity_owners."""
 
 _CAPABILITIES = re.compile(rb"^CapEff:\s*([0-9a-f]+)", re.MULTILINE)
 _ALL_USERS = ["0", "0", "4294967295"]
-"""The uid_map of a process that is in no user namespace of its own."""
+"""The uid_map without a user namespace of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class AffinityOwners:
-    """The names of processes and the ids of users that the configuration lists in [host] affinity_owners."""
-
     processes: frozenset[str] = frozenset()
     users: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "AffinityOwners":
-        """Read the option. A user that this host does not know is left out: no process can be the user's."""
+        """A user that this host does not know is left out."""
         listed = frozenset(names)
         users = (user_id(name.removeprefix(USER)) for name in listed if name.startswith(USER))
         return cls(
@@ -52,10 +49,8 @@ NO_OWNERS = AffinityOwners()
 def with_reservations(
     root: Path, processes: Iterable[Process], owners: AffinityOwners, uptime: float | None
 ) -> tuple[Process, ...]:
-    """The processes; those with a restricted thread have their user, and the reason why they keep their CPUs.
-
-    ``uptime`` is in seconds since the boot; None: not known (a captured machine).
-    """
+    """Those with a restricted thread have their user, and why they keep their CPUs. ``uptime``: seconds since the
+    boot."""
     return tuple(_with_reservation(root, process, owners, uptime) for process in processes)
 
 
@@ -91,11 +86,8 @@ def _with_user(root: Path, process: Process, owners: AffinityOwners) -> Process:
 
 
 def _is_privileged(root: Path, pid: int, users: Collection[int], status: bytes) -> bool:
-    """Whether an administrator gave the process its rights.
-
-    A setuid program has root's rights, but its caller's affinity: all its user ids must be the same. In a user
-    namespace of their own, anybody has every capability.
-    """
+    """A setuid program has its caller's affinity: all its user ids must be the same. In a user namespace of its own
+    anybody has every capability."""
     if set(users) == {0}:
         return True
     found = _CAPABILITIES.search(status)

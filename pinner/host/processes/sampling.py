@@ -1,10 +1,8 @@
 """Measures the loads of all processes and threads between two samples, and reads again only those that ran.
 
-A compute host often has ten thousand threads, most of which sleep. So a Scanner keeps what it read: while the CPU clock
-of a process stands still, its files say the same as before. While a thread's schedstat is the same, so do its other
-files. What other programs may change of a sleeping thread, its affinity and its policy, is asked by system calls.
-
-For speed, paths are strings here and files are read by system calls.
+A compute host often has ten thousand threads; most sleep. While the CPU clock of a process, or a thread's schedstat,
+stands still, its files say the same. Affinity and policy, which others may change, are asked by system calls. For
+speed, paths are strings and files are read by system calls.
 """
 
 import time
@@ -21,19 +19,18 @@ from pinner.host.kernel.procfs import HERTZ, PF_KTHREAD, VANISHED, Stat
 from pinner.model.processes.process import Process, Thread
 
 MAX_AGE = 60.0
-"""Seconds for which the facts of a sleeping process may be those of an earlier scan. Only its cgroup can change
-unnoticed while it sleeps."""
+"""Seconds. Of a sleeping process only its cgroup can change unnoticed."""
 
 
 class StatSample(NamedTuple):
-    """The content of a stat file, and the time of the read in seconds of the caller's clock."""
+    """The time is in seconds of the caller's clock."""
 
     stat: bytes
     at: float
 
 
 class KnownThread(NamedTuple):
-    """A thread without its load, as read while it had this schedstat and these settings."""
+    """A thread without its load, while it had this schedstat and these settings."""
 
     thread: Thread
     stat: bytes
@@ -42,7 +39,7 @@ class KnownThread(NamedTuple):
 
 
 class KnownProcess(NamedTuple):
-    """A process without loads, as read when it had run for ``ran_ns``; the time of the read, in seconds."""
+    """Without loads, when it had run for ``ran_ns``; the time of the read in seconds."""
 
     ran_ns: int
     read_at: float
@@ -51,11 +48,11 @@ class KnownProcess(NamedTuple):
     threads: Mapping[str, KnownThread]
     tids: list[int]
     settings: list[Settings]
-    """Those of each of ``tids``: a list is compared fast."""
+    """Of each of ``tids``: a list is compared fast."""
 
 
 Known = Mapping[str, KnownProcess]
-"""What an earlier scan has read, by process id."""
+"""By process id."""
 
 NOTHING: Known = MappingProxyType({})
 
@@ -63,22 +60,22 @@ NOTHING: Known = MappingProxyType({})
 def sample(
     root: Path, seconds: float, sleep: Callable[[float], None], clock: Callable[[], float]
 ) -> tuple[Process, ...]:
-    """Every process by ascending pid, with its threads and their loads over ``seconds`` (0: not measured).
+    """By ascending pid, with loads over ``seconds`` (0: not measured); ``clock`` is monotonic.
 
-    ``clock`` returns monotonic seconds. No ``immovable_reason`` other than ``per-cpu`` is set.
+    No ``immovable_reason`` other than ``per-cpu`` is set.
     """
     return Scanner(root).sample(seconds, sleep, clock)
 
 
 class Scanner:
-    """Takes samples again and again. Several threads may use one object, all with the same clock."""
+    """Takes samples again and again. Threads may share it, with one clock."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._known = NOTHING
 
     def sample(self, seconds: float, sleep: Callable[[float], None], clock: Callable[[], float]) -> tuple[Process, ...]:
-        """The same as the function ``sample`` gives, with fewer reads after the first time."""
+        """As ``sample``, with fewer reads after the first time."""
         sampler = Sampler(self._root, clock, self._known)
         if seconds > 0:
             sampler.first()
@@ -89,16 +86,16 @@ class Scanner:
 
 
 class Sampler:
-    """Takes two samples of every process and thread: the first reads CPU times, the second all facts and the loads.
+    """The first sample reads CPU times, the second all facts and the loads.
 
-    A kernel thread is a process of one thread. A process's stat includes threads that ended between the samples; where
-    one thread was and is all of the process, it has the load of the process.
-    All files of a process are opened relative to its open folder, so that a new process of the same id is not mixed in.
+    A kernel thread is a process of one thread. A process's stat includes threads that ended in between; where one
+    thread was and is all of the process, it has the process's load. Files are opened relative to the process's open
+    folder: a new process of the same id is not mixed in.
     """
 
     def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic, earlier: Known = NOTHING) -> None:
         self.known: dict[str, KnownProcess] = {}
-        """What the second sample has found, for a later sampler."""
+        """From the second sample, for a later sampler."""
         self._proc = f"{root}/proc"
         self._clock = clock
         self._has_clocks = cpu_clocks.are_of(root)
@@ -107,13 +104,12 @@ class Sampler:
         self._earlier: Known = fresh if self._has_clocks else NOTHING
         self._settings = cpu_clocks.SettingsReader()
         self._asleep: set[str] = set()
-        """The processes that had not run since the earlier scan at the first sample, which read nothing of them."""
+        """Had not run since the earlier scan: the first sample read nothing of them."""
         self._processes: dict[str, StatSample] = {}
         self._threads: dict[str, StatSample] = {}
         self._first_at: float | None = None
 
     def first(self) -> None:
-        """Take the first sample: the CPU time of every process and thread so far."""
         self._first_at = self._clock()
         for pid in numbers(self._proc):
             known = self._earlier.get(pid)
@@ -127,11 +123,10 @@ class Sampler:
                 continue
 
     def second(self) -> tuple[Process, ...]:
-        """Take the second sample: every process by ascending pid."""
         return tuple(process for pid in numbers(self._proc) if (process := self._process(pid)))
 
     def movable(self, *, kernel: bool = False) -> tuple[Thread, ...]:
-        """Every thread of the machine except per-CPU kernel threads, by ascending id. ``kernel``: only kernel ones."""
+        """All but per-CPU kernel threads, by ascending id."""
         processes = (process for process in self.second() if process.kernel or not kernel)
         threads = (thread for process in processes for thread in process.threads)
         found = (thread for thread in threads if thread.immovable_reason != "per-cpu")
@@ -200,8 +195,7 @@ class Sampler:
     def _thread_reader(
         self, folder: int, pid: str, earlier: Mapping[str, KnownThread], alone: bytes
     ) -> Callable[[str], tuple[Thread, KnownThread | None]]:
-        """A function that reads a thread, which is also given as known where the kernel says its settings. ``alone`` is
-        the stat file of a process that is one thread: it is also that of the thread."""
+        """``alone`` is the stat file of a process that is one thread: also that of the thread."""
 
         def reader(tid: str) -> tuple[Thread, KnownThread | None]:
             below = "" if alone else f"task/{tid}/"
@@ -221,13 +215,11 @@ class Sampler:
         return reader
 
     def _is_alone(self, stat: Stat) -> bool:
-        """Whether the files of the process are also those of its only thread. A captured machine has none of these
-        files but those of the threads."""
+        """A captured machine has the files of the threads only."""
         return bool(stat.flags & PF_KTHREAD) or (self._has_clocks and stat.threads == 1)
 
     def _was_alone(self, pid: str, known: KnownProcess | None) -> bool:
-        """Whether what the first sample has of this process is also what it has of its first thread. Else the process
-        includes CPU time of ended threads that the thread does not."""
+        """Else the process includes CPU time of ended threads."""
         process = self._before(pid, known, self._processes.get(pid))
         thread = self._before(pid, known.threads.get(pid) if known else None, self._threads.get(pid))
         return (process and process.stat) is (thread and thread.stat)
@@ -235,7 +227,6 @@ class Sampler:
     def _before(
         self, pid: str, known: KnownProcess | KnownThread | None, sampled: StatSample | None
     ) -> StatSample | None:
-        """What the first sample read, or would have read."""
         if known and pid in self._asleep and self._first_at is not None:
             return StatSample(known.stat, self._first_at)
         return sampled
@@ -252,7 +243,6 @@ class Sampler:
 
 
 def _same(known: KnownThread | None, schedstat: bytes) -> KnownThread | None:
-    """The known thread, if it has not run since. A thread that never ran may be a new one with the same id."""
     return known if known and known.schedstat == schedstat and schedstat[:2] not in (b"", b"0 ") else None
 
 

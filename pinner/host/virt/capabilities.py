@@ -17,7 +17,6 @@ class NumaCell:
     id: int
     cpus: CpuSet
     siblings: Mapping[int, CpuSet]
-    """CPU to the hardware threads of its core, where libvirt reports them."""
     memory_kib: int | None
     distances: Mapping[int, int]
 
@@ -34,7 +33,6 @@ def parse(capabilities_xml: str) -> tuple[NumaCell, ...]:
 
 
 def disagreements(topology: Topology, capabilities_xml: str) -> tuple[str, ...]:
-    """A sentence for each difference between libvirt and sysfs in nodes, CPUs, siblings, memory sizes or distances."""
     return tuple(_differences(topology, parse(capabilities_xml)))
 
 

@@ -1,7 +1,6 @@
-"""A parser of libvirt's domain XML. Pure.
+"""A parser of libvirt's domain XML (https://libvirt.org/formatdomain.html) and Nova's metadata. Pure.
 
-The XML has facts that libvirt's API calls do not return, or return only after QEMU has answered. A stopped QEMU does
-not answer. Source: https://libvirt.org/formatdomain.html; Nova writes its own metadata. Entities are not resolved.
+The XML has facts that libvirt's API returns only after QEMU has answered, or never. Entities are not resolved.
 """
 
 from collections.abc import Mapping
@@ -22,17 +21,15 @@ NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xml
 PINNER = "urn:pinner:domain:1"
 """The namespace of pinner's mark of an excluded guest. pinner's pins have another one (pins_metadata)."""
 EXCLUDED = "<cpus leave='alone'/>"
-"""An element in the namespace PINNER: pinner excludes the guest and does not change its CPUs."""
 
 UNREAD = f"<domain><metadata><cpus xmlns='{PINNER}' leave='alone'/></metadata></domain>"
-"""The XML of a guest that libvirt cannot describe: pinner excludes the guest."""
+"""The XML of a guest that libvirt cannot describe: pinner leaves it alone."""
 
 Part = tuple[TargetKind, int | None]
-"""A part of a guest that can be pinned: its kind, and the number of the vCPU or iothread."""
+"""The kind, and the number of the vCPU or iothread."""
 
 _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}
 _PART = {"vcpu": "vcpu", "iothread": "iothread"}
-"""The attribute of a pin element that has the number of the vCPU or iothread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,34 +38,29 @@ class Domain:
 
     memory_kib: int
     vcpus: tuple[int, ...]
-    """The ids of all vCPUs, including the unplugged ones."""
+    """All, including the unplugged ones."""
     cpuset: CpuSet | None
     vcpu_pins: Mapping[int, CpuSet]
     emulator_pin: CpuSet | None
     iothreads: tuple[int, ...]
     iothread_pins: Mapping[int, CpuSet]
     taps: tuple[tuple[str, str], ...]
-    """Host name of the tap and MAC address of every network interface that has a tap."""
+    """Host name and MAC address of each tap."""
     pci: tuple[str, ...]
     nova: NovaIdentity | None
     own_pins: Mapping[Part, CpuSet]
-    """The pins of ``pins`` that are pinner's, by its metadata."""
+    """Those of ``pins`` that are pinner's, by its metadata."""
     excluded: bool
-    """Whether pinner's metadata marks the guest as excluded."""
     dedicated: bool
-    """Whether the flavor or the image in Nova's metadata requests dedicated CPUs for vCPUs."""
+    """Whether flavor or image request dedicated CPUs."""
     user: str
-    """The user as whom libvirt runs QEMU: a name, or + and an id; empty where libvirt does not choose a user."""
+    """Runs QEMU: a name, or + and an id; empty where libvirt does not choose one."""
     cells: tuple[GuestCell, ...] = ()
-    """The NUMA nodes that the guest sees."""
     memory: MemoryBinding | None = None
-    """The host's nodes of the whole guest's memory."""
     huge_pages: bool = False
-    """Whether huge pages back the guest's memory."""
 
     @property
     def without_own_pins(self) -> "Domain":
-        """The domain without the pins that are pinner's."""
         return replace(
             self,
             vcpu_pins={vcpu: cpus for vcpu, cpus in self.vcpu_pins.items() if ("vcpu", vcpu) not in self.own_pins},
@@ -80,7 +72,6 @@ class Domain:
         )
 
     def pin_of(self, kind: TargetKind, part: int | None) -> CpuSet | None:
-        """The pin of a vCPU, an iothread or the emulator; None where it has none."""
         match kind, part:
             case "vcpu", int(part):
                 return self.vcpu_pins.get(part)
@@ -90,14 +81,13 @@ class Domain:
 
     @property
     def pins(self) -> dict[Part, CpuSet]:
-        """Every pin of the <cputune> element, by the pinned part."""
         found: dict[Part, CpuSet] = {("vcpu", vcpu): cpus for vcpu, cpus in self.vcpu_pins.items()}
         found |= {("iothread", thread): cpus for thread, cpus in self.iothread_pins.items()}
         return found if self.emulator_pin is None else {("emulator", None): self.emulator_pin, **found}
 
 
 def parse(xml: str) -> Domain:
-    """Read a domain's XML as libvirt writes it. Raises Invalid for a CPU list that does not parse."""
+    """Raises Invalid for a CPU list that does not parse."""
     domain = _tree(xml)
     vcpu = domain.find("vcpu")
     cpuset = None if vcpu is None else vcpu.get("cpuset")
@@ -130,7 +120,7 @@ def named_pins(element: str) -> tuple[PartPin, ...]:
 
 
 def without_named_pins(xml: str) -> str:
-    """The domain's XML without the element that names pinner's pins, and without a <metadata> that is empty then."""
+    """Removes a <metadata> that is empty then, too."""
     domain = _tree(xml)
     for metadata in domain.findall("metadata"):
         for element in metadata.findall(f"{{{pins_metadata.NAMESPACE}}}pins"):
@@ -147,10 +137,7 @@ def cputune(xml: str) -> str:
 
 
 def with_pin_of(xml: str, target: Target, definition: str) -> str:
-    """The domain's XML with the target's pin from ``definition`` (a <cputune> or empty).
-
-    If ``definition`` has no pin of the target, neither has the result.
-    """
+    """The domain's XML with the target's pin from ``definition`` (a <cputune> or empty), or without it."""
     domain = _tree(xml)
     tune = domain.find("cputune")
     if tune is None:
@@ -165,7 +152,7 @@ def with_pin_of(xml: str, target: Target, definition: str) -> str:
 
 
 def pin_in(xml: str, target: Target) -> CpuSet | None:
-    """The target's pin in a domain's XML, or in a <cputune> of it; None where it has none, or the text is empty."""
+    """``xml`` is a domain's XML, a <cputune> of it, or empty."""
     if not xml:
         return None
     root = _tree(xml)
@@ -188,7 +175,7 @@ def _pins(domain: etree._Element, kind: str) -> dict[int, CpuSet]:
 
 
 def _iothreads(domain: etree._Element) -> tuple[int, ...]:
-    """The ids of the iothreads. libvirt lists them only if they differ from the default 1, 2, ..."""
+    """libvirt lists the ids only if they differ from the default 1, 2, ..."""
     listed = tuple(int(thread.get("id", "")) for thread in domain.iterfind("iothreadids/iothread"))
     return listed or tuple(range(1, int(domain.findtext("iothreads", "0")) + 1))
 
@@ -208,7 +195,6 @@ def _pci_address(address: etree._Element) -> str:
 
 
 def _nova(domain: etree._Element) -> tuple[NovaIdentity | None, bool]:
-    """The guest's identity in Nova, and whether its flavor or its image requests dedicated CPUs for vCPUs."""
     found = (domain.find(f"metadata/{{{namespace}}}instance") for namespace in NOVA)
     instance = next((each for each in found if each is not None), None)
     if instance is None:
@@ -235,12 +221,11 @@ def _image_policy(instance: etree._Element) -> str:
 
 
 def _named(instance: etree._Element, path: str) -> dict[str, str]:
-    """The texts of the elements at ``path``, by their names."""
     return {name: each.text or "" for each in instance.iterfind(path) if (name := each.get("name"))}
 
 
 def cells(domain: etree._Element) -> tuple[GuestCell, ...]:
-    """The guest's cells with the nodes of their memory. Raises Invalid for a list that does not parse."""
+    """Raises Invalid."""
     nodes = {
         number: binding
         for memnode in domain.iterfind("numatune/memnode")
@@ -253,16 +238,12 @@ def cells(domain: etree._Element) -> tuple[GuestCell, ...]:
 
 
 def memory(domain: etree._Element) -> MemoryBinding | None:
-    """The nodes of the whole guest's memory; None where the XML names none. Raises Invalid.
-
-    libvirt's XML names no node where numad chose them (placement auto).
-    """
+    """None where the XML names no node, as where numad chose them (placement auto). Raises Invalid."""
     element = domain.find("numatune/memory")
     return None if element is None else _binding(element)
 
 
 def has_huge_pages(domain: etree._Element) -> bool:
-    """Whether huge pages back the guest's memory."""
     return domain.find("memoryBacking/hugepages") is not None
 
 

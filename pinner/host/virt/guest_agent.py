@@ -1,7 +1,6 @@
-"""The files of a guest, through its QEMU guest agent.
+"""The files of a guest, through its QEMU guest agent (QEMU Guest Agent Protocol Reference, guest-file-open).
 
-The guest is not trusted: it may answer with anything, or not at all. Each answer is limited in size, and all answers of
-one conversation in time. Source: QEMU Guest Agent Protocol Reference (guest-file-open and its neighbours).
+The guest is not trusted: the size of an answer and the time of a conversation are limited.
 """
 
 import base64
@@ -16,42 +15,38 @@ from typing import Any
 from pinner.model.errors import ApplyFailed, Busy, PinnerError
 
 Ask = Callable[[str], str]
-"""Gives the agent's answer to one command, both as JSON. Raises Gone, Busy, ApplyFailed."""
+"""The agent's answer to a command, both as JSON. Raises Gone, Busy, ApplyFailed."""
 
 SECONDS = 5.0
-"""A conversation takes milliseconds. No command but CLOSE begins after so many seconds."""
+"""A conversation takes milliseconds. No command but CLOSE begins later."""
 MAX_ANSWER = 1 << 20
 """Characters of an answer."""
 MAX_FILE = 4096
-"""Bytes of a file: those of sysfs have a page at most."""
+"""Bytes: a file of sysfs has a page at most."""
 ALLOWED, REFILL, AGAIN = 10.0, 0.05, 2.0
 """See Allowance."""
 CLOSE = "guest-file-close"
-"""The command that is always allowed: the agent writes what a file that stays open was given when the agent ends, maybe
-after the undo."""
+"""Always allowed: the agent writes the buffer of a file that stays open when it ends, maybe after the undo."""
 _MAX_HANDLE = 1 << 63
 _MAX_ERROR = 200
-"""Characters of a guest's words in an error."""
 
 
 class Allowance:
-    """The time that the agents of guests may take for their answers: ALLOWED seconds at once, and REFILL of the time in
-    the long run. Others wait for it: a guest could answer each command at the last moment. Several threads may use it.
+    """The time for the answers of guests' agents: ALLOWED seconds at once, and REFILL of the time in the long run,
+    because a guest could answer each command at the last moment. Several threads may use it.
 
-    A guest that has spent its time gets no more before it has AGAIN seconds, enough for whole changes: a rollback that
-    is repeated at once could otherwise spend each moment of it on the beginning of a change.
+    A guest that has spent its time waits until it has AGAIN seconds, enough for whole changes: else a repeated rollback
+    could spend each moment on the beginning of a change.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._spent: dict[str, tuple[float, float]] = {}
-        """The seconds that a guest has spent, and the time of that sum. Old sums have become 0, and are left out."""
+        """Seconds spent, and the time of that sum. Sums that became 0 are left out."""
         self._waiting: set[str] = set()
-        """The guests that have spent their time, and must wait for AGAIN seconds."""
         self._lock = threading.Lock()
 
     def spend(self, guest: str, seconds: float) -> None:
-        """Count an answer of the guest."""
         with self._lock:
             now = self._clock()
             self._spent = {each: (left, now) for each in (*self._spent, guest) if (left := self._left(each, now)) > 0}
@@ -61,7 +56,6 @@ class Allowance:
                 self._waiting.add(guest)
 
     def is_spent(self, guest: str) -> bool:
-        """Whether the guest has no time left now."""
         with self._lock:
             self._end_waits(self._clock())
             return guest in self._waiting
@@ -75,7 +69,7 @@ class Allowance:
 
 
 class GuestAgent:
-    """One conversation with the agent of a guest. Every method raises Gone, Busy and ApplyFailed."""
+    """One conversation. Every method raises Gone, Busy and ApplyFailed."""
 
     def __init__(self, what: str, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
         """``what`` names the subject in errors."""
@@ -85,7 +79,6 @@ class GuestAgent:
         self._end = clock() + SECONDS
 
     def call(self, command: str, **arguments: object) -> Any:
-        """What the agent returns for the command: anything that JSON can say."""
         if self._clock() >= self._end and command != CLOSE:
             raise Busy(self._what, f"the guest's agent needs more than {SECONDS:g} s", overdue=False)
         asked = {"execute": command} | ({"arguments": arguments} if arguments else {})
@@ -105,7 +98,7 @@ class GuestAgent:
         return found["return"]
 
     def read(self, path: str) -> str:
-        """The content of a file of the guest, without white space at its ends."""
+        """The content without white space at its ends."""
         with self._file(path, "r") as handle:
             found = self.call("guest-file-read", handle=handle, count=MAX_FILE)
         encoded = found.get("buf-b64") if isinstance(found, dict) else None
@@ -117,7 +110,7 @@ class GuestAgent:
             raise self._wrong("guest-file-read", f"no text for {path}") from None
 
     def write(self, path: str, content: str) -> None:
-        """Write into a file that exists. The agent keeps the content until the flush, which has the kernel's error."""
+        """The file must exist. The agent keeps the content until the flush, which has the kernel's error."""
         with self._file(path, "r+") as handle:
             encoded = base64.b64encode(content.encode("ascii")).decode("ascii")
             self.call("guest-file-write", handle=handle, **{"buf-b64": encoded})
@@ -139,5 +132,5 @@ class GuestAgent:
 
 
 def _printable(text: str) -> str:
-    """The beginning of a text that a guest has chosen, without what a terminal would obey."""
+    """Without what a terminal would obey."""
     return "".join(each if each.isprintable() else "?" for each in text[:_MAX_ERROR])

@@ -32,7 +32,7 @@ from pinner.model.run.journal import RecordedPins
 
 @dataclass(frozen=True, slots=True)
 class ActiveDomain:
-    """An active domain as libvirt describes it; ``definition`` is its persistent XML, None for a transient domain."""
+    """``definition`` is its persistent XML, None for a transient domain."""
 
     uuid: str
     name: str
@@ -40,12 +40,12 @@ class ActiveDomain:
     xml: Domain
     definition: Domain | None
     unread: str = ""
-    """Why libvirt did not describe the domain: ``xml`` says only that pinner leaves it alone. Empty: it did."""
+    """Why libvirt did not describe the domain; ``xml`` is UNREAD then."""
 
 
 @dataclass(frozen=True, slots=True)
 class DomainDescription:
-    """An active domain with its XML as text; ``definition`` is None for a transient domain."""
+    """An active domain with its XML as text; see ActiveDomain."""
 
     uuid: str
     name: str
@@ -53,10 +53,9 @@ class DomainDescription:
     xml: str
     definition: str | None
     unread: str = ""
-    """See ActiveDomain."""
 
     def parsed(self, parse: Callable[[str], Domain] = domain_xml.parse) -> ActiveDomain:
-        """The domain with its XML read. Raises Invalid for a CPU list that does not parse."""
+        """Raises Invalid for a CPU list that does not parse."""
         return ActiveDomain(
             uuid=self.uuid,
             name=self.name,
@@ -67,24 +66,21 @@ class DomainDescription:
         )
 
     def parsed_or_left_alone(self, parse: Callable[[str], Domain] = domain_xml.parse) -> ActiveDomain:
-        """The domain; with XML that cannot be read, it is left alone."""
         try:
             return self.parsed(parse)
         except (etree.XMLSyntaxError, ValueError, Invalid) as error:
             return self.without_xml(str(error)).parsed()
 
     def without_xml(self, why: str) -> "DomainDescription":
-        """The domain, left alone because its XML cannot be read."""
         return replace(self, xml=domain_xml.UNREAD, definition=None, unread=why)
 
 
 def read_guests(
     root: Path, domains: Iterable[ActiveDomain], processes: qemu.Processes, *, memory: bool = True
 ) -> tuple[Guest, ...]:
-    """The guests by name, with their threads below ``root``. A guest whose QEMU has ended is left out.
+    """The guests by name. A guest whose QEMU has ended is left out.
 
-    Without ``memory``, memory_per_node is read only of guests with huge pages: the kernel takes milliseconds for it,
-    and longer for a large guest.
+    Without ``memory``, memory_per_node is read only of guests with huge pages: it takes milliseconds and more.
     """
     found, units = [], cgroups.UnitReader(root)
     for domain in sorted(domains, key=lambda domain: (domain.name, domain.uuid)):
@@ -98,8 +94,7 @@ def read_guests(
 def read_guest(
     root: Path, domain: ActiveDomain, processes: qemu.Processes, units: cgroups.UnitReader, *, memory: bool = True
 ) -> Guest:
-    """The guest with its threads, memory and taps as found below ``root``; ``memory``: see read_guests. Raises Gone
-    where QEMU has ended."""
+    """``memory``: see read_guests. Raises Gone where QEMU has ended."""
     pid = processes.qemus.get(domain.uuid)
     if pid is None:
         raise Gone(f"guest {domain.name}")
@@ -140,8 +135,7 @@ def read_guest(
 def binding_pins(guest: Guest, recorded: RecordedPins) -> dict[int, CpuSet]:
     """The pins of vCPUs that bind the guest: those that Nova wrote, not pinner.
 
-    With --persist pinner writes the definition. A transient guest has only live pins: once pinner has placed the
-    guest, they are pinner's.
+    With --persist pinner writes the definition. The live pins of a transient guest are pinner's once it has placed it.
     """
     if not guest.persistent and guest.uuid in recorded.placed:
         return {}
@@ -153,7 +147,7 @@ def binding_pins(guest: Guest, recorded: RecordedPins) -> dict[int, CpuSet]:
 
 
 def without_recorded_pins(guest: Guest, recorded: RecordedPins) -> Guest:
-    """The guest, whose operator_pins and numa.pins lack the pins that pinner wrote itself."""
+    """The guest, whose operator_pins and numa.pins lack the pins that pinner wrote."""
     pins = tuple(
         pin
         for pin in guest.operator_pins
@@ -176,17 +170,17 @@ def pinned_by_nova(root: Path, domains: Iterable[ActiveDomain]) -> Iterator[Nova
 
 
 def cell_pins(domain: ActiveDomain) -> dict[int, CpuSet]:
-    """The pins of the vCPUs of cells. Nova pins no vCPU of a guest without cells, unless it dedicates CPUs to it."""
+    """Nova pins no vCPU of a guest without cells, unless it dedicates CPUs to it."""
     if domain.xml.nova is None or not domain.xml.cells or _dedicated(domain):
         return {}
     return dict(_novas_xml(domain).vcpu_pins)
 
 
 def _foreign_pins(root: Path, domain: ActiveDomain, pid: int) -> Iterator[OperatorPin]:
-    """The pins that restrict a part of the guest and that neither Nova nor pinner wrote, by the guest's metadata.
+    """The pins that restrict a part and that neither Nova nor pinner wrote, by the guest's metadata.
 
-    A running guest has a copy of the pins of its definition. Other live pins do not count where the guest came from
-    elsewhere, because pinner may have written them on the host from which the guest was migrated.
+    A running guest has a copy of its definition's pins. Other live pins of a guest that was migrated here do not count:
+    pinner may have written them on the host that it came from.
     """
     if domain.xml.nova is not None:
         return
@@ -199,18 +193,17 @@ def _foreign_pins(root: Path, domain: ActiveDomain, pid: int) -> Iterator[Operat
 
 
 def _restricting(root: Path, xml: Domain) -> Iterator[tuple[Part, CpuSet]]:
-    """The pins that leave out CPUs on which the part could run without its pin, and that are not pinner's."""
+    """The pins that leave out CPUs of an unpinned part, and that are not pinner's."""
     unpinned = _unpinned(root, xml)
     return ((part, cpus) for part, cpus in xml.without_own_pins.pins.items() if not unpinned <= cpus)
 
 
 def _unpinned(root: Path, xml: Domain) -> CpuSet:
-    """The CPUs of a part of the guest without a pin."""
     return xml.cpuset or files.cpu_list(root / "sys/devices/system/cpu/online") or CpuSet()
 
 
 def _tap(root: Path, name: str, mac: str) -> Tap:
-    """The counters of the host's interface. libvirt swaps rx and tx for some kinds, to show the guest's direction."""
+    """libvirt swaps rx and tx for some kinds, to show the guest's direction."""
     counters = root / "sys/class/net" / name / "statistics"
     rx_packets, tx_packets, rx_drops, tx_drops = (
         files.number(counters / counter) or 0 for counter in ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")
@@ -219,8 +212,8 @@ def _tap(root: Path, name: str, mac: str) -> Tap:
 
 
 def _dedicated(domain: ActiveDomain) -> bool:
-    """Whether Nova dedicates CPUs to the guest: by its metadata; or, where that has no extra specs (before Nova 32), by
-    a definition in which a pin of Nova gives a vCPU a single CPU."""
+    """By Nova's metadata; where that has no extra specs (before Nova 32), by a definition in which a pin of Nova gives
+    a vCPU a single CPU."""
     if domain.xml.nova is None:
         return False
     if domain.xml.dedicated or domain.xml.nova.specs_known:
@@ -229,10 +222,8 @@ def _dedicated(domain: ActiveDomain) -> bool:
 
 
 def _emulator_policy(domain: ActiveDomain) -> EmulatorPolicy:
-    """Nova's policy for QEMU's own threads: from the flavor, or without its extra specs from the definition's pins.
-
-    Without a policy Nova pins these threads to the CPUs of the vCPUs, with ``isolate`` to one more CPU.
-    """
+    """From the flavor, or without its extra specs from the definition's pins: without a policy Nova pins QEMU's own
+    threads to the CPUs of the vCPUs, with ``isolate`` to one more CPU."""
     if domain.xml.nova is None or not _dedicated(domain):
         return ""
     if domain.xml.nova.specs_known:
@@ -244,5 +235,4 @@ def _emulator_policy(domain: ActiveDomain) -> EmulatorPolicy:
 
 
 def _novas_xml(domain: ActiveDomain) -> Domain:
-    """The XML with the pins that Nova wrote: the definition where there is one, without pinner's pins."""
     return (domain.definition or domain.xml).without_own_pins

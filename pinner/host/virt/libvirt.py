@@ -1,7 +1,7 @@
-"""Reads the active guests from libvirt, and pins them. The modules libvirt* alone ``import libvirt``.
+"""Reads the active guests from libvirt, and pins them (https://libvirt.org/html/libvirt-libvirt-domain.html).
 
-Calls and flags: https://libvirt.org/html/libvirt-libvirt-domain.html. This module avoids calls
-that need an answer of QEMU (thread ids, iothread info, vCPU statistics), because a stopped QEMU would block them.
+It avoids calls that need an answer of QEMU (thread ids, iothread info, vCPU statistics): a stopped QEMU would block
+them.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 CALL_TIMEOUT = 10.0
 OCCUPIED = 1.0
-"""Seconds. A command of QEMU takes milliseconds: a guest whose QEMU takes longer than this is not waited for."""
+"""Seconds. A command of QEMU takes milliseconds."""
 
 AGENT_TIMEOUT = 3
-"""Seconds for an answer of a guest's agent. It answers in milliseconds."""
+"""Seconds. An agent answers in milliseconds."""
 
 _ROOT = Path("/")
 _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
@@ -41,11 +41,11 @@ _INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE
 
 
 class Libvirt:
-    """One libvirtd, named by its connection URI. Connects at the first call, and again after a lost connection.
+    """One libvirtd, by its URI. Connects at the first call, and again after a lost connection. Threads may share it.
 
-    Every method raises HostUnreachable where libvirt does not answer, NotPermitted where it refuses, and Busy where
-    the call takes longer than ``call_timeout`` seconds. An overdue call is not cancelled, and later calls about the
-    same guest are made after it. Several threads may use one object.
+    Every method raises HostUnreachable, NotPermitted, and Busy where the call takes longer than ``call_timeout``
+    seconds. An overdue call is not cancelled, and later calls about the same guest are made after it. A method about
+    one guest (by UUID) or target raises Gone, and a change ApplyFailed.
     """
 
     def __init__(self, uri: str, call_timeout: float = CALL_TIMEOUT, occupied_seconds: float = OCCUPIED) -> None:
@@ -54,7 +54,7 @@ class Libvirt:
         self.host_calls = self._daemon.host_calls
         self._inactive: tuple[InactiveGuest, ...] = ()  # as inactive() found them last
         self._parsed: Mapping[str, domain_xml.Domain] = {}
-        """Every XML that active() found last: it changes rarely, and is read twice for each run."""
+        """Every XML that active() found last: XML changes rarely."""
         self.users: Mapping[str, int | None] = {}  # of each guest's QEMU, by UUID, as active() found them last
 
     def capabilities(self) -> str:
@@ -62,19 +62,18 @@ class Libvirt:
         return str(self._daemon.ask("the capabilities", lambda connection: connection.getCapabilities()))
 
     def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]:
-        """The active guests by name, with their threads below ``root``. A guest that ends meanwhile is left out.
-        ``memory``: see read_guests."""
+        """The active guests by name. A guest that ends meanwhile is left out. ``memory``: see read_guests."""
         domains = self.active()
         processes = qemu.find(root, {domain.uuid for domain in domains}, self.users)
         return read_guests(root, domains, processes, memory=memory)
 
     def inactive(self) -> tuple[InactiveGuest, ...]:
-        """The guests by name that are defined and do not run; those of the last answer while a guest blocks libvirt."""
+        """The defined guests that do not run, by name; the last answer while a guest blocks libvirt."""
         self._inactive = self._listed("the inactive guests", reading.inactive, lambda: self._inactive)
         return self._inactive
 
     def active(self) -> list[ActiveDomain]:
-        """The active guests as libvirt describes them. A guest that it does not describe is excluded."""
+        """A guest that libvirt does not describe is excluded."""
         known_xml, parsed = self._parsed, dict[str, domain_xml.Domain]()
 
         def parse(xml: str) -> domain_xml.Domain:
@@ -88,14 +87,14 @@ class Libvirt:
         return found
 
     def descriptions(self) -> list[DomainDescription]:
-        """The active guests with libvirt's XML, without passwords. One guest's error is a part of its description."""
+        """Without passwords. One guest's error is a part of its description."""
         return self._listed("the guests", reading.descriptions, lambda: described(qemu.named(_ROOT), self._description))
 
     def _description(self, uuid: str, name: str) -> DomainDescription:
         return self._daemon.ask_listed(f"guest {name}", uuid, reading.active_description)
 
     def _listed(self, what: str, work: Callable[[libvirt.virConnect], T], otherwise: Callable[[], T]) -> T:
-        """The answer of a call that one guest can block; while libvirt answers only other calls, ``otherwise``."""
+        """The answer of a call that one guest can block; ``otherwise`` while libvirt answers only other calls."""
         with suppress(Busy):
             # While one guest blocks a call, it blocks all calls of this kind.
             if self._daemon.listings.overdue is None:
@@ -107,10 +106,10 @@ class Libvirt:
         return otherwise()
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
-        """Pin an emulator, vCPU or iothread in the running guest, and with ``persist`` in its definition too.
+        """Pin a part of the running guest, and with ``persist`` of its definition too. Busy where another job blocks
+        it.
 
-        Raises Gone, Busy where another job blocks the guest, and ApplyFailed with libvirt's message. libvirt silently
-        drops CPUs that the host does not have, so the caller must read the mask back from the kernel.
+        libvirt silently drops CPUs that the host does not have: the caller reads the mask back from the kernel.
         """
         flags = _LIVE | (_CONFIG if persist else 0)
         mask = tuple(cpu in cpus for cpu in range(max(cpus, default=0) + 1))
@@ -129,8 +128,8 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def require_answering(self, target: Target) -> None:
-        """Raises Busy where a call of libvirt has waited for the guest's QEMU for ``occupied_seconds`` or longer
-        (virDomainGetControlInfo, which does not wait itself): a pin would wait, too. Raises Gone."""
+        """Raises Busy where a call has waited for the guest's QEMU for ``occupied_seconds`` (virDomainGetControlInfo,
+        which does not wait itself): a pin would wait, too."""
 
         # A key of its own: it must not wait for an overdue call.
         seconds = self._daemon.ask_domain(str(target), target.owner, reading.occupied, key=f"{target.owner} control")
@@ -138,16 +137,15 @@ class Libvirt:
             raise Busy(str(target), f"its QEMU has not answered libvirt for {seconds:.0f} s", overdue=False)
 
     def pin_of(self, target: Target) -> CpuSet | None:
-        """The pin of an emulator, vCPU or iothread in libvirt's live XML; None where it has none. Raises Gone."""
+        """The pin in libvirt's live XML."""
         domain = domain_xml.parse(self._daemon.ask_domain(str(target), target.owner, lambda domain: domain.XMLDesc(0)))
         return domain.pin_of(target.kind, target.part)
 
     def persistent(self, guest: str) -> bool:
-        """Whether the guest (by UUID) has a persistent definition. Raises Gone."""
         return self._daemon.ask_domain(f"guest {guest}", guest, lambda domain: bool(domain.isPersistent()))
 
     def definition(self, guest: str) -> str:
-        """The <cputune> of the guest's persistent definition, empty where it has none. Raises Gone."""
+        """The <cputune> of the persistent definition, empty where it has none."""
         xml = self._daemon.ask_domain(
             f"guest {guest}", guest, lambda it: it.XMLDesc(_INACTIVE) if it.isPersistent() else ""
         )
@@ -156,8 +154,8 @@ class Libvirt:
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
         """Restore the target's pin from ``definition`` (a result of ``definition()``), or remove it if that has none.
 
-        The rest of the definition, including passwords, stays, and a guest that was undefined since is not defined
-        again. Raises Gone, and ApplyFailed also where the present pin is none of the ``given`` CPUs: then it stays.
+        The rest, including passwords, stays; a guest that was undefined since is not defined again. ApplyFailed, and no
+        change, where the present pin is none of the ``given`` CPUs.
         """
 
         def work(domain: libvirt.virDomain) -> None:
@@ -174,7 +172,7 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def named_pins(self, guest: str) -> NamedPins:
-        """The pins that pinner's metadata of the guest (by UUID) names (virDomainGetMetadata). Raises Gone."""
+        """The pins that pinner's metadata names (virDomainGetMetadata)."""
 
         def work(domain: libvirt.virDomain) -> NamedPins:
             live = reading.named_pins(domain, _LIVE)
@@ -185,14 +183,14 @@ class Libvirt:
         return self._daemon.ask_domain(f"guest {guest}", guest, work, key=f"{guest} metadata")
 
     def pins(self, guest: str) -> tuple[PartPin, ...]:
-        """The pins in the live XML of the guest (by UUID), whoever made them. Raises Gone."""
+        """The pins in the live XML, whoever made them."""
         return stored_pins.pins_in(self._daemon.ask_domain(f"guest {guest}", guest, lambda domain: domain.XMLDesc(0)))
 
     def restore_saved(
         self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
     ) -> None:
-        """Restore the guest's saved image (virDomainManagedSaveDefineXML), see stored_pins.restored. Nothing is done
-        where it has none any more. Raises Gone, ApplyFailed."""
+        """Restore the saved image (virDomainManagedSaveDefineXML), see stored_pins.restored. Nothing is done without
+        one."""
 
         def work(domain: libvirt.virDomain) -> None:
             if xml := reading.saved_xml(domain):
@@ -201,8 +199,7 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
-        """Write the pins that pinner's metadata of the guest names (virDomainSetMetadata); a part that is None stays
-        unchanged. Raises Gone, ApplyFailed."""
+        """Write pinner's metadata (virDomainSetMetadata); a part that is None stays unchanged."""
         both = pins.live == pins.definition
         writes = {_LIVE | _CONFIG: pins.live} if both else {_LIVE: pins.live, _CONFIG: pins.definition}
 
@@ -219,24 +216,23 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def numatune(self, target: Target) -> str:
-        """The nodes of the guest's live numatune, empty where libvirt cannot change them. Raises Gone, ApplyFailed.
+        """The nodes of the live numatune, empty where libvirt cannot change them.
 
-        Since libvirt 8.0 they can be changed only in mode restrictive. pinner never creates a numatune, because it
-        could not remove it again.
+        Since libvirt 8.0 it can in mode restrictive only. pinner never creates a numatune, because it could not remove
+        it.
         """
         found = self._daemon.ask_domain(str(target), target.owner, lambda domain: domain.numaParameters(_LIVE))
         restrictive = found.get(libvirt.VIR_DOMAIN_NUMA_MODE) == libvirt.VIR_DOMAIN_NUMATUNE_MEM_RESTRICTIVE
         return str(found.get(libvirt.VIR_DOMAIN_NUMA_NODESET, "")) if restrictive else ""
 
     def set_numatune(self, target: Target, nodes: str) -> None:
-        """Set the nodes of the guest's live numatune (virDomainSetNumaParameters). Raises Gone, ApplyFailed."""
+        """Set the nodes of the live numatune (virDomainSetNumaParameters)."""
         new = {libvirt.VIR_DOMAIN_NUMA_NODESET: nodes}
         self._daemon.ask_domain(str(target), target.owner, lambda it: it.setNumaParameters(new, _LIVE), change=True)
 
     def ask_guest_agent(self, guest: str, command: str) -> str:
-        """The answer of the agent in the guest (by UUID), both as JSON (virDomainQemuAgentCommand). Raises Gone; Busy
-        where the guest is paused or saved, or the agent does not answer within AGENT_TIMEOUT; ApplyFailed where the
-        guest has no agent, or it refuses."""
+        """The agent's answer, as JSON (virDomainQemuAgentCommand). Busy where the guest is paused or saved, or after
+        AGENT_TIMEOUT; ApplyFailed where there is no agent, or it refuses."""
 
         def work(domain: libvirt.virDomain) -> str:
             try:
@@ -254,8 +250,7 @@ class Libvirt:
         return self._daemon.ask_domain(f"guest {guest}", guest, work, key=f"{guest} agent")
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
-        """Mark the guest (by UUID) as excluded, or remove the mark, in its live XML and its definition
-        (virDomainSetMetadata). Raises Gone, ApplyFailed."""
+        """Mark the guest, or remove the mark, in live XML and definition (virDomainSetMetadata)."""
 
         def work(domain: libvirt.virDomain) -> None:
             flags = _LIVE | (_CONFIG if domain.isPersistent() else 0)

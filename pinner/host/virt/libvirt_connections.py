@@ -1,8 +1,5 @@
-"""Connections to one libvirtd: calls with a timeout, one call at a time on each connection, and libvirt's errors as
-pinner's.
-
-Error numbers: https://libvirt.org/html/libvirt-virterror.html.
-"""
+"""Connections to one libvirtd: calls with a timeout, one at a time on each connection, and libvirt's errors as pinner's
+(https://libvirt.org/html/libvirt-virterror.html)."""
 
 import errno
 import socket
@@ -19,13 +16,11 @@ from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable, NotPer
 T = TypeVar("T")
 
 _HOST_CALL_FACTOR = 6
-"""The timeout of calls about the whole host is this multiple of ``call_timeout``: a restarted libvirtd first queries
-each QEMU."""
+"""Times ``call_timeout``, for calls about the whole host: a restarted libvirtd first queries each QEMU."""
 _LISTING_PART = 0.1
-"""The part of ``call_timeout`` after which guests are read one by one. libvirt lists hundreds of guests in less."""
+"""Of ``call_timeout``; then guests are read one by one. libvirt lists hundreds in less."""
 _RETRY_SECONDS = 0.1
 _MOST_DOMAINS = 512
-"""Domains that are kept for each connection."""
 
 _DENIED = {
     libvirt.VIR_ERR_OPERATION_DENIED,
@@ -47,23 +42,21 @@ libvirt.registerErrorHandler(lambda *_: None, None)
 
 
 class _Link:
-    """A connection for one call at a time, because a call that hangs blocks other calls on its connection."""
+    """A connection for one call at a time: a call that hangs blocks others on its connection."""
 
     def __init__(self, connection: libvirt.virConnect) -> None:
         self.connection = connection
         self.domain: Callable[[str], libvirt.virDomain] = lru_cache(_MOST_DOMAINS)(connection.lookupByUUIDString)
-        """The domain of a UUID. Those of guests that ended make room for others."""
 
 
 class Connections:
-    """The connections to the libvirtd of one URI. Connects at the first call, and again after a lost connection.
+    """Connects at the first call, and again after a lost connection. Threads may share it.
 
-    Several threads may use one object. Each call raises HostUnreachable where libvirt does not answer, NotPermitted
-    where it refuses, and Busy where it takes too long.
+    Each call raises HostUnreachable, NotPermitted, and Busy where it takes too long.
     """
 
     def __init__(self, uri: str, call_timeout: float) -> None:
-        """``call_timeout`` are the seconds of a call about one guest."""
+        """``call_timeout``: seconds of a call about one guest."""
         self._uri = uri
         self._calls = TimedCalls(call_timeout)
         self.host_calls = TimedCalls(_HOST_CALL_FACTOR * call_timeout)
@@ -74,7 +67,7 @@ class Connections:
     def ask_domain(
         self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T], *, change: bool = False, key: str = ""
     ) -> T:
-        """The answer of work on the guest with this UUID; ``what`` names the subject in errors. Raises Gone too.
+        """``what`` names the subject in errors. Raises Gone too.
 
         Calls with the same ``key``, by default the UUID, are made one after the other. With ``change``, work that is
         not waited for is still done later.
@@ -86,7 +79,7 @@ class Connections:
         return answer_in_time(self._calls, key or uuid, what, answer, change=change)
 
     def ask_listed(self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T]) -> T:
-        """Like ``ask_domain``, for one guest of many that are read: it is not waited for as long."""
+        """Like ``ask_domain``, for one guest of many: it is not waited for as long."""
 
         def answer() -> T:
             return self._answer(what, lambda link: work(link.domain(uuid)), retry=False)
@@ -94,8 +87,7 @@ class Connections:
         return answer_in_time(self.listings, uuid, what, answer, change=False)
 
     def ask(self, what: str, work: Callable[[libvirt.virConnect], T], calls: TimedCalls | None = None) -> T:
-        """The answer of work on the whole host; ``what`` names the subject in errors. By default one of
-        ``host_calls``."""
+        """Work on the whole host, by default one of ``host_calls``."""
         what = f"{what} at {self._uri}"
 
         def answer() -> T:
@@ -104,10 +96,8 @@ class Connections:
         return answer_in_time(calls or self.host_calls, what, what, answer, change=False)
 
     def _answer(self, what: str, work: Callable[[_Link], T], *, retry: bool) -> T:
-        """Do the work. If the connection is lost and the outcome unknown, repeat the work over a new connection.
-
-        All calls of this class can be repeated. With ``retry`` the first connection waits for a restarted libvirtd.
-        """
+        """If the connection is lost, the work is repeated over a new one: all calls of this class can be. With
+        ``retry`` the first connection waits for a restarted libvirtd."""
         try:
             link = self._idle.pop()
         except IndexError:
@@ -132,7 +122,7 @@ class Connections:
                 self._idle.clear()
 
     def _open(self, *, retry: bool) -> _Link:
-        """A new connection. With ``retry`` it waits for a restarted libvirtd, unless an earlier wait failed."""
+        """With ``retry`` it waits for a restarted libvirtd, unless an earlier wait failed."""
         deadline = time.monotonic() + (self._calls.seconds / 2 if retry and not self._down else 0)
         while True:
             try:
@@ -166,5 +156,5 @@ class Connections:
 
 
 def _errno(error: libvirt.libvirtError) -> int:
-    """The system's error number of a VIR_ERR_SYSTEM_ERROR, 0 for another error."""
+    """The number of a VIR_ERR_SYSTEM_ERROR, else 0."""
     return error.get_int1() if error.get_error_code() == libvirt.VIR_ERR_SYSTEM_ERROR else 0

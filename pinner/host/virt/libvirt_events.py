@@ -1,7 +1,7 @@
-"""Receives libvirt's events over a separate connection, which is opened again after libvirtd restarts.
+"""Receives libvirt's events (virDomainEventID) over a separate connection, opened again after libvirtd restarts.
 
-Events: https://libvirt.org/html/libvirt-libvirt-domain.html (virDomainEventID). The hot-plug of a vCPU or iothread has
-no event; the kernel's event of its new thread shows it. A pin has an event, whichever program set it.
+The hot-plug of a vCPU or iothread has no event; the kernel's event of its new thread shows it. A pin has an event,
+whichever program set it.
 """
 
 import logging
@@ -29,7 +29,7 @@ CLOSE_SECONDS = 5.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 """Seconds between two attempts to connect; each wait is twice as long as the wait before."""
 _KEEPALIVE = (5, 3)
-"""The connection counts as lost after three intervals of five seconds without an answer."""
+"""Lost after three intervals of five seconds without an answer."""
 _PIN = re.compile(r"cputune\.(emulator|vcpu|iothread)pin(\d*)")
 _TARGETS: dict[str, TargetKind] = {"emulator": "emulator", "vcpu": "vcpu", "iothread": "iothread"}
 _RESUMED_AS_START = (
@@ -58,7 +58,7 @@ class Pinned(NamedTuple):
 
 
 class Connected(NamedTuple):
-    """libvirt answers, for the first time or again; ``guests`` are the UUIDs of the active guests."""
+    """libvirt answers, also again; ``guests`` are the UUIDs of the active guests."""
 
     guests: frozenset[str]
 
@@ -71,35 +71,34 @@ LibvirtSignal = DomainEvent | Pinned | Connected | Disconnected
 
 
 class LibvirtEvents:
-    """Calls ``publish`` with each signal of libvirt, from one of its own threads, until it is closed."""
+    """Calls ``publish`` from one of its own threads until it is closed."""
 
     def __init__(self, uri: str, publish: Callable[[LibvirtSignal], None]) -> None:
         self._uri = uri
         self._send = publish
         self._sending = threading.Lock()
         self._held: list[LibvirtSignal] | None = None
-        """The signals that arrived while the active guests were listed; None at other times."""
+        """The signals that arrived while the active guests were listed."""
         self._wake = threading.Event()
         self._closing = False
         self._callbacks: list[int] = []
         self._thread = BeatingThread(self._reconnect, "libvirt-events")
         self.heartbeat = self._thread.heartbeat
-        """Without a limit: a connection to a libvirtd that hangs is made when it goes on."""
+        """No limit: a connection to a libvirtd that hangs is made when it goes on."""
         self._lost_at: float | None = time.monotonic()
 
     @property
     def lost(self) -> float | None:
-        """For how many seconds there has been no connection; None: there is one, and libvirt answers."""
+        """Seconds without a connection; None: libvirt answers."""
         lost_at = self._lost_at
         return None if lost_at is None else time.monotonic() - lost_at
 
     def start(self) -> None:
-        """Start to connect and to receive events."""
         _event_loop()
         self._thread.start()
 
     def close(self) -> None:
-        """Stop receiving events and close the connection. A libvirtd that hangs delays it by CLOSE_SECONDS at most."""
+        """A libvirtd that hangs delays it by CLOSE_SECONDS at most."""
         self._closing = True
         self.heartbeat.end()
         self._wake.set()
@@ -145,15 +144,14 @@ class LibvirtEvents:
         return connection
 
     def _hold(self) -> None:
-        """Hold the signals back from now on; those of an earlier, failed attempt are dropped."""
+        """Drops the signals of an earlier, failed attempt."""
         with self._sending:
             self._held = []
 
     def _release(self, connected: Connected) -> None:
         """Publish ``connected``, and then the signals that arrived before it.
 
-        libvirt's list of guests may be older than an event that arrived before the list: published in the order of
-        arrival, the list would drop a guest that has just started.
+        The list of guests may be older than they are: it would drop a guest that has just started.
         """
         with self._sending:
             held, self._held = self._held or [], None
@@ -168,7 +166,7 @@ class LibvirtEvents:
                 self._held.append(signal)
 
     def _close(self, connection: libvirt.virConnect) -> None:
-        """Close the connection. It stays open while callbacks are registered with it, even after libvirtd has ended."""
+        """It stays open while callbacks are registered with it, even after libvirtd has ended."""
         for undo in (
             *(partial(connection.domainEventDeregisterAny, callback) for callback in self._callbacks),
             connection.unregisterCloseCallback,
@@ -223,7 +221,7 @@ class LibvirtEvents:
 
 @cache
 def _event_loop() -> None:
-    """Start libvirt's event loop in a thread: once, before the connections. It cannot be stopped."""
+    """libvirt's event loop must start once, before the connections. It cannot be stopped."""
     # Without a handler libvirt prints every error to the terminal, although it raises it too.
     libvirt.registerErrorHandler(lambda *_: None, None)
     libvirt.virEventRegisterDefaultImpl()
@@ -242,7 +240,6 @@ def _event_loop() -> None:
 
 @cache
 def _detail_name(prefix: str, value: int) -> str:
-    """libvirt's name of an event's detail: restored, migrated, crashed."""
     return next(
         (
             name.removeprefix(prefix).lower().replace("_", " ")

@@ -25,15 +25,15 @@ _MIGRATIONS = {libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_IN, libvirt.VIR_DOMAIN
 
 
 def occupied(domain: libvirt.virDomain) -> float:
-    """For how many seconds a call has waited for the guest's QEMU."""
+    """Seconds that a call has waited for the guest's QEMU."""
     state, _, milliseconds = domain.controlInfo()
     return milliseconds / 1000 if state == libvirt.VIR_DOMAIN_CONTROL_OCCUPIED else 0.0
 
 
 def _is_migrating(domain: libvirt.virDomain) -> bool:
-    """Whether a migration of the guest has not ended: libvirt refuses to pin the guest then (virDomainGetJobStats).
+    """libvirt refuses to pin the guest then (virDomainGetJobStats).
 
-    A guest whose QEMU does not answer is not asked, because the answer would have to wait for that QEMU.
+    A guest whose QEMU does not answer is not asked: the answer would wait for it.
     """
     if occupied(domain):
         return False
@@ -47,15 +47,14 @@ def _is_migrating(domain: libvirt.virDomain) -> bool:
 
 
 def saved_xml(domain: libvirt.virDomain) -> str:
-    """The XML of the guest's saved image, with passwords; empty where it has none."""
+    """With passwords; empty without a saved image."""
     if not domain.hasManagedSaveImage(0):
         return ""
     return str(domain.managedSaveGetXMLDesc(libvirt.VIR_DOMAIN_SAVE_IMAGE_XML_SECURE))
 
 
 def named_pins(domain: libvirt.virDomain, flags: int) -> tuple[PartPin, ...] | None:
-    """The pins that pinner's metadata of a guest names. None for the live XML of a guest that does not run, and for the
-    definition of a transient one."""
+    """None for the live XML of a guest that does not run, and for the definition of a transient one."""
     try:
         element = domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, pins_metadata.NAMESPACE, flags)
     except libvirt.libvirtError as error:
@@ -69,7 +68,7 @@ def named_pins(domain: libvirt.virDomain, flags: int) -> tuple[PartPin, ...] | N
 
 
 def descriptions(connection: libvirt.virConnect) -> list[DomainDescription]:
-    """The active guests with libvirt's XML. One guest's error is a part of its description."""
+    """One guest's error is a part of its description."""
     flags = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE
     found = []
     for domain, stats in connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, flags):
@@ -85,20 +84,18 @@ def descriptions(connection: libvirt.virConnect) -> list[DomainDescription]:
 
 
 def inactive(connection: libvirt.virConnect) -> tuple[InactiveGuest, ...]:
-    """The guests by name that are defined and do not run."""
     found = connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_INACTIVE)
     return tuple(sorted(InactiveGuest(each.name(), each.UUIDString()) for each in found))
 
 
 def active_description(domain: libvirt.virDomain) -> DomainDescription:
-    """The description of one guest; raises Gone where it does not run."""
+    """Raises Gone where the guest does not run."""
     if not domain.isActive():
         raise Gone(f"guest {domain.name()}")
     return _description(domain, domain.state()[0])
 
 
 def _description(domain: libvirt.virDomain, number: int) -> DomainDescription:
-    """The description of a guest; ``number`` is libvirt's number of its state."""
     persistent = bool(domain.isPersistent())
     return DomainDescription(
         uuid=domain.UUIDString(),
@@ -111,14 +108,14 @@ def _description(domain: libvirt.virDomain, number: int) -> DomainDescription:
 
 UNANSWERED = "libvirt does not answer about it; another call about this guest, such as a dump, has not ended"
 _AT_ONCE = 8
-"""How many guests are read at the same time: a few that do not answer must not delay the others."""
+"""A few guests that do not answer must not delay the others."""
 
 
 def described(names: Mapping[str, str], describe: Callable[[str, str], DomainDescription]) -> list[DomainDescription]:
-    """The guests, named by UUID, that libvirt has. A guest that does not answer is unread.
+    """The guests, named by UUID. A guest that does not answer is unread.
 
-    ``describe`` gets the UUID and the name. It raises Gone where libvirt has no such guest, and Busy where libvirt does
-    not answer about the guest in time. Other errors of libvirt about one guest are a part of its description, too.
+    ``describe`` gets UUID and name. It raises Gone, and Busy where libvirt does not answer in time. Other errors are a
+    part of the description.
     """
     with ThreadPoolExecutor(_AT_ONCE, "guest") as threads:
         found: Iterable[DomainDescription | None] = threads.map(_one, names, names.values(), repeat(describe))

@@ -1,7 +1,4 @@
-"""pinner's pins in a domain's XML that libvirt has stored: in the saved image of a guest. Pure.
-
-`virsh managedsave` stores the XML of the running guest, with its pins and its metadata, and the next start uses it.
-"""
+"""pinner's pins in the XML of a saved image, which the next start uses (`virsh managedsave`). Pure."""
 
 from collections.abc import Collection
 
@@ -15,18 +12,16 @@ _PARSER = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=Tru
 
 
 def pins_in(xml: str) -> tuple[PartPin, ...]:
-    """Every pin of a domain's XML, whoever made it."""
     return pins_metadata.written(_tree(xml))
 
 
 def named_in(xml: str) -> tuple[PartPin, ...]:
-    """The pins that pinner's metadata in a domain's XML names."""
     return pins_metadata.named(_tree(xml))
 
 
 def restored(xml: str, pins: Collection[PartPin], former: Collection[PartPin], names: Collection[PartPin]) -> str:
-    """The domain's XML in which each pin of ``pins`` that the metadata names is replaced by that of ``former``, or
-    removed if its part had none. The metadata then has ``names``. Everything else stays."""
+    """Each pin of ``pins`` that the metadata names becomes that of ``former``, or is removed if its part had none. The
+    metadata then has ``names``."""
     domain = _tree(xml)
     before = {pin.key: pin for pin in former}
     for element, pin in pins_metadata.own_elements(domain):
@@ -47,7 +42,7 @@ def restored(xml: str, pins: Collection[PartPin], former: Collection[PartPin], n
 
 
 def _rename(element: etree._Element, names: Collection[PartPin]) -> None:
-    """Let an element <pinner:pins> name these pins; without pins it is removed."""
+    """Without pins the element <pinner:pins> is removed."""
     if not names:
         _remove(element)
         return

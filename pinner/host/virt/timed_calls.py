@@ -1,10 +1,10 @@
 """Calls with a timeout, for work that may hang.
 
-A running call cannot be cancelled, and it may end late. So all calls with the same key, overdue calls too, run one
-after the other in the order of the requests. This way a late change never runs after its undo.
+A running call cannot be cancelled. So all calls with the same key, overdue ones too, run in the order of the requests:
+a late change never runs after its undo.
 
-Whoever waits for a call waits for its answer, not for its thread: in Python 3.11 `Thread.join` fails with an
-AssertionError or a RuntimeError if two threads wait for the same thread, or one of them asks `is_alive`.
+A caller waits for an answer, not for a thread: in Python 3.11 `Thread.join` fails if two threads wait for the same one,
+or one asks `is_alive`.
 """
 
 import threading
@@ -21,39 +21,34 @@ from pinner.model.errors import Busy
 T = TypeVar("T")
 
 MAX_PENDING = 512
-"""How many calls with one key may wait for an overdue one, each in a thread. A run undoes its changes of a guest after
-one has failed, so there may be one call for each vCPU."""
+"""Calls with one key that wait for an overdue one, each in a thread: a run undoes its changes of a guest after one has
+failed, one call for each vCPU."""
 
 _MAX_TIMEOUTS = 2
-"""After this many timeouts in a row, calls with the same key do not wait: one timeout for a call and one for its
-undo."""
+"""In a row; then calls with the key do not wait: one timeout for a call and one for its undo."""
 
 
 KEEP_SECONDS = 5.0
-"""How long a thread waits for another call."""
 
 _Job = Callable[[], Callable[[], None]]
 """Does the work, and returns what gives the answer to the caller."""
 
 
 class TimedCalls:
-    """Makes each call in a thread that no other call occupies. Several threads may use one object."""
+    """Makes each call in a thread that no other call occupies. Threads may share it."""
 
     def __init__(self, seconds: float) -> None:
-        """``seconds`` is the timeout of every call."""
         self.seconds = seconds
         self._lock = threading.Lock()
         self._last: dict[str, Future[Any]] = {}
         """The latest call of each key, while it runs or is overdue."""
         self._timeouts: dict[str, int] = {}
         self._overdue_since: dict[str, float] = {}
-        """When the first of the overdue calls with a key was made, which have not ended since."""
         self._idle: list[SimpleQueue[_Job]] = []
-        """The queue of each thread that has no call."""
 
     @property
     def overdue(self) -> float | None:
-        """For how many seconds a call has been overdue, the longest of all keys; None: no call is overdue."""
+        """Seconds of the longest overdue call of all keys."""
         now = time.monotonic()
         with self._lock:
             found = [now - at for key, at in self._overdue_since.items() if self._runs(key)]
@@ -64,10 +59,10 @@ class TimedCalls:
         return latest is not None and not latest.done()
 
     def call(self, key: str, work: Callable[[], T], *, later: bool = True) -> T:
-        """Do the work after all earlier calls with the same key, and return its result or raise its error.
+        """Do the work after earlier calls with the key. Raises its error, or TimeoutError: it is then done later.
 
-        Raises TimeoutError where it is not done in time; the work is not cancelled, and is done later. With ``later``
-        false, work that would not be waited for is not done at all: only a change must still be made, or undone.
+        With ``later`` false, work that would not be waited for is not done: only a change must still be made, or
+        undone.
         """
         answer: Future[T] = Future()
         with self._lock:
@@ -92,7 +87,7 @@ class TimedCalls:
         return answer.result()
 
     def _start(self, job: _Job) -> None:
-        """Do the job in a thread that has none. The caller has the lock."""
+        """The caller has the lock."""
         if self._idle:
             self._idle.pop().put(job)
             return
@@ -129,7 +124,7 @@ def _work(work: Callable[[], T], answer: "Future[T]", earlier: "Future[Any] | No
 
 
 def answer_in_time(calls: TimedCalls, key: str, what: str, answer: Callable[[], T], *, change: bool) -> T:
-    """The answer of a call of libvirt about ``what``. Raises Busy where it takes too long."""
+    """``what`` names the subject in the error. Raises Busy where it takes too long."""
     try:
         return calls.call(key, answer, later=change)
     except TimeoutError:
