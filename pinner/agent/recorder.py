@@ -79,8 +79,8 @@ class Recorder(Worker):
     def measures(
         self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
     ) -> tuple[History, ...]:
-        """See Agent.measures. A guest is found by its name unless a subject is named so. Of all subjects, one is left
-        out that has none of the series, no value since ``begin``, or cannot be read."""
+        """See Agent.measures. A guest is found by its name unless a subject is named so. Of all subjects, those are
+        left out that have none of the series, no value since ``begin``, or cannot be read."""
 
         def read(subject: str) -> History:
             return self._kept.read(subject, begin, end, step, self._names.get(subject, ""), series)

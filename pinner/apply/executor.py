@@ -36,11 +36,9 @@ def apply(
     progress: Progress,
     admit: Admit = lambda plan, _run: Admission(plan),
 ) -> Run:
-    """Apply the plan and return the ended run; see ``Transaction.make`` for its states.
-
-    Raises HostBusy, Refused, Blocked, NovaConflict, StalePlan and Invalid before the host is changed; StoreUnavailable
-    if the journal cannot be written: all changes are undone then, and a recovery must end the run.
-    """
+    """Returns the ended run; see ``Transaction.make`` for its states. Raises HostBusy, Refused, Blocked, NovaConflict,
+    StalePlan and Invalid before the host is changed; StoreUnavailable if the journal cannot be written: all changes are
+    undone then, and a recovery must end the run."""
     journal.begin(run)
     try:
         with _refusing(run, journal, now):
@@ -63,11 +61,9 @@ def apply(
 
 
 def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
-    """Undo the run ``run.undoes``, or all runs of the host. See pinner.apply.undo.
-
-    Where a target has ended or another program has moved it, both runs end ``rolled_back_partly``; the rollback can be
-    repeated. Raises NotFound, HostBusy, and RunConflict also where a later run has changed a target again.
-    """
+    """Undo the run ``run.undoes``, or all runs of the host. Where a target has ended or another program has moved it,
+    both runs end ``rolled_back_partly``; the rollback can be repeated. Raises NotFound, HostBusy, and RunConflict also
+    where a later run has changed a target again."""
     if run.undoes_all:
         return _roll_all_back(run, host, journal, now, progress)
     _require_reversible(run.undoes, journal)

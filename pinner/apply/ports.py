@@ -18,7 +18,7 @@ Part = tuple[TargetKind, int]
 
 
 Progress = Callable[[Entry, int], None]
-"""Gets an entry and the number of entries, before the first change and after each. It must not raise."""
+"""Gets an entry and the number of entries, before the first change and after each. Must not raise."""
 
 
 class Host(Protocol):
@@ -35,12 +35,12 @@ class Host(Protocol):
         """The CPUs that are online now."""
 
     def bounds(self) -> Bounds:
-        """The CPUs that Nova owns and the excluded guests. Raises HostUnreachable, NotPermitted, Busy, and Invalid for
-        a CPU set of Nova's configuration."""
+        """Nova's CPUs and the excluded guests. Raises HostUnreachable, NotPermitted, Busy, and Invalid for a CPU set of
+        Nova's configuration."""
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
-        """The live threads with the kernel's masks, by thread id. A partition has all threads of the host that can be
-        moved, work queues have none. Raises Gone."""
+        """The kernel's masks of the live threads, by thread id. A partition has all movable threads of the host, work
+        queues none. Raises Gone."""
 
     def kernel_threads(self) -> frozenset[ThreadKey]:
         """The kernel threads that can be moved."""
@@ -53,8 +53,7 @@ class Host(Protocol):
         """Raises Busy where another job occupies the target's guest."""
 
     def set_mask(self, thread: ThreadMask) -> None:
-        """Raises Gone where no thread has this id and start time, ApplyFailed where the kernel refuses or grants
-        less."""
+        """Raises Gone where no thread has this id and start time, ApplyFailed where the kernel grants less."""
 
     def lineage(self, target: Target) -> Lineage:
         """By which ``inheritors`` finds those of the target's mask from now on. Raises Gone."""
@@ -109,7 +108,7 @@ class Host(Protocol):
         """Resident KiB of a guest's QEMU by node, from numa_maps. Raises Gone, NotPermitted."""
 
     def numatune(self, target: Target) -> str:
-        """The nodes of the live numatune, where libvirt may change them (mode restrictive); else empty."""
+        """The nodes of the live numatune where libvirt may change them (mode restrictive), or empty."""
 
     def set_numatune(self, target: Target, nodes: str) -> None:
         """Through libvirt. Raises like ``pin``."""
@@ -119,8 +118,8 @@ class Host(Protocol):
 
 
 class Journal(Protocol):
-    """A durable record beside the agent: what a method has written survives a crash of the machine. Only ``note`` may
-    write as late as the next ``intend`` or ``end``. Several threads may call ``intend`` at once."""
+    """A durable record beside the agent: what a method has written survives a crash. Only ``note`` may write as late as
+    the next ``intend`` or ``end``. Several threads may call ``intend`` at once."""
 
     def begin(self, run: Run) -> None:
         """Lock the host and open a run. Raises HostBusy while another run is open, also one to be recovered;
@@ -182,8 +181,8 @@ class Journal(Protocol):
         not count: it restores the prior affinities."""
 
     def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
-        """Every change of the host that no rollback has undone, oldest first; with ``after``, those of runs that began
-        after that run. A change of a definition counts also where its guest is gone."""
+        """The changes that no rollback has undone, oldest first; with ``after``, those of later runs. A change of a
+        definition counts also where its guest is gone."""
 
     def purge(
         self, before: datetime, is_kept: Callable[[str], bool], needed: Callable[[Collection[str]], Collection[str]]

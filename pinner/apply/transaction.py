@@ -105,8 +105,8 @@ class Transaction:
         self._resumed_failures = frozenset(self._failures)
 
     def _lacks_answers(self) -> bool:
-        """Whether guests do not answer, without which an all-or-nothing run must not begin. All are noted, so that the
-        next run leaves them out."""
+        """An all-or-nothing run must not begin without their answers. All are noted, so that the next run leaves them
+        out."""
         if self._is_independent or self._resumed:
             return False
         for group, (entry, error) in unanswering(self._entries, self._host, self._unread).items():
@@ -136,7 +136,7 @@ class Transaction:
             self._abort(entry, later=isinstance(error, Busy))
 
     def _may_skip(self, entry: Entry) -> bool:
-        """Whether the run may go on without this change, although its groups are not independent."""
+        """Although its groups are not independent."""
         return not self._run.all_or_nothing and entry.change.target.kind in SETTINGS
 
     def _make(self, step: Step) -> Entry:

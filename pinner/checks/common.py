@@ -130,12 +130,12 @@ def sysctl(key: str, value: object) -> tuple[Remedy, Remedy]:
 
 
 def sysctl_now(reading: HostReading, key: str) -> int | None:
-    """Of a sysctl that a plan may change; None where it is not known."""
+    """None where it is not known."""
     return (reading.snapshot.sysctls or {}).get(key)
 
 
 def planned_sysctl(key: str, now: int | None, otherwise: int | None = None) -> tuple[Remedy, ...]:
-    """The lines for a plan's value. No plan changes one that is as good: then those for ``otherwise``, or none."""
+    """The lines for a plan's value; where the present one is as good, those for ``otherwise``, or none."""
     if now is None or not SYSCTLS[key].is_good(now):
         return sysctl(key, SYSCTLS[key].value)
     return () if otherwise is None else sysctl(key, otherwise)

@@ -125,8 +125,8 @@ def _tell_ready() -> None:
 
 
 def _asked_to_end() -> int:
-    """A descriptor that can be read once SIGINT or SIGTERM has arrived. Call it in the main thread, where Python runs
-    handlers: nothing wakes it when the kernel delivers the signal to another thread, or just before a wait."""
+    """A descriptor that can be read after SIGINT or SIGTERM. Call it in the main thread, where Python runs handlers:
+    nothing wakes it when the kernel delivers the signal to another thread, or just before a wait."""
     read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     for kind in (signal.SIGINT, signal.SIGTERM):

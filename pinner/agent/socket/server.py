@@ -24,8 +24,7 @@ from pinner.repeated import Repeated
 LOG = logging.getLogger(__name__)
 
 MAX_CALLS = 64
-"""Connections answered at once, each by a thread started beforehand (about 32 KiB when idle). A further caller learns
-at once that the agent is busy."""
+"""Connections at once, each with a thread started beforehand (about 32 KiB when idle)."""
 
 OWN_CALLS = 8
 """The places of MAX_CALLS that only root gets: the API's user can open connections and send nothing."""
@@ -52,7 +51,7 @@ ANSWER_SECONDS = 30.0
 """To read an answer."""
 
 PROGRESS_SECONDS = 2.0
-"""How long a run waits for a caller that does not read its progress, and misses some then; ANSWER_SECONDS in all."""
+"""How long a run waits for a caller that does not read its progress; ANSWER_SECONDS in all."""
 
 END_SECONDS = 110.0
 """How long ``close`` waits for running calls; systemd ends the process after 120 s (TimeoutStopSec)."""
