@@ -2,7 +2,6 @@
 
 from pinner.wiring.agent import agent_client, local_agent
 from pinner.wiring.captured import captured_agent, open_captured, save_machine
-from pinner.wiring.nova import listening, nova_reader, nova_sets
 from pinner.wiring.retention import purge, start_retention
 from pinner.wiring.service import service_parts, start_controller
 from pinner.wiring.settings import (
@@ -14,6 +13,9 @@ from pinner.wiring.settings import (
     database_url,
     has_own_state,
     host_name,
+    listening,
+    nova_reader,
+    nova_sets,
     now,
     state_dir,
     use_state_of_root,

@@ -44,9 +44,8 @@ from pinner.owners import require_own
 from pinner.store.journal.journal import StoredJournal
 from pinner.store.journal.state_folder import require_own_state, this_host
 from pinner.store.journal.unusable_journal import JournalRetry, LastMasks, UnusableJournal, open_journal, pins_of
-from pinner.wiring.nova import nova_reader, nova_sets
 from pinner.wiring.retention import purge_journal, start_daily
-from pinner.wiring.settings import agent_folder, agent_socket, host_name, now, state_dir
+from pinner.wiring.settings import agent_folder, agent_socket, host_name, nova_reader, nova_sets, now, state_dir
 from pinner.worker import Worker
 
 LOG = logging.getLogger(__name__)

@@ -22,9 +22,8 @@ from pinner.model.snapshot import Snapshot
 from pinner.service.hosts import saving
 from pinner.service.hosts.saving import SavedMachine
 from pinner.service.protocol import Service
-from pinner.wiring.nova import nova_sets
 from pinner.wiring.service import service_parts
-from pinner.wiring.settings import configuration, now
+from pinner.wiring.settings import configuration, nova_sets, now
 
 CAPTURE_SECONDS = 2.0
 """Between the two samples of the counters."""

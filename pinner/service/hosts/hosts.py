@@ -4,8 +4,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import Generic, TypeVar
 
 from pinner.agent.protocol import Agent
 from pinner.model.errors import Invalid, NotFound, Overloaded, StoreUnavailable
@@ -14,7 +16,6 @@ from pinner.model.processes.blame import Blame
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement.event_order import with_guest_hints
-from pinner.service.hosts.shared_calls import SharedCalls
 from pinner.store.guest_hints import GuestHints
 
 LOG = logging.getLogger(__name__)
@@ -166,3 +167,38 @@ class Hosts:
             yield
         finally:
             self._measuring.release()
+
+
+T = TypeVar("T")
+
+
+class SharedCalls(Generic[T]):
+    """Makes at most ``at_once`` calls at the same time. Callers that wait for the same call share one.
+
+    A caller joins only a call that waits to begin: one that began earlier could miss what the caller has just done.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._slots = threading.Semaphore(at_once)
+        self._lock = threading.Lock()
+        self._waiting: dict[object, Future[T]] = {}
+
+    def call(self, key: object, function: Callable[[], T]) -> T:
+        """``function`` does the same for every caller with an equal ``key``. Raises its exception for all of them."""
+        with self._lock:
+            shared = self._waiting.get(key)
+            if first := shared is None:
+                shared = self._waiting[key] = Future()
+        if first:
+            with self._slots:
+                with self._lock:
+                    del self._waiting[key]
+                _make(shared, function)
+        return shared.result()
+
+
+def _make(shared: Future[T], function: Callable[[], T]) -> None:
+    try:
+        shared.set_result(function())
+    except BaseException as error:
+        shared.set_exception(error)

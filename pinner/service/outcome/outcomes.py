@@ -27,7 +27,7 @@ from pinner.outcome.samples import JUDGED, observed, samples, watched_measures
 from pinner.outcome.watch import worse
 from pinner.repeated import Repeated
 from pinner.service.hosts.hosts import Hosts
-from pinner.service.outcome.run_sides import SPAN, RunSides
+from pinner.service.outcome.run_sides import LATE, SPAN, STEP, RunSides, needed_steps, watched_span
 from pinner.service.outcome.watch_ends import (
     blind_spots,
     is_over,
@@ -37,7 +37,6 @@ from pinner.service.outcome.watch_ends import (
     undecided,
     watch_end,
 )
-from pinner.service.outcome.watch_times import LATE, STEP, needed_steps, watched_span
 from pinner.service.policy.policies import HostPolicies
 from pinner.service.runs.runs import RunManager
 from pinner.service.upkeep.passes import Passes, visit

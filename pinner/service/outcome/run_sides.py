@@ -1,4 +1,4 @@
-"""RunSides: reads what was measured before and after a run."""
+"""RunSides: reads what was measured before and after a run, and how much of that a watch needs."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -6,16 +6,53 @@ from datetime import datetime, timedelta
 
 from pinner.agent.protocol import Agent
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.outcome.measures import HOST, History, finest
+from pinner.model.outcome.measures import HOST, ROWS, History, finest
 from pinner.model.outcome.outcome import ObservedMeasure, Sample
 from pinner.model.page import PageRequest
 from pinner.model.plan.groups import guests_of
 from pinner.model.run.audit import POLICY_ACTOR
 from pinner.model.run.journal import Run
 from pinner.outcome.samples import JUDGED, between, samples
+from pinner.outcome.watch import least_steps
 from pinner.service.hosts.hosts import Hosts
-from pinner.service.outcome.watch_times import known_span, known_span_now, needed_steps
 from pinner.service.runs.runs import RunManager
+
+STEP = min(ROWS)
+"""Of the history that a watch reads, in seconds."""
+
+LATE = timedelta(seconds=3 * STEP)
+"""After it the steps up to a moment are complete: the next count completes a step."""
+
+LEEWAY = timedelta(minutes=5)
+"""The run and a late look may together take so long without a loss of measures before the run."""
+
+_KEPT = timedelta(seconds=STEP * ROWS[STEP])
+"""For so long, the history has such steps: an hour."""
+
+
+def watched_span(watch_seconds: int) -> timedelta:
+    """After the run, whose steps are compared."""
+    return timedelta(seconds=watch_seconds) + LATE
+
+
+def known_span(watch_seconds: int) -> timedelta:
+    """Before the run.
+
+    The history must have it until the last look: if the first steps were lost during the watch, the mark would move,
+    and more looks would make a false stop more likely.
+    """
+    return _KEPT - watched_span(watch_seconds) - LEEWAY
+
+
+def known_span_now(watch_seconds: int, since: timedelta) -> timedelta:
+    """What the history still has of it so long after the begin of the run. A step is left to the clock."""
+    return min(known_span(watch_seconds), _KEPT - since - timedelta(seconds=STEP))
+
+
+def needed_steps(watch_seconds: int) -> int:
+    """Before the run, of a measure. The first step after the run does not count."""
+    return least_steps(int(watched_span(watch_seconds).total_seconds()) // STEP - 1)
+
 
 SPAN = timedelta(minutes=5)
 """Of the measures before a run, and of those after it."""

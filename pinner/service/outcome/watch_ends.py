@@ -7,8 +7,7 @@ from pinner.model.errors import PinnerError, TooFewMeasures
 from pinner.model.outcome.outcome import Sample, Watch
 from pinner.model.run.journal import Run
 from pinner.outcome.watch import IN_A_ROW, is_blind, known_steps, unwatched
-from pinner.service.outcome.run_sides import SPAN, Sides
-from pinner.service.outcome.watch_times import LATE, STEP, needed_steps, watched_span
+from pinner.service.outcome.run_sides import LATE, SPAN, STEP, Sides, needed_steps, watched_span
 
 
 def require_sight(before: Sequence[Sample], watch_seconds: int) -> None:

@@ -22,7 +22,7 @@ from pinner.planning.placement.drift import OTHERS, drifts
 from pinner.planning.placement.record import in_boot, record
 from pinner.planning.request.process_matching import pruned, watched, with_loads
 from pinner.service.hosts.hosts import Hosts
-from pinner.service.policy.failures import Failures
+from pinner.service.policy.backoffs import Failures
 from pinner.service.policy.policies import HostPolicies
 from pinner.store.repositories import Store
 

@@ -36,8 +36,15 @@ from pinner.model.run.journal import ApplyOptions, Entry, Run, RunProgress, RunS
 from pinner.model.run.verification import Verification
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.service.protocol import StrategyInfo
-from pinner.service.remote.rest_client import MAX_ANSWER, RestClient, error_of, read, read_json
-from pinner.service.remote.streams import lines, server_sent_events
+from pinner.service.remote.rest_client import (
+    MAX_ANSWER,
+    RestClient,
+    error_of,
+    lines,
+    read,
+    read_json,
+    server_sent_events,
+)
 from pinner.service.runs.run_follower import RunFollower
 
 ANSWER_TIMEOUT = MAX_SAMPLE_SECONDS + 30

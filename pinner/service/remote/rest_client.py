@@ -191,3 +191,29 @@ def error_of(status: int, content: bytes) -> PinnerError:
         return revive(str(sent["code"]), str(sent["message"]), dict(sent["details"]))
     except (PinnerError, LookupError, TypeError, ValueError):
         return PinnerError(f"the server answered {status}, without an error that pinner knows: {content[:80]!r}")
+
+
+MAX_PART = 16 * 1024 * 1024
+"""Bytes of a line or an event."""
+
+
+def lines(chunks: Iterator[bytes]) -> Iterator[str]:
+    """The complete lines, each with its line end. Only a line feed ends one: guests' names may contain characters that
+    other readers take for a line end (U+2028). Raises PinnerError."""
+    return (line.decode() + "\n" for line in _parts(chunks, b"\n"))
+
+
+def server_sent_events(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Name and data of each. Raises PinnerError."""
+    for block in _parts(chunks, b"\n\n"):
+        fields = {name: value for name, _, value in (line.partition(b": ") for line in block.split(b"\n"))}
+        yield fields.get(b"event", b""), fields.get(b"data", b"")
+
+
+def _parts(chunks: Iterator[bytes], end: bytes) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *complete, rest = (rest + chunk).split(end)
+        yield from complete
+        if len(rest) > MAX_PART:
+            raise PinnerError(f"the server's answer has {len(rest)} bytes without an end; at most {MAX_PART} are read")

@@ -8,8 +8,7 @@ import pytest
 from support.server.real_service import real_service
 
 from pinner.model.errors import Overloaded
-from pinner.service.hosts.hosts import MEASUREMENTS, MEASURING_CALLERS
-from pinner.service.hosts.shared_calls import SharedCalls
+from pinner.service.hosts.hosts import MEASUREMENTS, MEASURING_CALLERS, SharedCalls
 
 pytestmark = pytest.mark.fault(45)
 

@@ -39,7 +39,7 @@ from pinner.model.run.journal import ApplyOptions
 from pinner.server.sockets import listen_tcp
 from pinner.service.protocol import GuestEventOutcome
 from pinner.service.remote.remote import RemoteService
-from pinner.service.remote.streams import server_sent_events
+from pinner.service.remote.rest_client import server_sent_events
 
 NOBODY = Caller("nobody", "nowhere", "req-none")
 
