@@ -36,18 +36,12 @@ class ServiceParts:
 
     service: LocalService
     reconciler: Reconciler
-    """For the policy controller."""
     runs: RunManager
-    """To catch up at the start."""
     outcomes: OutcomeKeeper
-    """A server watches runs and stores their outcomes."""
     probes: ProbeManager
-    """A server ends those that an earlier one left."""
     store: Store
-    """For the access control."""
     monitor: Monitor
     audit_heads: AuditHeads
-    """A server exchanges them all the time."""
     retention: Retention
 
     def close(self) -> None:

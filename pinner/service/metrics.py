@@ -65,7 +65,6 @@ class Metrics:
         registry.register(_Now(self, probe))
 
     def observed(self, host: str, seconds: float) -> None:
-        """After a scan."""
         self._observations.labels(host).observe(seconds)
 
     def reconciled(self, report: DriftReport, seconds: float | None) -> None:
@@ -78,7 +77,6 @@ class Metrics:
         self._observed_at[report.host] = self._clock()
 
     def policy_deleted(self, host: str) -> None:
-        """What was found under it is no longer so."""
         for gauge in (self._drifts, self._backoffs, self._unplaced):
             with suppress(KeyError):
                 gauge.remove(host)
@@ -88,14 +86,12 @@ class Metrics:
         self._rooms[capacity.host] = capacity
 
     def without_room(self, host: str) -> None:
-        """Not known now."""
         self._rooms.pop(host, None)
 
     def reconcile_failed(self, host: str) -> None:
         self._failures.labels(host).inc()
 
     def changed(self, host: str, entries: Iterable[Entry]) -> None:
-        """Changes that have ended."""
         for state, count in Counted(entry.state for entry in entries).items():
             self._changes.labels(host, state).inc(count)
 
@@ -147,8 +143,6 @@ class Metrics:
 
 
 class _Now(Collector):
-    """Reads at each scrape what needs no record."""
-
     def __init__(self, metrics: Metrics, probe: DatabaseProbe) -> None:
         self._metrics = metrics
         self._probe = probe

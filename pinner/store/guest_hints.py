@@ -19,7 +19,6 @@ from pinner.store.database.engine import reading
 from pinner.store.database.write import write
 
 BATCH = 500
-"""Hints that one statement deletes."""
 
 
 class GuestHints:
@@ -27,7 +26,6 @@ class GuestHints:
         self._engine = engine
 
     def of(self, host: str) -> dict[str, GuestHint]:
-        """By guest UUID."""
         query = select(tables.guest_hints).filter_by(host=host)
         with reading(self._engine) as connection:
             return {row.guest: _hint(row) for row in connection.execute(query)}
@@ -67,7 +65,6 @@ class GuestHints:
         return write(self._engine, store)
 
     def old(self, host: str, before: datetime) -> tuple[str, ...]:
-        """The guests whose latest event was handled before a moment."""
         table = tables.guest_hints.c
         query = select(table.guest).where(table.host == host, as_type(table.at, String) < tables.utc_text(before))
         with reading(self._engine) as connection:

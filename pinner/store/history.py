@@ -52,7 +52,6 @@ class HistoryFiles:
         self._folder = folder
         self._failures = Repeated(LOG)
         self._checked: set[str] = set()
-        """The subjects whose files are of this version."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write(self, measured: Iterable[Measured], at: datetime) -> None:
@@ -114,7 +113,6 @@ class HistoryFiles:
                 file.unlink()
 
     def _write_or_begin_anew(self, measured: Measured, second: int) -> None:
-        """A damaged file is put aside first."""
         file = self._file(measured.subject)
         try:
             self._write(file, measured, second)
@@ -215,7 +213,6 @@ def _modified(file: Path) -> float:
 
 
 def _always(subject: str) -> list[str]:
-    """The series that each file of such a subject has."""
     return [series.name for series in series_of(subject) if series.name not in _OPTIONAL]
 
 

@@ -37,7 +37,6 @@ class Reservation:
     key: str
     fingerprint: str
     at: datetime
-    """When the request began."""
 
 
 class IdempotencyKeys:
@@ -98,7 +97,6 @@ class IdempotencyKeys:
 
 
 def _reserved(request: Reservation) -> ColumnElement[bool]:
-    """The row while it has no answer."""
     columns = tables.idempotency_keys.c
     same = (columns.actor == request.actor, columns.key == request.key, columns.fingerprint == request.fingerprint)
     return and_(*same, columns.at == request.at, columns.status == 0)

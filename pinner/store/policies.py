@@ -87,8 +87,6 @@ _BACKOFFS = codec.adapter(tuple[tuple[TargetKey, Backoff], ...])
 
 
 class BackoffTable:
-    """One row a host."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
@@ -97,7 +95,6 @@ class BackoffTable:
             return _of(connection, host)
 
     def change(self, host: str, change: Callable[[Backoffs], Backoffs], at: datetime) -> Backoffs:
-        """In one transaction; returns the new ones."""
 
         def store(connection: Connection) -> Backoffs:
             changed = change(_of(connection, host))

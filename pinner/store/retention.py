@@ -36,9 +36,7 @@ from pinner.store.guest_hints import GuestHints
 from pinner.store.runs.in_force import IN_FORCE
 
 RECORDS_BATCH = 5000
-"""Audit records that one transaction deletes."""
 BATCH = 500
-"""Other rows that one transaction deletes."""
 
 Needed = Callable[[Collection[str]], Collection[str]]
 """Those of the given runs that the undo of other runs needs."""
@@ -46,13 +44,9 @@ Needed = Callable[[Collection[str]], Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class OldRecords:
-    """Old records of the audit trail."""
-
     first: int
-    """The number of the first record in the database."""
     last: ChainHead
     newest: int
-    """The number of the last record in the database."""
 
 
 class Retention:
@@ -83,7 +77,6 @@ class Retention:
         return len(due)
 
     def purge_probes(self, before: datetime, *, dry_run: bool = False) -> int:
-        """The ended ones that began before a moment."""
         probes = tables.probes
         old = and_(probes.c.state != "running", _is_before(probes.c.started_at, before))
         return self._purge(probes, old, dry_run=dry_run)
@@ -104,7 +97,6 @@ class Retention:
         return self._purge(plans, old_plan, dry_run=dry_run), self._purge(snapshots, old_snapshot, dry_run=dry_run)
 
     def purge_tokens(self, before: datetime, *, dry_run: bool = False) -> int:
-        """Those that expired or were revoked before a moment."""
         table = tables.tokens
         ended = or_(_is_before(table.c.expires_at, before), _is_before(table.c.revoked_at, before))
         return self._purge(table, ended, dry_run=dry_run)
@@ -171,7 +163,6 @@ class Retention:
         return moved
 
     def _due(self, before: datetime, is_kept: Callable[[str], bool]) -> Iterator[str]:
-        """Unless others need them."""
         after = 0
         while True:
             with reading(self._engine) as connection:

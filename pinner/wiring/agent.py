@@ -54,8 +54,6 @@ AGENT_SECONDS = 30.0
 
 
 class TakeSnapshot(Protocol):
-    """Of this machine."""
-
     def __call__(self, seconds: float, only: Collection[TargetKind] | None = None) -> Snapshot:
         """See ``take_snapshot``."""
 
@@ -171,7 +169,6 @@ def _histories(recorder: Recorder | None) -> Histories:
 
 
 def _recover(agent: LocalAgent) -> None:
-    """The run that a killed process left."""
     try:
         agent.recover()
     except StoreUnavailable as error:
@@ -179,7 +176,6 @@ def _recover(agent: LocalAgent) -> None:
 
 
 def _start(watcher: HostWatcher | None, workers: Iterable[Worker | None], undo: ExitStack) -> list[Heartbeat]:
-    """``undo`` stops the threads. Returns their heartbeats."""
     threads: list[Heartbeat] = []
     if watcher is not None:
         watcher.start()

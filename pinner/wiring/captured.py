@@ -26,7 +26,6 @@ from pinner.wiring.service import service_parts
 from pinner.wiring.settings import configuration, nova_sets, now
 
 CAPTURE_SECONDS = 2.0
-"""Between the two samples of the counters."""
 
 
 def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
@@ -63,7 +62,6 @@ def _reading_of_this_host(libvirt: Libvirt) -> SavedReading:
 
 @contextmanager
 def open_captured(config_files: list[Path] | None, root: Path) -> Iterator[Service]:
-    """For one command."""
     config = configuration(config_files)
     with ExitStack() as undo:
         folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="pinner-"))

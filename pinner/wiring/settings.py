@@ -50,12 +50,10 @@ def state_dir(config: cfg.ConfigOpts) -> Path:
 
 
 def agent_folder(config: cfg.ConfigOpts) -> Path:
-    """For its journal, its key, its measures."""
     return state_dir(config) / "agent"
 
 
 def use_state_of_root(config: cfg.ConfigOpts) -> None:
-    """For a process that serves one part of root's server."""
     if not config.agent.state_dir:
         config.set_override("state_dir", str(STATE_OF_ROOT), "agent")
 
@@ -74,7 +72,6 @@ def has_own_state(config: cfg.ConfigOpts) -> bool:
 
 
 def socket_dir(config: cfg.ConfigOpts) -> Path:
-    """For the sockets that the configuration does not name."""
     state = state_dir(config)
     return SOCKETS_OF_ROOT if state == STATE_OF_ROOT else state
 
@@ -101,7 +98,6 @@ def nova_reader(config: cfg.ConfigOpts) -> Callable[[], NovaConf | None]:
 
 
 def listening(config_files: list[Path] | None) -> Listening:
-    """The topics and the pool of pinner's Nova listener."""
     config = rabbit.register(configuration(config_files))
     listener, queues = config.nova_listener, config[rabbit.NAME]
     is_durable = queues.amqp_durable_queues or queues.rabbit_quorum_queue

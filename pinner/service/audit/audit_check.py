@@ -27,8 +27,6 @@ from pinner.store.audit import chain
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A head that a chain had once, and what shows it."""
-
     head: ChainHead
     source: str
 
@@ -46,9 +44,7 @@ class AgentCheck:
         self.match = TrailMatch(host)
         self._hashes = {head.seq: "" for head in (*self._heads, *self._anchors)}
         self._end = chain.START
-        """The last correct record."""
         self.length = 0
-        """The number of the last record."""
         self._start: ChainHead | None = None
         self._checks: list[ChainCheck] = []
         self._keys: list[tuple[str, int]] = []
@@ -59,7 +55,6 @@ class AgentCheck:
         self.head: SignedHead | None = None
 
     def add_agent(self, records: Iterable[AgentRecord]) -> None:
-        """Records that follow those before."""
         records = iter(records)
         first = next(records, None)
         if first is None:
@@ -73,7 +68,6 @@ class AgentCheck:
         self._end = ChainHead(self._end.seq + checked.records, checked.head)
 
     def add_head(self, head: SignedHead) -> None:
-        """The agent's present one."""
         self.head = head
         self._heads.append(head)
         self._hashes.setdefault(head.seq, "")
@@ -85,7 +79,6 @@ class AgentCheck:
         return head if head and self._key in ("", head.key) and is_signed(head) else None
 
     def add_centre(self, record: Mapping[str, Any]) -> None:
-        """A record about this host."""
         if record["action"] == AuditAction.RUN_END and (head := named_head(str(record["after"]))):
             self._named.append((head, record["seq"]))
         self.match.add_centre(record)
@@ -94,7 +87,6 @@ class AgentCheck:
         return AgentTrail(self.host, sum(check.records for check in self._checks), self.head)
 
     def claims(self) -> Iterator[Claim]:
-        """About the centre's trail."""
         for number, (digest, seq) in self.match.seen.items():
             yield Claim(ChainHead(number, digest), f"record {seq} of the agent on {self.host}")
         for head in self._heads:
@@ -178,7 +170,6 @@ class CentreCheck:
         self._claims: list[Claim] = [claim for agent in self._agents.values() for claim in agent.claims()]
         self._hashes = {claim.head.seq: "" for claim in self._claims}
         self.length = 0
-        """The number of the last record."""
         self._start = chain.START
         self._exports: set[ChainHead] = set()
         """The last records of those that were exported and deleted."""
@@ -198,11 +189,9 @@ class CentreCheck:
 
     @property
     def purged(self) -> int:
-        """The number of the last record before the centre's first one."""
         return self._start.seq
 
     def findings(self, check: ChainCheck) -> Iterator[TrailFinding]:
-        """``check`` is the result of the check of the hashes."""
         if not check.ok:
             yield TrailFinding(FindingKind.CHANGED, "centre", "", check.broken, "", check.why)
         elif self._start.seq and self._start not in self._exports:
@@ -236,7 +225,6 @@ def contradictions(
 
 
 def _limited(findings: Iterable[TrailFinding]) -> Iterator[TrailFinding]:
-    """Of each kind at most MAX_FINDINGS; the last one says how many there are."""
     by_kind: dict[FindingKind, list[TrailFinding]] = {}
     for finding in findings:
         by_kind.setdefault(finding.kind, []).append(finding)

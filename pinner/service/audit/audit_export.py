@@ -25,7 +25,6 @@ from pinner.store.audit import chain
 EXPORT_VERSION = 1
 
 _Line = tuple[int, dict[str, Any]]
-"""Its number and its content."""
 
 
 def export_lines(
@@ -116,8 +115,6 @@ def _agent(head: SignedHead, stored: list[SignedHead], anchors: tuple[SignedHead
 
 
 class _Parts:
-    """The lines of a file by their kind, in the order of the file."""
-
     def __init__(self, lines: Iterator[_Line]) -> None:
         self._lines = lines
         self._next = next(lines, None)
@@ -129,7 +126,6 @@ class _Parts:
             self._next = next(self._lines, None)
 
     def require_end(self) -> None:
-        """Raises Invalid where a line is left."""
         if self._next is not None:
             number, line = self._next
             raise Invalid(f"line {number}", _short(line), "head, agent and centre, in this order")

@@ -25,8 +25,6 @@ _TEXTS = ("at", "actor", "action", "host", "subject", "before", "after", "result
 
 @dataclass(slots=True)
 class _AgentRun:
-    """As the agent's trail has it."""
-
     ended: str = ""
     """The result; empty: the run has not ended."""
     begun: bool = False
@@ -38,8 +36,6 @@ class _AgentRun:
 
 @dataclass(frozen=True, slots=True)
 class _Unmatched:
-    """A record of the centre without one of the agent yet."""
-
     key: Key
     seq: int
     action: str
@@ -54,12 +50,10 @@ class TrailMatch:
     def __init__(self, host: str) -> None:
         self._host = host
         self._known: set[Key] = set()
-        """Every action in the agent's trail."""
         self._required: dict[Key, tuple[int, str]] = {}
         """The actions that the centre must have, with the number and the run of the agent's record."""
         self._runs: dict[str, _AgentRun] = {}
         self._excluded: Counter[Key] = Counter()
-        """The exclusions that the agent made."""
         self._excluded_first: Counter[Key] = Counter()
         """Those of the first part of the agent's records."""
         self._asked: defaultdict[Key, list[int]] = defaultdict(list)
@@ -72,17 +66,14 @@ class TrailMatch:
         self._failed: set[str] = set()
         """By the centre's records, also those that were refused."""
         self._ended: set[str] = set()
-        """By the centre's records."""
         self._unmatched: list[_Unmatched] = []
         self.seen: dict[int, tuple[str, int]] = {}
         """The centre's heads in the agent's trail: number -> hash, and number of the agent's record."""
         self.contradictions: list[tuple[int, int]] = []
         """The numbers of the agent's records that have two hashes for one record of the centre."""
         self._complete = False
-        """Of the first part of the agent's records."""
 
     def add_agent(self, record: AgentRecord) -> None:
-        """In their order."""
         match record.action:
             case AgentAction.CENTRE_HEAD:
                 self._add_head(record)
@@ -119,7 +110,6 @@ class TrailMatch:
             self._unmatched.append(_Unmatched(key, record["seq"], action, run, subject, result))
 
     def _add_exclusion(self, seq: int, key: Key, state: str) -> None:
-        """``state`` is "started", the code of a failure, or empty."""
         if state == "started":
             self._asked[key].append(seq)
         elif state not in _UNKNOWN:
@@ -129,7 +119,6 @@ class TrailMatch:
 
     @property
     def open_runs(self) -> frozenset[str]:
-        """The runs that the centre has a request for, but no end."""
         return frozenset(self._started - self._ended)
 
     def findings(self, under_way: Collection[str], purged: int) -> Iterator[TrailFinding]:
@@ -256,6 +245,5 @@ def _exclusion(guest: str, result: str) -> tuple[Key, str]:
 
 
 def _shown(key: Key) -> str:
-    """In a sentence."""
     result = key[2] if key[0] == AgentAction.GUEST_EXCLUDE else key[4]
     return f"{key[0]} {key[1]}: {result}"

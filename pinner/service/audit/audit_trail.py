@@ -113,7 +113,6 @@ class AuditTrail:
         return agents, unreachable
 
     def _read(self, host: str, check: AgentCheck, read: Callable[[Agent, AgentCheck], None]) -> Iterator[TrailFinding]:
-        """A finding where the agent does not answer."""
         try:
             if check.reachable:
                 read(self._hosts.agent(host), check)
@@ -146,7 +145,6 @@ def _records(agent: Agent, after: int) -> Iterator[AgentRecord]:
 
 
 def _place(finding: TrailFinding) -> tuple[object, ...]:
-    """What two checks that find the same have in common."""
     return finding.kind, finding.host, finding.record, finding.run
 
 

@@ -35,13 +35,12 @@ GROUP = "pinner.checks"
 SECONDS = 10.0
 """For all checks of a reading. They are pure and take milliseconds; a plug-in may hang."""
 MAX_FINDINGS = 200
-"""Of one check; the others are counted."""
+"""Of one check."""
 MAX_COUNTED = 10_000
 """A check may yield findings without end: it is stopped after so many more."""
 MAX_BYTES = 256 * 1024
 """Of one finding as JSON."""
 _MAX_ERROR = 500
-"""Characters of the error of a plug-in."""
 
 _Answer = Future[tuple[CheckFinding, ...]]
 
@@ -158,7 +157,7 @@ def _words(error: BaseException) -> str:
 
 @cache
 def installed() -> tuple[HostCheck, ...]:
-    """By code. A plug-in that does not load is a check that says so."""
+    """A plug-in that does not load is a check that says so."""
     points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
     return tuple(sorted((check for point in points for check in _loaded(point)), key=lambda check: check.code))
 
@@ -179,7 +178,6 @@ def _loaded(point: EntryPoint) -> Iterator[HostCheck]:
 
 
 def _required(given: object) -> HostCheck:
-    """Raises TypeError for what is no check."""
     if not isinstance(given, HostCheck) or not callable(given.find) or given.severity not in RANKS:
         raise TypeError(f"{given!r} is no check")
     for each in fields(HostCheck):

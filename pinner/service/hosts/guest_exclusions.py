@@ -17,7 +17,6 @@ class GuestExclusions:
         self._now = now
 
     def set(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
-        """Raises NotFound for an unknown host, and like Snapshot.running_guest."""
         found = self._hosts.snapshot(host, 0.0).running_guest(guest)
         subject = f"{found.name} ({found.uuid})"
 

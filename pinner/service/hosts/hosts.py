@@ -28,7 +28,6 @@ OBSERVING_CALLERS = 12
 """Callers that observe hosts, or wait for the observation of another one. Each occupies a thread of the server, and
 others must stay free for callers who read the database only."""
 PLACE_SECONDS = 1.0
-"""How long a further caller waits for one of the places."""
 RETRY_SECONDS = 5
 
 
@@ -62,7 +61,6 @@ class Hosts:
         self._observing = threading.BoundedSemaphore(OBSERVING_CALLERS)
 
     def names(self) -> tuple[str, ...]:
-        """Sorted."""
         return tuple(sorted(self._agents))
 
     def agent(self, host: str) -> Agent:
@@ -72,7 +70,6 @@ class Hosts:
         return self._agents[host]
 
     def require(self, host: str) -> None:
-        """Raises NotFound for an unknown host."""
         self.agent(host)
 
     def only(self, host: str | None) -> str:
@@ -124,7 +121,6 @@ class Hosts:
 
     @contextmanager
     def _place(self) -> Iterator[None]:
-        """For callers that observe. Raises Overloaded."""
         if not self._observing.acquire(timeout=PLACE_SECONDS):
             raise Overloaded(f"{OBSERVING_CALLERS} callers wait for hosts", RETRY_SECONDS)
         try:
@@ -160,7 +156,6 @@ class Hosts:
 
     @contextmanager
     def _measurement(self) -> Iterator[None]:
-        """For callers that wait for it. Raises Overloaded."""
         if not self._measuring.acquire(blocking=False):
             raise Overloaded(f"{MEASURING_CALLERS} callers wait for measurements of CPU use", RETRY_SECONDS)
         try:

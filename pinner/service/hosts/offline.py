@@ -33,14 +33,12 @@ def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: "GuestSh
 
 
 def nova_report(snapshot: Snapshot, listening: "Listening") -> "NovaReport":
-    """The CPUs that Nova owns, and the misconfigurations of Nova and of the listener."""
     from pinner.planning.questions import nova_check
 
     return nova_check.report(snapshot, listening)
 
 
 def check_snapshot(snapshot: Snapshot) -> "CheckReport":
-    """As far as a snapshot without counters shows it."""
     from pinner.model.reading import HostReading
     from pinner.service.hosts.findings import HostChecker
 

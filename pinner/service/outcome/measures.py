@@ -23,7 +23,6 @@ DEFAULT = timedelta(hours=1)
 """The length of a span without a beginning."""
 
 _GUEST = "guest"
-"""Any subject other than HOST."""
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC) + DEFAULT
 """No time can be DEFAULT before an earlier one."""
@@ -63,7 +62,6 @@ class MeasureReader:
     def _of_guest(
         self, host: str, begin: datetime, end: datetime, step: int, guest: str, series: tuple[str, ...]
     ) -> tuple[History, ...]:
-        """Raises NotFound."""
         try:
             # A guest may have the name that means the host.
             found = self._hosts.agent(host).measures(begin, end, step, "" if guest == HOST else guest, series)

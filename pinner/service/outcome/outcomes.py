@@ -64,10 +64,8 @@ class OutcomeKeeper:
         self._now = now
         self._failures = Repeated(LOG)
         self._has_failed = False
-        """Of a run in this pass."""
         self._sides = RunSides(hosts, runs, now)
         self.passes = Passes("outcomes of runs", self.make_pass)
-        """For a server."""
 
     def outcome(self, run_id: str) -> RunOutcome:
         run = self._runs.get(run_id)
@@ -98,7 +96,6 @@ class OutcomeKeeper:
             raise NotFound("measures", f"of host {host} in the last {SPAN.seconds // 60} minutes")
 
     def make_pass(self) -> None:
-        """Look at each watched run, and store each outcome that is complete."""
         self._has_failed = False
         visit(self._hosts.names(), self._pass_of)
         if not self._has_failed:
@@ -170,7 +167,6 @@ class OutcomeKeeper:
         return replace(stored, why=f"{stored.why}; it is not undone yet") if _goes_on(stored) else stored
 
     def _sight(self, run: Run) -> str:
-        """What the watch does not see, in words."""
         try:
             spots = blind_spots(self._sides.watched(run, timedelta(0)).before, run.watch_seconds)
         except HostUnreachable as error:
@@ -217,7 +213,6 @@ class OutcomeKeeper:
         return None if known else out_of_time(run, now)
 
     def _undo_of(self, run: Run) -> Run | None:
-        """The rollback of the run, or of all runs of its host."""
         latest = [each for each in self._sides.latest(run.host) if each.state != "failed"]
         of_all = (each for each in reversed(latest) if each.undoes_all and each.started_at >= run.started_at)
         return next((each for each in latest if each.undoes == run.id), None) or next(of_all, None)
@@ -277,7 +272,6 @@ class OutcomeKeeper:
 
 
 def _origin(run: Run) -> str:
-    """Of a rollback that the watch of a run starts."""
     return f"the watch of run {run.id}"
 
 

@@ -39,16 +39,12 @@ _NEIGHBOURS = 50
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The clocks and the chance of a probe."""
-
     now: Callable[[], datetime]
-    """The clock of the host."""
     monotonic: Callable[[], float] = time.monotonic
     """Seconds that nobody sets."""
     wait: Callable[[threading.Event, float], bool] = threading.Event.wait
     """For an event for some seconds; whether it is set."""
     seed: Callable[[], int] = lambda: randbits(64)
-    """Decides about the order of the windows."""
 
 
 class Stop:
@@ -76,7 +72,6 @@ class _Span:
 
     arm: Arm
     since: datetime
-    """Before the switch."""
     passed: float
     """The same time in seconds that nobody sets."""
     begin: datetime
@@ -86,8 +81,6 @@ class _Span:
 
 
 class ProbeExecution:
-    """One probe under way."""
-
     def __init__(
         self,
         probe: Probe,
@@ -107,9 +100,7 @@ class ProbeExecution:
         self._switches = Switches(runs, probe, self._pause)
         self._guests = changed_guests(plan)
         self._events: tuple[HostEvent, ...] = ()
-        """Of the windows that are not judged yet."""
         self._after = 0
-        """The number of the last event that was read."""
 
     def carry_out(self) -> None:
         """And put the placement back and store the end. Never raises."""
@@ -147,7 +138,6 @@ class ProbeExecution:
         self._read(last)
 
     def _read(self, span: _Span | None) -> None:
-        """Store the window of a span whose steps are complete now."""
         if span is not None:
             self._probe = replace(self._probe, windows=(*self._probe.windows, self._window(span)))
             self._probes.put(self._probe)

@@ -19,7 +19,6 @@ BUSY_TRIES = 30
 
 class Switches:
     def __init__(self, runs: RunManager, probe: Probe, pause: Callable[[float], None]) -> None:
-        """``pause`` waits for some seconds."""
         self._runs = runs
         self._probe = probe
         self._pause = pause

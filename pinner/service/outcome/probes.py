@@ -55,10 +55,8 @@ class ProbeManager:
         self._interrupted = Repeated(LOG)
         self._guard = threading.Lock()
         self._stops: dict[str, Stop] = {}
-        """By the id of each probe that this process carries out."""
         self._threads: dict[str, threading.Thread] = {}
         self.passes = Passes("interrupted probes", self.make_pass, first_seconds=0.0)
-        """For a server."""
 
     def stop(self) -> None:
         """Waits until each probe of this process has put its placement back."""
@@ -96,7 +94,6 @@ class ProbeManager:
         )
 
     def get(self, probe: str) -> Probe:
-        """Raises NotFound."""
         return self._store.probes.get(probe)
 
     def cancel(self, probe: str, caller: Caller) -> Probe:
@@ -108,7 +105,6 @@ class ProbeManager:
         return found
 
     def wait(self, probe: str) -> None:
-        """For the end of a probe of this process."""
         with self._guard:
             thread = self._threads.get(probe)
         if thread is not None:

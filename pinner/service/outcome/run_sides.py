@@ -66,8 +66,6 @@ _DISTURBING = ("guest-reset", "guest-paused", "guest-stopped", "guest-started")
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The samples beside a run."""
-
     guests: dict[str, str]
     """That the run changed: UUID to name."""
     control: tuple[str, ...]
@@ -96,7 +94,6 @@ class Sides:
 class _Disturbance:
     at: datetime
     is_later: bool
-    """After the begin of the run."""
     what: str
     run: str = ""
     """The other run that did it; empty: a guest was disturbed."""
@@ -104,15 +101,12 @@ class _Disturbance:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The time beside a run."""
-
     run: Run
     first: datetime
     ended: datetime
     end: datetime
     step: int
     guests: dict[str, str]
-    """That the run changed: UUID to name."""
     disturbances: tuple[_Disturbance, ...]
     histories: tuple[History, ...]
     missing: str
@@ -156,7 +150,6 @@ class RunSides:
         self._now = now
 
     def observed(self, run: Run) -> Sides:
-        """As far as nothing else disturbed them."""
         return self._read(run, SPAN, SPAN, self._guests(run), self.latest(run.host)).sides()
 
     def before(self, host: str, guests: dict[str, str], watch_seconds: int) -> tuple[Sample, ...]:
@@ -194,7 +187,6 @@ class RunSides:
         return found
 
     def latest(self, host: str) -> tuple[Run, ...]:
-        """The last one first."""
         return self._runs.list(host, PageRequest(_NEIGHBOURS), state=None).items
 
     def _runs_through(self, run: Run, guests: Mapping[str, str], latest: Iterable[Run]) -> list[Run]:
@@ -215,7 +207,6 @@ class RunSides:
     def _read(
         self, run: Run, before: timedelta, span: timedelta, guests: dict[str, str], latest: Iterable[Run]
     ) -> _Reading:
-        """From ``before`` before the run until ``span`` after it."""
         first, ended, now = run.started_at - before, run.ended_at or self._now(), self._now()
         disturbances = tuple(self._disturbances(run, guests, latest))
         step, missing, last = finest(first, now), "", min(ended + span, now)
@@ -230,7 +221,6 @@ class RunSides:
         return _Reading(run, first, ended, ended + span, step, guests, disturbances, histories, missing)
 
     def _disturbances(self, run: Run, guests: Mapping[str, str], latest: Iterable[Run]) -> Iterator[_Disturbance]:
-        """Other runs on the host, and guests of the run that were started, stopped, reset or paused."""
         for other in latest:
             if other.id == run.id or other.state == "failed":
                 continue

@@ -19,7 +19,6 @@ def require_sight(before: Sequence[Sample], watch_seconds: int) -> None:
 
 
 def blind_spots(before: Sequence[Sample], watch_seconds: int) -> str:
-    """The measures that a watch does not see, in words."""
     least = needed_steps(watch_seconds)
     short = [f"{each.name} ({least - count} of {least})" for each, count in unwatched(before, least).items()]
     return f"not watched, because steps before the run are missing: {', '.join(short)}" if short else ""
@@ -53,7 +52,6 @@ def out_of_time(run: Run, now: datetime) -> Watch | None:
 
 
 def undecided(sides: Sides, watch_seconds: int, now: datetime) -> Watch:
-    """The time is over, or the measures were disturbed."""
     least, spots = needed_steps(watch_seconds), blind_spots(sides.before, watch_seconds)
     if not (sides.before and sides.after):
         return Watch("stopped", now, sides.why or "nothing was measured before the run, or after it")
@@ -70,5 +68,4 @@ def undecided(sides: Sides, watch_seconds: int, now: datetime) -> Watch:
 
 
 def not_undone(why: str, refusal: PinnerError, now: datetime) -> Watch:
-    """The run is worse and stays in place."""
     return Watch("worse", now, f"{why}; it cannot be undone: {refusal}")

@@ -27,7 +27,6 @@ def failures_of(entries: Iterable[Entry]) -> Failures:
 
 
 def are_of_the_host(failures: Failures) -> bool:
-    """Whether a change of the host itself failed."""
     return any(is_of_the_host(target) for target, _ in failures.values())
 
 
@@ -47,7 +46,6 @@ def moving_targets(refusals: Sequence[PinnerError]) -> Failures:
 
 
 def _named_targets(refusal: PinnerError) -> Failures:
-    """Except those of the host itself."""
     found: Failures = {}
     for fields in refusal.details.get("targets", ()):
         target = Target(**fields)
@@ -93,11 +91,9 @@ class HostBackoffs:
         return backoffs
 
     def failed(self, host: str, errors: Mapping[Group, str]) -> Backoffs:
-        """Count for each group that it could not be placed; returns the new backoffs."""
         return self._changed(host, lambda stored, now: backoff.after_failures(errors, stored, now))
 
     def _changed(self, host: str, change: Callable[[Backoffs, datetime], Backoffs]) -> Backoffs:
-        """In one transaction; none if nothing changes."""
         now = self._now()
         stored = self._table.of(host)
         if change(stored, now) == stored:

@@ -42,7 +42,7 @@ class Observation:
     run_seq: int
     """Of the last run that the placement takes into account."""
     last_run: int
-    """The host's last applied run; 0: none."""
+    """0: none."""
 
 
 class Observer:
@@ -124,13 +124,11 @@ class Observer:
 
     @staticmethod
     def _of(policy: Policy | None, placement: Placement | None) -> Placement | None:
-        """Where it is one of the policy's request."""
         if placement is None or (policy is not None and placement.request != policy.request):
             return None
         return placement
 
     def _unplaced(self, run: Run) -> frozenset[TargetKey]:
-        """By a run that was applied in part."""
         if run.state != "applied_partly":
             return frozenset()
         entries = self._store.runs.entries(run.id)

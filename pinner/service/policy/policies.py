@@ -25,15 +25,12 @@ from pinner.store.repositories import Store
 
 
 class HostPolicies:
-    """One policy for each host, or none."""
-
     def __init__(self, hosts: Hosts, store: Store, now: Callable[[], datetime]) -> None:
         self._hosts = hosts
         self._store = store
         self._now = now
 
     def get(self, host: str) -> Policy:
-        """Raises NotFound."""
         return self._store.policies.get(host)
 
     def find(self, host: str) -> Policy | None:
@@ -78,10 +75,7 @@ class HostPolicies:
         self._store.policies.put(host, after, cause.at, event, (revision(before),), cause)
 
     def _change(self, host: str, expected: Expected, change: Callable[[Policy | None], None]) -> None:
-        """Of the present policy, which has one of the expected revisions.
-
-        It is made again for the policy of another caller that was faster: the audit record names the policy before.
-        """
+        """Made again for the policy of another caller that was faster: the audit record names the policy before."""
         while True:
             before = self.find(host)
             if expected is not None and revision(before) not in expected:
@@ -110,7 +104,6 @@ class HostPolicies:
         self._store.policies.delete(host, event, (revision(before),))
 
     def _require_possible(self, host: str, policy: Policy) -> None:
-        """Raises like planner.require_possible."""
         planner.require_possible(self._hosts.snapshot(host, 0.0), policy.request)
 
     def _publish(self, host: str) -> None:

@@ -38,7 +38,6 @@ MAX_REST_SECONDS = 0.5
 """The events of a rest are collected in it, and not for DEBOUNCE_SECONDS more."""
 
 NAMED = 3
-"""How many of the events that led to a reconcile the audit trail names."""
 
 HANGS_SECONDS = 1800.0
 """Of a reconcile: its run may wait for many guests that hang."""
@@ -121,7 +120,6 @@ class PolicyController:
         """How many reconciles in a row have reported an error."""
         self._ended = 0.0
         self._rested = 0.0
-        """When the rest ends."""
         self._spent = 0.0
         """Seconds that reconciles took, less the share that the time between them allows."""
 
@@ -160,7 +158,6 @@ class PolicyController:
             failures += 1
 
     def _wait_for_events(self) -> None:
-        """Once, or for the next resync, and reconcile."""
         policy = self._read_policy()
         if policy is None:
             if self._policy is not None and self._note:
@@ -190,7 +187,6 @@ class PolicyController:
         self._after = events[-1].seq
 
     def _with_further(self, events: tuple[HostEvent, ...], arrived: float) -> tuple[HostEvent, ...]:
-        """And those that follow them (see QUIET_SECONDS)."""
         self._stop.wait(max(QUIET_SECONDS, self._rested - arrived))
         while further := self._reconciler.further_events(self._host, events[-1].seq):
             events += further
@@ -200,7 +196,6 @@ class PolicyController:
         return events
 
     def _reconcile(self, cause: str, arrived: float | None = None) -> None:
-        """``arrived`` is when the events arrived that are the cause."""
         if (rest := self._rested - self._clock()) > 0:
             self._stop.wait(rest)
         began = self._clock()
@@ -248,6 +243,5 @@ class PolicyController:
 
 
 def _summary(events: list[HostEvent]) -> str:
-    """For the audit trail: the first few by name, and the number of the others."""
     summaries = list(dict.fromkeys(" ".join(filter(None, (each.kind, each.subject, each.detail))) for each in events))
     return listed(summaries, NAMED, "; ")

@@ -61,7 +61,6 @@ class GuestEventHandler:
         return self._store.guest_hints.change(event.guest, host, after, record)
 
     def _release(self, host: str, event: GuestEvent, caller: Caller) -> str:
-        """Restore the affinities from before the placement; the run's id, empty where none is needed."""
         reason = f"the guest migrates to another host ({event.event})"
         run = self._reconciler.release_guest(host, event.guest, event.cpus, reason, caller)
         return run.id if run else ""

@@ -46,7 +46,6 @@ MAX_ATTEMPTS = 8
 """The same while each time other targets are found that something keeps moving."""
 
 _NAMED = 5
-"""How many drifts an audit record names."""
 
 
 class Reconciler:
@@ -80,10 +79,8 @@ class Reconciler:
         self._proposed: dict[str, Plan] = {}
         self._recorded_drift: dict[str, frozenset[object]] = {}
         self._reasons: dict[str, str] = {}
-        """Why the last attempt of each host ended."""
 
     def policy(self, host: str) -> Policy:
-        """Raises NotFound."""
         return self._policies.get(host)
 
     def host_events(self, host: str, after: int, timeout: float) -> tuple[HostEvent, ...]:
@@ -141,7 +138,6 @@ class Reconciler:
         return Caller(POLICY_ACTOR, cause, f"req-{self._new_id()}")
 
     def _attempt(self, host: str, measurement: Snapshot | None, cause: str) -> DriftReport:
-        """Observe the host, record what was found, and apply what is wanted. The reason why it ends is logged."""
         for _ in range(ATTEMPTS):
             seen = self._observe(host, measurement)
             if seen.policy is None or seen.plan is None:
@@ -156,14 +152,12 @@ class Reconciler:
         return self._end(host, self._observe(host, measurement), f"{ATTEMPTS} runs were undone")
 
     def _end(self, host: str, seen: Observation, why: str) -> DriftReport:
-        """The reason is logged where it is another one than before."""
         if self._reasons.get(host) != why:
             LOG.info("host %s: %s", host, why)
             self._reasons[host] = why
         return self._report(host, seen)
 
     def _keep(self, host: str, seen: Observation, wanted: Plan, caller: Caller, *, applies: bool) -> None:
-        """Store a placement, a re-pack, drift, and by the policy's mode a plan."""
         plan, mode = seen.plan or wanted, seen.policy.mode if seen.policy else None
         if not plan.changes or (seen.placement is None and not applies):
             self._accept(seen, wanted if wanted.id == plan.id else plan, caller)
@@ -255,7 +249,6 @@ class Reconciler:
             self._record(caller, AuditAction.DRIFT_FOUND, host, f"{len(found)} targets", named)
 
     def _record_backoffs(self, host: str, ended: Iterable[Drift], backoffs: Backoffs, caller: Caller) -> None:
-        """Write to the audit trail which targets are in backoff from now on."""
         for drift in ended:
             key = counted_as(drift)
             state = None if key is None else backoffs.get(key)
@@ -286,7 +279,6 @@ class Reconciler:
 
 
 def _without_backoffs(seen: Observation, plan: Plan) -> Plan:
-    """With the cause of each drift in its reason."""
     return reasoned(leave_out(plan, backoff_reasons(seen.drifts), seen.placement, seen.snapshot), seen.drifts)
 
 
@@ -307,5 +299,4 @@ def _waits(seen: Observation) -> str:
 
 
 def _moves(plan: Plan) -> list[PlannedChange]:
-    """Without their reasons."""
     return [replace(change, reason="") for change in plan.changes]

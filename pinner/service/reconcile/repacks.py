@@ -46,7 +46,6 @@ class RepackProposer:
     def _dry_run(
         self, snapshot: Snapshot, request: Request, placement: Placement, spread: float, caller: Caller
     ) -> Repack:
-        """The plan is stored; or the reason why none is proposed."""
         plan = planner.repack(snapshot, codec.content_hash(snapshot), request, placement)
         if why := refusal(self._rule, plan):
             return Repack("", spread, why)

@@ -15,7 +15,6 @@ import httpcore
 import httpx
 
 KEEP_SECONDS = 5.0
-"""How long a connection without a request is kept."""
 ENCODINGS = ("identity", "gzip")
 """One at a time: two, one in the other, can hide gigabytes."""
 _PIECE = 1 << 14
@@ -116,7 +115,6 @@ class _Backend(httpcore.SyncBackend):
 
 
 def _left(timeout: float | None) -> float | None:
-    """Of one step, cut where the deadline comes before."""
     end = _end.get()
     if end is None:
         return timeout

@@ -244,7 +244,6 @@ class RemoteService:
         return read(Run, parts.get("run")), entries
 
     def _stream(self, run: str) -> Iterator[RunProgress]:
-        """Ends early where the server has no free stream."""
         with self._rest.stream("runs", run, "events", silence=SILENCE) as answer:
             if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
                 return

@@ -29,7 +29,6 @@ CONNECT_TIMEOUT = 10.0
 MAX_ANSWER = 64 * 1024 * 1024
 """Bytes. The plan of a host with 10,000 threads takes about 5 MiB."""
 MAX_PAGES = 1000
-"""Of a list."""
 
 
 class RestClient:
@@ -61,7 +60,6 @@ class RestClient:
         self._http.close()
 
     def whole(self, kind: type[T], *path: str) -> tuple[T, ...]:
-        """All pages of a list as one."""
         found: list[T] = []
         marker = ""
         for _ in range(MAX_PAGES):
@@ -81,7 +79,6 @@ class RestClient:
         return self.call(kind, "POST", path, json=body)
 
     def call(self, kind: type[T], method: str, path: tuple[str, ...], **given: Any) -> T:
-        """Raises like ``send``."""
         return read(kind, read_json(self.send(method, path, **given)))
 
     def send(self, method: str, path: tuple[str, ...], **given: Any) -> bytes:
@@ -127,7 +124,6 @@ class RestClient:
             yield answer
 
     def error(self, answer: httpx.Response) -> PinnerError:
-        """What a stream is instead."""
         with self.reachable(), deadline(self._patience):
             return error_of(answer.status_code, content(answer, self._limit))
 
@@ -156,7 +152,6 @@ def _without_user(url: str) -> str:
 
 
 def _refused_by_mode(error: BaseException | None) -> bool:
-    """By the mode of the socket or its folders."""
     while error is not None:
         if isinstance(error, PermissionError):
             return True

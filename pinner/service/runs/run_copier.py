@@ -36,7 +36,6 @@ class RunCopier:
         self._now = now
         self._changed = changed
         self._recorders: dict[str, RunRecorder] = {}
-        """By run id, of the runs that this process carries out."""
 
     def own(self, run: Run, request_id: str) -> RunRecorder:
         """Of a run that this process carries out from now on, until ``forget``."""
@@ -44,7 +43,6 @@ class RunCopier:
         return recorder
 
     def forget(self, run: str) -> None:
-        """This process no longer carries out the run."""
         del self._recorders[run]
 
     def _recorder(self, run: Run, request_id: str) -> RunRecorder:

@@ -22,8 +22,6 @@ FLUSH_SECONDS = 0.1
 
 
 class RunExecution:
-    """One run under way, from the agent's first entry to the run's end."""
-
     def __init__(
         self,
         run: Run,
@@ -128,7 +126,6 @@ class RunExecution:
             LOG.warning("the progress of run %s is not stored yet: %s", self._run.id, error)
 
     def _begin(self) -> None:
-        """Record all entries that the run is about to make, and release the caller."""
         try:
             for entry in self._entries():
                 # The agent reports each final entry in its order.

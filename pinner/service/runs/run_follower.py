@@ -7,11 +7,8 @@ from pinner.store.runs.entries import Marks
 
 
 class RunFollower:
-    """Of one run."""
-
     def __init__(self) -> None:
         self.seen: Marks = {}
-        """What the store had when the run was read last."""
         self._known: dict[int, Entry] = {}
 
     def learn(self, progress: RunProgress) -> RunProgress:

@@ -59,7 +59,6 @@ class RunRecorder:
         self._runs.add(self._run, events=[self.asked("started")], policy=policy)
 
     def note(self, entry: Entry) -> None:
-        """For the next ``flush``."""
         with self._guard:
             self._due[entry.seq] = entry
 
@@ -119,11 +118,9 @@ class RunRecorder:
                 self._count(due)
 
     def refuse(self, run: Run, code: str) -> None:
-        """Before any change."""
         self._runs.end(run, events=[self.asked(f"refused: {code}")])
 
     def asked(self, result: str) -> AuditEvent:
-        """The audit record of the request for the run."""
         run = self._run
         if run.kind == "rollback":
             return self._event(AuditAction.RUN_ROLLBACK, f"{run.id} of {run.undoes or ALL_RUNS}", "", "", result)

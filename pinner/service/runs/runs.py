@@ -80,11 +80,9 @@ class RunManager:
             LOG.warning("runs that a dead process left open are not checked now: %s", error)
 
     def close(self) -> None:
-        """Accept no more runs, and wait for the runs under way."""
         self._workers.shutdown(wait=True)
 
     def apply(self, plan_id: str, options: ApplyOptions, caller: Caller) -> Run:
-        """See Service.apply."""
         plan = self._plans.get(plan_id)
         self._hosts.require(plan.host)
         if plan.blocked:
@@ -112,7 +110,6 @@ class RunManager:
         return self.get(run.id)
 
     def rollback(self, run_id: str, caller: Caller) -> Run:
-        """See Service.rollback."""
         undone = self.get(run_id)
         self._hosts.require(undone.host)
         self._policies.require_permitted(undone.host, f"the rollback of run {run_id}", None)
@@ -123,7 +120,6 @@ class RunManager:
         return self._start(run, None, caller)[0]
 
     def rollback_all(self, host: str, caller: Caller) -> Run:
-        """See Service.rollback_all."""
         self._hosts.require(host)
         self._policies.require_permitted(host, "the rollback of all runs", None)
         run = self._new("rollback", host, "", caller)
@@ -139,13 +135,11 @@ class RunManager:
         return f"; run {earlier} made the changes: roll that run back" if earlier else ""
 
     def require_idle(self, host: str) -> None:
-        """Raises HostBusy where a run works on the host."""
         for run in self._runs.running():
             if run.host == host and self.get(run.id).state == "running":
                 raise HostBusy(host, run.id)
 
     def get(self, run_id: str) -> Run:
-        """Raises NotFound."""
         return self._copier.updated(self._runs.get(run_id))
 
     def list(self, host: str | None, part: PageRequest, *, state: RunState | None) -> Page[Run]:

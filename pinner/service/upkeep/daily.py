@@ -66,7 +66,6 @@ class Calendar:
         return None
 
     def _times(self) -> tuple[datetime, datetime] | None:
-        """None: the file had none, and both are the present one now."""
         try:
             believed, since = map(datetime.fromisoformat, self._file.read_text(encoding="ascii").split())
             return believed.astimezone(UTC), since.astimezone(UTC)
@@ -85,8 +84,6 @@ class Calendar:
 
 
 class Daily(Worker):
-    """A thread that does some work once a day until it is stopped."""
-
     def __init__(self, name: str, work: Callable[[datetime], None], calendar: Calendar) -> None:
         """``work`` gets the time by which it may delete what is old."""
         super().__init__(name)  # without a limit: a purge of a large database takes as long as it takes

@@ -26,7 +26,6 @@ STALE_SECONDS = 60.0
 QUEUE_SECONDS = 10.0
 """A request that waits so long for a thread says that all threads wait for something."""
 ROOM_SECONDS = 60.0
-"""Between two scans of a host for the metrics of its room."""
 OBSERVATIONS = 3
 """Under a policy the host is compared with it at least once in so many resyncs, and OBSERVATION_SECONDS."""
 OBSERVATION_SECONDS = 300.0
@@ -57,7 +56,6 @@ class Monitor(Worker):
         self._observation_seconds: float | None = None
         self._began = clock()
         self._without_policy: dict[str, float] = {}
-        """By host: when it was last seen so."""
         self._failures = Repeated(LOG)
         self._latest: tuple[float, tuple[Check, ...]] | None = None
 
@@ -78,7 +76,6 @@ class Monitor(Worker):
         return readiness((*checks, self._queue()))
 
     def check(self) -> None:
-        """Called by the monitor's own thread."""
         agents: dict[str, AgentHealth] = {}
         checks = [*self._server()]
         for host in self._hosts.names():
@@ -91,7 +88,6 @@ class Monitor(Worker):
         self._rooms(agents)
 
     def _rooms(self, answering: Iterable[str]) -> None:
-        """Once in ROOM_SECONDS, of the hosts whose agents answer."""
         now = self._clock()
         if self._room_at is None or now - self._room_at >= ROOM_SECONDS:
             self._room_at = now
@@ -110,7 +106,6 @@ class Monitor(Worker):
             self._stop.wait(CHECK_SECONDS)
 
     def _report(self, checks: tuple[Check, ...]) -> None:
-        """Log what has become wrong, or good again."""
         before = {check.name for check in self._latest[1] if not check.ok} if self._latest else set()
         for check in checks:
             if not check.ok and check.name not in before:

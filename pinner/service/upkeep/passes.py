@@ -13,7 +13,6 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PASS_SECONDS = 5.0
-"""Between two passes."""
 
 LIMIT_SECONDS = 120.0
 """The longest pass; the thread counts as hung then."""
@@ -23,7 +22,6 @@ class Passes(Worker):
     """A pass that fails is logged, and the next one is made."""
 
     def __init__(self, name: str, make_pass: Callable[[], None], *, first_seconds: float = PASS_SECONDS) -> None:
-        """``first_seconds`` lie before the first pass."""
         super().__init__(name, LIMIT_SECONDS)
         self._first_seconds = first_seconds
         self._make_pass = make_pass

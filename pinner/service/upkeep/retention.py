@@ -23,8 +23,6 @@ Export = Callable[[], Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long each kind of row is kept."""
-
     runs: timedelta
     plans: timedelta
     audit: timedelta
@@ -34,10 +32,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """What was deleted, or would be."""
-
     rows: Mapping[str, int]
-    """By their kind."""
 
     def __str__(self) -> str:
         """The sentence's end: ``2 runs, 0 plans, ...``."""

@@ -23,7 +23,6 @@ class AgentChain:
         self._engine = engine
 
     def append(self, *events: AgentEvent) -> None:
-        """In one durable transaction."""
         write(self._engine, lambda connection: append_events(connection, events))
 
     def append_new(self, event: AgentEvent) -> None:

@@ -25,7 +25,6 @@ class Audit:
         self._engine = engine
 
     def append(self, *events: AuditEvent) -> None:
-        """In one durable transaction."""
         write(self._engine, lambda connection: append_events(connection, events))
 
     def list(self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest) -> Page[AuditRecord]:

@@ -48,7 +48,6 @@ def set_aside(path: Path) -> str:
 
 
 def new_database(engine: Engine) -> str:
-    """How to start with an empty database."""
     if engine.dialect.name == "sqlite":
         return f"run `pinner-manage db set-aside {engine.url.database}`, which renames the file and keeps it"
     return "name a new, empty database in [database] connection"

@@ -26,7 +26,6 @@ from pinner.store.database.damage import repair, set_aside
 FIELD = "[database] connection"
 
 BUSY_SECONDS = 10
-"""How long a write transaction waits for another one."""
 
 CONNECT_SECONDS = 10
 
@@ -35,7 +34,6 @@ _POOL = {"pool_size": 5, "max_overflow": 27}
 a client reads slowly keeps its connection."""
 
 DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "mysql": "mariadb+pymysql"}
-"""For a URL that names none."""
 
 _EXPECTED = "an SQLAlchemy URL of an installed database driver"
 
@@ -155,7 +153,6 @@ def prepare(engine: Engine) -> None:
 
 
 MARIADB = ("mariadb", "mysql")
-"""SQLAlchemy's names of it."""
 
 _WAL = "PRAGMA journal_mode = WAL"
 SYNCHRONOUS = "FULL"
@@ -192,7 +189,6 @@ def sqlite_file(url: str) -> Path | None:
 
 
 def make_file(engine: Engine) -> None:
-    """Raises StoreUnavailable."""
     if engine.dialect.name == "sqlite":
         _make_file(Path(str(engine.url.database)))
 

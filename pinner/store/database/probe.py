@@ -54,7 +54,6 @@ class DatabaseProbe:
         return int(found or 0)
 
     def runs(self) -> Mapping[tuple[str, str], int]:
-        """The number by host and state."""
         columns = (tables.runs.c.host, tables.runs.c.state)
         with reading(self._engine) as connection:
             rows = connection.execute(select(*columns, func.count()).group_by(*columns)).all()

@@ -71,7 +71,6 @@ def is_finished(connection: Connection) -> bool:
 
 
 def require_finished(connection: Connection) -> None:
-    """Raises StoreUnavailable."""
     if is_finished(connection):
         return
     before, target = connection.execute(text("SELECT before_it, target FROM unfinished_migration")).one()
@@ -162,7 +161,6 @@ def _version(connection: Connection) -> str:
 
 @contextmanager
 def _config(connection: Connection) -> Iterator["Config"]:
-    """Raises OtherRevision where no migration has the database's revision."""
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 

@@ -39,7 +39,6 @@ class UtcText(TypeDecorator[datetime]):
 
 
 def utc_text(moment: datetime) -> str:
-    """``2026-11-21T10:11:12.123456+00:00``."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
@@ -170,7 +169,6 @@ probes = Table(
     Column("body", LONG_TEXT, nullable=False),
     Index("probes_in_state", "state"),
 )
-"""Only in the central database."""
 
 policies = Table(
     "policies",
@@ -288,7 +286,6 @@ agent_chain = Table(
     Column("hash", String(64), nullable=False),
     Index("agent_chain_of_action", "action", "seq"),
 )
-"""Only in a journal."""
 
 agent_heads = Table(
     "agent_heads",
@@ -302,4 +299,3 @@ agent_heads = Table(
     Column("key", String(64), nullable=False),
     Column("signature", String(128), nullable=False),
 )
-"""Only in the central database."""

@@ -60,7 +60,6 @@ class StoredJournal:
         self._lock_path = folder / "lock"
         self._lock: IO[bytes] | None = None
         self._locking_run: Run | None = None
-        """The run for which this journal has the lock."""
         self._notes: dict[tuple[str, int], Entry] = {}
         self._noted: list[AgentEvent] = []
         """An entry may be noted in two states; each is a record."""
@@ -197,7 +196,6 @@ class StoredJournal:
             raise
 
     def _distinct(self, column: str, condition: str) -> tuple[str, ...]:
-        """Of the entries that meet a condition of tables."""
         self._flush()
         with reading(self._engine) as connection:
             return tuple(connection.execute(distinct_values(tables.entries.c[column], condition)).scalars())

@@ -34,7 +34,6 @@ def entry_row(entry: Entry) -> dict[str, Any]:
 
 
 def state_row(entry: Entry) -> dict[str, Any]:
-    """The columns that name an entry, and those that a later state of it changes."""
     row = {name: getattr(entry, name) for name in _STATE}
     row["found"] = _FOUND.dump_json(entry.found).decode()
     row["memory"] = _MEMORY.dump_json(entry.memory).decode()
@@ -73,7 +72,6 @@ def entry_of(row: Row[*tuple[Any, ...]]) -> Entry:
 
 COLUMNS = [tables.entries.c[name] for name in Entry.__dataclass_fields__]
 SOME = 500
-"""The largest number of entries that are searched one by one."""
 
 
 def read_entries(connection: Connection, run: str) -> tuple[Entry, ...]:
@@ -83,7 +81,6 @@ def read_entries(connection: Connection, run: str) -> tuple[Entry, ...]:
 
 
 def write_entries(connection: Connection, entries: Iterable[Entry]) -> None:
-    """Insert new entries and update stored ones."""
     entries = tuple(entries)
     if not entries:
         return
@@ -111,7 +108,6 @@ def correct_entries(connection: Connection, entries: Iterable[Entry]) -> None:
 
 
 def _update(connection: Connection, changed: list[dict[str, Any]]) -> None:
-    """The names of the columns have a prefix."""
     table = tables.entries
     same_entry = (table.c.run == bindparam("_run")) & (table.c.seq == bindparam("_seq"))
     # The inheritors are written while the change is undone, and its final state does not repeat them.

@@ -44,14 +44,11 @@ _NEVER_MADE = ("running", "undone", "rolled_back", "failed")
 _RESTORED = ("undone", "rolled_back", "rolled_back_partly")
 """The definitions of guests that are gone were restored."""
 _LASTING = and_(_RUNS.persist, _ENTRIES.kind.in_(DEFINED))
-"""A definition has the change, too."""
 _NOT_REPEATED = dict.fromkeys(REPEATED, "")
 BATCH = 1000
 
 
 class _Closing(NamedTuple):
-    """A change that a rollback of all runs closes."""
-
     run: str
     seq: int
     key: TargetKey
@@ -170,7 +167,6 @@ def _end_of(made: _Closing | Damaged, outcomes: Mapping[TargetKey, Entry], boot:
 
 
 def _close_runs(connection: Connection, host: str, lost: Mapping[str, bool], before: ColumnElement[bool]) -> None:
-    """``lost`` as ``_close_entries`` returns it."""
     made = and_(_RUNS.host == host, _RUNS.kind != "rollback", _RUNS.state.not_in(_NEVER_MADE), before)
     others = dict.fromkeys(connection.execute(select(_RUNS.id).where(made)).scalars(), False)
     states = [

@@ -25,7 +25,6 @@ class Outcomes:
         return codec.load(RunOutcome, text) if (text := self._text(run, "observed")) else None
 
     def watch(self, run: str) -> Watch | None:
-        """The latest stored state."""
         return codec.load(Watch, text) if (text := self._text(run, "watch")) else None
 
     def put_observed(self, outcome: RunOutcome) -> None:

@@ -13,8 +13,6 @@ from pinner.store.runs.runs import last_applied
 
 
 class Placements:
-    """At most one for each host."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 

@@ -50,10 +50,8 @@ from pinner.store.runs.entries import (
 )
 
 _MAX_OWNERS = 500
-"""In one query."""
 
 Event = AuditEvent | AgentEvent
-"""For the centre's audit trail, or for the agent's chain."""
 
 
 class Runs:
@@ -75,7 +73,6 @@ class Runs:
         write(self._engine, store)
 
     def save(self, entries: Iterable[Entry], events: Iterable[Event] = ()) -> None:
-        """Store new and changed entries with their audit records."""
         entries, events = tuple(entries), tuple(events)
 
         def store(connection: Connection) -> None:
@@ -154,7 +151,6 @@ class Runs:
             return page(connection, query, tables.runs, part, lambda row: Run(*row[: len(RUN)]))
 
     def running(self) -> tuple[Run, ...]:
-        """Newest first."""
         query = select(*RUN).filter_by(state="running").order_by(tables.runs.c.seq.desc())
         with reading(self._engine) as connection:
             return tuple(Run(*row) for row in connection.execute(query))
@@ -260,7 +256,6 @@ class Runs:
 
 
 def _changed_later(connection: Connection, run: str) -> Iterator[tuple[str, int, Target]]:
-    """Each change of a later run that gave a target of this run another result; latest run first."""
     made = [entry.change for entry in read_entries(connection, run) if entry.state in in_force.IN_FORCE]
     results = {change.target.key: in_force.result_of(change) for change in made}
     owners = {change.target.owner[:OWNER_LENGTH] for change in made}
@@ -286,7 +281,6 @@ def _run_row(run: Run) -> dict[str, Any]:
 
 RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
 APPLIED: tuple[RunState, ...] = ("applied", "applied_partly")
-"""The changes, or a part of them, are made."""
 ROLLED_BACK: tuple[RunState, ...] = ("rolled_back", "rolled_back_partly")
 
 
