@@ -31,6 +31,8 @@ from pinner.store.runs import in_force
 from pinner.store.runs.in_force import json_value
 from pinner.store.runs.runs import Runs
 
+FILE = "journal.sqlite"
+
 MAX_NOTES = 256
 """Notes that wait for the next durable write. The journal has each prior mask already, and a recovery looks at the host
 itself."""
@@ -52,7 +54,7 @@ class StoredJournal:
 
     def __init__(self, folder: Path) -> None:
         """Raises StoreUnavailable."""
-        self._engine = connect(URL.create("sqlite", database=str(folder / "journal.sqlite")))
+        self._engine = connect(URL.create("sqlite", database=str(folder / FILE)))
         schema.ensure(self._engine)
         self._runs = Runs(self._engine)
         self.chain = AgentChain(self._engine)

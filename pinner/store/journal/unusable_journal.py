@@ -1,6 +1,7 @@
 """The agent's journal where its file may be damaged: the host can be read, but not changed."""
 
 import logging
+import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -12,7 +13,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import PinnerError, StoreUnavailable
 from pinner.model.run.agent_audit import AgentEvent, AgentRecord, ChainHead
 from pinner.model.run.journal import Damaged, Entry, InForce, RecordedPins, Run
-from pinner.store.journal.journal import StoredJournal
+from pinner.store.journal.journal import FILE, StoredJournal
 from pinner.store.retention import Needed
 from pinner.worker import Worker
 
@@ -170,10 +171,13 @@ class JournalRetry(Worker):
     def __init__(self, folder: Path) -> None:
         super().__init__("journal retry", _LIMIT_SECONDS)
         self._folder = folder
+        self._had_file = os.access(folder / FILE, os.F_OK)
 
     def _repeat(self) -> None:
         while not self._stop.wait(RETRY_SECONDS):
             self.heartbeat.beat()
+            if self._had_file and not os.access(self._folder / FILE, os.F_OK):
+                continue  # it was moved away to be repaired: an empty one in its place would know no prior mask
             with suppress(StoreUnavailable):
                 StoredJournal(self._folder).close()
                 raise PinnerError(

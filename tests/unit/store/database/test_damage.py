@@ -244,6 +244,29 @@ def test_an_agent_starts_again_when_its_journal_can_be_used_again(journal_file, 
     assert isinstance(open_journal(journal_file.parent), StoredJournal)
 
 
+def test_an_agent_makes_no_empty_journal_while_its_damaged_one_is_repaired(journal_file, monkeypatch):
+    """An operator moved the file away to copy a backup, and found an agent with an empty journal."""
+    content = journal_file.read_bytes()
+    journal_file.write_bytes(b"no database" * 500)
+    retry = JournalRetry(journal_file.parent)
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        if len(waits) == 1:
+            journal_file.unlink()
+        if len(waits) == 3:
+            assert not journal_file.exists()
+            journal_file.write_bytes(content)
+        return len(waits) > 3
+
+    monkeypatch.setattr(retry._stop, "wait", wait)
+    with pytest.raises(PinnerError, match="can be used again"):
+        retry._repeat()
+    with closing(open_journal(journal_file.parent)) as journal:
+        assert journal.run("run-0").state == "applied"
+
+
 def test_the_inventory_works_with_both_files_damaged(tmp_path):
     """The real command on this machine, with its state folder in tmp_path."""
     state = tmp_path / "state"
