@@ -16,15 +16,15 @@ from pinner.model.kinds import PINNED
 from pinner.model.policy.drift import Cause, Drift
 
 BALANCERS = ("numad", "tuned")
-"""Process names of the services that move threads."""
+"""Services that move threads."""
 IRQBALANCE = "irqbalance"
-"""irqbalance moves interrupts, never threads."""
+"""Moves interrupts, never threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cpuset:
-    """A cpuset that contains a thread: its path below the controller's mount and its CPUs (empty: no restriction).
-    ``part`` is true where libvirt made the cpuset for one part of a guest."""
+    """``path`` is below the controller's mount; no ``cpus``: no restriction. ``part``: libvirt made it for one part of
+    a guest."""
 
     path: str
     cpus: CpuSet
@@ -33,8 +33,7 @@ class Cpuset:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """systemd's settings of a unit: AllowedCPUs= and CPUAffinity= (systemd.resource-control, systemd.exec); no CPUs
-    where a setting is absent."""
+    """AllowedCPUs= and CPUAffinity= (systemd.resource-control, systemd.exec); no CPUs where a setting is absent."""
 
     allowed: CpuSet = CpuSet()
     affinity: CpuSet = CpuSet()
@@ -45,17 +44,17 @@ class DriftEvidence:
     """Facts of a host that may explain a drift."""
 
     cpusets: tuple[Cpuset, ...] = ()
-    """The cpusets that contain the first misplaced thread, innermost first."""
+    """Those of the first misplaced thread, innermost first."""
     pin: CpuSet | None = None
-    """The target's pin in libvirt's live XML; None where it has none."""
+    """In libvirt's live XML."""
     units: Mapping[str, Unit] = field(default_factory=dict)
-    """By the unit's name, which is also the name of its cpuset's folder."""
+    """By name, also that of the cpuset's folder."""
     running: frozenset[str] = frozenset()
-    """The names of BALANCERS and IRQBALANCE that run."""
+    """Of BALANCERS and IRQBALANCE."""
 
 
 def with_cause(drift: Drift, evidence: DriftEvidence) -> Drift:
-    """The drift with the first cause that fits; a drift with a known cause is returned unchanged."""
+    """With the first cause that fits; a known cause stays."""
     if drift.cause != "unknown" or not drift.actual:
         return drift
     cause, detail = next(_causes(drift, evidence))
@@ -63,15 +62,14 @@ def with_cause(drift: Drift, evidence: DriftEvidence) -> Drift:
 
 
 def with_cause_of_irq(drift: Drift, running: frozenset[str]) -> Drift:
-    """The drift of an interrupt with its likely cause; ``running`` as in DriftEvidence."""
+    """``running`` as in DriftEvidence."""
     if IRQBALANCE in running:
         return replace(drift, cause="balancer", detail="irqbalance runs on this host and moves interrupts")
     return replace(drift, detail="another program or its driver set the interrupt's affinity")
 
 
 def _causes(drift: Drift, evidence: DriftEvidence) -> Iterator[tuple[Cause, str]]:
-    """The possible causes, the most likely first: a cpuset that confines the thread with any mask, a pin set through
-    libvirt, a cpuset written without libvirt, systemd's CPUAffinity=, and services that move threads."""
+    """The most likely first."""
     for cpuset in evidence.cpusets:
         if not cpuset.part and cpuset.cpus and not drift.expected <= cpuset.cpus:
             unit = evidence.units.get(cpuset.path.rpartition("/")[2], Unit())
@@ -95,14 +93,14 @@ def _causes(drift: Drift, evidence: DriftEvidence) -> Iterator[tuple[Cause, str]
 
 
 _BOOTED = "run/systemd/system"
-"""This folder exists where systemd is the init process (sd_booted(3))."""
+"""Exists where systemd is the init process (sd_booted(3))."""
 _SYSTEMD_SECONDS = 5
 
 
 def explain_drifts(
     root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], CpuSet | None]
 ) -> tuple[Drift, ...]:
-    """The drifts with their causes. ``pin_of`` returns a part's pin in libvirt's live XML; it may raise PinnerError."""
+    """``pin_of`` reads libvirt's live XML; it may raise PinnerError."""
     running = cache(lambda: _running(root))
     unit = cache(lambda name: _unit(root, name))
 
@@ -146,7 +144,7 @@ def _running(root: Path) -> frozenset[str]:
 
 
 def _unit(root: Path, name: str) -> Unit:
-    """systemd's settings of a unit; empty where systemd does not answer."""
+    """Empty where systemd does not answer."""
     if not (root / _BOOTED).is_dir():
         return Unit()
     command = ["systemctl", "show", "--property=AllowedCPUs", "--property=CPUAffinity", "--", name]
@@ -158,7 +156,7 @@ def _unit(root: Path, name: str) -> Unit:
 
 
 def parse_unit(text: str) -> Unit:
-    """The settings in the output of ``systemctl show``: CPUs and ranges, separated by spaces."""
+    """``text`` is of ``systemctl show``: CPUs and ranges, separated by spaces."""
     found = dict(line.partition("=")[::2] for line in text.splitlines())
     return Unit(_cpus(found.get("AllowedCPUs", "")), _cpus(found.get("CPUAffinity", "")))
 

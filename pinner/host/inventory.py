@@ -52,35 +52,29 @@ class Guests(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInputs:
-    """What a snapshot has from elsewhere than the files of the machine and libvirt."""
+    """What comes from elsewhere than the machine's files and libvirt."""
 
     own: Container[int] = ()
     """pinner's process ids."""
     placed: tuple[CpuSet, ...] = ()
-    """The masks that pinner set."""
+    """Masks that pinner set."""
     pins: Callable[[Collection[str]], RecordedPins] = lambda _: RecordedPins()
-    """The pins that pinner made on these guests (by UUID)."""
+    """Made by pinner on these guests (by UUID)."""
     sets: NovaSets = NovaSets()
-    """Nova's CPU sets from pinner's configuration. One that is not configured there is read from ``nova``, and stays
-    unknown where that is unreadable."""
+    """From pinner's configuration. A missing one is read from ``nova``, and stays unknown where that is unreadable."""
     nova: NovaConf | None = None
-    """nova.conf."""
     owners: AffinityOwners = NO_OWNERS
-    """Who may restrict threads, from pinner's configuration."""
     minimum_cores: int = 1
     weights: Mapping[str, float] = field(default_factory=dict)
-    """See Snapshot.weights."""
     ovs_masks: Callable[[], OvsMasks] = OvsMasks
-    """Reads Open vSwitch's database."""
     guest_rps: Callable[[tuple[Guest, ...]], tuple[GuestRps, ...]] | None = None
-    """Asks the agents of guests; None: they are not asked."""
+    """None: guests are not asked."""
     scanner: Scanner | None = None
-    """Knows what an earlier snapshot of the machine has read."""
+    """Knows what an earlier snapshot has read."""
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
     def nova_sets(self) -> NovaSets:
-        """Nova's CPU sets."""
         with suppress(Invalid):
             return configured(self.sets, self.nova)
         return self.sets
@@ -96,11 +90,10 @@ def take_snapshot(
     inputs: SnapshotInputs = SnapshotInputs(),
     only: Collection[TargetKind] | None = None,
 ) -> Snapshot:
-    """Take a snapshot of the machine below ``root``; ``sample_seconds`` lie between the two samples (0: no loads).
+    """``sample_seconds`` lie between the two samples (0: no loads).
 
-    On a captured machine pinner measures no load and does not ask libnuma. With ``only``, the snapshot lacks the
-    warnings, and the SETTINGS and the memory of guests where their kinds are not among these. Raises Invalid for a root
-    without CPUs, and HostUnreachable or NotPermitted where libvirt does not answer.
+    A captured machine has no load, and libnuma is not asked. With ``only``, the warnings are missing, and SETTINGS and
+    guests' memory of other kinds. Raises Invalid for a root without CPUs, HostUnreachable, NotPermitted.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
     packets, began = received(root) if sample_seconds else {}, inputs.clock()
@@ -144,7 +137,6 @@ def _without_settings(
 
 
 def _processes(facts: Facts, topology: Topology, baseline: CpuSet, inputs: SnapshotInputs) -> tuple[Process, ...]:
-    """The processes with the reasons why some do not move, and with their reservations."""
     classified = classify(
         facts.processes,
         guests={guest.pid for guest in facts.guests},
@@ -157,7 +149,6 @@ def _processes(facts: Facts, topology: Topology, baseline: CpuSet, inputs: Snaps
 
 
 def _guests(root: Path, libvirt: Guests | None, inputs: SnapshotInputs, *, memory: bool) -> tuple[Guest, ...]:
-    """The active guests, without the pins that pinner made."""
     guests = libvirt.guests(root, memory=memory) if libvirt else ()
     if not (pinned := {guest.uuid for guest in guests if guest.operator_pins or guest.numa.pins}):
         return guests
@@ -166,11 +157,8 @@ def _guests(root: Path, libvirt: Guests | None, inputs: SnapshotInputs, *, memor
 
 
 def baseline_of(root: Path, topology: Topology, placed: Collection[CpuSet] = ()) -> CpuSet:
-    """The unrestricted affinity on this host: the online CPUs that process 1 may use.
-
-    A restricted process 1 is restricted on purpose. Where process 1 does not exist (a captured machine), or pinner
-    placed it, the baseline is all CPUs with load balancing.
-    """
+    """The unrestricted affinity: the online CPUs of process 1, which is restricted on purpose only. Without it, or
+    where pinner placed it: all CPUs with load balancing."""
     balanced = topology.online - topology.isolated
     try:
         affinity = next(thread.affinity for thread in procfs.threads_of(root, 1) if thread.tid == 1)

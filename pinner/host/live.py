@@ -41,32 +41,28 @@ class LiveHost:
         sets: Callable[[Collection[str]], NovaSets] = lambda _: NovaSets(),
         own_pins: OwnPins | None = None,
     ) -> None:
-        """``sets`` gives Nova's CPU sets as they are configured now on a host with these guests of Nova; ``own_pins``
-        gets every pin of this host."""
+        """``sets`` gives Nova's CPU sets as configured now on a host with these guests; ``own_pins`` gets every pin."""
         self._libvirt = libvirt
         self._agents = LimitedAgents(libvirt)
         self._sets = sets
         self._qemus: dict[str, ThreadKey] = {}
-        """The first thread of QEMU by guest: its id is the process id."""
+        """QEMU's first thread: its id is the process id."""
         self._singles: dict[Target, ThreadMask] = {}
-        """The thread of each target that is one thread of QEMU."""
+        """Of each target that is one thread of QEMU."""
         self._known = KnownMasks()
         self._relatives: Mapping[int, lineage.Relative] = {}
-        """The latest scan of has_inheritors."""
+        """From has_inheritors."""
         self._scanned = range(0)
         """The moments (lineage.ticks) for which that scan may serve."""
         self._own_pins = own_pins if own_pins is not None else OwnPins()
 
     def fingerprint(self) -> str:
-        """See Host."""
         return read_fingerprint(ROOT)
 
     def online(self) -> CpuSet:
-        """See Host."""
         return files.cpu_list(ONLINE) or CpuSet()
 
     def bounds(self) -> Bounds:
-        """See Host."""
         domains = self._libvirt.active()
         sets = self._sets([domain.name for domain in domains if domain.xml.nova is not None])
         marked = frozenset(domain.uuid for domain in domains if domain.xml.excluded)
@@ -74,7 +70,6 @@ class LiveHost:
         return Bounds(NovaOwns(sets, tuple(pinned_by_nova(ROOT, domains))), marked, cells)
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
-        """See Host."""
         kind = KINDS[target.kind]
         if kind.state and kind.state is not PartitionState and kind.has_part == (target.part is not None):
             return ()
@@ -94,12 +89,11 @@ class LiveHost:
         raise Invalid("target", str(target), "a part unless it is an emulator")
 
     def kernel_threads(self) -> frozenset[ThreadKey]:
-        """See Host."""
         return frozenset(thread.key for thread in sampling.Sampler(ROOT).movable(kernel=True))
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
-        """See Host. CPUs that are absent or offline are refused before libvirt is called: libvirt drops them silently,
-        and a pin that it refuses may still have changed the host."""
+        """See Host. Absent and offline CPUs are refused here: libvirt drops them silently, and a pin that it refuses
+        may still have changed the host."""
         online = self.online()
         if not cpus <= online:
             raise ApplyFailed(str(target), f"CPUs {cpus - online} are not online (online: {online})")
@@ -107,29 +101,24 @@ class LiveHost:
         self._libvirt.pin(target, cpus, persist=persist)
 
     def require_answering(self, target: Target) -> None:
-        """See Host."""
         self._libvirt.require_answering(target)
 
     def set_mask(self, thread: ThreadMask) -> None:
-        """See Host."""
         affinity.set_affinity(thread)
 
     def lineage(self, target: Target) -> Lineage:
-        """See Host."""
         return lineage.read(int(target.owner) if target.kind == "process" else None)
 
     def inheritors(
         self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
     ) -> Descendants[ThreadMask]:
-        """See Host."""
         if target.kind != "process" or target.part is None:
             return Descendants()
         return lineage.inheritors(int(target.owner), target.part, since, masks, others, lineage.scan())
 
     def has_inheritors(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
-        """See Host. A rollback of all runs asks for thousands of ended processes, so one scan serves many of them.
-
-        It serves for a second, or ten times as long as it took; but for no process that got its mask after it began."""
+        """See Host. A rollback of all runs asks for thousands of ended processes: one scan serves for a second, or ten
+        times as long as it took, but for no process that got its mask after it began."""
         if target.kind != "process" or target.part is None:
             return False
         pid, started = int(target.owner), target.part
@@ -143,73 +132,57 @@ class LiveHost:
         return bool(found.sure or found.unsure)
 
     def state(self, target: Target) -> State:
-        """See Host."""
         return states.state_of(ROOT, target, self._agents)
 
     def set_state(self, target: Target, state: State) -> None:
-        """See Host."""
         states.set_state(ROOT, target, state, self._agents)
 
     def parts(self, guest: str) -> frozenset[tuple[TargetKind, int]]:
-        """See Host."""
         stats = procfs.stats_of(ROOT, self._qemu(guest))
         roles = (qemu.role(stat.name) for stat in stats if not stat.flags & procfs.PF_NO_SETAFFINITY)
         return frozenset((kind, number) for kind, number in roles if number is not None)
 
     def persistent(self, guest: str) -> bool:
-        """See Host."""
         return self._libvirt.persistent(guest)
 
     def definition(self, guest: str) -> str:
-        """See Host."""
         return self._libvirt.definition(guest)
 
     def defined_pin(self, target: Target, definition: str) -> CpuSet | None:
-        """See Host."""
         return domain_xml.pin_in(definition, target)
 
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
-        """See Host."""
         self._libvirt.restore_definition(target, definition, given)
 
     def named_pins(self, guest: str) -> NamedPins:
-        """See Host."""
         return self._libvirt.named_pins(guest)
 
     def pins(self, guest: str) -> tuple[PartPin, ...]:
-        """See Host."""
         return self._libvirt.pins(guest)
 
     def restore_saved(
         self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
     ) -> None:
-        """See Host."""
         self._libvirt.restore_saved(target, pins, former, names)
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
-        """See Host."""
         self._libvirt.name_pins(target, pins)
 
     def memory(self, target: Target) -> Mapping[int, int]:
-        """See Host."""
         found = qemu.memory_per_node(ROOT, self._first_thread(target))
         self._first_thread(target)
         return found
 
     def numatune(self, target: Target) -> str:
-        """See Host."""
         return self._libvirt.numatune(target)
 
     def set_numatune(self, target: Target, nodes: str) -> None:
-        """See Host."""
         self._libvirt.set_numatune(target, nodes)
 
     def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
-        """See Host."""
         memory.migrate(self._first_thread(target), away, node)
 
     def has_guest(self, guest: str) -> bool:
-        """See Machine."""
         try:
             self._libvirt.persistent(guest)
         except Gone:
@@ -217,19 +190,16 @@ class LiveHost:
         return True
 
     def topology(self) -> Topology:
-        """See Agent."""
         return read_topology(ROOT)
 
     def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-        """See Agent."""
         return drift.explain_drifts(ROOT, drifts, self._libvirt.pin_of)
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
-        """See Agent."""
         self._libvirt.set_excluded(guest, excluded=excluded)
 
     def _first_thread(self, target: Target) -> int:
-        """QEMU's process id, if QEMU is still the process of the target. Raises Gone."""
+        """If QEMU is still the process of the target. Raises Gone."""
         pid = self._qemu(target.owner)
         if procfs.started(ROOT, pid) != target.part:
             raise Gone(str(target))
@@ -247,7 +217,7 @@ class LiveHost:
         return (self._single_of_qemu(target, target.part),)
 
     def _single_of_qemu(self, target: Target, part: int) -> ThreadMask:
-        """The thread of a vCPU or iothread; the thread is searched for only once while it lives."""
+        """Searched only once while the thread lives."""
         if known := self._singles.get(target):
             with suppress(Gone):
                 found = affinity.mask(known.tid)
@@ -267,7 +237,7 @@ class LiveHost:
         return singles[target]
 
     def _qemu(self, guest: str) -> int:
-        """QEMU's process id; the process is searched for only once while it lives. Raises Gone."""
+        """Searched only once while the process lives. Raises Gone."""
         if known := self._qemus.get(guest):
             with suppress(Gone):
                 if procfs.started(ROOT, known.tid) == known.started:
@@ -286,7 +256,7 @@ class LiveHost:
         return found[guest].tid
 
     def _keep(self, guests: Container[str]) -> None:
-        """Drop what is known of all other guests (by UUID): they have ended."""
+        """Drop all other guests (by UUID)."""
         self._known.keep(guests)
         for uuid in [each for each in tuple(self._qemus) if each not in guests]:
             self._qemus.pop(uuid, None)

@@ -1,7 +1,6 @@
-"""Copies the files of /proc and /sys that an inventory reads (and those that hwloc's lstopo reads, for comparison).
+"""Copies the files of /proc and /sys that an inventory reads, and those that hwloc's lstopo reads.
 
-The copy is a root folder with proc/ and sys/, and it contains the symbolic links of sysfs. The guests are in libvirt/,
-because only libvirt knows them (see captured_guests).
+The copy has proc/ and sys/ with sysfs's symbolic links; the guests are in libvirt/ (see captured_guests).
 """
 
 import os
@@ -58,13 +57,10 @@ def capture(
     *,
     scrub: bool,
 ) -> int:
-    """Save the machine below ``root`` in ``folder`` with mode 0700. Returns the number of files.
+    """Save the machine in ``folder``, mode 0700. Returns the number of files.
 
-    ``guests`` are the active guests, ``capabilities`` is libvirt's XML of the host; empty: libvirt did not answer.
-    ``reading`` has the counters and settings.
-    With ``scrub`` names and command lines are left out (see scrub.Scrubber). Files that cannot be read and processes
-    that end during the copy are left out, too. Raises Invalid for a root without CPUs, and for a folder that is not
-    empty or not writable.
+    No ``capabilities``: libvirt did not answer. ``scrub``: see scrub.Scrubber. Unreadable files and ended processes are
+    left out. Raises Invalid for a root without CPUs, a folder that is not empty or not writable.
     """
     sysfs_cpus.present(root)
     try:
@@ -83,10 +79,8 @@ def capture(
 
 
 def _take(descriptor: int, folder: Path) -> None:
-    """Close the folder for other users, who could put a symlink in the place of a file that root writes.
-
-    Raises Invalid for a folder of another user, and for one that is not empty.
-    """
+    """Other users could put a symlink in the place of a file that root writes. Raises Invalid for another user's
+    folder, or one that is not empty."""
     if os.fstat(descriptor).st_uid == os.geteuid() and not os.listdir(descriptor):
         os.fchmod(descriptor, 0o700)
         if not os.listdir(descriptor):  # nobody can write into it any more
@@ -95,8 +89,6 @@ def _take(descriptor: int, folder: Path) -> None:
 
 
 class _Copy:
-    """One running capture."""
-
     def __init__(self, root: Path, folder: Path, guests: Sequence[DomainDescription], *, scrub: bool) -> None:
         self._root = root
         self._folder = folder
@@ -105,7 +97,6 @@ class _Copy:
         self._scrubber = Scrubber(self._aliases) if scrub else None
 
     def all(self) -> int:
-        """Copy the files of /proc and /sys. Returns the number of files."""
         machine = chain.from_iterable(sorted(self._root.glob(pattern)) for pattern in _MACHINE)
         # The folders of units are named after guests.
         guests = _of_guests(self._root, self._guests, units=self._scrubber is None)
@@ -113,14 +104,12 @@ class _Copy:
         return sum(self._copy(path.relative_to(self._root)) for path in found)
 
     def libvirt(self, capabilities: str) -> int:
-        """Write libvirt's XML. Returns the number of files."""
         written = captured_guests.capabilities_file(capabilities)
         for guest in self._guests:
             written |= captured_guests.as_files(guest, self._aliases.get(guest.uuid))
         return self._write(written)
 
     def reading(self, reading: SavedReading) -> int:
-        """Write the counters and settings. Returns the number of files."""
         return self._write(captured.as_file(captured.scrubbed(reading) if self._scrubber else reading))
 
     def _write(self, contents: Mapping[Path, bytes]) -> int:
@@ -131,7 +120,7 @@ class _Copy:
         return len(contents)
 
     def _copy(self, name: Path) -> bool:
-        """Copy one file. Returns whether the file could be read and may be saved."""
+        """Whether the file could be read and may be saved."""
         try:
             data: bytes | None = files.read(str(self._root / name), records=True)
         except OSError:
@@ -146,8 +135,7 @@ class _Copy:
         return True
 
     def _resolve(self, name: Path) -> Path | None:
-        """The file's path without symbolic links; the links are created in the copy. None if a link leads out of the
-        root."""
+        """Creates the symbolic links in the copy. None if one leads out of the root."""
         if name.parts[0] == "proc":
             return name
         here = Path()
@@ -166,7 +154,6 @@ class _Copy:
 
 
 def _cgroups(root: Path) -> Iterator[Path]:
-    """The files that show where the cpuset controller is, and which CPUs its partitions contain."""
     mount = kernel.cpuset_mount(root)
     if mount.version == "v2":
         yield from (mount.folder / name for name in _CGROUP)
@@ -189,7 +176,6 @@ def _threads(root: Path) -> Iterator[Path]:
 
 
 def _of_guests(root: Path, guests: Sequence[DomainDescription], *, units: bool) -> Iterator[Path]:
-    """The files that show the guests' memory, the CPUs of their ``units``, and the counters of their taps."""
     for pid in qemu.find(root, {guest.uuid for guest in guests}).qemus.values() if guests else ():
         yield root / f"proc/{pid}/numa_maps"
         for unit in cgroups.unit_folders(root, pid) if units else ():

@@ -1,7 +1,7 @@
-"""The guests of a captured machine: libvirt's XML as files beside the captured proc/ and sys/.
+"""The guests of a captured machine: libvirt's XML beside its proc/ and sys/.
 
-libvirt/capabilities.xml has the host's topology; libvirt/guests/UUID/ has live.xml, definition.xml (of a persistent
-guest) and state.
+libvirt/capabilities.xml has the topology; libvirt/guests/UUID/ has live.xml, definition.xml (of a persistent guest) and
+state.
 """
 
 from collections.abc import Sequence
@@ -35,14 +35,13 @@ class DescribedGuests(Protocol):
 
 
 class CapturedGuests:
-    """Satisfies Guests of an inventory, and DescribedGuests, for a captured machine."""
+    """For a captured machine."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]:
-        """The guests that were active, with their threads below ``root``; ``memory``: see read_guests. Raises Invalid
-        for a file that is damaged."""
+        """``memory``: see read_guests. Raises Invalid for a damaged file."""
         domains = []
         for description in self.descriptions():
             try:
@@ -52,25 +51,25 @@ class CapturedGuests:
         return read_guests(root, domains, qemu.find(root, {domain.uuid for domain in domains}), memory=memory)
 
     def descriptions(self) -> tuple[DomainDescription, ...]:
-        """The guests that were active. Raises Invalid."""
+        """Raises Invalid."""
         return tuple(_read(folder) for folder in sorted((self._root / _GUESTS).glob("*")))
 
     def inactive(self) -> tuple[InactiveGuest, ...]:
-        """None: a capture has only the guests that ran."""
+        """Empty: a capture has only the guests that ran."""
         return ()
 
     def capabilities(self) -> str:
-        """The topology as libvirt reported it. Raises Invalid."""
+        """Raises Invalid."""
         return _text(self._root / _CAPABILITIES)
 
 
 def captured_guests(root: Path) -> CapturedGuests | None:
-    """The guests of the machine captured below ``root``; None where it was captured without libvirt."""
+    """None where it was captured without libvirt."""
     return CapturedGuests(root) if (root / _CAPABILITIES).is_file() else None
 
 
 def aliases(descriptions: Sequence[DomainDescription]) -> dict[str, Alias]:
-    """A new name and a new UUID for each guest, by its UUID."""
+    """By UUID."""
     numbers = count(1)
     return {
         each.uuid: Alias(f"guest-{number}", f"00000000-0000-4000-8000-{number:012}")
@@ -79,7 +78,7 @@ def aliases(descriptions: Sequence[DomainDescription]) -> dict[str, Alias]:
 
 
 def as_files(description: DomainDescription, alias: Alias | None) -> dict[Path, bytes]:
-    """The files of one guest; with an ``alias`` they do not name it."""
+    """With an ``alias`` they do not name the guest."""
     folder = _GUESTS / (alias.uuid if alias else description.uuid)
     written = {
         folder / "live.xml": scrub.reduced(description.xml, alias),
@@ -91,7 +90,6 @@ def as_files(description: DomainDescription, alias: Alias | None) -> dict[Path, 
 
 
 def capabilities_file(xml: str) -> dict[Path, bytes]:
-    """The file of the host's capabilities."""
     return {_CAPABILITIES: f"{scrub.capabilities(xml)}\n".encode()}
 
 

@@ -1,8 +1,8 @@
-"""Removes names from a captured machine that identify its users, guests or programs. Pure.
+"""Removes names that identify a captured machine's users, guests or programs. Pure.
 
-Unchanged are kernel threads, QEMU's executable name and the names of its threads (CPU 0/KVM), because they distinguish
-a guest from a daemon. The kernel's command line keeps the names of all its arguments, and the values of those that
-pinner reads; init's arguments are removed. Of the user ids remains only whether they are root's.
+Unchanged: kernel threads, QEMU's executable and thread names, which tell a guest from a daemon. The kernel's command
+line keeps all names of arguments and the values that pinner reads, not init's arguments. A user id only says whether it
+is root's.
 """
 
 import re
@@ -30,27 +30,21 @@ _NOBODY = b"65534"
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """The name and the UUID that a scrubbed guest has."""
-
     name: str
     uuid: str
 
 
 class Scrubber:
-    """Scrubs a machine file by file; the same unit gets the same new name each time."""
+    """The same unit gets the same new name each time."""
 
     def __init__(self, guests: Mapping[str, Alias] = MappingProxyType({})) -> None:
-        """``guests`` has the alias of each guest by its UUID."""
         self._guests = guests
         self._numbers = count(1)
         self._units: dict[str, str] = {"": ""}
         self._qemus: set[str] = set()
 
     def scrubbed(self, name: PurePath, data: bytes) -> bytes | None:
-        """The scrubbed content of a file with this name (below the root); None where the file must not be saved.
-
-        A process's ``cmdline`` must be scrubbed before its other files.
-        """
+        """``name`` is below the root. None: must not be saved. A process's ``cmdline`` comes before its other files."""
         match name.parts:
             case ("proc", "cmdline"):
                 for_kernel = takewhile(lambda argument: argument != b"--", data.split())
@@ -101,7 +95,7 @@ class Scrubber:
 
 
 def _without_user(line: bytes) -> bytes:
-    """The line of a status file; ids of other users than root become nobody's."""
+    """Other users than root become nobody."""
     if not line.startswith(b"Uid:"):
         return line
     ids = (user if user == b"0" else _NOBODY for user in line.split()[1:])
@@ -117,16 +111,14 @@ _KEPT = (
     *("name", "uuid", "memory", "currentMemory", "vcpu", "vcpus", "iothreads", "iothreadids"),
     *("cputune", "numatune", "memoryBacking", "cpu"),
 )
-"""Elements that have only sizes, numbers and CPUs, and the identity of the guest."""
+"""Only sizes, numbers, CPUs, and the identity of the guest."""
 _NAMES = ("name", "owner")
-"""Elements of Nova's metadata that name the guest, its project or its user."""
+"""They name the guest, its project or its user."""
 
 
 def reduced(xml: str, alias: Alias | None = None) -> str:
-    """The XML with the parts that pinner reads; with an ``alias`` also without names, taps and users.
-
-    Raises etree.XMLSyntaxError.
-    """
+    """The parts that pinner reads; with an ``alias`` also without names, taps and users. Raises
+    etree.XMLSyntaxError."""
     domain = etree.fromstring(xml, etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True))
     result = etree.Element("domain")
     for child in domain.iterchildren(etree.Element):
@@ -139,7 +131,7 @@ def reduced(xml: str, alias: Alias | None = None) -> str:
 
 
 def capabilities(xml: str) -> str:
-    """The topology in the host's capabilities, without identities. Raises etree.XMLSyntaxError."""
+    """Without identities. Raises etree.XMLSyntaxError."""
     found = etree.fromstring(xml.encode(), etree.XMLParser(resolve_entities=False, no_network=True))
     result = etree.Element("capabilities")
     etree.SubElement(result, "host").extend(found.findall("host/topology"))
@@ -179,7 +171,7 @@ def _without_names(instance: etree._Element) -> etree._Element:
 
 
 def _devices(devices: etree._Element, alias: Alias | None) -> etree._Element:
-    """The taps, and the PCI addresses of devices that are passed through."""
+    """Taps, and PCI addresses of devices passed through."""
     result = etree.Element("devices")
     for device in devices.iterchildren(etree.Element):
         kept = etree.Element(device.tag)

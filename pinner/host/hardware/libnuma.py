@@ -1,7 +1,6 @@
-"""Compares the NUMA nodes of a live host in sysfs with libnuma, through py-libnuma.
+"""Compares a live host's NUMA nodes in sysfs with libnuma, through py-libnuma.
 
-py-libnuma's summaries number the nodes from 0 without gaps, which is wrong on hosts whose node ids have gaps. So this
-module calls only functions that take one node or one CPU, with the ids from sysfs.
+Its summaries number nodes without gaps, which is wrong on some hosts: only functions of one node or CPU are called.
 """
 
 from collections.abc import Iterator
@@ -10,10 +9,7 @@ from pinner.model.machine.topology import Topology
 
 
 def disagreements(topology: Topology) -> tuple[str, ...]:
-    """A sentence for each difference between libnuma and sysfs in the node of a CPU, memory sizes or distances.
-
-    Where libnuma cannot be loaded, one sentence with the reason.
-    """
+    """In the node of a CPU, memory sizes or distances. One sentence with the reason where libnuma cannot be loaded."""
     try:
         return tuple(_differences(topology))
     except (ImportError, OSError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""Reads a machine's topology from a root path: ``/``, or a folder with its captured proc/ and sys/."""
+"""Reads a machine's topology below ``/``, or a folder with captured proc/ and sys/."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +11,12 @@ from pinner.model.machine.topology import Device, Topology
 
 
 def read_topology(root: Path) -> Topology:
-    """CPUs, nodes, caches, level-3 domains, devices and the kernel.
-
-    A missing or malformed file counts as an unknown value. Raises Invalid for ``root`` where no CPU is found below it.
-    """
+    """A missing or malformed file is an unknown value. Raises Invalid where no CPU is found."""
     return replace(_topology(root, read_devices(root)), caches=read_caches(root))
 
 
 def read_fingerprint(root: Path) -> str:
-    """The current Topology.fingerprint. It uses no devices and caches, which are not read. Raises Invalid likewise."""
+    """Topology.fingerprint, without reading devices and caches. Raises Invalid."""
     return _topology(root, ()).fingerprint
 
 
@@ -36,10 +33,10 @@ def _topology(root: Path, devices: tuple[Device, ...]) -> Topology:
 
 
 def read_devices(root: Path) -> tuple[Device, ...]:
-    """PCI functions by address, then network interfaces by name; empty if the folders are missing.
+    """PCI functions by address, then interfaces by name.
 
-    The description of a PCI function is its class and vendor:device. The description of a network interface is the
-    address of its PCI function, or the name of its device on another bus; it is empty for a virtual interface.
+    A PCI function is described by class and vendor:device, an interface by its PCI address, or its device on another
+    bus; a virtual one not.
     """
     functions = root / "sys/bus/pci/devices"
     pci = (Device("pci", _name(path), number(path / "numa_node"), _pci_ids(path)) for path in _entries(functions))
@@ -66,6 +63,6 @@ def _name(path: Path) -> str:
 
 
 def _pci_ids(device: Path) -> str:
-    """Class and vendor:device in hexadecimal, as lspci -n writes them; empty if the kernel does not report them."""
+    """Hexadecimal, as lspci -n."""
     class_, vendor, model = ((text(device / name) or "").removeprefix("0x") for name in ("class", "vendor", "device"))
     return f"{class_[:4]} {vendor}:{model}" if class_ and vendor and model else ""

@@ -1,7 +1,5 @@
-"""Reads the CPUs, their classes and their caches from /sys/devices/system/cpu.
-
-Source: the kernel's Documentation/admin-guide/cputopology.rst and ABI/testing/sysfs-devices-system-cpu.
-"""
+"""CPUs, their classes and caches from /sys/devices/system/cpu (admin-guide/cputopology.rst,
+ABI/testing/sysfs-devices-system-cpu)."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,11 +15,11 @@ from pinner.model.machine.topology import Cache, Cpu, Node
 FOLDER = Path("sys/devices/system/cpu")
 
 _SIBLINGS = (("core_cpus_list", "core_cpus"), ("thread_siblings_list", "thread_siblings"))
-"""The same set under its names since Linux 5.3 and before."""
+"""Names since Linux 5.3 and before."""
 
 
 def present(root: Path) -> Mapping[int, Path]:
-    """Every present CPU with its folder. Raises Invalid where none is found below ``root``."""
+    """Raises Invalid where none is found."""
     folders = numbered(root / FOLDER, "cpu")
     listed = cpu_list(root / FOLDER / "present") or CpuSet.of(folders)
     cpus = {cpu: folders[cpu] for cpu in listed if cpu in folders}
@@ -31,7 +29,7 @@ def present(root: Path) -> Mapping[int, Path]:
 
 
 def online(root: Path) -> CpuSet:
-    """The present CPUs that are online. Raises Invalid where none is found below ``root``."""
+    """Raises Invalid where none is found."""
     cpus = present(root)
     listed = cpu_list(root / FOLDER / "online")
     if listed:
@@ -42,10 +40,7 @@ def online(root: Path) -> CpuSet:
 def read_cpus(
     root: Path, nodes: Iterable[Node], l3_domains: tuple[CpuSet, ...], partitioned: CpuSet
 ) -> tuple[Cpu, ...]:
-    """Every present CPU by ascending id. The kernel does not report node, socket or core of an offline CPU.
-
-    ``partitioned`` are the CPUs of isolated cpuset partitions; they count as isolated, like those of ``isolcpus``.
-    """
+    """By ascending id. Node, socket and core of an offline CPU are unknown. ``partitioned`` CPUs count as isolated."""
     running, folders = online(root), present(root)
     siblings = {cpu: _siblings(folder / "topology", cpu) for cpu, folder in folders.items()}
     classes = read_core_classes(root, folders, siblings)
@@ -73,7 +68,7 @@ def read_cpus(
 
 
 def read_l3_domains(root: Path) -> tuple[CpuSet, ...]:
-    """The sets of online CPUs that share a level-3 cache, by lowest CPU; none where the kernel reports no level 3."""
+    """Online CPUs that share a level-3 cache, by lowest CPU."""
     running = online(root)
     domains: list[CpuSet] = []
     known = CpuSet()
@@ -98,28 +93,25 @@ def _siblings(topology: Path, cpu: int) -> CpuSet:
 
 
 _SLOWER = (1078, 1024)
-"""A capacity is lower if a step of 1078/1024 does not reach the next one: capacity_greater of kernel/sched/sched.h."""
+"""capacity_greater of kernel/sched/sched.h."""
 
 _TRIED = 4
-"""How many CPUs are tried for a file: the first ones may be offline, and an offline CPU has no frequency."""
+"""CPUs that are tried: an offline one has no frequency."""
 
 
 def read_core_classes(root: Path, folders: Mapping[int, Path], siblings: Mapping[int, CpuSet]) -> Mapping[int, int]:
-    """The class of each CPU: 0 for the fastest cores, 1 for the next slower ones; empty where all are of one class.
-
-    ``folders`` has the folder of each CPU, ``siblings`` the hardware threads of its core.
-    """
+    """0 for the fastest cores, 1 for the next; empty where all are of one class."""
     return _by_value(_numbers(folders, "cpu_capacity")) or _by_unit(root, folders) or _by_frequency(folders, siblings)
 
 
 def _numbers(folders: Mapping[int, Path], name: str) -> Mapping[int, int | None]:
-    """A file of each CPU; empty where the first CPUs have none: a machine of thousands of CPUs is not searched."""
+    """Empty where the first CPUs have none: thousands are not searched."""
     first = any((folder / name).exists() for folder in list(folders.values())[:_TRIED])
     return {cpu: number(folder / name) for cpu, folder in folders.items()} if first else {}
 
 
 def _by_value(values: Mapping[int, int | None]) -> Mapping[int, int]:
-    """The classes of CPUs by a number that is larger for faster ones; unknown numbers count as the fastest."""
+    """Larger is faster; unknown counts as the fastest."""
     distinct = sorted({value for value in values.values() if value}, reverse=True)
     rank = dict.fromkeys(distinct[:1], 0)
     for faster, slower in pairwise(distinct):
@@ -145,10 +137,8 @@ _KIB = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
 
 
 def read_caches(root: Path) -> tuple[Cache, ...]:
-    """The caches of level 2 and higher of the online CPUs, by level and lowest CPU; none where none is reported.
-
-    They are read again only when other CPUs are online: a large machine has thousands of these files.
-    """
+    """Level 2 and higher, by level and lowest CPU. Read again only when other CPUs are online: there may be thousands
+    of files."""
     return _read(root, online(root))
 
 
@@ -169,7 +159,7 @@ def _read(root: Path, online: CpuSet) -> tuple[Cache, ...]:
 
 
 def _of_cpu(folder: Path) -> Iterator[tuple[int, Path]]:
-    """The level and folder of each cache of a CPU that holds data and is shared by a core or more."""
+    """Caches that hold data and are shared by a core or more."""
     for index in numbered(folder / "cache", "index").values():
         level = number(index / "level")
         if level is not None and level > 1 and text(index / "type") != "Instruction":

@@ -15,10 +15,8 @@ _HUGEPAGES = re.compile(r"hugepages-(\d{1,12})kB", re.ASCII)
 
 
 def read_nodes(root: Path) -> tuple[Node, ...]:
-    """Every node by ascending id. A kernel without NUMA has no node folder: then the whole machine is node 0.
-
-    Where nodes overlap (broken firmware), a CPU belongs to the first node that lists it; see ``overlaps``.
-    """
+    """By ascending id. Without NUMA the whole machine is node 0. Of overlapping nodes (broken firmware) the first has
+    the CPU; see ``overlaps``."""
     folders = numbered(root / FOLDER, "node")
     if not folders:
         return (_whole_machine(root),)
@@ -34,7 +32,7 @@ def read_nodes(root: Path) -> tuple[Node, ...]:
 
 
 def overlaps(root: Path) -> tuple[str, ...]:
-    """A sentence for each node that lists CPUs of an earlier node."""
+    """A sentence for each node that lists CPUs of an earlier one."""
     owner: dict[int, int] = {}
     found = []
     for id_, folder in numbered(root / FOLDER, "node").items():
@@ -58,7 +56,7 @@ def _listed(folder: Path) -> CpuSet:
 
 
 def _memory(meminfo: Path) -> tuple[int, int]:
-    """Total and free KiB; 0 where the kernel does not report them."""
+    """Total and free KiB; 0: not reported."""
     content = text(meminfo) or ""
     found = dict(re.findall(r"(MemTotal|MemFree):\s+(\d{1,18}) kB", content, re.ASCII))
     return int(found.get("MemTotal", 0)), int(found.get("MemFree", 0))

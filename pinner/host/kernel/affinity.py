@@ -1,7 +1,7 @@
 """A thread's affinity as the kernel reports it, and pinner's only call of sched_setaffinity.
 
-Source: sched_setaffinity(2); Cpus_allowed_list of /proc/TID/status. A thread is named by id and start time. An open
-folder /proc/TID belongs to the same thread even after the kernel reuses the id, as a pidfd does for a process.
+A thread is named by id and start time. An open folder /proc/TID belongs to the same thread even after the kernel reuses
+the id, as a pidfd does for a process.
 """
 
 import errno
@@ -23,9 +23,9 @@ def mask(tid: int) -> ThreadMask:
 
 
 def masks(pid: int, wanted: Callable[[str], bool] = lambda _: True) -> tuple[ThreadMask, ...]:
-    """The masks of the process's threads whose name is ``wanted``, by ascending id. Raises Gone where there are none.
+    """By ascending id. Raises Gone where there are none.
 
-    Threads with PF_NO_SETAFFINITY are left out. Before Linux 6.3 the io_uring workers of any process have that flag.
+    Threads with PF_NO_SETAFFINITY are left out; before Linux 6.3 io_uring workers have that flag.
     """
     found = []
     with _opened(pid) as folder:
@@ -41,12 +41,12 @@ def masks(pid: int, wanted: Callable[[str], bool] = lambda _: True) -> tuple[Thr
 
 
 def set_affinity(thread: ThreadMask) -> None:
-    """Set the thread's mask to exactly ``thread.cpus``, for up to 8,192 CPUs.
+    """Set the mask to exactly ``thread.cpus``, for up to 8,192 CPUs.
 
-    Raises Gone where the thread ended (another thread may have its id now), NotPermitted, and ApplyFailed where the
-    kernel refuses the mask. Where a cpuset confines the thread, the kernel grants fewer CPUs without an error: then
-    the former mask is set again, and ApplyFailed is raised too. A mask that another program sets at the same moment
-    stays: the caller reads the masks again.
+    Raises Gone where the thread ended (another may have its id now), NotPermitted, and ApplyFailed where the kernel
+    refuses. Where a cpuset confines the thread, the kernel grants fewer CPUs without an error: then the former mask is
+    set again, and ApplyFailed is raised. A mask that another program sets at the same moment stays: the caller reads
+    the masks again.
     """
     with _opened(thread.tid) as folder:
         if procfs.parse_stat(_read(folder, "stat", thread.tid)).started != thread.started:
@@ -102,7 +102,7 @@ def _refused(thread: ThreadMask, granted: CpuSet) -> ApplyFailed:
 
 
 def _refusal_cause(tid: int) -> str:
-    """Why the kernel does not grant a thread all requested CPUs: its cpuset, or a flag of the thread."""
+    """Its cpuset, or a flag of the thread."""
     try:
         stat = procfs.parse_stat(files.read(f"/proc/{tid}/stat"))
         cpuset = cpusets.path_of(Path("/"), tid)

@@ -1,7 +1,7 @@
-"""Opens files beneath a folder, such as the mount of a cgroup controller: no path leads out of it.
+"""Opens files beneath a folder, such as a cgroup controller's mount: no path leads out of it.
 
-The kernel resolves the path (openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, since Linux 5.6). Kernels without
-openat2 get the same result from one openat(2) with O_NOFOLLOW for each part of the path.
+The kernel resolves the path (openat2(2), RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, since Linux 5.6). Older kernels get one
+openat(2) with O_NOFOLLOW for each part.
 """
 
 import ctypes
@@ -18,12 +18,11 @@ from pinner.model.errors import Invalid
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_BENEATH = 0x08
-"""A path that leads out of the folder is refused."""
 RESOLVE_IN_ROOT = 0x10
-"""The folder is the root of the path and of each symbolic link on its way, as after chroot(2)."""
+"""The folder is the root also of symbolic links, as after chroot(2)."""
 
 _OPENAT2 = 437
-"""The number of the system call: the same on every architecture (Linux unifies new numbers since 5.1)."""
+"""The same on every architecture (Linux unifies new numbers since 5.1)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -31,14 +30,14 @@ _RESOLVE = RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_PATH = 4096
-"""PATH_MAX of Linux."""
+"""PATH_MAX."""
 
 _BUFFER = 65536
-"""More than a cpuset's file has: 8,192 CPUs as a list take 40 KiB at most."""
+"""Bytes. A cpuset's list of 8,192 CPUs takes 40 KiB at most."""
 
 
 def require_plain(path: str) -> None:
-    """Raises Invalid unless ``path`` is a relative path of plain names: no ``..``, no ``.``, no empty name, no NUL."""
+    """Raises Invalid unless ``path`` is relative, of plain names: no ``..``, no ``.``, no empty name, no NUL."""
     names = path.split("/")
     if len(path) > _MAX_PATH or "\0" in path or any(name in ("", ".", "..") for name in names):
         raise Invalid("cgroup", path[:80], "a relative path of names, without .. and without NUL")
@@ -46,11 +45,8 @@ def require_plain(path: str) -> None:
 
 @contextmanager
 def folder(mount: Path, path: str) -> Iterator[int]:
-    """The descriptor of the folder at ``path`` beneath ``mount``.
-
-    Raises Invalid for a path that is not plain, and OSError where there is no such folder (ELOOP or ENOTDIR for a
-    symbolic link).
-    """
+    """The descriptor. Raises Invalid for a path that is not plain, OSError without such a folder (ELOOP or ENOTDIR: a
+    symbolic link)."""
     require_plain(path)
     top = files.open_file(mount, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -64,12 +60,12 @@ def folder(mount: Path, path: str) -> Iterator[int]:
 
 
 def open_folder(top: int, path: str) -> int:
-    """The descriptor of the folder at the plain ``path`` beneath the open folder ``top``. Raises OSError."""
+    """``path`` is plain. Raises OSError."""
     return open_path(top, path, path.split("/"), _FOLDER, _RESOLVE)
 
 
 def read(folder: int, name: str) -> str | None:
-    """The text of the file ``name`` of the open folder, without white space at its ends; None: it cannot be read."""
+    """Without white space at its ends; None: it cannot be read."""
     try:
         file = files.open_file(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, folder)
     except OSError:
@@ -83,7 +79,7 @@ def read(folder: int, name: str) -> str | None:
 
 
 def write(folder: int, name: str, text: str) -> None:
-    """Write the existing file ``name`` of the open folder; a symbolic link is refused. Raises OSError."""
+    """The file must exist; a symbolic link is refused. Raises OSError."""
     file = files.open_file(name, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, folder)
     try:
         os.write(file, text.encode())
@@ -98,8 +94,7 @@ class _OpenHow(ctypes.Structure):
 
 
 def openat2(top: int, path: str, flags: int, resolve: int) -> int:
-    """The descriptor of ``path``, resolved from the open folder ``top``. Raises OSError; ENOSYS on older kernels, and
-    EPERM under a seccomp filter that does not know the call."""
+    """Raises OSError: ENOSYS on older kernels, EPERM under a seccomp filter that does not know the call."""
     how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
     name = os.fsencode(path)
     found = _libc.syscall(_OPENAT2, top, ctypes.c_char_p(name), ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how)))
@@ -110,10 +105,8 @@ def openat2(top: int, path: str, flags: int, resolve: int) -> int:
 
 
 def open_path(top: int, path: str, names: Iterable[str], flags: int, resolve: int) -> int:
-    """The descriptor of ``path``, as ``openat2`` resolves it; without that call, of ``names``, the parts of the path.
-
-    Raises OSError, and Busy where no descriptor is left.
-    """
+    """As ``openat2``; without that call, by ``names``, the parts of the path. Raises OSError, and Busy where no
+    descriptor is left."""
     try:
         return openat2(top, path, flags, resolve)
     except OSError as error:
@@ -123,7 +116,7 @@ def open_path(top: int, path: str, names: Iterable[str], flags: int, resolve: in
 
 
 def _open_by_parts(top: int, path: str, names: Iterable[str], flags: int) -> int:
-    """One openat(2) for each part of the path. Raises OSError; ELOOP or ENOTDIR for a symbolic link, and Busy."""
+    """Raises OSError (ELOOP or ENOTDIR: a symbolic link) and Busy."""
     opened = files.open_file(".", flags, top)
     for name in names:
         outer = opened

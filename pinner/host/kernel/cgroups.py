@@ -1,8 +1,8 @@
-"""Cgroup v2 partitions of systemd's units, and the CPUs of unbound kernel work: their states read and set.
+"""Cgroup v2 partitions of systemd's units, and the CPUs of unbound kernel work, read and set.
 
-Sources: the kernel's Documentation/admin-guide/cgroup-v2.rst (cpuset.cpus.partition) and core-api/workqueue.rst, and
-systemd.resource-control(5). systemd owns the units' cpuset.cpus, so pinner sets them through systemd (AllowedCPUs=).
-systemd preserves them over a daemon-reload. It does not know cpuset.cpus.partition, so pinner writes that file.
+Sources: the kernel's admin-guide/cgroup-v2.rst (cpuset.cpus.partition) and core-api/workqueue.rst,
+systemd.resource-control(5). systemd owns cpuset.cpus of its units, so pinner sets them by AllowedCPUs=, which survives
+a daemon-reload. systemd does not know cpuset.cpus.partition, so pinner writes that file.
 """
 
 import re
@@ -23,25 +23,24 @@ from pinner.model.kinds import PartitionKind, PartitionState
 _SYSTEMD_SECONDS = 30
 
 POSSIBLE = "sys/devices/system/cpu/possible"
-"""Every CPU that this boot can have."""
 
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]{1,248}\.(?:service|scope|slice)", re.ASCII)
-"""The name of a unit that has a cgroup (systemd.unit(5)). It never begins an option of systemctl, which follows --."""
+"""A unit with a cgroup (systemd.unit(5))."""
 
 _KINDS: dict[str, PartitionKind] = {kind: kind for kind in get_args(PartitionKind)}
 _PARTITION = re.compile(r"(?P<kind>[a-z]+)(?: (?P<invalid>invalid)(?: \((?P<why>.*)\))?)?")
-"""The content of cpuset.cpus.partition: ``isolated``, or ``isolated invalid (why)``; older kernels give no reason."""
+"""``isolated``, or ``isolated invalid (why)``; older kernels give no reason."""
 
 
 class UnitReader:
-    """Reads the units of many processes. It looks for the controller's mount once: a host has many mounts."""
+    """Looks for the controller's mount once: a host has many mounts."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._mount, self._possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
 
     def units_of(self, pid: int) -> tuple[Cgroup, ...]:
-        """The units that contain a process, outermost first; none without the cpuset controller of cgroup v2."""
+        """Outermost first; none without the cpuset controller of cgroup v2."""
         if self._mount.version != "v2":
             return ()
         try:
@@ -52,7 +51,7 @@ class UnitReader:
 
 
 def unit_folders(root: Path, pid: int) -> tuple[Path, ...]:
-    """The folders of the units that contain a process, outermost first; none without the cpuset controller of v2."""
+    """Outermost first; none without the cpuset controller of v2."""
     mount = cpuset_mount(root)
     if mount.version != "v2":
         return ()
@@ -63,20 +62,17 @@ def unit_folders(root: Path, pid: int) -> tuple[Path, ...]:
 
 
 def partition(root: Path, path: str) -> PartitionState:
-    """The partition state of the cgroup at ``path`` below the mount, from the kernel's files.
+    """``path`` is below the mount. Raises Gone; Invalid for a path that is no unit's, and an unknown kind.
 
-    All possible CPUs count as no limit, because the kernel refuses to make the list empty again while the cgroup
-    contains threads (ENOSPC). Raises Gone where there is no such cgroup, Invalid for a path that is not the path of a
-    unit, and for a kind of partition that is not known.
+    All possible CPUs count as no limit: the kernel refuses to empty the list again while the cgroup has threads
+    (ENOSPC).
     """
     return _partition(cpuset_mount(root), path, files.cpu_list(root / POSSIBLE))
 
 
 def set_partition(root: Path, path: str, state: PartitionState, allow: Callable[[str, CpuSet], None]) -> None:
-    """Give the cgroup at ``path`` below the mount a state, and read it back.
-
-    ``allow`` has systemd give a unit its CPUs. Raises Gone, NotPermitted, ApplyFailed, Invalid.
-    """
+    """Set and read back. ``allow`` has systemd give a unit its CPUs. Raises Gone, NotPermitted, ApplyFailed,
+    Invalid."""
     mount, possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
     _partition(mount, path, possible)
     with _opened(mount, path) as folder:
@@ -94,7 +90,7 @@ def set_partition(root: Path, path: str, state: PartitionState, allow: Callable[
 
 
 def unbound(root: Path) -> CpuSet:
-    """The CPUs of unbound work. Raises Gone if the kernel does not report them."""
+    """Raises Gone if the kernel does not report them."""
     cpus = files.cpu_mask(root / UNBOUND)
     if cpus is None:
         raise Gone("the kernel's work queues")
@@ -102,7 +98,7 @@ def unbound(root: Path) -> CpuSet:
 
 
 def set_unbound(root: Path, cpus: CpuSet) -> None:
-    """Give unbound work these CPUs and read them back. Raises Gone, NotPermitted, ApplyFailed."""
+    """Set and read back. Raises Gone, NotPermitted, ApplyFailed."""
     try:
         (root / UNBOUND).write_text(cpus.mask())
     except OSError as error:
@@ -117,7 +113,7 @@ def allow(unit: str, cpus: CpuSet) -> None:
 
 
 def set_property(unit: str, assignment: str) -> None:
-    """Have systemd make the assignment NAME=VALUE for a unit until the next boot. Raises ApplyFailed."""
+    """NAME=VALUE, until the next boot. Raises ApplyFailed."""
     command = ["systemctl", "set-property", "--runtime", "--", unit, assignment]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SYSTEMD_SECONDS)
@@ -128,8 +124,7 @@ def set_property(unit: str, assignment: str) -> None:
 
 
 def _units(path: str) -> Iterator[str]:
-    """The path of each unit that contains the cgroup at ``path``; folders below a unit (libvirt's vcpu0) are the unit's
-    own."""
+    """Folders below a unit (libvirt's vcpu0) are the unit's own."""
     parts = path.split("/")
     for number, name in enumerate(parts, start=1):
         if not name.endswith(UNITS):
@@ -139,7 +134,6 @@ def _units(path: str) -> Iterator[str]:
 
 @contextmanager
 def _opened(mount: Mount, path: str) -> Iterator[int]:
-    """The descriptor of a unit's cgroup. A path that leads out of the mount, or through a symbolic link, is refused."""
     beneath.require_plain(path)
     if not all(_UNIT.fullmatch(name) for name in path.split("/")):
         raise Invalid("cgroup", path[:80], "the path of a systemd unit's cgroup below the mount of the controller")
@@ -183,7 +177,6 @@ def _write(folder: int, name: str, text: str, path: str) -> None:
 
 
 def _refused(what: str, error: OSError) -> PinnerError:
-    """The error of a write that the kernel refused."""
     if isinstance(error, FileNotFoundError):
         return Gone(what)
     if isinstance(error, PermissionError):

@@ -1,9 +1,8 @@
-"""What the kernel says of a process by one system call: how long it ran, and where and how its threads may run.
+"""What the kernel says of a process by one system call; a file of /proc costs three, and a text.
 
-A file of /proc costs three system calls, and the kernel must write its text. The CPU clock of a process
-(clock_getcpuclockid(3)) is one call. While it stands still, no thread of the process ran, so none has begun or ended.
-Linux gives the clock of a single thread only to the thread's own process (pid_for_clock in
-kernel/time/posix-cpu-timers.c), so the threads of a process that ran are read from their files.
+While the CPU clock of a process (clock_getcpuclockid(3)) stands still, no thread ran, began or ended. Linux gives the
+clock of a thread only to its own process (pid_for_clock in kernel/time/posix-cpu-timers.c), so other threads are read
+from files.
 """
 
 import ctypes
@@ -16,11 +15,10 @@ from pinner.host.kernel.files import read
 from pinner.model.cpuset import MAX_CPUS
 
 _SCHED = 2
-"""The kind of CPU clock that counts nanoseconds (CPUCLOCK_SCHED, include/linux/posix-timers_types.h)."""
+"""CPUCLOCK_SCHED, in nanoseconds (include/linux/posix-timers_types.h)."""
 
 Settings = tuple[bytes, int]
-"""A thread's affinity as bits, and its scheduling policy. Other programs may change both
-while the thread sleeps."""
+"""Affinity as bits, and scheduling policy. Other programs may change both while the thread sleeps."""
 
 _libc = ctypes.CDLL(None)
 _get_affinity = _libc.sched_getaffinity
@@ -28,7 +26,7 @@ _get_affinity.argtypes = (ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p)
 
 
 def ran_ns(pid: int) -> int | None:
-    """Nanoseconds of CPU time of a process, its ended threads included; None where the kernel does not say."""
+    """CPU time with ended threads; None where the kernel does not say."""
     try:
         return time.clock_gettime_ns((~pid << 3) | _SCHED)
     except OSError:
@@ -36,7 +34,7 @@ def ran_ns(pid: int) -> int | None:
 
 
 class SettingsReader(threading.local):
-    """Reads the settings of threads. Several threads may use one object: each has a buffer of its own."""
+    """Threads may share it: each has a buffer of its own."""
 
     def __init__(self) -> None:
         # A set of os.sched_getaffinity costs microseconds for each hundred CPUs. The kernel refuses a buffer that has
@@ -48,7 +46,6 @@ class SettingsReader(threading.local):
                 break
 
     def read(self, tid: int) -> Settings | None:
-        """The settings of a thread, None where it has ended or the kernel does not say."""
         mask = self.mask(tid)
         try:
             return None if mask is None else (mask, os.sched_getscheduler(tid))
@@ -56,13 +53,12 @@ class SettingsReader(threading.local):
             return None
 
     def mask(self, tid: int) -> bytes | None:
-        """The affinity of a thread as bits, the lowest CPUs first, without CPUs that are offline."""
+        """Bits, the lowest CPUs first, without offline CPUs."""
         return None if _get_affinity(tid, self.size, self._address) else self._mask.raw
 
 
 def are_of(root: Path) -> bool:
-    """Whether the clocks are those of the processes below ``root``: its /proc shows this process by the id that it has
-    itself, so it shows the same PID namespace (NSpid of proc_pid_status(5))."""
+    """Whether /proc below ``root`` shows this process by its own id: the same PID namespace."""
     if root != Path("/"):
         return False
     try:

@@ -1,7 +1,7 @@
-"""The cpusets that confine a process: folders of the cpuset controller of cgroup v1 or v2.
+"""The cpusets that confine a process: folders of the cpuset controller, v1 or v2 (cgroups(7)).
 
-Source: cgroups(7), /proc/TID/cgroup. libvirt makes a folder for each vCPU and iothread, and one for the emulator, below
-the guest's folder. With systemd the guest's folder is a scope, and a folder ``libvirt`` may lie between.
+libvirt makes a folder for each vCPU and iothread, and one for the emulator, below the guest's. With systemd the guest's
+folder is a scope, and a folder ``libvirt`` may lie between.
 """
 
 import os
@@ -17,7 +17,6 @@ from pinner.model.kinds import TargetKind
 CPUS = "cpuset.cpus"
 PARTITION = "cpuset.cpus.partition"
 UNITS = (".service", ".scope", ".slice")
-"""The suffixes of systemd units that have a cgroup."""
 
 _PART = re.compile(r"emulator|(vcpu|iothread)(\d{1,6})", re.ASCII)
 _WITHIN_GUEST = ("emulator", "libvirt")
@@ -25,30 +24,25 @@ _KINDS: dict[str, TargetKind] = {"vcpu": "vcpu", "iothread": "iothread"}
 
 
 class Part(NamedTuple):
-    """The part of a guest that a folder confines."""
-
     kind: TargetKind
     part: int | None
 
 
 def path_of(root: Path, tid: int) -> str:
-    """The absolute path of a thread's cpuset below the controller's mount: ``/`` where no cpuset confines the thread.
-
-    Raises OSError where the thread has ended.
-    """
+    """Below the controller's mount; ``/``: not confined. Raises OSError where the thread has ended."""
     found = parse_rows(files.read(f"{root}/proc/{tid}/cgroup"))
     unified = next((path for controllers, path in found if controllers == ""), "/")
     return next((path for controllers, path in found if "cpuset" in controllers.split(",")), unified)
 
 
 def parse_rows(cgroup: bytes) -> list[tuple[str, str]]:
-    """The rows of a /proc/TID/cgroup file, one per hierarchy: controllers with commas (empty: cgroup v2), and path."""
+    """One row a hierarchy: controllers with commas (empty: v2), and path."""
     found = (line.split(":", 2) for line in files.decode(cgroup).splitlines())
     return [(row[1], row[2]) for row in found if len(row) == 3]
 
 
 def with_parents(mount: Mount, path: str) -> Iterator[Path]:
-    """The folder at ``path`` and its parents, innermost first, without the mount itself."""
+    """Innermost first, without the mount itself."""
     folder = mount.folder / path.lstrip("/")
     while folder != mount.folder:
         yield folder
@@ -56,8 +50,7 @@ def with_parents(mount: Mount, path: str) -> Iterator[Path]:
 
 
 def folders_of(root: Path, mount: Mount, tid: int) -> tuple[Path, ...]:
-    """The folders that confine a thread, innermost first; none where the thread has ended or no cpuset controller is
-    mounted."""
+    """Innermost first; none where the thread has ended, or without a controller."""
     if mount.version == "none":
         return ()
     try:
@@ -67,20 +60,19 @@ def folders_of(root: Path, mount: Mount, tid: int) -> tuple[Path, ...]:
 
 
 def of_guest(folder: Path) -> Path:
-    """The guest's folder, found from the folder of its QEMU's main thread."""
+    """``folder`` is that of QEMU's main thread."""
     while folder.name in _WITHIN_GUEST:
         folder = folder.parent
     return folder
 
 
 def parts(folder: Path) -> Iterator[tuple[Path, Part | None]]:
-    """A guest's folder and all folders below it, each with the part of the guest that it confines."""
+    """A guest's folder and all below it, each with the part that it confines."""
     for below, _, _ in os.walk(folder):
         yield Path(below), part_of(Path(below).name)
 
 
 def part_of(name: str) -> Part | None:
-    """The part of a guest that a folder of this name confines; None where the name is no part's."""
     found = _PART.fullmatch(name)
     if found is None:
         return None

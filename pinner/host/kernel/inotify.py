@@ -1,7 +1,6 @@
-"""Watches files for writes with inotify(7), which Python's standard library lacks.
+"""Watches files for writes with inotify(7).
 
-The kernel reports a write(2) to a cgroup's file like any other write. It does not report its own changes of these
-files, except of cpuset.cpus.partition.
+The kernel reports a write(2) to a cgroup's file, but not its own changes, except of cpuset.cpus.partition.
 """
 
 import ctypes
@@ -28,7 +27,7 @@ class FileWritten(NamedTuple):
 
 
 class Inotify:
-    """Watches files for writes; never blocks. Raises NotPermitted where the kernel's limit of instances is reached."""
+    """Never blocks. Raises NotPermitted at the kernel's limit of instances."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -38,17 +37,15 @@ class Inotify:
         self._watches: dict[int, str] = {}
 
     def fileno(self) -> int:
-        """The file descriptor, for a selector."""
         return int(self._descriptor)
 
     def close(self) -> None:
-        """Stop watching."""
         os.close(self._descriptor)
 
     def watch(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Watch these files and no others. Returns the files beyond the kernel's limit fs.inotify.max_user_watches.
+        """Watch these files only. Returns those beyond fs.inotify.max_user_watches.
 
-        Missing files are left out. A file that was removed and created again is a new file: call this again then.
+        Missing files are left out. Call it again after a file was created anew.
         """
         wanted: dict[int, str] = {}
         refused = []
@@ -64,7 +61,7 @@ class Inotify:
         return tuple(refused)
 
     def read(self) -> Iterator[FileWritten | EventsLost]:
-        """The files that were written since the previous call, each once."""
+        """Each file once."""
         written: dict[FileWritten | EventsLost, None] = {}
         with suppress(BlockingIOError):
             events = os.read(self._descriptor, _BUFFER)

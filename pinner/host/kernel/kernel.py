@@ -9,27 +9,27 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.machine.topology import Kernel
 
 PARTITIONS_SINCE = (5, 15)
-"""The first Linux whose cpuset.cpus.partition accepts ``isolated`` (Documentation/admin-guide/cgroup-v2.rst)."""
+"""cpuset.cpus.partition accepts ``isolated`` (admin-guide/cgroup-v2.rst)."""
 
 
 UNBOUND = "sys/devices/virtual/workqueue/cpumask"
-"""The CPU mask of unbound work queues (Documentation/core-api/workqueue.rst)."""
+"""Mask of unbound work queues (core-api/workqueue.rst)."""
 
 
 class Mount(NamedTuple):
-    """The mount of a controller of cgroups; ``folder`` is a path below the root folder."""
+    """``folder`` is below the root folder."""
 
     version: Literal["v1", "v2", "none"]
     folder: Path
 
 
 def boot_id(root: Path) -> str:
-    """The random id of the present boot; empty where the kernel does not report it, and on a captured machine."""
+    """Empty where the kernel does not report it, and on a captured machine."""
     return (text(root / "proc/sys/kernel/random/boot_id") or "").strip()
 
 
 def read_kernel(root: Path) -> Kernel:
-    """The running kernel's settings; empty strings where it does not report them."""
+    """Empty strings where the kernel does not report."""
     release = _release(root)
     cgroup = cpuset_mount(root).version
     partitions = cgroup == "v2" and _version(release) >= PARTITIONS_SINCE
@@ -38,12 +38,11 @@ def read_kernel(root: Path) -> Kernel:
 
 
 def cpuset_mount(root: Path) -> Mount:
-    """The mount of the cpuset controller."""
     return mount_of(root, "cpuset")
 
 
 def mount_of(root: Path, controller: str) -> Mount:
-    """The mount of a controller, from /proc/mounts; a controller is on one hierarchy only."""
+    """From /proc/mounts; a controller is on one hierarchy only."""
     unified = None
     for line in (text(root / "proc/mounts") or "").splitlines():
         _, point, kind, options, *_ = [*line.split(" "), "", "", "", ""]
@@ -56,7 +55,7 @@ def mount_of(root: Path, controller: str) -> Mount:
 
 
 def partitioned(root: Path) -> CpuSet:
-    """The CPUs in valid cgroup v2 partitions of type ``isolated``."""
+    """CPUs in valid v2 partitions of type ``isolated``."""
     mount = cpuset_mount(root)
     return _partitioned(mount.folder) if mount.version == "v2" else CpuSet()
 

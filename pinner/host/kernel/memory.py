@@ -1,7 +1,4 @@
-"""Moves a process's memory between NUMA nodes: pinner's only call of migrate_pages.
-
-Source: migrate_pages(2). The wrapper is in libnuma, which every host has, because QEMU and libvirt are linked with it.
-"""
+"""Moves memory between NUMA nodes: pinner's only call of migrate_pages(2). libnuma comes with QEMU and libvirt."""
 
 import ctypes
 import errno
@@ -14,10 +11,8 @@ _WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
 
 
 def migrate(pid: int, away: Collection[int], node: int) -> None:
-    """Move the process's pages from the nodes ``away`` to ``node``; returns when all movable pages have moved.
-
-    Raises Gone, NotPermitted, and ApplyFailed where the kernel refuses or the node has too little free memory.
-    """
+    """Returns when all movable pages have moved. Raises Gone, NotPermitted; ApplyFailed where the kernel refuses or the
+    node lacks memory."""
     if not away:
         return
     what = f"memory of process {pid}"

@@ -1,7 +1,7 @@
-"""Receives the kernel's events over netlink sockets: new programs and threads, and CPUs that go online or offline.
+"""The kernel's events over netlink: new programs and threads, and CPUs that go online or offline.
 
-Sources: the kernel's include/uapi/linux/connector.h, cn_proc.h and filter.h, and lib/kobject_uevent.c. Both sockets
-never block. Messages of other senders are ignored, because any process may send to a netlink socket.
+Sources: include/uapi/linux/connector.h, cn_proc.h, filter.h, lib/kobject_uevent.c. The sockets never block. Messages of
+other senders are ignored: any process may send.
 """
 
 import ctypes
@@ -19,14 +19,14 @@ from pinner.model.errors import NotPermitted
 
 _BUFFER = 8192
 _QUEUE = 1 << 20
-"""Bytes of the socket's receive buffer: enough for some thousand events."""
+"""Bytes: some thousand events."""
 _BATCH = 512
-"""Messages per call; the rest is read by the next call, so that one source does not delay the others."""
+"""Messages per call, so that one source does not delay the others."""
 
 _CONNECTOR, _UEVENT = 11, 15
 _KERNEL_UEVENTS = 1
 _PROCESSES = (1, 1)
-"""CN_IDX_PROC, which is also the multicast group, and CN_VAL_PROC."""
+"""CN_IDX_PROC, also the multicast group, and CN_VAL_PROC."""
 _DONE, _LISTEN = 3, 1
 """NLMSG_DONE, PROC_CN_MCAST_LISTEN."""
 _ACKNOWLEDGED, _FORK, _EXEC, _COMM = 0x0, 0x1, 0x2, 0x200
@@ -42,27 +42,27 @@ _CPU = re.compile(rb"(online|offline|add|remove)@/devices/system/cpu/cpu(\d+)\0"
 
 
 class ThreadCreated(NamedTuple):
-    """A process created a thread besides its main thread."""
+    """Besides the main thread."""
 
     pid: int
     tid: int
 
 
 class ProgramStarted(NamedTuple):
-    """A process started a program (exec), or its main thread changed its name."""
+    """An exec, or a new name of the main thread."""
 
     pid: int
 
 
 class CpuChanged(NamedTuple):
-    """A CPU went ``online`` or ``offline``, was plugged in (``add``) or unplugged (``remove``)."""
+    """``online``, ``offline``, ``add`` (plugged in) or ``remove``."""
 
     cpu: int
     action: str
 
 
 class EventsLost(NamedTuple):
-    """The kernel dropped some events of the kind ``what``, because pinner did not read them in time."""
+    """pinner did not read them in time."""
 
     what: str
 
@@ -73,20 +73,14 @@ class _NetlinkSource:
     _socket: socket.socket
 
     def fileno(self) -> int:
-        """The file descriptor, for a selector."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
 
 class ProcessEvents(_NetlinkSource):
-    """New threads and started programs on the whole machine.
-
-    Raises NotPermitted where the kernel sends no such events: without root, in a container (a user or process id
-    namespace other than the machine's first), or in a kernel without CONFIG_PROC_EVENTS.
-    """
+    """Raises NotPermitted without root, in a user or PID namespace of its own, or without CONFIG_PROC_EVENTS."""
 
     def __init__(self) -> None:
         try:
@@ -101,7 +95,6 @@ class ProcessEvents(_NetlinkSource):
             raise NotPermitted("process events", f"the kernel's process connector does not answer: {error}") from None
 
     def read(self) -> Iterator[ThreadCreated | ProgramStarted | EventsLost]:
-        """The events since the previous call."""
         for message in _messages(self._socket):
             if not message:
                 yield EventsLost("process events")
@@ -110,10 +103,8 @@ class ProcessEvents(_NetlinkSource):
             yield ThreadCreated(child_pid, child) if _kind(message) == _FORK else ProgramStarted(pid)
 
     def _subscribe(self) -> None:
-        """Subscribe, and wait for the kernel's answer. A kernel that refuses may not answer at all.
-
-        The socket also receives the kernel's answers to other programs; the answer to pinner has pinner's number.
-        """
+        """A kernel that refuses may not answer. The answer to pinner has pinner's number: the socket also receives
+        others'."""
         number = int.from_bytes(os.urandom(3))
         body = struct.pack("=4I2HI", *_PROCESSES, 0, number, 4, 0, _LISTEN)
         self._socket.send(struct.pack("=I2H2I", 16 + len(body), _DONE, 0, 0, 0) + body)
@@ -131,10 +122,7 @@ class ProcessEvents(_NetlinkSource):
 
 
 class CpuEvents(_NetlinkSource):
-    """CPUs that go offline or online (kernel's Documentation/core-api/cpu_hotplug.rst: uevents of subsystem cpu).
-
-    Raises NotPermitted where no such socket can be opened.
-    """
+    """Uevents of subsystem cpu (core-api/cpu_hotplug.rst). Raises NotPermitted without a socket."""
 
     def __init__(self) -> None:
         try:
@@ -143,7 +131,6 @@ class CpuEvents(_NetlinkSource):
             raise NotPermitted("CPU events", f"the socket of the kernel's uevents cannot be opened: {error}") from None
 
     def read(self) -> Iterator[CpuChanged | EventsLost]:
-        """The events since the previous call."""
         for message in _messages(self._socket):
             if not message:
                 yield EventsLost("CPU events")
@@ -163,7 +150,7 @@ def _open(protocol: int, groups: int) -> socket.socket:
 
 
 def _messages(source: socket.socket) -> Iterator[bytes]:
-    """The kernel's waiting messages, at most _BATCH; an empty message where some were lost."""
+    """At most _BATCH; an empty message where some were lost."""
     for _ in range(_BATCH):
         try:
             message, (sender, _groups) = source.recvfrom(_BUFFER)
@@ -187,10 +174,7 @@ def _at(message: bytes, offset: int) -> int:
 
 
 def _event_filter() -> list[tuple[int, int, int, int]]:
-    """The filter that accepts a new thread, an exec and a main thread's new name: (operation, then, else, constant).
-
-    A host forks and ends processes all the time. The kernel drops these events before they wake pinner.
-    """
+    """Rows of (operation, then, else, constant). The kernel drops forks and exits before they wake pinner."""
     thread, process, child, child_process = range(_DATA, _DATA + 16, 4)
     accept, drop = (_RETURN, 0, 0, 0xFFFF), (_RETURN, 0, 0, 0)
     return [
@@ -216,7 +200,7 @@ def _event_filter() -> list[tuple[int, int, int, int]]:
 
 
 def _word(value: int) -> int:
-    """The value as BPF loads it: BPF reads words in network byte order, the kernel writes them in host byte order."""
+    """BPF reads words in network byte order, the kernel writes them in host byte order."""
     return int.from_bytes(value.to_bytes(4, sys.byteorder), "big")
 
 

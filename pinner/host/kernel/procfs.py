@@ -1,9 +1,7 @@
-"""Reads the files of processes and threads in /proc, or in a captured one.
+"""Reads the files of processes and threads in /proc (the kernel's filesystems/proc.rst), or in a captured one.
 
-Source: the kernel's Documentation/filesystems/proc.rst. Processes and threads that end meanwhile are left out. A
-thread's name is its ``comm``, which may contain any bytes; undecodable bytes are escaped.
-
-A compute host often has ten thousand threads. For speed, paths are strings here and files are read by system calls.
+Those that end meanwhile are left out. A name is ``comm``, any bytes; undecodable ones are escaped. For speed, paths are
+strings and files are read by system calls.
 """
 
 import os
@@ -22,17 +20,15 @@ from pinner.model.processes.process import Immovable, RealTime, Thread
 
 PF_KTHREAD = 0x00200000
 PF_NO_SETAFFINITY = 0x04000000
-"""Flags of /proc/TID/stat (include/linux/sched.h): a kernel thread; a thread whose affinity cannot be changed."""
+"""Flag of /proc/TID/stat (include/linux/sched.h)."""
 
 HERTZ = os.sysconf("SC_CLK_TCK")
-"""Clock ticks a second."""
 
 MAX_COMMAND = 4096
-"""Bytes of a command line in a snapshot. A user may give each process one of 6 MiB, and a few of them would make the
-snapshot too large for its readers."""
+"""Bytes. A user may give each process 6 MiB, too large for a snapshot."""
 
 _REALTIME: dict[int, RealTime] = {1: "fifo", 2: "rr", 6: "deadline"}
-"""The real-time scheduling policies by number (include/uapi/linux/sched.h)."""
+"""By number (include/uapi/linux/sched.h)."""
 
 _UIDS = re.compile(rb"^Uid:(.*)", re.MULTILINE)
 
@@ -41,11 +37,8 @@ VANISHED = (OSError, ValueError, IndexError, Invalid)
 
 
 class Stat(NamedTuple):
-    """The fields of /proc/PID/stat or /proc/PID/task/TID/stat that pinner uses.
-
-    ``ticks`` is user and system time in clock ticks; for a process it includes its ended threads. ``threads`` is the
-    number of threads of the process, the first one included even where it has ended.
-    """
+    """``ticks`` is user and system time in clock ticks, of a process with its ended threads. ``threads`` includes the
+    first one even where it has ended."""
 
     name: str
     flags: int
@@ -56,7 +49,7 @@ class Stat(NamedTuple):
 
 
 class ThreadFiles(NamedTuple):
-    """A thread, its load not measured, and what was read of it: its stat file, parsed too, and its schedstat file."""
+    """A thread without load, its stat file, parsed too, and its schedstat file."""
 
     thread: Thread
     data: bytes
@@ -65,7 +58,7 @@ class ThreadFiles(NamedTuple):
 
 
 def started(root: Path, pid: int) -> int:
-    """The start time of a process or thread, in clock ticks after boot. Raises Gone."""
+    """Clock ticks after boot. Raises Gone."""
     try:
         return parse_stat(read(f"{root}/proc/{pid}/stat")).started
     except VANISHED:
@@ -73,7 +66,7 @@ def started(root: Path, pid: int) -> int:
 
 
 def threads_of(root: Path, pid: int) -> tuple[Thread, ...]:
-    """The threads of one process by ascending id, without loads. Raises Gone."""
+    """By ascending id, without loads. Raises Gone."""
     try:
         with Folder(f"{root}/proc/{pid}") as folder:
             threads = tuple(each.thread for each in _files_in(root, pid, folder))
@@ -85,8 +78,7 @@ def threads_of(root: Path, pid: int) -> tuple[Thread, ...]:
 
 
 def stats_of(root: Path, pid: int) -> list[Stat]:
-    """What the stat files of the process's threads say, by ascending id: a third of the files of ``threads_of``. Raises
-    Gone."""
+    """By ascending id: a third of the files of ``threads_of``. Raises Gone."""
     found = []
     with suppress(*VANISHED), Folder(f"{root}/proc/{pid}") as folder:
         for tid in numbers(f"{root}/proc/{pid}/task"):
@@ -107,7 +99,7 @@ def _files_in(root: Path, pid: int, folder: int) -> Iterator[ThreadFiles]:
 
 
 def parse_stat(data: bytes) -> Stat:
-    """Parse a stat file; the name may contain parentheses and ends at the last one. Raises ValueError, IndexError."""
+    """The name ends at the last parenthesis. Raises ValueError, IndexError."""
     end = data.rindex(b")")
     fields = data[end + 2 :].split(None, 20)
     name = decode(data[data.index(b"(") + 1 : end])
@@ -120,11 +112,8 @@ def parse_stat(data: bytes) -> Stat:
 def thread_files(
     folder: int, below: str, tid: str, schedstat: bytes | None = None, data: bytes = b"", same: Thread | None = None
 ) -> ThreadFiles:
-    """Read a thread in the open folder of its process. ``schedstat``, and ``data`` of its stat file, are given where
-    they are read already; ``same`` is what an earlier read says of a thread of this id whose affinity is the same now.
-
-    Raises OSError, Busy, ValueError, IndexError, Invalid.
-    """
+    """``schedstat`` and ``data`` (of the stat file) are given where they are read already; ``same`` is an earlier read
+    of a thread of this id with the same affinity. Raises OSError, Busy, ValueError, IndexError, Invalid."""
     data = data or read(f"{below}stat", folder)
     stat = parse_stat(data)
     if same and same.started == stat.started:
@@ -139,16 +128,13 @@ def thread_files(
 
 
 def users(status: bytes) -> list[int]:
-    """The real, effective, saved and file system user id; empty where the file has none (an old capture)."""
+    """Real, effective, saved and file system id; empty on an old capture."""
     found = _UIDS.search(status)
     return [int(user) for user in found[1].split()] if found else []
 
 
 def is_of_root(root: Path, pid: int) -> bool:
-    """Whether the process works for root; also true on an old capture, which does not tell.
-
-    Any user may give a process any name. A setuid program has root's rights, and does the work of its caller.
-    """
+    """Whether it works for root: a setuid program works for its caller. True on an old capture."""
     try:
         return set(users(read(f"{root}/proc/{pid}/status"))) <= {0}
     except OSError:
@@ -157,7 +143,7 @@ def is_of_root(root: Path, pid: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def parse_unit(cgroup: bytes) -> str:
-    """The innermost systemd unit in a /proc/PID/cgroup file, else the longest path in it; empty for the root cgroup."""
+    """The innermost systemd unit, else the longest path; empty for the root cgroup."""
     found = parse_rows(cgroup)
     for controllers, path in found:
         if controllers in ("name=systemd", ""):
@@ -168,7 +154,7 @@ def parse_unit(cgroup: bytes) -> str:
 
 
 def command(folder: int) -> str:
-    """The command line of the process with this open folder, its first part where it is long. Raises Busy."""
+    """The first part of a long one. Raises Busy."""
     try:
         cmdline = read_start("cmdline", MAX_COMMAND, folder)
     except OSError:
@@ -177,7 +163,7 @@ def command(folder: int) -> str:
 
 
 def parse_affinity(status: bytes) -> CpuSet:
-    """A thread's affinity: Cpus_allowed_list of its status file. Raises ValueError, Invalid."""
+    """Cpus_allowed_list. Raises ValueError, Invalid."""
     start = status.index(b"\nCpus_allowed_list:") + 19
     return _cpus(status[start : status.index(b"\n", start)])
 
@@ -188,8 +174,7 @@ def _cpus(text: bytes) -> CpuSet:
 
 
 def parse_schedstat(content: bytes) -> tuple[int, int] | None:
-    """The nanoseconds of a thread on a CPU, and waiting for one (Documentation/scheduler/sched-stats.rst); None where a
-    kernel without schedstat does not tell."""
+    """Nanoseconds on a CPU, and waiting for one (scheduler/sched-stats.rst)."""
     try:
         run, wait, _ = content.split(None, 2)
         return int(run), int(wait)
@@ -198,7 +183,7 @@ def parse_schedstat(content: bytes) -> tuple[int, int] | None:
 
 
 def optional(path: str, folder: int) -> bytes:
-    """The file, empty where it cannot be read. Raises Busy."""
+    """Empty where it cannot be read. Raises Busy."""
     try:
         return read(path, folder)
     except OSError:

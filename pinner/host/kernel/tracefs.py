@@ -1,7 +1,6 @@
-"""Records the scheduler's events with the kernel's own tracing (Documentation/trace/ftrace.rst).
+"""Records the scheduler's events (the kernel's trace/ftrace.rst) in a trace instance of its own.
 
-The trace is an instance of its own: it disturbs no other trace, and ends with its folder. The folder is locked: the
-kernel releases the lock of a process that was killed, and the next trace removes the folder.
+Its folder is locked: the kernel releases the lock of a killed process, and the next trace removes the folder.
 """
 
 import fcntl
@@ -21,9 +20,9 @@ from pinner.model.processes.blame import Migration, SchedEvent, Switch, Wakeup
 MOUNTS = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
 EVENTS = ("sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_migrate_task")
 BUFFER_KIB = 4096
-"""The largest buffer of each CPU that is traced: about 50,000 events. The oldest are replaced."""
+"""Of each traced CPU: about 50,000 events. The oldest are replaced."""
 BUFFERS_KIB = 32 * BUFFER_KIB
-"""The largest buffers of all CPUs: the kernel cannot swap them out, and each event takes 4 us to read."""
+"""Of all CPUs: they cannot be swapped out, and each event takes 4 us to read."""
 _PREFIX = "pinner-"
 
 _LINE = re.compile(r" \[(\d+)\] .{4,6}\s+(\d+\.\d+): (\w+): (.*)", re.DOTALL)
@@ -39,24 +38,18 @@ _MIGRATION = re.compile(r"comm=.{0,15} pid=(\d+) prio=-?\d+ orig_cpu=\d+ dest_cp
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What was recorded."""
-
     events: Iterator[SchedEvent]
-    """The events in the order of their times. They are read one by one: a busy host has millions."""
+    """By time, read one by one: a busy host has millions."""
     end: float
-    """The end of the trace, by the clock of the events."""
+    """By the clock of the events."""
     seconds: float
-    """The length of the trace."""
     lost: int
-    """The number of events that the buffers did not keep."""
 
 
 @contextmanager
 def record(root: Path, cpus: CpuSet, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Iterator[Trace]:
-    """The scheduler's events on these CPUs in the next ``seconds``. They can be read until the context ends.
-
-    Raises NotPermitted where this kernel or this user cannot trace, and Busy where the kernel makes no further trace.
-    """
+    """The events can be read until the context ends. Raises NotPermitted where tracing is not possible, Busy where the
+    kernel makes no further trace."""
     with _instance(root) as folder:
         _write(folder / "tracing_cpumask", _mask(cpus))
         for cpu in cpus:
@@ -75,10 +68,7 @@ def record(root: Path, cpus: CpuSet, seconds: float, sleep: Callable[[float], No
 
 
 def parse(lines: Iterable[str]) -> Iterator[SchedEvent]:
-    """The events in the lines of a trace. A line that is none is left out.
-
-    The name of a thread may contain the end of a line: then the next line has the rest of the event.
-    """
+    """Other lines are left out. A thread's name may contain a line's end."""
     begun = ""
     for line in lines:
         text = line
@@ -104,7 +94,7 @@ def _event(cpu: int, at: float, name: str, fields: str) -> SchedEvent | None:
 
 @contextmanager
 def _instance(root: Path) -> Iterator[Path]:
-    """The folder of a new instance. It is removed at the end, which ends the trace."""
+    """Its removal ends the trace."""
     remove_left(root)
     folder = _mount(root) / "instances" / f"{_PREFIX}{os.getpid()}-{time.monotonic_ns()}"
     try:
@@ -122,7 +112,7 @@ def _instance(root: Path) -> Iterator[Path]:
 
 
 def remove_left(root: Path) -> None:
-    """Remove the instances of processes that were killed: the kernel would record for ever."""
+    """Of killed processes: the kernel would record for ever."""
     for mount in MOUNTS:
         instances = root / mount / "instances"
         for name in files.names(instances):
@@ -132,7 +122,7 @@ def remove_left(root: Path) -> None:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    """Raises BlockingIOError where a process has locked the folder, and OSError."""
+    """Raises BlockingIOError where locked, and OSError."""
     lock = files.open_file(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -157,7 +147,7 @@ def _write(file: Path, value: str) -> None:
 
 
 def _mask(cpus: CpuSet) -> str:
-    """The mask in hexadecimal words of 32 bits, as tracing_cpumask takes it."""
+    """Words of 32 bits, as in tracing_cpumask."""
     mask = sum(1 << cpu for cpu in cpus)
     words = []
     while True:
@@ -168,7 +158,6 @@ def _mask(cpus: CpuSet) -> str:
 
 
 def _overrun(folder: Path, cpu: int) -> int:
-    """The events that a CPU's buffer did not keep."""
     text = files.text(folder / f"per_cpu/cpu{cpu}/stats") or ""
     found = re.search(r"^(?:overrun|dropped events): ([1-9]\d*)", text, re.MULTILINE)
     return int(found[1]) if found else 0

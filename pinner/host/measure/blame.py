@@ -15,18 +15,15 @@ from pinner.model.kinds import TargetKind
 from pinner.model.processes.blame import Blame, Culprit, Migration, SchedEvent, Switch, Waited, Wakeup
 
 Waits = Mapping[tuple[int, int], float]
-"""Seconds by the id of the waiting thread and of the one that ran."""
+"""Seconds by the waiting thread and the one that ran."""
 MOST = 50
-"""The most threads that are named."""
 
 
 def blame(
     root: Path, guest: Guest, guests: Iterable[Guest], seconds: float, sleep: Callable[[float], None] = time.sleep
 ) -> Blame:
     """The threads that ran while those of ``guest`` waited, in the next ``seconds``. ``guests`` are all of the host.
-
-    Raises NotPermitted, Busy, and Gone for a guest without threads.
-    """
+    Raises NotPermitted, Busy, Gone."""
     roles = _roles(guest)
     if not roles:
         raise Gone(f"guest {guest.name}")
@@ -42,7 +39,7 @@ def blame(
 
 
 def _named(events: Iterable[SchedEvent], names: dict[int, str]) -> Iterator[SchedEvent]:
-    """The same events. Puts the names of the threads that ran into ``names``."""
+    """Puts the names of the threads that ran into ``names``."""
     for event in events:
         if isinstance(event, Switch):
             names[event.after] = event.name
@@ -64,7 +61,7 @@ def _culprits(root: Path, found: Waits, guests: Iterable[Guest], names: Mapping[
 
 
 def _culprit(root: Path, tid: int, seconds: float, total: float, guest: str, traced: str) -> Culprit:
-    """The thread as /proc shows it now; one that has ended has only the name of the trace."""
+    """As /proc shows it now; an ended thread has only the name of the trace."""
     share, ms = round(seconds / total, 4), round(seconds * 1000, 3)
     if not tid:
         return Culprit(0, "idle", 0, "", "", ms, share)
@@ -79,11 +76,11 @@ def _culprit(root: Path, tid: int, seconds: float, total: float, guest: str, tra
 
 
 def waits(events: Iterable[SchedEvent], threads: Collection[int], end: float) -> Waits:
-    """The seconds that each of ``threads`` waited while another thread ran on the CPU of its queue, up to ``end``.
+    """Seconds that each of ``threads`` waited while another ran on the CPU of its queue, up to ``end``. ``events`` are
+    ordered.
 
-    A thread waits from its wakeup, or from the moment when it was preempted, until it runs. The kernel moves a waiting
-    thread to another queue at times. Before the first switch of a CPU nobody knows who runs there. ``events`` are in
-    the order of their times.
+    A thread waits from its wakeup or preemption until it runs; the kernel may move it to another queue. Before a CPU's
+    first switch nobody knows who runs there.
     """
     queues = _Queues(threads)
     for event in events:
@@ -102,28 +99,22 @@ def waits(events: Iterable[SchedEvent], threads: Collection[int], end: float) ->
 
 @dataclass(slots=True)
 class _Cpu:
-    """A CPU while the events are read."""
-
     runs: int | None = None
-    """The thread that runs; None until the first switch."""
+    """None until the first switch."""
     since: float = 0.0
-    """Until when the waiting of its queue has been counted."""
+    """Until when its queue's waiting is counted."""
     queue: dict[int, float] = field(default_factory=dict)
-    """The threads of interest that wait, with the beginning of their waiting."""
+    """The waiting threads of interest, and since when."""
 
 
 class _Queues:
-    """The threads of interest in the queues of the CPUs."""
-
     def __init__(self, threads: Collection[int]) -> None:
         self.found: defaultdict[tuple[int, int], float] = defaultdict(float)
         self._threads = threads
         self._cpus: defaultdict[int, _Cpu] = defaultdict(_Cpu)
         self._place: dict[int, int] = {}
-        """The CPU of each thread that waits."""
 
     def switch(self, event: Switch) -> None:
-        """The CPU runs another thread from now on."""
         cpu = self._cpus[event.cpu]
         cpu.runs = event.before
         self._count(cpu, event.at)
@@ -133,17 +124,15 @@ class _Queues:
             self._enter(event.before, event.cpu, event.at)
 
     def wake(self, thread: int, cpu: int, now: float) -> None:
-        """The thread waits from now on, unless it runs or waits there already."""
+        """Unless it runs or waits there already."""
         if thread in self._threads and self._cpus[cpu].runs != thread and self._place.get(thread) != cpu:
             self._enter(thread, cpu, now)
 
     def migrate(self, thread: int, cpu: int, now: float) -> None:
-        """The thread waits on another CPU, if it waits."""
         if thread in self._place:
             self._enter(thread, cpu, now)
 
     def count_all(self, now: float) -> None:
-        """Count what is still waiting."""
         for cpu in self._cpus.values():
             self._count(cpu, now)
 

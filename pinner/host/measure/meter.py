@@ -17,13 +17,13 @@ from pinner.model.kinds import TargetKind
 from pinner.model.outcome.measures import HOST, Counts, Pings, ThreadCount
 
 _RX_LOSSES = ("rx_dropped", "rx_missed_errors", "rx_fifo_errors", "tx_dropped")
-"""What a NIC counts where a packet found no room (Documentation/ABI/testing/sysfs-class-net-statistics)."""
+"""A packet found no room (ABI/testing/sysfs-class-net-statistics)."""
 
 _TAP_LOSSES = ("rx_dropped", "tx_dropped")
 
 
 _LIST_SECONDS = 30.0
-"""Seconds between two questions to libvirt. A new guest is measured after that time at the latest."""
+"""Between two questions to libvirt: a new guest is measured later at most by that."""
 
 
 class Domains(Protocol):
@@ -37,13 +37,13 @@ class Domains(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MeteredGuest:
-    """A guest as the meter needs it: it stays the same until the guest's QEMU ends, or an interface is plugged."""
+    """The same until QEMU ends, or an interface is plugged."""
 
     uuid: str
     name: str
     pid: int
     started: int
-    """The start time of QEMU's process, in clock ticks after boot."""
+    """QEMU's, in clock ticks after boot."""
     vhost: tuple[ThreadKey, ...]
     taps: tuple[str, ...]
 
@@ -51,7 +51,7 @@ class MeteredGuest:
 def metered_guests(
     root: Path, domains: Iterable[ActiveDomain], users: Mapping[str, int | None]
 ) -> tuple[MeteredGuest, ...]:
-    """The guests of these domains whose QEMU runs. ``users`` are those of qemu.find. Reads /proc once."""
+    """Those whose QEMU runs. ``users`` as in qemu.find. Reads /proc once."""
     known = {domain.uuid: domain for domain in domains}
     processes = qemu.find(root, known.keys(), users)
     found = []
@@ -67,16 +67,15 @@ def metered_guests(
 
 
 PingsOf = Callable[[Iterable[MeteredGuest]], Mapping[str, Pings]]
-"""The pings by UUID of the guests that answer some. Pinger satisfies it."""
+"""By UUID, of guests that answer."""
 
 
 def no_pings(_: Iterable[MeteredGuest]) -> Mapping[str, Pings]:
-    """No guest is pinged."""
     return {}
 
 
 class HostMeter:
-    """Counts the host and its guests. It asks libvirt for the guests once in a while: a count reads only files."""
+    """Asks libvirt once in a while: a count reads only files."""
 
     def __init__(
         self,
@@ -93,8 +92,7 @@ class HostMeter:
         self._listed = -_LIST_SECONDS
 
     def __call__(self) -> tuple[Counts, ...]:
-        """What is counted now. While libvirt does not answer, the known guests are counted. Raises Busy where no file
-        can be opened."""
+        """While libvirt does not answer, the known guests are counted. Raises Busy."""
         if self._clock() - self._listed >= _LIST_SECONDS:
             self._listed = self._clock()
             with suppress(PinnerError):
@@ -110,7 +108,7 @@ class HostMeter:
 
 
 def count_guest(root: Path, guest: MeteredGuest, clock: Callable[[], float] = time.monotonic) -> Counts:
-    """What is counted of the guest now. Raises Gone where its QEMU has ended."""
+    """Raises Gone where its QEMU has ended."""
     if procfs.started(root, guest.pid) != guest.started:
         raise Gone(f"guest {guest.name}")
     at, threads = clock(), dict(_threads(root, guest))
@@ -119,7 +117,7 @@ def count_guest(root: Path, guest: MeteredGuest, clock: Callable[[], float] = ti
 
 
 def count_host(root: Path, clock: Callable[[], float] = time.monotonic) -> Counts:
-    """What is counted of the host now. What this kernel does not count is left out."""
+    """What this kernel does not count is left out."""
     totals = {
         "use_host": _used(root),
         "pressure": _pressure(root),
@@ -155,7 +153,7 @@ def _threads(root: Path, guest: MeteredGuest) -> Iterator[tuple[ThreadKey, Threa
 
 
 def _role(name: str) -> TargetKind:
-    """The role of a QEMU thread. Since Linux 6.4, vhost threads are threads of QEMU."""
+    """Since Linux 6.4, vhost threads are threads of QEMU."""
     return "vhost" if name.startswith("vhost-") else qemu.role(name)[0]
 
 
@@ -166,8 +164,7 @@ def _statistics(root: Path, interface: str, names: Iterable[str]) -> Iterator[tu
 
 
 def _used(root: Path) -> dict[str, float]:
-    """The busy time of each CPU in hundredths of a second, so that its rate is percent. Guests' time is part of user
-    time (proc(5))."""
+    """Hundredths of a second, so that a rate is percent. Guests' time is part of user time (proc(5))."""
     used = {}
     for line in (files.text(root / "proc/stat") or "").splitlines():
         name, *fields = line.split()
@@ -178,7 +175,7 @@ def _used(root: Path) -> dict[str, float]:
 
 
 def _pressure(root: Path) -> dict[str, float]:
-    """Milliseconds in which at least one thread waited for a CPU (Documentation/accounting/psi.rst)."""
+    """Milliseconds in which a thread waited for a CPU (accounting/psi.rst)."""
     for line in (files.text(root / "proc/pressure/cpu") or "").splitlines():
         if line.startswith("some "):
             return {"some": int(line.rpartition("total=")[2]) / 1000}
@@ -194,7 +191,7 @@ def _softnet(root: Path) -> dict[str, dict[str, float]]:
 
 
 def _throttled(root: Path) -> dict[str, float]:
-    """Milliseconds in which CPU limits stopped the guests' cgroups: of machine.slice, in cgroup v2 or v1."""
+    """Milliseconds in which CPU limits stopped machine.slice, v2 or v1."""
     for path, key, unit in (
         ("sys/fs/cgroup/machine.slice/cpu.stat", "throttled_usec", 1e3),
         ("sys/fs/cgroup/cpu/machine.slice/cpu.stat", "throttled_time", 1e6),

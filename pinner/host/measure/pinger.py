@@ -1,8 +1,7 @@
-"""Pings guests once a second: one ICMP echo request each (RFC 792, RFC 4443), on a socket without privileges where the
-system allows it (net.ipv4.ping_group_range), else on a raw one.
+"""Pings guests once a second: an ICMP echo request (RFC 792, RFC 4443), without privileges where
+net.ipv4.ping_group_range allows it, else on a raw socket.
 
-The kernel notes the time at which an answer arrives (SO_TIMESTAMPNS). So a round trip does not depend on how long this
-process itself waits for a CPU.
+The kernel notes when an answer arrives (SO_TIMESTAMPNS): the wait of this process does not count.
 """
 
 import ipaddress
@@ -25,26 +24,24 @@ from pinner.worker import Worker
 LOG = logging.getLogger(__name__)
 
 SECONDS = 1.0
-"""From one ping of a guest to the next. An answer that comes later is none."""
+"""Between two pings. A later answer is none."""
 SILENT_PINGS = 600
-"""After so many pings without an answer, a guest counts as one that filters pings: nothing is known of it."""
+"""Without an answer, a guest is taken for one that filters pings."""
 
 _LONGEST_MS = SECONDS * 1000
 _JUMP_SECONDS = 0.1
-"""The most by which the system's clock may differ from the time that passed: else a round trip is not known."""
+"""Where the system's clock differs more from the time that passed, no round trip is known."""
 _LIMIT_SECONDS = 60.0
 _SO_TIMESTAMPNS = 35  # the socket module does not name it
 _TIMESTAMP = struct.Struct("@qq")
 _HEADER = struct.Struct("!BBHHH")
 _MOST_ANSWERS = 64
-"""The most packets that are read at a time: the sender must not keep the thread busy."""
+"""At a time: a sender must not keep the thread busy."""
 
 
 class Moment(NamedTuple):
-    """A moment by two clocks."""
-
     ns: int
-    """Of the system's clock, which the kernel's timestamps have."""
+    """The system's clock, as in the kernel's timestamps."""
     passed: float
     """Seconds of a clock that never jumps."""
 
@@ -60,7 +57,7 @@ class Echoes:
     """The ICMP socket of one address."""
 
     def __init__(self, address: str) -> None:
-        """Raises OSError where no such socket can be opened."""
+        """Raises OSError."""
         self._is_v6 = ipaddress.ip_address(address).version == 6
         self._request, self._answer = (128, 129) if self._is_v6 else (8, 0)
         self._socket = self._opened()
@@ -80,7 +77,7 @@ class Echoes:
             return socket.socket(family, socket.SOCK_RAW | socket.SOCK_NONBLOCK, protocol)
 
     def send(self, token: bytes) -> None:
-        """Send a request with this token. Raises OSError."""
+        """Raises OSError."""
         packet = _HEADER.pack(self._request, 0, 0, 0, 1) + token
         # The kernel itself fills the sum in where the socket is not a raw one of IPv4.
         packet = packet[:2] + struct.pack("!H", _sum(packet)) + packet[4:]
@@ -92,7 +89,7 @@ class Echoes:
             self._socket.send(packet)
 
     def answers(self) -> Iterator[tuple[bytes, int]]:
-        """The tokens of the answers that have arrived, and the times in nanoseconds at which they did."""
+        """Tokens, and nanoseconds of arrival."""
         for _ in range(_MOST_ANSWERS):
             try:
                 packet, notes, _, _ = self._socket.recvmsg(512, 128)
@@ -108,7 +105,6 @@ class Echoes:
                 yield packet[_HEADER.size :], seconds * 10**9 + nanoseconds
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
 
@@ -123,19 +119,16 @@ def _sum(packet: bytes) -> int:
 
 @dataclass(slots=True)
 class _PingedGuest:
-    """A guest that is pinged, until its QEMU ends."""
-
     echoes: Echoes
     token: bytes = b""
-    """Of the ping under way; empty: there is none."""
+    """Of the ping under way, or empty."""
     sent: Moment = _NEVER
     silent: int = 0
-    """The pings since the last answer."""
+    """Pings since the last answer."""
     known: Pings | None = None
-    """None until the guest answers, and while it is taken for one that filters pings."""
+    """None until it answers, and while it is taken for one that filters pings."""
 
     def end_ping(self, now: Moment) -> None:
-        """Count the ping under way, whose time is over."""
         arrived = next((at for token, at in self.echoes.answers() if token == self.token), None) if self.token else None
         clock = (now.ns - self.sent.ns) / 1e9
         if not self.token or abs(clock - (now.passed - self.sent.passed)) > _JUMP_SECONDS:
@@ -150,7 +143,7 @@ class _PingedGuest:
             self.known = Pings(old.ended + 1, old.lost + is_lost, old.ms + min(max(0.0, ms), _LONGEST_MS))
 
     def begin_ping(self, clock: Callable[[], Moment]) -> None:
-        """Send a ping. One that this host cannot send does not count."""
+        """One that this host cannot send does not count."""
         self.token, self.sent = os.urandom(8), clock()
         try:
             self.echoes.send(self.token)
@@ -170,7 +163,7 @@ class Pinger(Worker):
         open_echoes: Callable[[str], Echoes] = Echoes,
         clock: Callable[[], Moment] = _moment,
     ) -> None:
-        """``addresses`` are those of guests, by name or UUID."""
+        """``addresses``: by a guest's name or UUID."""
         super().__init__("pings of guests", _LIMIT_SECONDS)
         self._addresses = addresses
         self._open = open_echoes
@@ -180,7 +173,7 @@ class Pinger(Worker):
         self._failures = Repeated(LOG)
 
     def __call__(self, guests: Iterable[MeteredGuest]) -> dict[str, Pings]:
-        """The pings by UUID of these guests, and of no others from now on."""
+        """By UUID; no other guest is pinged from now on."""
         wanted = {_key(each): address for each in guests if (address := self._address(each))}
         with self._lock:
             for key in self._guests.keys() - wanted.keys():
@@ -190,7 +183,6 @@ class Pinger(Worker):
             return {uuid: each.known for (uuid, _, _), each in self._guests.items() if each.known is not None}
 
     def turn(self) -> None:
-        """End the pings that were sent a turn ago, and send the next ones."""
         with self._lock:
             for guest in self._guests.values():
                 guest.end_ping(self._clock())
@@ -213,5 +205,5 @@ class Pinger(Worker):
 
 
 def _key(guest: MeteredGuest) -> _Key:
-    """A restarted guest is another one: it may filter pings now."""
+    """A restarted guest may filter pings now."""
     return guest.uuid, guest.pid, guest.started

@@ -1,10 +1,8 @@
-"""Nova's configuration on this host, read as nova-compute itself reads it.
+"""Nova's configuration on this host, from the first of:
 
-The first of these gives it:
-
-1. the files of pinner's own configuration, as if nova-compute's command line named them,
-2. nova-compute's process: its command line, its environment, and its files in its mount namespace,
-3. the files of a known deployment, for times when nova-compute does not run.
+1. the files of pinner's own configuration, as if on nova-compute's command line,
+2. nova-compute's process: command line, environment, and files in its mount namespace,
+3. the files of a known deployment, while nova-compute does not run.
 """
 
 import fnmatch
@@ -25,14 +23,12 @@ from pinner.model.guest.nova import NovaConf
 
 ROOT = Path("/")
 _MAX_IGNORED = 8
-"""The most processes without evidence that are reported: any user can start thousands."""
+"""Processes reported: any user can start thousands."""
 
 
 def read(files: Sequence[Path] = (), root: Path = ROOT, proc: Path = PROC) -> NovaConf:
-    """Nova's configuration. ``files`` are those of pinner's configuration; ``root`` has the files of deployments.
-
-    What cannot be read is reported in ``error``, so that a snapshot is still possible.
-    """
+    """``files`` are of pinner's configuration; ``root`` has those of deployments. What cannot be read is in
+    ``error``."""
     if files:
         return _of_files(files, root)
     read_, ignored = _of_processes(proc)
@@ -42,19 +38,14 @@ def read(files: Sequence[Path] = (), root: Path = ROOT, proc: Path = PROC) -> No
 
 
 class Reader:
-    """Reads Nova's configuration whenever it is called.
-
-    While nova-compute does not run, the configuration of its last process counts: a restart of Nova changes no guest.
-    Without that, variables of the process, or files of a container, would be missing for a few seconds. An error is
-    never kept: it ends with its process.
-    """
+    """While nova-compute does not run, the configuration of its last process counts: else its variables, or files of a
+    container, would be missing during a restart. An error is never kept."""
 
     def __init__(self, files: Sequence[Path] = (), root: Path = ROOT, proc: Path = PROC) -> None:
         self._arguments = (tuple(files), root, proc)
         self._last: NovaConf | None = None
 
     def __call__(self) -> NovaConf:
-        """Nova's configuration now; see ``read``."""
         found = read(*self._arguments)
         if found.process is not None and not found.error:
             self._last = found
@@ -72,7 +63,7 @@ def _of_files(files: Sequence[Path], root: Path) -> NovaConf:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether the path is a folder; what cannot be examined is read like a file, and its error is reported then."""
+    """What cannot be examined is read like a file, and reports its error then."""
     try:
         return path.is_dir()
     except OSError:  # a name that is too long, or a folder above that this user may not enter
@@ -86,8 +77,7 @@ def _of_presets(root: Path) -> Iterator[NovaConf]:
 
 
 def _of_processes(proc: Path) -> tuple[list[NovaConf], list[str]]:
-    """The configuration of each process that is nova-compute with the libvirt driver, and a line about each process
-    that only claims to be nova-compute."""
+    """Each nova-compute with the libvirt driver, and a line about each process that only claims to be one."""
     found: list[NovaConf] = []
     ignored: list[str] = []
     for candidate in candidates(proc):
@@ -117,7 +107,7 @@ def _conf(how: Started, root: ProcessRoot, source: str) -> NovaConf:
 
 
 def _writable(conf: NovaConf) -> NovaConf:
-    """The configuration with texts that can always be written as UTF-8: paths and variables may be any bytes."""
+    """Paths and variables may be any bytes."""
     found: dict[str, Any] = {field.name: getattr(conf, field.name) for field in fields(conf)}
     texts = {name: _text(value) for name, value in found.items() if isinstance(value, str)}
     lists = {name: tuple(map(_text, value)) for name, value in found.items() if isinstance(value, tuple)}
@@ -129,7 +119,7 @@ def _text(value: str) -> str:
 
 
 def _one_of(found: Sequence[NovaConf]) -> NovaConf:
-    """The configuration, where all give the same CPU sets; otherwise an error that names them."""
+    """Where CPU sets differ, an error that names them."""
     first = found[0]
     if all(_decides(each) == _decides(first) for each in found):
         return first
@@ -150,22 +140,19 @@ _DEBIAN = "/etc/init.d/nova-compute"
 _CONF, _COMPUTE_CONF = "/etc/nova/nova.conf", "/etc/nova/nova-compute.conf"
 _KOLLA = "/etc/kolla/nova-compute/nova.conf"
 _RHOSO = ("/var/lib/openstack/nova", "/var/lib/openstack/config/nova")
-"""The second folder until feature release 4; an update moves the files to the first one."""
+"""The second until feature release 4; an update moves the files."""
 _OF_RHOSO = (("RHOSO", "*nova*.conf"), ("RHOSO with numbered files", "[0-9]*-*.conf"))
-"""Which files of the folder the container gets depends on the release, and the host does not tell."""
+"""Which files the container gets depends on the release; the host does not tell."""
 _SNAP = "/var/snap/openstack-hypervisor/common"
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A deployment, and how it starts nova-compute."""
-
     name: str
     started: Started
 
 
 def found(root: ProcessRoot) -> Iterator[Preset]:
-    """The deployments whose configuration exists below the root directory."""
     home = home_of("nova", root)
     if root.exists(_CONF):
         if root.exists(_DEBIAN):
@@ -181,7 +168,7 @@ def found(root: ProcessRoot) -> Iterator[Preset]:
 
 
 def _of_rhoso(root: ProcessRoot) -> Iterator[Preset]:
-    """The files that the container gets, in the order in which Nova reads them there."""
+    """In Nova's order."""
     folder = next((each for each in _RHOSO if root.exists(f"{each}/nova-blank.conf")), None)
     if folder is None:
         return

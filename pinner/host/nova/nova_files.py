@@ -1,10 +1,8 @@
-"""The configuration files that nova-compute reads, in its order, with their contents.
+"""The configuration files that nova-compute reads, in oslo.config's order (ConfigOpts._parse_config_files).
 
-The order is oslo.config's (ConfigOpts._parse_config_files): the default files, unless the command line names a file;
-then the default folders, unless it names a folder; then the files and folders of the command line. A later file
-overrides an earlier one. So a file of the command line overrides the default folders.
-
-Source of the default places: oslo_config.cfg.find_config_files and find_config_dirs.
+The default files, unless the command line names a file; the default folders, unless it names a folder; then those of
+the command line. A later file overrides an earlier one. Default places: oslo_config.cfg.find_config_files and
+find_config_dirs.
 """
 
 import argparse
@@ -19,39 +17,31 @@ from pinner.model.errors import Invalid
 
 PROJECT = "nova"
 MAX_FILES = 200
-"""The most files that are read: each is open for a moment."""
 MAX_WORDS = 1000
-"""The most words of a command line: argparse takes minutes for tens of thousands."""
+"""argparse takes minutes for tens of thousands."""
 MAX_BYTES = 4 << 20
-"""The most bytes of all files. A complete nova.conf with all comments has 0.5 MiB."""
+"""Of all files. A nova.conf with all comments has 0.5 MiB."""
 _CLOCK_SECONDS = 1.0
-"""How exactly the start of a process is known."""
+"""Accuracy of a process's start."""
 Kind = Literal["file", "folder"]
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFiles:
-    """The contents of nova-compute's configuration files."""
-
     contents: tuple[tuple[str, bytes], ...] = ()
-    """Name and content of each file, in the order in which they are read."""
+    """Name and content, in the order of reading."""
     missing: tuple[str, ...] = ()
-    """The files that do not exist."""
     changed: tuple[str, ...] = ()
-    """The files that are newer than the process, which has read them only at its start."""
+    """Newer than the process, which has read them at its start only."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The files' names."""
         return tuple(name for name, _ in self.contents)
 
 
 def collect(started: Started, root: ProcessRoot) -> ConfigFiles:
-    """Read the files of a process with this root directory.
-
-    Raises Invalid for a folder of the command line that does not exist, for a command line that does not parse, and
-    for a file that is not a regular one.
-    """
+    """Raises Invalid for a missing folder of the command line, one that does not parse, and a file that is not
+    regular."""
     contents: list[tuple[str, bytes]] = []
     missing: list[str] = []
     changed: list[str] = []
@@ -74,7 +64,6 @@ def collect(started: Started, root: ProcessRoot) -> ConfigFiles:
 
 
 def find(started: Started, root: ProcessRoot, extension: str = ".conf") -> Iterator[str]:
-    """The default files or folders with this extension: of the project, and of the program."""
     for name in (PROJECT, started.program) if started.has_default_places else ():
         places = (_absolute(posixpath.join(folder, name + extension), started) for folder in _folders(started))
         yield from [place for place in places if root.exists(place)][:1]
@@ -102,7 +91,7 @@ def _files(started: Started, root: ProcessRoot) -> Iterator[str]:
 
 
 def _in_folder(folder: str, root: ProcessRoot) -> Iterator[str]:
-    """The files of a folder that oslo.config reads, as glob(3) finds them. Raises Invalid for a pattern."""
+    """As glob(3) finds them. Raises Invalid for a pattern."""
     if set(folder) & set("*?["):
         raise Invalid("nova.conf", folder, "a folder without *, ? and [ in its path: Nova takes them for a pattern")
     try:
@@ -115,7 +104,6 @@ def _in_folder(folder: str, root: ProcessRoot) -> Iterator[str]:
 
 
 def _folders(started: Started) -> Iterator[str]:
-    """Where oslo.config looks for the project's files."""
     if started.home:
         yield from (posixpath.join(started.home, f".{PROJECT}"), started.home)
     yield from (f"/etc/{PROJECT}", "/etc")
@@ -126,8 +114,6 @@ def _folders(started: Started) -> Iterator[str]:
 
 
 class _Named(argparse.Action):
-    """Keeps files and folders in the order of the command line."""
-
     def __call__(self, _parser: object, found: argparse.Namespace, value: object, _option: str | None = None) -> None:
         found.places.append((self.dest, value))
 
@@ -140,7 +126,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _named(arguments: tuple[str, ...]) -> list[tuple[Kind, str]]:
-    """The files and folders of the command line. Like oslo.config, argparse accepts shortened options."""
+    """argparse accepts shortened options, as oslo.config does."""
     parser = _Parser(add_help=False, exit_on_error=False)
     parser.add_argument("--config-file", dest="file", action=_Named)
     parser.add_argument("--config-dir", dest="folder", action=_Named)
@@ -153,12 +139,12 @@ def _named(arguments: tuple[str, ...]) -> list[tuple[Kind, str]]:
 
 
 def _is_given(arguments: tuple[str, ...], option: str) -> bool:
-    """Whether oslo.config finds the option: unlike argparse, it does so only by its full name."""
+    """Unlike argparse, oslo.config finds it only by its full name here."""
     return any(argument == option or argument.startswith(f"{option}=") for argument in arguments)
 
 
 def _expanded(path: str, started: Started, root: ProcessRoot) -> str:
-    """The path with the home for ``~`` or ``~name``, as os.path.expanduser."""
+    """As os.path.expanduser."""
     if not path.startswith("~"):
         return path
     name, slash, rest = path[1:].partition("/")

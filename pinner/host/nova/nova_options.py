@@ -20,7 +20,7 @@ from pinner.host.nova.nova_files import ConfigFiles
 from pinner.model.guest.nova import NovaConf
 
 _OLD_DRIVER = "notification_driver"
-"""The name in [DEFAULT] until oslo.messaging 16, which Nova 31 (2025.1) uses."""
+"""In [DEFAULT] until oslo.messaging 16; Nova 31 (2025.1) uses it."""
 
 _OPTIONS: Mapping[str | None, list[cfg.Opt]] = {
     None: [
@@ -56,14 +56,13 @@ _OPTIONS: Mapping[str | None, list[cfg.Opt]] = {
 
 
 MAX_VALUE = 1 << 16
-"""The most characters of a value: a list of all CPUs that Linux knows has fewer."""
+"""Characters. A list of all CPUs that Linux knows has fewer."""
 MAX_VALUES = 1000
-"""The most values that are read, with those that other values name by $. A few options that name each other would
-otherwise take for ever: each doubles the text of the one before."""
+"""With those named by $: options that name each other could each double the text."""
 
 
 class _Environment(_environment.EnvironmentConfigurationSource):
-    """The environment of nova-compute, in the place of pinner's own."""
+    """nova-compute's, in the place of pinner's own."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         super().__init__()
@@ -78,15 +77,12 @@ class _Environment(_environment.EnvironmentConfigurationSource):
 
 
 class _Options(cfg.ConfigOpts):
-    """Nova's options, with the environment of another process and without other sources."""
-
     def __init__(self, variables: Mapping[str, str]) -> None:
         super().__init__()
         self._env_driver = _Environment(variables)
         self._values = 0
 
     def _substitute(self, value: Any, group: Any = None, namespace: Any = None) -> Any:
-        """Refuse values that are too long or too many."""
         self._values += 1
         found = super()._substitute(value, group, namespace) if self._values <= MAX_VALUES else value
         if self._values > MAX_VALUES:
@@ -96,7 +92,7 @@ class _Options(cfg.ConfigOpts):
         return found
 
     def _load_alternative_sources(self) -> None:
-        """Refuse drivers of oslo.config: one of them fetches URLs, and pinner's agent is root."""
+        """One driver of oslo.config fetches URLs, and pinner's agent is root."""
         if self.config_source:
             raise cfg.Error("config_source names other sources of options, which pinner does not read")
 
@@ -106,10 +102,7 @@ class _Unreadable(Exception):
 
 
 def evaluate(found: ConfigFiles, variables: tuple[tuple[str, str], ...]) -> NovaConf:
-    """The options in these files and in the variables of nova-compute's environment.
-
-    What Nova refuses to read is in ``error``, so that a snapshot is still possible.
-    """
+    """What Nova refuses to read is in ``error``."""
     try:
         return _evaluated(found, variables)
     except _Unreadable as error:
@@ -118,7 +111,7 @@ def evaluate(found: ConfigFiles, variables: tuple[tuple[str, str], ...]) -> Nova
 
 @lru_cache(maxsize=8)
 def _evaluated(found: ConfigFiles, variables: tuple[tuple[str, str], ...]) -> NovaConf:
-    """The options. Raises _Unreadable: an error is not kept, because it may be one of this moment only."""
+    """Raises _Unreadable: an error is not kept, because it may be of this moment only."""
     if found.missing:
         raise _Unreadable(str(cfg.ConfigFilesNotFoundError(list(found.missing))))
     with _as_files(found) as names:
@@ -161,7 +154,7 @@ def _values(found: ConfigFiles, readable: list[str], variables: Mapping[str, str
 
 
 def _power(libvirt: cfg.ConfigOpts.GroupAttr) -> dict[str, Any]:
-    """The options of power management. Nova reads the others only where the first two say so."""
+    """Nova reads the others only where the first two say so."""
     if not libvirt.cpu_power_management:
         return {}
     strategy = libvirt.cpu_power_management_strategy
@@ -172,7 +165,7 @@ def _power(libvirt: cfg.ConfigOpts.GroupAttr) -> dict[str, Any]:
 
 
 def _register_others(conf: cfg.ConfigOpts) -> None:
-    """Register Nova's other options: a value can name them by $."""
+    """A value can name them by $."""
     for group, options in _others().items():
         section = None if group == "DEFAULT" else group
         names = {option.name for option in _OPTIONS.get(section, [])}
@@ -181,10 +174,7 @@ def _register_others(conf: cfg.ConfigOpts) -> None:
 
 @cache
 def _others() -> Mapping[str, list[cfg.Opt]]:
-    """Each option of Nova, by section. tools/nova_options.py writes the file.
-
-    A default that depends on the host is described in words, which no CPU list has.
-    """
+    """By section, written by tools/nova_options.py. A default that depends on the host is in words."""
     found = json.loads(resources.files("pinner.host.nova").joinpath("nova_options.json").read_text())
     return {group: [_option(name, about) for name, about in options.items()] for group, options in found.items()}
 
@@ -197,7 +187,7 @@ def _option(name: str, about: Mapping[str, Any]) -> cfg.Opt:
 
 
 def _type(name: str, **arguments: Any) -> Any:
-    """The type, with which oslo.config checks a value and makes the text that takes the place of ``$name``."""
+    """Checks a value, and makes the text for ``$name``."""
     if name == "Ignored":
         return lambda _: None
     of_items = {key: _type(**arguments[key]) for key in ("item_type", "value_type") if key in arguments}
@@ -206,8 +196,7 @@ def _type(name: str, **arguments: Any) -> Any:
 
 @contextmanager
 def _as_files(found: ConfigFiles) -> Iterator[Mapping[str, str]]:
-    """Names under which oslo.config can open these contents, each with its own name. Nothing is on a disk: the files
-    contain passwords."""
+    """Nothing is on a disk: the files contain passwords."""
     opened: dict[str, str] = {}
     descriptors: list[int] = []
     try:

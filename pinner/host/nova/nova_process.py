@@ -1,14 +1,11 @@
-"""Finds nova-compute's own process, and reads how it was started: command line, environment, root directory.
+"""Finds nova-compute's own process, and reads how it was started.
 
-A process can write any text into its command line. Therefore pinner believes a process only on evidence that its user
-cannot make up:
+Any process can write any command line. pinner believes what its user cannot make up:
 
-- it runs as root, or as the user that its own /etc/passwd names nova; root owns that file,
-- its program is Python, and its script nova-compute; root owns both, and nobody else can write them,
-- its user namespace is pinner's own: in another one, a user can mount an /etc/passwd of any content,
+- it runs as root, or as the user that its own /etc/passwd, which root owns, names nova,
+- its program is Python, its script nova-compute; root owns both, and only root can write them,
+- its user namespace is pinner's: in another one, a user can mount an /etc/passwd,
 - it still has its command line: a user's process can run a program of root, such as sudo, and keep its id.
-
-So only root and Nova's own user decide what pinner reads. They also decide what Nova does.
 """
 
 import os
@@ -25,32 +22,27 @@ NAME = "nova-compute"
 PROC = Path("/proc")
 
 MAX_ARGUMENTS = 1 << 17
-"""Bytes of a command line or environment that are read; one with more is not believed. 128 KiB are the kernel's limit
-of one argument."""
+"""Bytes; more is not believed. 128 KiB are the kernel's limit of one argument."""
 
 _START = 4096
-"""Bytes of a command line that contain the script: PATH_MAX of Linux."""
+"""Bytes that contain the script: PATH_MAX."""
 
 _WITH_VALUE = ("-W", "-X")
-"""Options of Python that take the next argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """How nova-compute was started."""
-
     arguments: tuple[str, ...] = ()
-    """The arguments after the name of the script."""
+    """After the script."""
     environment: tuple[tuple[str, str], ...] = ()
     home: str = ""
-    """The home of the process's user; empty: none."""
+    """Of the user; empty: none."""
     folder: str = "/"
-    """The folder from which relative paths start."""
     program: str = NAME
     at: float | None = None
-    """Seconds after the epoch; None where no process runs."""
+    """Since the epoch; None where no process runs."""
     has_default_places: bool = True
-    """Whether the default places of configuration files count; not those of the host for a container."""
+    """Not those of the host for a container."""
 
 
 class NotBelieved(Exception):
@@ -59,15 +51,13 @@ class NotBelieved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A process whose command line says that it is nova-compute."""
-
     pid: int
     script: str
     arguments: tuple[str, ...]
 
 
 def candidates(proc: Path = PROC) -> Iterator[Candidate]:
-    """The processes whose command line says that they are nova-compute, by ascending id."""
+    """Only by their command line; by ascending id."""
     for pid in numbers(str(proc)):
         try:
             # The script is at the start, and most processes are others.
@@ -81,10 +71,8 @@ def candidates(proc: Path = PROC) -> Iterator[Candidate]:
 
 
 def started(candidate: Candidate, folder: int, root: ProcessRoot) -> Started:
-    """How a believed process was started. ``folder`` is its open /proc/PID folder, ``root`` its root directory.
-
-    Raises NotBelieved; OSError where the process has ended or cannot be examined.
-    """
+    """``folder`` is the open /proc/PID. Raises NotBelieved; OSError where the process has ended or cannot be
+    examined."""
     home = _require_novas_user(folder, root)
     for what, found in (("program", os.stat("exe", dir_fd=folder)), ("script", _status(root, candidate.script))):
         if not is_roots_own(found):
@@ -109,12 +97,11 @@ def started(candidate: Candidate, folder: int, root: ProcessRoot) -> Started:
 
 
 def home_of(user: str, root: ProcessRoot) -> str:
-    """The home of a user; empty where there is none."""
     return next((home for name, _, home in _users(root) if name == user), "")
 
 
 def _script(pid: int, line: bytes) -> Candidate | None:
-    """The process's script and arguments, if the script is nova-compute: ``python3 -s /usr/bin/nova-compute ...``."""
+    """As in ``python3 -s /usr/bin/nova-compute ...``."""
     if len(line) == MAX_ARGUMENTS:
         return None
     words = _texts(line)
@@ -129,7 +116,7 @@ def _script(pid: int, line: bytes) -> Candidate | None:
 
 
 def _require_novas_user(folder: int, root: ProcessRoot) -> str:
-    """The home of the process's user, who is root or nova. Raises NotBelieved."""
+    """The home of the user, root or nova. Raises NotBelieved."""
     if os.stat("ns/user", dir_fd=folder).st_ino != Path("/proc/self/ns/user").stat().st_ino:
         raise NotBelieved("it is in a user namespace of its own")
     status = read("status", folder)
@@ -144,7 +131,7 @@ def _require_novas_user(folder: int, root: ProcessRoot) -> str:
 
 
 def _users(root: ProcessRoot) -> Iterator[tuple[str, int, str]]:
-    """Name, id and home of each user in /etc/passwd; none where another user than root can write it."""
+    """Name, id, home; none where another user than root can write /etc/passwd."""
     try:
         if not is_roots_own(root.stat("/etc/passwd")):
             return
@@ -167,7 +154,7 @@ def _status(root: ProcessRoot, script: str) -> os.stat_result:
 
 
 def _working_folder(folder: int) -> str:
-    """The working folder, as a path below the process's root."""
+    """Below the process's root."""
     root, cwd = os.readlink("root", dir_fd=folder), os.readlink("cwd", dir_fd=folder)
     return cwd.removeprefix(root) or "/" if root != "/" else cwd
 

@@ -1,7 +1,7 @@
 """Files below the root directory of a process, also in a container with mounts of its own.
 
-The kernel resolves each path (openat2(2) with RESOLVE_IN_ROOT): the absolute targets of symbolic links and ``..`` stay
-below that root. Kernels without openat2 open a path without symbolic links only.
+openat2(2) with RESOLVE_IN_ROOT: links and ``..`` stay below that root. Older kernels open a path without symbolic links
+only.
 """
 
 import errno
@@ -14,22 +14,19 @@ from pinner.host.kernel import beneath, files
 from pinner.model.errors import Invalid
 
 MAX_FILE = 1 << 20
-"""Bytes of a file that are read. A complete nova.conf with all comments has 0.5 MiB."""
+"""Bytes. A nova.conf with all comments has 0.5 MiB."""
 
 _NULL = os.makedev(1, 3)
-"""The number of the device /dev/null, of any name."""
 _PATH = os.O_PATH | os.O_CLOEXEC
 _RESOLVE = beneath.RESOLVE_IN_ROOT | beneath.RESOLVE_NO_MAGICLINKS
 
 
 class ProcessRoot:
-    """The open root directory of a process."""
-
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def exists(self, path: str) -> bool:
-        """Whether the path exists, after symbolic links. Raises Busy."""
+        """After symbolic links. Raises Busy."""
         try:
             with self._opened(path):
                 return True
@@ -37,12 +34,12 @@ class ProcessRoot:
             return False
 
     def stat(self, path: str) -> os.stat_result:
-        """The status of the file, after symbolic links. Raises OSError."""
+        """After symbolic links. Raises OSError."""
         with self._opened(path) as found:
             return os.fstat(found)
 
     def names(self, path: str) -> list[str]:
-        """The names in a folder; none where ``path`` is no folder. Raises OSError where the folder cannot be read."""
+        """Empty where ``path`` is no folder. Raises OSError."""
         try:
             with self._opened(path) as found:
                 return os.listdir(f"/proc/self/fd/{found}")  # noqa: PTH208 - an open descriptor
@@ -52,9 +49,8 @@ class ProcessRoot:
             raise files.known(error) from None
 
     def read(self, path: str) -> bytes:
-        """The content of a regular file; none of /dev/null, which administrators use as an empty file. Raises OSError,
-        and Invalid for another kind of file or a file that is larger than ``MAX_FILE``: a pipe would block the reader,
-        and a device may do anything when it is opened."""
+        """Nothing of /dev/null, which administrators use as an empty file. Raises OSError; Invalid for another kind of
+        file (a pipe would block) or one above ``MAX_FILE``."""
         with self._opened(path) as found:
             status = os.fstat(found)
             if stat.S_ISCHR(status.st_mode) and status.st_rdev == _NULL:
@@ -84,7 +80,7 @@ class ProcessRoot:
 
 @contextmanager
 def opened(folder: str, process: int | None = None) -> Iterator[ProcessRoot]:
-    """The root directory at ``folder``, or at that name in the open /proc/PID folder ``process``. Raises OSError."""
+    """``folder`` is a path, or a name in the open /proc/PID ``process``. Raises OSError."""
     descriptor = files.open_file(folder, _PATH | os.O_DIRECTORY, process)
     try:
         yield ProcessRoot(descriptor)
@@ -93,7 +89,7 @@ def opened(folder: str, process: int | None = None) -> Iterator[ProcessRoot]:
 
 
 def is_roots_own(found: os.stat_result) -> bool:
-    """Whether a regular file belongs to root, and only root can write it."""
+    """Regular, root's, and only root can write it."""
     return stat.S_ISREG(found.st_mode) and found.st_uid == 0 and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 

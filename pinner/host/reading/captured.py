@@ -15,18 +15,16 @@ FILE = Path("counters.json")
 
 
 def saved(reading: HostReading) -> SavedReading:
-    """The reading as a capture holds it."""
     settings = SavedSettings(**{each.name: getattr(reading.snapshot, each.name) for each in fields(SavedSettings)})
     return SavedReading(reading.samples, reading.seconds, reading.details, settings)
 
 
 def as_file(reading: SavedReading) -> dict[Path, bytes]:
-    """The file of a capture that holds the reading."""
     return {FILE: codec.dump(reading) + b"\n"}
 
 
 def read_file(root: Path) -> SavedReading | None:
-    """The reading of the machine captured below ``root``; None where it was captured without one. Raises Invalid."""
+    """None where it was captured without one. Raises Invalid."""
     try:
         text = files.read(str(root / FILE))
     except FileNotFoundError:
@@ -40,7 +38,7 @@ def read_file(root: Path) -> SavedReading | None:
 
 
 def captured_reading(root: Path, snapshot: Snapshot) -> HostReading:
-    """The reading of a captured machine; without a saved one, one sample of its files. Raises Invalid."""
+    """Without a saved one, one sample of its files. Raises Invalid."""
     reading = read_file(root)
     if reading is None:
         return take_reading(root, snapshot, 0.0)
@@ -48,7 +46,7 @@ def captured_reading(root: Path, snapshot: Snapshot) -> HostReading:
 
 
 def with_saved_settings(root: Path, snapshot: Snapshot) -> Snapshot:
-    """The snapshot of a captured machine, with the settings of which the capture has no files. Raises Invalid."""
+    """With the settings of which the capture has no files. Raises Invalid."""
     reading = read_file(root)
     if reading is None or reading.settings is None:
         return replace(snapshot, irqbalance=None)
@@ -57,10 +55,7 @@ def with_saved_settings(root: Path, snapshot: Snapshot) -> Snapshot:
 
 
 def scrubbed(reading: SavedReading) -> SavedReading:
-    """The reading without names that identify guests, programs or addresses.
-
-    Taps and other virtual interfaces, sockets, cgroups, arguments and folders are left out.
-    """
+    """Without virtual interfaces, sockets, cgroups, arguments and folders."""
     cards = {nic.name for nic in reading.details.nics if nic.device}
     details = HostDetails(
         nics=tuple(nic for nic in reading.details.nics if nic.device),

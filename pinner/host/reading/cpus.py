@@ -1,8 +1,5 @@
-"""Idle states, pressure, interrupts, and the times of CPUs and threads.
-
-Sources: the kernel's Documentation/admin-guide/pm/cpuidle.rst, accounting/psi.rst, scheduler/sched-stats.rst and
-filesystems/proc.rst (1.2.2).
-"""
+"""Idle states, pressure, interrupts, times of CPUs and threads (admin-guide/pm/cpuidle.rst, accounting/psi.rst,
+scheduler/sched-stats.rst, filesystems/proc.rst 1.2.2)."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -17,7 +14,7 @@ _RESOURCES = ("cpu", "memory", "io")
 
 
 def read_idle(root: Path) -> tuple[IdleState, ...]:
-    """The idle states of all CPUs; none where the kernel has no cpuidle."""
+    """Empty without cpuidle."""
     folder = root / "sys/devices/system/cpu"
     return tuple(
         IdleState(
@@ -34,7 +31,7 @@ def read_idle(root: Path) -> tuple[IdleState, ...]:
 
 
 def read_spare(root: Path) -> Mapping[int, int]:
-    """The milliseconds in which each CPU ran no thread (/proc/stat): idle, waiting for disks, in interrupts, stolen."""
+    """Milliseconds without a thread (/proc/stat): idle, waiting for disks, in interrupts, stolen."""
     found = {}
     for line in (files.text(root / "proc/stat") or "").splitlines():
         name, *times = line.split()
@@ -44,10 +41,7 @@ def read_spare(root: Path) -> Mapping[int, int]:
 
 
 def read_pressure(root: Path, mount: Path) -> Mapping[str, float]:
-    """The stall of the last ten seconds in per cent, by resource and kind; empty without PSI.
-
-    ``mount`` is that of cgroup v2, where the host's services have a slice.
-    """
+    """Stall of the last ten seconds in per cent, by resource and kind; empty without PSI. ``mount`` is cgroup v2's."""
     files_of = {resource: root / "proc/pressure" / resource for resource in _RESOURCES}
     files_of |= {"system.slice.cpu": mount / "system.slice/cpu.pressure"}
     found = {}
@@ -62,7 +56,7 @@ def read_pressure(root: Path, mount: Path) -> Mapping[str, float]:
 
 
 def read_times(root: Path, tids: Collection[int]) -> Mapping[int, ThreadTimes]:
-    """The times of these threads. A thread that has ended, and a kernel without schedstat, give none."""
+    """Ended threads, and all without schedstat, are left out."""
     found = {}
     for tid in tids:
         try:
@@ -76,7 +70,7 @@ def read_times(root: Path, tids: Collection[int]) -> Mapping[int, ThreadTimes]:
 
 
 def read_swapped(root: Path, pids: Collection[int]) -> Mapping[int, int]:
-    """The swapped KiB of these processes (VmSwap); a process that has ended is left out."""
+    """KiB (VmSwap); ended processes are left out."""
     found = {}
     for pid in pids:
         for line in (files.text(root / "proc" / str(pid) / "status") or "").splitlines():
@@ -92,11 +86,11 @@ _CPU = re.compile(r"CPU(\d{1,5})")
 class _Row(NamedTuple):
     counts: Mapping[int, int]
     text: str
-    """The chip, the kind and the drivers' names."""
+    """Chip, kind and drivers' names."""
 
 
 def read_irq_counts(root: Path) -> tuple[IrqCounts, ...]:
-    """The counts of the interrupts with a number, ascending; none where the kernel does not list them."""
+    """Interrupts with a number, ascending."""
     rows = parse_interrupts(files.text(root / "proc/interrupts") or "")
     return tuple(
         IrqCounts(number, name_of(root, number) or _name(rows[number].text), rows[number].counts)
@@ -105,7 +99,7 @@ def read_irq_counts(root: Path) -> tuple[IrqCounts, ...]:
 
 
 def parse_interrupts(text: str) -> dict[int, _Row]:
-    """The rows of /proc/interrupts that have a number. The heading names the online CPUs; ids may have gaps."""
+    """Rows of /proc/interrupts with a number. The heading names the online CPUs; ids may have gaps."""
     lines = text.splitlines()
     cpus = [int(match[1]) for match in _CPU.finditer(lines[0])] if lines else []
     return {number: row for line in lines[1:] for number, row in _row(line, cpus)}
@@ -121,5 +115,5 @@ def _row(line: str, cpus: list[int]) -> Iterator[tuple[int, _Row]]:
 
 
 def _name(text: str) -> str:
-    """The drivers' names: the words after the chip, the hardware's number and the kind of trigger."""
+    """The words after the chip, the hardware's number and the kind of trigger."""
     return " ".join(text.split()[2:])

@@ -1,7 +1,5 @@
-"""The network counters of a host: softnet, the protocols, and UDP sockets that drop packets.
-
-Sources: the kernel's Documentation/networking/snmp_counter.rst, and net/core/net-procfs.c (softnet_stat).
-"""
+"""Network counters: softnet, protocols, UDP sockets that drop packets (networking/snmp_counter.rst,
+net/core/net-procfs.c)."""
 
 import ipaddress
 from collections.abc import Iterator, Mapping
@@ -12,17 +10,16 @@ from pinner.host.kernel import files
 from pinner.model.reading import SoftnetCpu, UdpSocket
 
 MAX_SOCKETS = 1024
-"""The sockets with the most drops are kept."""
+"""Those with the most drops."""
 _PROTOCOLS = ("Udp", "UdpLite", "Udp6", "Tcp", "TcpExt", "Ip")
 _VMSTAT = ("pswpin", "pswpout", "numa_pages_migrated", "numa_hint_faults", "compact_stall", "allocstall_normal")
 _MEMINFO = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
 _CPU_FIELD = 12
-"""The column of softnet_stat that has the CPU's number, since Linux 5.10."""
+"""Of softnet_stat, since Linux 5.10."""
 
 
 def read_softnet(root: Path) -> tuple[SoftnetCpu, ...]:
-    """The rows of /proc/net/softnet_stat by CPU. Before Linux 5.10 a row has no number: the rows of hosts without
-    offline CPUs are in the order of the CPUs."""
+    """Before Linux 5.10 rows have no number: without offline CPUs they are in the order of the CPUs."""
     found = []
     for place, line in enumerate((files.text(root / "proc/net/softnet_stat") or "").splitlines()):
         try:
@@ -35,7 +32,7 @@ def read_softnet(root: Path) -> tuple[SoftnetCpu, ...]:
 
 
 def read_counters(root: Path) -> Mapping[str, int]:
-    """The counters by name, as nstat writes them (UdpRcvbufErrors), and those of /proc/vmstat and /proc/meminfo."""
+    """Named as nstat does (UdpRcvbufErrors), and those of /proc/vmstat and /proc/meminfo."""
     folder = root / "proc/net"
     texts = (files.text(folder / name) or "" for name in ("snmp", "netstat"))
     found = dict(chain.from_iterable(map(_tables, texts)))
@@ -55,7 +52,7 @@ def read_counters(root: Path) -> Mapping[str, int]:
 
 
 def _tables(text: str) -> Iterator[tuple[str, int]]:
-    """The counters of snmp and netstat: a line of names, then a line of numbers."""
+    """Of snmp and netstat: a line of names, then a line of numbers."""
     for heading, row in pairwise(text.splitlines()):
         protocol, _, names = heading.partition(":")
         same, _, numbers = row.partition(":")
@@ -66,7 +63,7 @@ def _tables(text: str) -> Iterator[tuple[str, int]]:
 
 
 def read_sockets(root: Path) -> tuple[UdpSocket, ...]:
-    """The UDP sockets that dropped packets or have unread ones, those with the most drops first."""
+    """Those with drops or unread packets, the most drops first."""
     lines = chain.from_iterable((files.text(root / "proc/net" / name) or "").splitlines() for name in ("udp", "udp6"))
     found = (socket for line in lines for socket in _socket(line) if socket.drops or socket.unread)
     return tuple(sorted(found, key=lambda each: (-each.drops, -each.unread, each.inode))[:MAX_SOCKETS])
@@ -83,7 +80,7 @@ def _socket(line: str) -> Iterator[UdpSocket]:
 
 
 def _address(text: str, port: int) -> str:
-    """The address, of which the kernel writes each word of 32 bits in the byte order of the host."""
+    """Words of 32 bits in the host's byte order."""
     data = bytes.fromhex(text)
     words = b"".join(data[start : start + 4][::-1] for start in range(0, len(data), 4))
     found = ipaddress.ip_address(words)

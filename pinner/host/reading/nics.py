@@ -1,8 +1,6 @@
-"""Network interfaces: counters, and the details that only checks need, from /sys/class/net and drivers.
+"""Network interfaces: counters and details that only checks need (ABI/testing/sysfs-class-net, -queues).
 
-pyroute2 asks drivers for offloads and their own counters, whose structures are long. host/settings asks for rings,
-queues and coalescing without it: pyroute2 takes half a second to import, and each snapshot needs these. Source: the
-kernel's Documentation/ABI/testing/sysfs-class-net-queues and sysfs-class-net.
+pyroute2 asks drivers for offloads and their own counters, whose structures are long; settings/cards.py does without it.
 """
 
 import re
@@ -24,13 +22,13 @@ _LOOPBACK = "772"
 
 
 def read_nics(root: Path, devices: tuple[Device, ...]) -> tuple[Nic, ...]:
-    """The interfaces except the loopback, with the cards behind them of the host's ``devices``."""
+    """Without the loopback, with their cards of ``devices``."""
     cards = {device.name: device.description for device in devices if device.kind == "net"}
     return tuple(_nic(folder, name, cards.get(name, ""), root) for name, folder in _interfaces(root))
 
 
 def read_nic_counters(root: Path) -> tuple[NicCounters, ...]:
-    """The counters of the interfaces except the loopback."""
+    """Without the loopback."""
     return tuple(_counters(folder, name, root) for name, folder in _interfaces(root))
 
 
@@ -85,28 +83,28 @@ def _bridge(folder: Path) -> Bridge | None:
 T = TypeVar("T")
 MAX_COUNTERS = 256
 _WHOLE_CARD = re.compile(r"(?!.*(?:queue|ring|channel|vf|prio|_tc)_?\[?\d)(?!(?:rx|tx|ch|q|p)[_-]?\d)[\w.\- ]+")
-"""The names of counters that are no counters of one queue."""
+"""Not of one queue."""
 _NO_ROOM = re.compile(r"missed|no_?buf|no_?dma|out_?of_?buf|fifo|no_?desc|discard|drop|alloc", re.IGNORECASE)
 
 
 def read_offloads(name: str) -> tuple[Mapping[str, bool], str]:
-    """The features of a card that can be changed, and whether each is on; why its driver refuses them."""
+    """Changeable features, and whether each is on; why the driver refuses them."""
     return _ask(name, lambda card: _offloads(card.get_features()))
 
 
 def read_driver_counters(name: str) -> tuple[Mapping[str, int], str]:
-    """The driver's counters of packets for which the card had no room; why its driver refuses them."""
+    """Packets for which the card had no room; why the driver refuses them."""
     return _ask(name, lambda card: _without_room(card.get_statistics()))
 
 
 def _ask(name: str, question: Callable[[Any], Mapping[str, T]]) -> tuple[Mapping[str, T], str]:
-    """The answer of a card's driver, empty without one, and why it refuses it. It refuses no feature that it lacks."""
+    """No refusal for a feature that the driver lacks."""
     # Imported here: it takes half a second, and most commands do not need it.
     from pyroute2.ethtool.ioctl import IoctlEthtool, NotSupportedError  # type: ignore[import-untyped]
 
     class Card(IoctlEthtool):  # type: ignore[misc]
-        """The card. The agent's unit allows no socket of the internet's families, which pyroute2 would open; the kernel
-        takes these requests on any socket."""
+        """The agent's unit allows no internet sockets, which pyroute2 would open; the kernel takes these requests on
+        any socket."""
 
         def __init__(self) -> None:
             self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

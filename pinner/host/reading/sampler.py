@@ -29,11 +29,8 @@ def take_reading(
     clock: Callable[[], float] = time.monotonic,
     folders: tuple[Path, ...] = (),
 ) -> HostReading:
-    """The snapshot with two samples that begin ``seconds`` apart (0: one sample), read below ``root``.
-
-    A captured machine has one sample. ``folders`` are those whose room pinner needs. What cannot be read is named in
-    ``unread``, and does not end the reading. Raises Busy where no file can be opened.
-    """
+    """Two samples that begin ``seconds`` apart (0, and on a captured machine: one). ``folders`` are those whose room
+    pinner needs. What cannot be read is named in ``unread``. Raises Busy."""
     began = clock()
     samples = [_sample(root, snapshot)]
     between = 0.0
@@ -46,7 +43,7 @@ def take_reading(
 
 
 def with_packet_rates(reading: HostReading) -> Snapshot:
-    """The snapshot of the reading, whose cards have the packets a second of the samples."""
+    """The cards have the packets a second of the samples."""
     snapshot, before = reading.snapshot, reading.before
     if before is None or snapshot.coalescing is None:
         return snapshot
@@ -60,7 +57,7 @@ def with_packet_rates(reading: HostReading) -> Snapshot:
 
 
 class _Parts:
-    """Reads a host part by part: a file of an unknown kernel must not hide all others."""
+    """A file of an unknown kernel must not hide all others."""
 
     def __init__(self) -> None:
         self.unread: dict[str, str] = {}
@@ -109,12 +106,10 @@ def _details(root: Path, snapshot: Snapshot, folders: tuple[Path, ...]) -> HostD
 
 
 def _placers(snapshot: Snapshot) -> Iterator[int]:
-    """The processes that may place threads, by their names."""
     return (each.pid for each in snapshot.processes if is_known_placer(each) or is_another_pinner(each))
 
 
 def _tids(snapshot: Snapshot) -> Iterator[int]:
-    """The threads of guests and the kernel."""
     guests = {guest.pid for guest in snapshot.guests}
     for process in snapshot.processes:
         if process.kernel or process.pid in guests:
@@ -130,25 +125,23 @@ SETTINGS = (
     *(f"sys/kernel/mm/transparent_hugepage/{name}" for name in ("enabled", "defrag")),
     *(f"sys/devices/system/clocksource/clocksource0/{name}_clocksource" for name in ("current", "available")),
 )
-"""The files that are read, if they are there."""
 _WEIGHTS = 1024
-"""The most guests whose weights are read."""
 
 
 def read_settings(root: Path) -> Mapping[str, str]:
-    """The content of the files that the host has, by path."""
+    """By path."""
     texts = {path: files.text(root / path) for path in SETTINGS}
     return {path: text for path, text in texts.items() if text is not None}
 
 
 def read_weights(mount: Path, units: Iterable[str]) -> Mapping[str, int]:
-    """cpu.weight of these cgroups, by path below the mount; empty without cgroup v2."""
+    """cpu.weight by path below the mount; empty without cgroup v2."""
     weights = {path: files.number(mount / path / "cpu.weight") for path in list(dict.fromkeys(units))[:_WEIGHTS]}
     return {path: weight for path, weight in weights.items() if weight is not None}
 
 
 def read_storage(folders: Iterable[Path]) -> tuple[Storage, ...]:
-    """The room of the file systems of these folders; a folder that does not exist is left out."""
+    """A missing folder is left out."""
     rooms = []
     for folder in folders:
         try:

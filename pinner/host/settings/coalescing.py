@@ -1,5 +1,4 @@
-"""How cards gather received packets for one interrupt: read and set by the kernel's requests of ethtool (struct
-ethtool_coalesce)."""
+"""How cards gather received packets for one interrupt (struct ethtool_coalesce)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,16 +13,15 @@ from pinner.model.settings.cards import RefusedSetting, RxCoalescing
 _GET, _SET = 0x0E, 0x0F
 """ETHTOOL_GCOALESCE, ETHTOOL_SCOALESCE."""
 _FIELDS = 22
-"""The fields of struct ethtool_coalesce after its command."""
+"""After its command."""
 _USECS, _FRAMES, _ADAPTIVE = 0, 1, 9
 """The positions of rx_coalesce_usecs, rx_max_coalesced_frames and use_adaptive_rx_coalesce among these fields."""
 _MAX_US = 1_000_000
-"""More microseconds than that are no value of a card that works."""
+"""More are no value of a card that works."""
 
 
 def received(root: Path) -> Mapping[int, int]:
-    """The packets that each card has received so far, by the index of its interface; none for another root than this
-    machine's."""
+    """By interface index; none for another root than this machine's."""
     if root != cards.LIVE:
         return {}
     counts = ((index, cards.counter(name, "rx_packets")) for name, index in cards.each_card())
@@ -33,8 +31,8 @@ def received(root: Path) -> Mapping[int, int]:
 def read_coalescing(
     root: Path, before: Mapping[int, int], seconds: float, refused: list[RefusedSetting]
 ) -> tuple[RxCoalescing, ...] | None:
-    """The coalescing of all cards whose drivers tell about it; None for another root than this machine's. ``before``
-    has the packets that each card had received this number of ``seconds`` ago; ``refused`` gets the refusals."""
+    """None for another root than this machine's. ``before``: the packets received ``seconds`` ago; ``refused`` gets the
+    refusals."""
     if root != cards.LIVE:
         return None
     found = []
@@ -46,7 +44,7 @@ def read_coalescing(
 
 
 def usecs_of(target: Target) -> Number:
-    """The microseconds. Raises Gone where the card has ended, and ApplyFailed where its driver does not answer."""
+    """Raises Gone, and ApplyFailed where the driver does not answer."""
     name = cards.name_of(target)
     try:
         return Number(_get(name)[_USECS])
@@ -55,8 +53,7 @@ def usecs_of(target: Target) -> Number:
 
 
 def set_usecs(target: Target, usecs: Number) -> None:
-    """Give the card these microseconds, leave its other values as they are, and read them back. Raises Gone, and
-    ApplyFailed with the driver's words."""
+    """Set, leaving other values, and read back. Raises Gone, ApplyFailed."""
     name = cards.name_of(target)
     if not 0 <= usecs.value <= _MAX_US:
         raise ApplyFailed(str(target), f"asked for {usecs} us, and 0 to {_MAX_US} are possible")

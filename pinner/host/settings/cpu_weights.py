@@ -1,9 +1,7 @@
-"""The CPU weight of the slice of all guests: read from the kernel, and set through systemd.
+"""The CPU weight of the slice of all guests: read from the kernel, and set through systemd, which owns it.
 
-Sources: systemd.resource-control(5) (CPUWeight=), the kernel's Documentation/admin-guide/cgroup-v2.rst (cpu.weight) and
-scheduler/sched-design-CFS.rst (cpu.shares of cgroup v1). systemd owns the weights of its units, and writes them again
-at each daemon-reload, so pinner sets them through systemd. After an undo, no line of pinner's is left in the files of
-systemd.
+Sources: systemd.resource-control(5) (CPUWeight=), admin-guide/cgroup-v2.rst (cpu.weight),
+scheduler/sched-design-CFS.rst (cpu.shares of v1). After an undo, no line of pinner's is left in systemd's files.
 """
 
 import errno
@@ -25,13 +23,13 @@ from pinner.model.kinds import Number
 from pinner.model.settings.cpu_weights import DEFAULT, SLICE, WEIGHT
 
 CONTROL = "run/systemd/system.control"
-"""The folder where systemd stores what ``systemctl set-property --runtime`` sets."""
+"""Of ``systemctl set-property --runtime``."""
 _DROP_INS, _DROP_IN = f"{SLICE}.d", "50-CPUWeight.conf"
 _EMPTY = re.compile(r"(?:#[^\n]*\n)*\[Slice\]\nCPUWeight=", re.ASCII)
 """A drop-in that only unsets the weight."""
 _MOST = 10_000
 _DEFAULT_SHARES = 1024
-"""The cpu.shares of cgroup v1 that systemd makes of the default weight."""
+"""cpu.shares (v1) of the default weight."""
 _SHOW = ("systemctl", "show", "--property=CPUWeight", "--value", "--", SLICE)
 _SYSTEMD_SECONDS = 5
 _READ_BACK_SECONDS, _STEP = 10, 0.05
@@ -48,14 +46,13 @@ def _shown() -> str:
 
 
 def read_cpu_weights(root: Path) -> Mapping[str, int]:
-    """The weight by the name of the slice; empty where the kernel shows none."""
+    """By slice."""
     weight = _of_kernel(root)
     return {} if weight is None else {SLICE: weight}
 
 
 def weight_of(root: Path, target: Target) -> Number:
-    """The weight of the slice. Where no guest runs and the slice has no cgroup, it is the weight that systemd will give
-    to the slice for the next guest. Raises ApplyFailed."""
+    """Where the slice has no cgroup, the weight that systemd will give it for the next guest. Raises ApplyFailed."""
     _require_known(target)
     weight = _of_kernel(root)
     if weight is not None:
@@ -75,11 +72,8 @@ def set_weight(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Give the slice this weight, and read it back. The default weight removes the setting from systemd.
-
-    Raises Invalid, and ApplyFailed with the words of systemd, or where the kernel shows another weight: then systemd
-    has none, either.
-    """
+    """Set and read back; the default removes the setting. Raises Invalid; ApplyFailed also where the kernel shows
+    another weight: then systemd has none."""
     _require_known(target)
     if not 1 <= weight.value <= _MOST:
         raise Invalid("CPU weight", str(weight), f"a number from 1 to {_MOST}")
@@ -99,7 +93,6 @@ def set_weight(
 
 
 def _ask(root: Path, weight: Number) -> None:
-    """Have systemd set the weight; the default one leaves no file."""
     set_property(SLICE, f"CPUWeight={'' if weight == DEFAULT else weight}")
     if weight == DEFAULT:
         _remove_drop_in(root)
@@ -114,8 +107,7 @@ def _of_kernel(root: Path) -> int | None:
 
 
 def _remove_drop_in(root: Path) -> None:
-    """Remove the file that systemd leaves: its empty CPUWeight= would hide a weight that an administrator sets later in
-    a file of a lower rank."""
+    """Its empty CPUWeight= would hide an administrator's in a file of lower rank."""
     try:
         with beneath.folder(root / CONTROL, _DROP_INS) as folder:
             if not _EMPTY.fullmatch(beneath.read(folder, _DROP_IN) or ""):

@@ -1,7 +1,6 @@
-"""The frequency governors of CPUs: read and set below /sys/devices/system/cpu/cpufreq.
+"""The frequency governors below /sys/devices/system/cpu/cpufreq (admin-guide/pm/cpufreq.rst).
 
-Source: the kernel's Documentation/admin-guide/pm/cpufreq.rst. CPUs whose frequency changes together have one folder,
-and one governor.
+CPUs whose frequency changes together have one folder, and one governor.
 """
 
 import errno
@@ -21,13 +20,12 @@ from pinner.model.machine.frequency import FrequencyDomain
 _FOLDER = "sys/devices/system/cpu/cpufreq"
 _CPUS, _GOVERNOR = "related_cpus", "scaling_governor"
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,15}")
-"""The name of a governor: shorter than CPUFREQ_NAME_LEN of Linux."""
+"""Shorter than CPUFREQ_NAME_LEN."""
 _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 
 
 def read_governors(root: Path) -> tuple[FrequencyDomain, ...] | None:
-    """The frequency domains with at least one online CPU; none where the kernel changes no frequency. None: a captured
-    machine has governors, and does not say for which CPUs."""
+    """Domains with an online CPU. None: a captured machine does not say for which CPUs."""
     folders = files.numbered(root / _FOLDER, "policy")
     found = []
     for number, folder in folders.items():
@@ -38,13 +36,13 @@ def read_governors(root: Path) -> tuple[FrequencyDomain, ...] | None:
 
 
 def governor_of(root: Path, target: Target) -> Governor:
-    """The governor. Raises Gone where the domain has ended, and ApplyFailed where all its CPUs are offline."""
+    """Raises Gone, and ApplyFailed where all its CPUs are offline."""
     with _domain(root, target) as folder:
         return _read(folder, target)
 
 
 def set_governor(root: Path, target: Target, governor: Governor) -> None:
-    """Give the domain this governor, and read it back. Raises Gone, and ApplyFailed with the kernel's words."""
+    """Set and read back. Raises Gone, ApplyFailed."""
     if not _NAME.fullmatch(governor.name):
         raise Invalid("governor", governor.name[:80], "the name of a governor")
     with _domain(root, target) as folder:
@@ -64,7 +62,6 @@ def _read(folder: int, target: Target) -> Governor:
 
 
 def _parse(text: str | None) -> CpuSet | None:
-    """The CPUs that the kernel writes as numbers with spaces between them; None where there are none."""
     words = (text or "").split()
     if not words or not all(_NUMBER.fullmatch(word) and int(word) < MAX_CPUS for word in words):
         return None
@@ -73,8 +70,7 @@ def _parse(text: str | None) -> CpuSet | None:
 
 @contextmanager
 def _domain(root: Path, target: Target) -> Iterator[int]:
-    """The descriptor of the domain's folder, if it has still the target's CPUs. Raises Gone, ApplyFailed; Invalid for a
-    target that names no domain."""
+    """The descriptor, if the domain still has the target's CPUs. Raises Gone, ApplyFailed, Invalid."""
     if target.part is None or target.part < 0:
         raise Invalid("governor", str(target)[:80], "CPUs, and the number of their frequency policy")
     with ExitStack() as opened:

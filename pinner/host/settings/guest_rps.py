@@ -1,7 +1,6 @@
-"""Receive packet steering (RPS) inside guests: read and set through their QEMU guest agents.
+"""Receive packet steering inside guests, through their agents (networking/scaling.rst; guest_agent.py).
 
-Sources: the kernel's Documentation/networking/scaling.rst; the guest agent's commands in guest_agent.py. Names, numbers
-and masks from a guest are used only after they are checked, because the guest may send anything.
+Whatever a guest sends is checked before it is used.
 """
 
 import re
@@ -23,11 +22,11 @@ from pinner.model.settings.guest_rps import GuestQueue, GuestRps
 MAX_CARDS = 16
 MAX_QUEUES = 256
 ALL_SECONDS = 15.0
-"""A snapshot asks no further guest after so many seconds."""
+"""Then a snapshot asks no further guest."""
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 """Seconds for which a guest is not asked after its agent was too slow; twice as long after each time."""
 _LONG_WAIT = 1.0
-"""Seconds. libvirt knows at once that the agent does not run, as while the guest starts: that delays no snapshot."""
+"""Seconds. libvirt knows at once that no agent runs: that delays no snapshot."""
 _NET = "/sys/class/net"
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _ONLINE = "/sys/devices/system/cpu/online"
@@ -40,8 +39,7 @@ _EXPECTED = "the UUID and the boot of a guest, the name and index of an interfac
 
 
 class LimitedAgents:
-    """Asks guests whose time is not spent, for the changes of runs: a run ends only when its last guest has answered,
-    and no other run can begin before. Several threads may use it."""
+    """Asks guests whose time is not spent: a run ends only when its last guest has answered. Threads may share it."""
 
     def __init__(self, agents: Agents, clock: Callable[[], float] = time.monotonic) -> None:
         self._agents = agents
@@ -49,7 +47,7 @@ class LimitedAgents:
         self._allowance = Allowance(clock)
 
     def ask_guest_agent(self, guest: str, command: str) -> str:
-        """See Agents. Raises Busy also where the guest has spent its time."""
+        """Raises Busy also where the guest has spent its time."""
         if self._allowance.is_spent(guest) and CLOSE not in command:
             raise Busy(f"guest {guest}", "its agent answers too slowly, and is not asked now", overdue=False)
         began = self._clock()
@@ -66,8 +64,7 @@ class _Pause:
 
 
 class GuestRpsReader:
-    """Reads the RPS of guests for snapshots. A guest whose agent does not answer in time, or slowly again and again, is
-    not asked for a while."""
+    """For snapshots. A guest that does not answer in time, or slowly again and again, is not asked for a while."""
 
     def __init__(self, agents: Agents, clock: Callable[[], float] = time.monotonic) -> None:
         self._agents = agents
@@ -76,7 +73,7 @@ class GuestRpsReader:
         self._pauses: dict[str, _Pause] = {}
 
     def read(self, guests: Iterable[Guest]) -> tuple[GuestRps, ...]:
-        """The RPS of each running guest that has several vCPUs and a network card."""
+        """Of running guests with several vCPUs and a card."""
         end = self._clock() + ALL_SECONDS
         asked = [each for each in guests if each.state == "running" and not each.unread and _may_need(each)]
         paused = {each.uuid: self._pauses.get(each.uuid) for each in asked}
@@ -107,14 +104,13 @@ class GuestRpsReader:
 
 
 def vcpus_of(agents: Agents, target: Target) -> GuestCpus:
-    """The vCPUs of the queue's RPS. Raises Gone where the guest has restarted, and the errors of GuestAgent."""
+    """Raises Gone where the guest has restarted, and the errors of GuestAgent."""
     agent, path = _queue(agents, target)
     return GuestCpus(_mask(agent, path, str(target)))
 
 
 def set_vcpus(agents: Agents, target: Target, wanted: GuestCpus) -> None:
-    """Give the queue's RPS these vCPUs (none: off), and read them back. Raises as ``vcpus_of``, and ApplyFailed where
-    the guest has others after that."""
+    """Set (none: off) and read back. Raises as ``vcpus_of``, and ApplyFailed."""
     agent, path = _queue(agents, target)
     agent.write(path, f"{wanted.vcpus.mask()}\n")
     if (now := _mask(agent, path, str(target))) != wanted.vcpus:
@@ -144,7 +140,7 @@ def _read(guest: Guest, agent: GuestAgent) -> GuestRps:
 
 
 def _online(agent: GuestAgent, what: str, most: int) -> CpuSet:
-    """The vCPUs that are online: at most as many as libvirt gave to the guest."""
+    """At most as many as libvirt gave."""
     text = agent.read(_ONLINE)
     try:
         online = CpuSet.parse(text)
@@ -156,7 +152,7 @@ def _online(agent: GuestAgent, what: str, most: int) -> CpuSet:
 
 
 def _cards(guest: Guest, agent: GuestAgent) -> Iterator[str]:
-    """The names of the guest's virtio cards: those with a MAC address that libvirt gave to the guest."""
+    """virtio cards with a MAC address that libvirt gave."""
     macs = {tap.mac.lower() for tap in guest.taps}
     told = agent.call("guest-network-get-interfaces")
     named = [
@@ -177,7 +173,7 @@ def _cards(guest: Guest, agent: GuestAgent) -> Iterator[str]:
 
 
 def _queues(agent: GuestAgent, name: str, index: int, most: int, what: str) -> Iterator[GuestQueue]:
-    """The queues of a card, at most ``most``: the agent cannot list a folder, so the first error ends them."""
+    """The agent cannot list a folder, so the first error ends them."""
     for number in range(most):
         path = _path(name, number)
         try:
@@ -190,8 +186,7 @@ def _queues(agent: GuestAgent, name: str, index: int, most: int, what: str) -> I
 
 
 def _queue(agents: Agents, target: Target) -> tuple[GuestAgent, str]:
-    """The agent of the target's guest, and the path of the queue's file. Raises Gone where the guest has restarted, or
-    the interface is another one; Invalid for a target that names no queue."""
+    """The agent, and the queue's file. Raises Gone for a restarted guest or another interface; Invalid."""
     guest, boot, interface, index = (*target.owner.split(" "), "", "", "", "")[:4]
     known = (_UUID, guest), (_UUID, boot), (_NAME, interface), (_NUMBER, index)
     if target.part is None or target.part < 0 or not all(rule.fullmatch(text) for rule, text in known):

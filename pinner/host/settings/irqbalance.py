@@ -1,7 +1,6 @@
-"""irqbalance as it runs: the CPUs to which it sends no interrupts (banned CPUs), read and set through its socket.
+"""irqbalance's banned CPUs, read and set through its socket (irqbalance(1)).
 
-Source: irqbalance(1), IRQBALANCE Socket. irqbalance takes new banned CPUs when it next looks at the interrupts, and
-forgets them when it ends.
+It takes new ones at its next look at the interrupts, and forgets them when it ends.
 """
 
 import os
@@ -29,31 +28,29 @@ _NAME = "irqbalance"
 _ENVIRONMENT = 64 * 1024
 _BANNED, _BANNED_MASK = b"IRQBALANCE_BANNED_CPULIST", b"IRQBALANCE_BANNED_CPUS"
 _KEPT_FREE = ("isolated", "nohz_full")
-"""The files of /sys/devices/system/cpu with the CPUs that irqbalance bans where its configuration names none."""
+"""Of /sys/devices/system/cpu: banned where its configuration names none."""
 _PATIENCE = 1.0
-"""Seconds for an answer. irqbalance answers at once, unless it is stopped."""
+"""Seconds. It answers at once, unless it is stopped."""
 _LONGEST = 499
-"""The bytes of the longest request that irqbalance reads."""
+"""Bytes of a request."""
 _REPLY = 64 * 1024
 _SETUP = re.compile(rb"SLEEP (\d{1,6}) .*BANNED ([0-9a-f,]+)\s*", re.DOTALL)
 _MOST_SECONDS = 30
-"""A run waits no longer than that for the next look of irqbalance."""
+"""A run waits no longer for the next look."""
 _MARGIN, _STEP = 5.0, 0.2
 """Seconds: how long a look itself may take, and the time between two questions."""
 _CREDENTIALS = struct.Struct("3i")
-"""struct ucred: the ids of a process, its user and its group."""
+"""struct ucred."""
 
 
 class _Setup(NamedTuple):
-    """The answer of irqbalance to the request ``setup``."""
-
     seconds: int
-    """The seconds between two looks at the interrupts."""
+    """Between two looks."""
     banned: CpuSet
 
 
 def read_balancers(root: Path, processes: Iterable[Process]) -> tuple[Balancer, ...]:
-    """Each irqbalance of root, with the CPUs that its environment bans: that of another user moves no interrupt."""
+    """Those of root, with the CPUs that the environment bans: another user's moves no interrupt."""
     return tuple(
         Balancer(process.pid, process.command.partition(" ")[2], _environment(root, process.pid), process.started)
         for process in processes
@@ -62,14 +59,13 @@ def read_balancers(root: Path, processes: Iterable[Process]) -> tuple[Balancer, 
 
 
 def read_irqbalance(root: Path, processes: Iterable[Process]) -> tuple[Balancer, ...]:
-    """Like ``read_balancers``, with the CPUs that each of them bans now. On another root than this machine's, none of
-    them tells."""
+    """With the CPUs banned now; unknown on another root than this machine's."""
     found = read_balancers(root, processes)
     return tuple(replace(each, banned_now=_banned_now(each)) for each in found) if root == LIVE else found
 
 
 def banned_cpus(target: Target) -> CpuSet:
-    """The CPUs that irqbalance bans now. Raises Gone where it has ended, ApplyFailed where it does not answer."""
+    """Raises Gone, and ApplyFailed where it does not answer."""
     return _setup(target).banned
 
 
@@ -79,7 +75,7 @@ def set_banned(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Have irqbalance ban these CPUs, and wait until it says so. Raises Gone, and ApplyFailed."""
+    """Waits until irqbalance says so. Raises Gone, ApplyFailed."""
     found = _setup(target)
     if found.seconds > _MOST_SECONDS and found.banned != cpus:
         raise ApplyFailed(str(target), f"it takes new banned CPUs only every {found.seconds} s")
@@ -94,7 +90,7 @@ def set_banned(
 
 
 def _request(target: Target, cpus: CpuSet) -> bytes:
-    """The request for these CPUs. NULL makes irqbalance follow its configuration again."""
+    """NULL makes irqbalance follow its configuration again."""
     configured = _environment(LIVE, _pid(target)) or _kept_free()
     request = f"settings cpus {'NULL' if not cpus or cpus == configured else cpus}".encode()
     if len(request) > _LONGEST:
@@ -119,7 +115,7 @@ def _setup(target: Target) -> _Setup:
 
 
 def _ask(target: Target, request: bytes) -> bytes:
-    """The answer of irqbalance. Raises Gone, NotPermitted, ApplyFailed."""
+    """Raises Gone, NotPermitted, ApplyFailed."""
     pid = _pid(target)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
@@ -166,14 +162,14 @@ def _unanswered(target: Target, error: OSError) -> PinnerError:
 
 
 def _pid(target: Target) -> int:
-    """The process id. Raises Invalid for a target that names no process."""
+    """Raises Invalid."""
     if target.part is None or not re.fullmatch(r"\d{1,10}", target.owner, re.ASCII):
         raise Invalid("irqbalance", str(target)[:80], "a process id and a start time")
     return int(target.owner)
 
 
 def _require_same(target: Target) -> None:
-    """Raises Gone where the process has ended."""
+    """Raises Gone."""
     try:
         started = procfs.started(LIVE, _pid(target))
     except Gone:
@@ -188,7 +184,7 @@ def _kept_free() -> CpuSet:
 
 
 def _environment(root: Path, pid: int) -> CpuSet | None:
-    """The CPUs of IRQBALANCE_BANNED_CPULIST (since 1.8.0) or of the older mask; None where it cannot be read."""
+    """IRQBALANCE_BANNED_CPULIST (since 1.8.0) or the older mask; None: not readable."""
     try:
         data = files.read_start(f"{root}/proc/{pid}/environ", _ENVIRONMENT)
         for name, _, value in (variable.partition(b"=") for variable in data.split(b"\0")):

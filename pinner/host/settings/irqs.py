@@ -1,7 +1,6 @@
-"""The interrupts of PCI devices: their affinities, read and set.
+"""The affinities of PCI devices' interrupts (core-api/irq/irq-affinity.rst).
 
-Source: the kernel's Documentation/core-api/irq/irq-affinity.rst. The kernel gives the number of a freed interrupt to
-another device. So an interrupt is found by its number, the PCI address of its device and its drivers' names.
+The kernel gives a freed number to another device: an interrupt is found by number, PCI address and drivers' names.
 """
 
 import errno
@@ -20,7 +19,6 @@ from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.processes.process import Process
 
 MAX_IRQS = 16384
-"""More interrupts than that are not read."""
 _FOLDER = "proc/irq"
 _LIST = "smp_affinity_list"
 _EFFECTIVE = "effective_affinity_list"
@@ -31,8 +29,7 @@ _OWNER_WRITES = 0o200
 
 
 def read_device_irqs(root: Path, processes: Iterable[Process]) -> DeviceIrqs | None:
-    """The interrupts of PCI devices that have a driver, and the services that move them; None where the kernel does not
-    tell about interrupts, as on a captured machine."""
+    """With the services that move them; None where the kernel does not tell, as on a captured machine."""
     if not (root / _FOLDER).is_dir():
         return None
     devices = devices_by_irq(root)
@@ -47,7 +44,7 @@ def read_device_irqs(root: Path, processes: Iterable[Process]) -> DeviceIrqs | N
 
 
 def devices_by_irq(root: Path) -> dict[int, str]:
-    """The PCI address by the number of the interrupt."""
+    """PCI addresses."""
     found = {}
     folder = root / _DEVICES
     for name in sorted(filter(_FUNCTION.fullmatch, files.names(folder))):
@@ -60,15 +57,13 @@ def devices_by_irq(root: Path) -> dict[int, str]:
 
 
 def name_of(root: Path, number: int) -> str:
-    """The names that drivers gave to the interrupt; empty where no driver uses it."""
+    """Of its drivers; empty where none uses it."""
     return files.text(root / "sys/kernel/irq" / str(number) / "actions") or ""
 
 
 def is_managed(root: Path, number: int) -> bool | None:
-    """Whether the kernel alone places the interrupt; None where it does not tell.
-
-    debugfs tells (CONFIG_GENERIC_IRQ_DEBUGFS). Newer kernels also let nobody write the affinity of such an interrupt.
-    """
+    """Whether the kernel alone places it, by debugfs (CONFIG_GENERIC_IRQ_DEBUGFS). Newer kernels also let nobody write
+    its affinity."""
     state = files.text(root / "sys/kernel/debug/irq/irqs" / str(number))
     if state is not None:
         return _MANAGED in state
@@ -80,7 +75,7 @@ def is_managed(root: Path, number: int) -> bool | None:
 
 
 def affinity(root: Path, target: Target) -> CpuSet:
-    """The CPUs that the interrupt may use. Raises Gone where its number has another device or driver now."""
+    """Raises Gone where its number has another device or driver now."""
     _require_same(root, target)
     cpus = files.cpu_list(root / _FOLDER / str(target.part) / _LIST)
     if cpus is None:
@@ -89,7 +84,7 @@ def affinity(root: Path, target: Target) -> CpuSet:
 
 
 def set_affinity(root: Path, target: Target, cpus: CpuSet) -> None:
-    """Give the interrupt these CPUs, and read them back. Raises Gone, and ApplyFailed with the kernel's words."""
+    """Set and read back. Raises Gone, ApplyFailed."""
     _require_same(root, target)
     try:
         opened = beneath.folder(root / _FOLDER, str(target.part))
@@ -111,8 +106,7 @@ def set_affinity(root: Path, target: Target, cpus: CpuSet) -> None:
 
 
 def _require_same(root: Path, target: Target) -> None:
-    """Raises Gone unless the number of the interrupt still has the device and the names of the target, and Invalid for
-    a target that names no interrupt of a PCI device."""
+    """Raises Gone; Invalid for a target that names no PCI interrupt."""
     device, _, name = target.owner.partition(" ")
     if target.part is None or not _FUNCTION.fullmatch(device):
         raise Invalid("irq", str(target)[:80], "the number of an interrupt, the PCI address of its device and its name")
@@ -123,10 +117,8 @@ def _require_same(root: Path, target: Target) -> None:
 
 
 def _refused(root: Path, target: Target, cpus: CpuSet, error: OSError) -> PinnerError:
-    """The error of a write that the kernel refused. It answers EIO for a managed, a per-CPU and a freed interrupt, and
-    newer kernels EPERM for the first two. Without CAP_DAC_OVERRIDE, a file that nobody may write cannot be opened.
-
-    That no file can be opened is Busy already; ENOMEM here is the kernel's answer to the write."""
+    """EIO: a managed, per-CPU or freed interrupt; newer kernels EPERM for the first two. ENOMEM is the kernel's answer
+    to the write."""
     try:
         _require_same(root, target)
     except Gone as gone:

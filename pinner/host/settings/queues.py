@@ -1,4 +1,4 @@
-"""The queues of network cards: read and set by the kernel's requests of ethtool (struct ethtool_channels)."""
+"""The queues of network cards (struct ethtool_channels)."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -28,8 +28,7 @@ class _Channels(NamedTuple):
 
 
 def read_queues(root: Path, refused: list[RefusedSetting]) -> tuple[CardQueues, ...] | None:
-    """The queues of all cards whose drivers tell about them; None for another root than this machine's.
-    ``refused`` gets the refusals."""
+    """None for another root than this machine's. ``refused`` gets the refusals."""
     if root != cards.LIVE:
         return None
     return tuple(
@@ -39,7 +38,7 @@ def read_queues(root: Path, refused: list[RefusedSetting]) -> tuple[CardQueues, 
 
 
 def count_of(target: Target) -> Number:
-    """The number of queues. Raises Gone where the card has ended, and ApplyFailed where its driver does not answer."""
+    """Raises Gone, and ApplyFailed where the driver does not answer."""
     name = cards.name_of(target)
     try:
         return Number(_get(name).combined)
@@ -48,8 +47,7 @@ def count_of(target: Target) -> Number:
 
 
 def set_count(target: Target, count: Number) -> None:
-    """Give the card so many queues that receive and send, leave its others as they are, and read the number back.
-    Raises Gone, and ApplyFailed with the driver's words, or where the number is beyond the maximum."""
+    """Set those that receive and send, and read back. Raises Gone; ApplyFailed also beyond the maximum."""
     name = cards.name_of(target)
     try:
         now = _get(name)

@@ -1,4 +1,4 @@
-"""The receive rings of network cards: read and set by the kernel's requests of ethtool (struct ethtool_ringparam)."""
+"""The receive rings of network cards (struct ethtool_ringparam)."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -28,8 +28,7 @@ class _Rings(NamedTuple):
 
 
 def read_rings(root: Path, refused: list[RefusedSetting]) -> tuple[RxRing, ...] | None:
-    """The rings of all cards whose drivers tell about them; None for another root than this machine's.
-    ``refused`` gets the refusals."""
+    """None for another root than this machine's. ``refused`` gets the refusals."""
     if root != cards.LIVE:
         return None
     return tuple(
@@ -39,7 +38,7 @@ def read_rings(root: Path, refused: list[RefusedSetting]) -> tuple[RxRing, ...] 
 
 
 def size_of(target: Target) -> Number:
-    """The size of the ring. Raises Gone where the card has ended, and ApplyFailed where its driver does not answer."""
+    """Raises Gone, and ApplyFailed where the driver does not answer."""
     name = cards.name_of(target)
     try:
         return Number(_get(name).rx)
@@ -48,8 +47,7 @@ def size_of(target: Target) -> Number:
 
 
 def set_size(target: Target, size: Number) -> None:
-    """Give the ring this size, leave the card's other rings as they are, and read the size back. Raises Gone, and
-    ApplyFailed with the driver's words, or where the size is beyond the maximum."""
+    """Set, leaving other rings, and read back. Raises Gone; ApplyFailed also beyond the maximum."""
     name = cards.name_of(target)
     try:
         now = _get(name)

@@ -24,28 +24,24 @@ class Agents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The way to a machine."""
-
     root: Path
     agents: Agents | None = None
-    """The agents of its guests; None: libvirt cannot be reached."""
+    """None: libvirt cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of a snapshot that its settings need."""
-
     root: Path
     processes: tuple[Process, ...] = ()
     guests: tuple[Guest, ...] = ()
     packets: Mapping[int, int] = field(default_factory=dict)
-    """The packets that each card had received, by the index of its interface."""
+    """Received, by interface index."""
     elapsed: Callable[[], float] = float
-    """The seconds since ``packets`` were counted."""
+    """Seconds since ``packets``."""
     ask_guests: Callable[[tuple[Guest, ...]], tuple[GuestRps, ...]] | None = None
-    """Asks the agents of guests about RPS; None: they are not asked."""
+    """None: guests are not asked."""
     refused: list[RefusedSetting] = field(default_factory=list)
-    """Gets what drivers of cards refuse to tell."""
+    """What drivers refuse to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +49,8 @@ class HostRow(Generic[S]):
     """How a kind is read and set."""
 
     state: Callable[[Access, Target], S]
-    """The present state. Raises Gone; ApplyFailed where the driver does not answer."""
+    """Raises Gone, ApplyFailed."""
     set_state: Callable[[Access, Target, S], None]
-    """Sets the state and reads it back. Raises Gone, NotPermitted, ApplyFailed."""
+    """Sets and reads back. Raises Gone, NotPermitted, ApplyFailed."""
     read: Callable[[Facts], object] | None = None
-    """The kind's field of a snapshot; None: a snapshot has the kind elsewhere."""
+    """The snapshot's field; None: it is elsewhere."""

@@ -1,7 +1,4 @@
-"""Receive packet steering (RPS): the CPUs of each receive queue, read and set.
-
-Source: the kernel's Documentation/networking/scaling.rst.
-"""
+"""Receive packet steering (RPS): the CPUs of each receive queue (networking/scaling.rst)."""
 
 import errno
 import os
@@ -26,7 +23,7 @@ _ENDED = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
 
 
 def read_rps(root: Path) -> tuple[RpsQueue, ...] | None:
-    """The receive queues of all interfaces that have RPS; None where the kernel tells about no interfaces."""
+    """None where the kernel tells about no interfaces."""
     folder = root / _FOLDER
     if not folder.is_dir():
         return None
@@ -41,14 +38,13 @@ def read_rps(root: Path) -> tuple[RpsQueue, ...] | None:
 
 
 def cpus_of(root: Path, target: Target) -> CpuSet:
-    """The CPUs of the queue's RPS. Raises Gone where the interface or the queue has ended."""
+    """Raises Gone."""
     with _queue(root, target) as folder:
         return _read(folder, target)
 
 
 def set_cpus(root: Path, target: Target, cpus: CpuSet) -> None:
-    """Give the queue's RPS these CPUs (none: off), and read them back. Raises Gone, and ApplyFailed with the kernel's
-    words."""
+    """Set (none: off) and read back. Raises Gone, ApplyFailed."""
     with _queue(root, target) as folder:
         try:
             beneath.write(folder, _FILE, cpus.mask())
@@ -75,8 +71,7 @@ def _read(folder: int, target: Target) -> CpuSet:
 
 @contextmanager
 def _queue(root: Path, target: Target) -> Iterator[int]:
-    """The descriptor of the queue's folder, whatever the name of its interface is now. Raises Gone; Invalid for a
-    target that names no queue."""
+    """Whatever the interface's name is now. Raises Gone, Invalid."""
     if target.part is None:
         raise Invalid("rps", str(target)[:80], _EXPECTED)
     interface = cards.named(root / _FOLDER, target, _EXPECTED)

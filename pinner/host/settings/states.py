@@ -12,7 +12,7 @@ from pinner.model.kinds import KINDS, WITH_STATE, State, TargetKind
 
 
 def _row(kind: TargetKind) -> HostRow[Any]:
-    """The row in the kind's module. Raises ImportError without a module, TypeError without a row."""
+    """Raises ImportError, TypeError."""
     row = getattr(import_module(f"{__package__}.{KINDS[kind].module}"), "ROW", None)
     if not isinstance(row, HostRow) or (row.read is None) != (KINDS[kind].remedy is None):
         raise TypeError(f"host/settings/{KINDS[kind].module}.py needs a ROW, with read for a setting")
@@ -20,17 +20,16 @@ def _row(kind: TargetKind) -> HostRow[Any]:
 
 
 ROWS: Mapping[TargetKind, HostRow[Any]] = {kind: _row(kind) for kind in WITH_STATE}
-"""The kinds that have a state."""
 
 
 def state_of(root: Path, target: Target, agents: Agents | None = None) -> State:
-    """The present state of the target; ``agents`` are those of the guests. Raises like HostRow."""
+    """Raises like HostRow."""
     state: State = _row_of(target).state(Access(root, agents), target)
     return state
 
 
 def set_state(root: Path, target: Target, state: State, agents: Agents | None = None) -> None:
-    """Give the target this state and read it back. Raises like HostRow, and Invalid for the state of another kind."""
+    """Set and read back. Raises like HostRow, and Invalid for another kind's state."""
     row, expected = _row_of(target), KINDS[target.kind].state
     if expected is None or not isinstance(state, expected):
         raise Invalid("state", f"{state!r} of {target}"[:80], f"a state of the kind {target.kind}")
@@ -38,7 +37,6 @@ def set_state(root: Path, target: Target, state: State, agents: Agents | None = 
 
 
 def read(facts: Facts, only: Collection[TargetKind]) -> dict[str, Any]:
-    """The settings of these kinds by the fields of a snapshot."""
     return {KINDS[kind].module: row.read(facts) for kind, row in ROWS.items() if row.read and kind in only}
 
 

@@ -1,7 +1,4 @@
-"""The sysctls that a plan may change: read and set below /proc/sys.
-
-Source: the kernel's Documentation/admin-guide/sysctl. Only the names of model/settings/sysctls.py become paths.
-"""
+"""The sysctls that a plan may change (admin-guide/sysctl). Only names of model/settings/sysctls.py become paths."""
 
 import errno
 import re
@@ -20,27 +17,24 @@ _NUMBER = re.compile(r"-?\d{1,10}", re.ASCII)
 
 
 def read_sysctls(root: Path) -> Mapping[str, int] | None:
-    """The values by name, without the sysctls that this kernel lacks; None where the kernel tells about none, as on a
-    captured machine."""
+    """None where the kernel tells about none, as on a captured machine."""
     if not (root / _FOLDER).is_dir():
         return None
     return parsed(lambda path: files.text(root / path) or "")
 
 
 def parsed(text: Callable[[str], str]) -> Mapping[str, int]:
-    """The values by name, by the ``text`` of each file, whose path begins with proc/sys; without those that have no
-    number."""
+    """``text`` reads a path below proc/sys; files without a number are left out."""
     found = {key: _parse(text(f"{_FOLDER}/{key.replace('.', '/')}")) for key in SYSCTLS}
     return {key: value for key, value in found.items() if value is not None}
 
 
 def _parse(text: str) -> int | None:
-    """The number in the file of a sysctl; None where there is no number, or more than one."""
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def value_of(root: Path, target: Target) -> Number:
-    """The value of the sysctl. Raises Gone where this kernel has no such sysctl."""
+    """Raises Gone."""
     parent, name = _path(target)
     try:
         with beneath.folder(root / _FOLDER, parent) as folder:
@@ -54,8 +48,7 @@ def value_of(root: Path, target: Target) -> Number:
 
 
 def set_value(root: Path, target: Target, value: Number) -> None:
-    """Give the sysctl this value, and read it back. Raises Gone, and ApplyFailed with the kernel's words, or where the
-    kernel has made another value of it."""
+    """Set and read back. Raises Gone; ApplyFailed also where the kernel made another value of it."""
     parent, name = _path(target)
     try:
         with beneath.folder(root / _FOLDER, parent) as folder:
@@ -67,7 +60,7 @@ def set_value(root: Path, target: Target, value: Number) -> None:
 
 
 def _path(target: Target) -> tuple[str, str]:
-    """The folder below /proc/sys and the name of the file. Raises Invalid for a sysctl that no plan may change."""
+    """Folder and file name. Raises Invalid for a sysctl that no plan may change."""
     if target.part is not None or target.owner not in SYSCTLS:
         raise Invalid("sysctl", str(target)[:80], f"one of: {', '.join(SYSCTLS)}")
     parent, _, name = target.owner.rpartition(".")

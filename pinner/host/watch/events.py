@@ -1,7 +1,7 @@
 """Watches this host for changes that may move a thread, and publishes them as host events.
 
-Changes that come in bursts (a guest's pins, the threads of a hot-plug) are collected for DEBOUNCE_SECONDS and published
-once. A new process with a correct mask and pinner's own pins are not published.
+Bursts (a guest's pins, the threads of a hot-plug) are published once. A new process with a correct mask and pinner's
+own pins are not published.
 """
 
 import logging
@@ -34,13 +34,12 @@ ROOT = Path("/")
 DEBOUNCE_SECONDS = 0.1
 """Long enough for libvirt to pin a vCPU after a hot-plug."""
 HANGS_SECONDS = 300.0
-"""The watcher hangs if a search for processes and files takes so long."""
+"""A search for processes and files that takes so long hangs."""
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 """Seconds until the next attempt after an error; doubled after each attempt."""
 MAX_DETAIL = 500
 RESCAN_SECONDS = 5.0
-"""Time between two checks of facts without events: the watched names, and new processes and threads where the process
-connector is not available."""
+"""Between checks without events: the watched names; and new processes and threads without the process connector."""
 
 
 class EventSink(Protocol):
@@ -58,10 +57,10 @@ class EventSink(Protocol):
 
 
 class HostWatcher:
-    """Watches this host in its own thread, from ``start`` to ``close``."""
+    """In its own thread, from ``start`` to ``close``."""
 
     def __init__(self, uri: str, own_pins: OwnPins, sink: EventSink, placed: Callable[[], Collection[CpuSet]]) -> None:
-        """``uri`` is libvirt's; ``own_pins`` are the pins that pinner set, ``placed`` the masks of placed processes."""
+        """``uri`` is libvirt's; ``placed`` are the masks of placed processes."""
         self._own_pins = own_pins
         self._sink = sink
         self._placed = placed
@@ -70,39 +69,36 @@ class HostWatcher:
         self._closing = False
         self._connected = False
         self._stale = False
-        """Whether the watched processes and files have to be searched again."""
+        """Processes and files have to be searched again."""
         self._guests: set[str] = set()
         self._names: frozenset[str] = frozenset()
-        """The process names of the latest search."""
+        """Of the latest search."""
         self._watched = Watched({}, {}, {})
         self._changes: Debouncer[tuple[HostEventKind, str], str] = Debouncer(DEBOUNCE_SECONDS)
         self._new_threads: Debouncer[int, int] = Debouncer(DEBOUNCE_SECONDS)
-        """New threads by QEMU's process id."""
+        """By QEMU's process id."""
         self._writes: Debouncer[str, None] = Debouncer(DEBOUNCE_SECONDS)
-        """Written files. Truncation on open counts as a write too, and the new content comes later."""
+        """Truncation on open counts as a write too; the content comes later."""
         self._thread = BeatingThread(self._run, "events", HANGS_SECONDS)
         self._wait = threading.Event()
         self._next_rescan = time.monotonic() + RESCAN_SECONDS
         self.failure = ""
-        """Why changes of this host are not reported now; empty: they are."""
+        """Why changes are not reported now."""
 
     @property
     def heartbeats(self) -> list[Heartbeat]:
-        """Of the threads of this watcher."""
         return [self._thread.heartbeat, self._sources.heartbeat]
 
     @property
     def libvirt_lost(self) -> float | None:
-        """For how many seconds libvirt has not answered; None: it does."""
+        """Seconds; None: libvirt answers."""
         return self._sources.libvirt_lost
 
     def start(self) -> None:
-        """Start the thread."""
         self._sink.on_watched(self._sources.wake)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread and wait until it has ended."""
         self._closing = True
         self._thread.heartbeat.end()
         self._wait.set()
@@ -129,7 +125,6 @@ class HostWatcher:
                 self.failure, failures = "", 0
 
     def _step(self, sources: Sources) -> None:
-        """Wait for signals once, and publish what is due."""
         now = time.monotonic()
         debouncers = (self._changes, self._new_threads, self._writes)
         for signal in sources.wait(min(debouncer.wait(now, RESCAN_SECONDS) for debouncer in debouncers)):
@@ -189,7 +184,7 @@ class HostWatcher:
         self._stale = True
 
     def _check_process(self, pid: int) -> None:
-        """Publish a process with a watched name, unless it has the mask of a placed process: it inherited that one."""
+        """Unless it has a placed process's mask: it inherited that one."""
         name = watched.name_of(ROOT, pid)
         if name not in self._sink.watched:
             return
@@ -209,7 +204,6 @@ class HostWatcher:
             self._sink.publish("cpuset-written", subject, f"CPUs {cpus}")
 
     def _flush(self) -> None:
-        """Publish the changes that are due, then update the watched processes and files."""
         now = time.monotonic()
         for pid, tids in self._new_threads.due(now):
             if names := watched.misplaced(ROOT, pid, tids):
@@ -235,32 +229,27 @@ V = TypeVar("V")
 
 
 class Debouncer(Generic[K, V]):
-    """Collects the values of each key and returns them together, ``seconds`` after the first one.
-
-    However long a burst lasts, no value waits longer than ``seconds``.
-    """
+    """Gives the values of each key ``seconds`` after the first one, however long the burst lasts."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._pending: dict[K, tuple[float, list[V]]] = {}
-        """The time at which each key is due, and its values."""
+        """When each key is due, and its values."""
 
     def add(self, key: K, value: V, now: float) -> None:
-        """Collect a value."""
         self._pending.setdefault(key, (now + self._seconds, []))[1].append(value)
 
     def due(self, now: float) -> list[tuple[K, list[V]]]:
-        """Remove and return the keys that are due with their values, in the order in which they were added."""
+        """Removes them, in the order in which they were added."""
         keys = [key for key, (due_at, _) in self._pending.items() if due_at <= now]
         return [(key, self._pending.pop(key)[1]) for key in keys]
 
     def wait(self, now: float, longest: float) -> float:
-        """Seconds until the next key is due, ``longest`` where no value is pending."""
         return min((max(due_at - now, 0.0) for due_at, _ in self._pending.values()), default=longest)
 
 
 def checks(watcher: HostWatcher, libvirt: Libvirt) -> tuple[Check, ...]:
-    """The checks of libvirt and of the watcher. They ask nobody, so they never wait."""
+    """They ask nobody, so they never wait."""
     return (_libvirt(watcher, libvirt), Check("events", not watcher.failure, watcher.failure))
 
 

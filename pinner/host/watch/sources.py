@@ -1,4 +1,4 @@
-"""All sources of signals about this host, behind one selector: the watcher sleeps until a source has a signal."""
+"""All sources of signals about this host, behind one selector."""
 
 import logging
 import os
@@ -32,14 +32,13 @@ S = TypeVar("S", bound=_Source)
 
 
 class Sources:
-    """The signals of libvirt, and the kernel's events of new programs, new threads, CPUs and written files.
+    """Signals of libvirt and the kernel. A context manager.
 
-    A context manager. A source that the kernel refuses is logged and left out. Without the process connector ``rescan``
-    finds new programs and threads.
+    A refused source is logged and left out. Without the process connector ``rescan`` finds programs and threads.
     """
 
     def __init__(self, uri: str, root: Path) -> None:
-        """``uri`` is libvirt's; ``rescan`` reads /proc below ``root``."""
+        """``uri`` is libvirt's; ``rescan`` reads below ``root``."""
         self._uri = uri
         self._root = root
         self._received: SimpleQueue[LibvirtSignal] = SimpleQueue()
@@ -66,15 +65,14 @@ class Sources:
 
     @property
     def libvirt_lost(self) -> float | None:
-        """See LibvirtEvents.lost."""
         return self._libvirt.lost
 
     def wake(self) -> None:
-        """End a running ``wait``, from another thread."""
+        """From another thread."""
         os.eventfd_write(self._wake, 1)
 
     def watch(self, files: Iterable[str]) -> None:
-        """Report writes to these files, and to no others."""
+        """These files only."""
         if self._inotify is not None and (refused := self._inotify.watch(files)):
             LOG.warning(
                 "fs.inotify.max_user_watches is too low: the kernel does not report writes to %s and %d other files",
@@ -83,12 +81,12 @@ class Sources:
             )
 
     def wait(self, seconds: float) -> Iterator[HostSignal]:
-        """The next signals; none after ``seconds`` without a signal."""
+        """Empty after ``seconds`` without a signal."""
         for key, _ in self._selector.select(seconds):
             yield from key.data()
 
     def rescan(self, with_threads: Collection[int]) -> Iterator[ThreadCreated | ProgramStarted]:
-        """See Scan.read; no signals where the process connector works."""
+        """See Scan.read; nothing where the process connector works."""
         if self._scan is not None:
             yield from self._scan.read(with_threads)
 
@@ -103,7 +101,7 @@ class Sources:
         return source
 
     def _receive(self, signal: LibvirtSignal) -> None:
-        """Queue a signal from libvirt's thread."""
+        """From libvirt's thread."""
         self._received.put(signal)
         self.wake()
 
@@ -117,7 +115,7 @@ class Sources:
 
 
 class Scan:
-    """A substitute for ProcessEvents. It misses programs and threads that start and end between two scans."""
+    """In place of ProcessEvents. Misses what starts and ends between two scans."""
 
     def __init__(self, root: Path) -> None:
         self._proc = f"{root}/proc"
@@ -125,7 +123,7 @@ class Scan:
         self._threads: dict[int, frozenset[int]] = {}
 
     def read(self, with_threads: Collection[int]) -> Iterator[ThreadCreated | ProgramStarted]:
-        """The programs that started since the previous scan, and the new threads of the processes ``with_threads``."""
+        """Programs since the previous scan, and new threads of ``with_threads``."""
         known, self._processes = self._processes, self._scan()
         for pid, found in self._processes.items():
             if known.get(pid) != found:
@@ -135,7 +133,6 @@ class Scan:
             yield from (ThreadCreated(pid, tid) for tid in sorted(self._threads[pid] - before[pid]))
 
     def _scan(self) -> dict[int, tuple[int, str]]:
-        """Start time and name of each process."""
         found = {}
         for pid in files.numbers(self._proc):
             try:

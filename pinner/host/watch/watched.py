@@ -1,4 +1,4 @@
-"""Finds the processes and files of this host to watch. The search is repeated after a guest starts or stops."""
+"""Finds the processes and files to watch, again after a guest starts or stops."""
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -13,8 +13,6 @@ from pinner.model.kinds import TargetKind
 
 
 class ConfinedPart(NamedTuple):
-    """The part of a guest that a cpuset confines."""
-
     guest: str
     kind: TargetKind
     part: int | None
@@ -22,18 +20,15 @@ class ConfinedPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The processes and files to watch."""
-
     qemus: Mapping[int, str]
-    """QEMU's process ids with their guest's UUID."""
+    """Process ids with the guest's UUID."""
     named: Mapping[int, str]
-    """Process ids with their watched names."""
     files: Mapping[str, ConfinedPart | None]
-    """The files of cpusets, each with the part of a guest that its cpuset confines."""
+    """Of cpusets, with the part that each confines."""
 
 
 def find(root: Path, mount: Mount, guests: Collection[str], names: Collection[str]) -> Watched:
-    """The processes and cpusets of these guests (by UUID), and of the processes with these names."""
+    """Of these guests (by UUID), and processes of these names."""
     qemus = {pid: uuid for uuid, pid in qemu.find(root, guests).qemus.items()} if guests else {}
     named = {pid: name for pid, name in names_of_all(root) if name in names} if names else {}
     found: dict[str, ConfinedPart | None] = {}
@@ -45,9 +40,9 @@ def find(root: Path, mount: Mount, guests: Collection[str], names: Collection[st
 
 
 def misplaced(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
-    """The names of new QEMU threads that may be misplaced; threads that ended are left out.
+    """Names of new QEMU threads that may be misplaced.
 
-    These are hot-plugged vCPUs and iothreads, and emulator threads that one of these created: they inherit its mask.
+    Hot-plugged vCPUs and iothreads, and emulator threads that inherit one's mask.
     """
     found = []
     for tid in tids:
@@ -61,13 +56,12 @@ def misplaced(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
 
 
 def names_of_all(root: Path) -> Iterator[tuple[int, str]]:
-    """The id and name of every process."""
     for pid in map(int, files.numbers(f"{root}/proc")):
         yield pid, name_of(root, pid)
 
 
 def name_of(root: Path, pid: int) -> str:
-    """A process's name (comm), empty where it has ended."""
+    """``comm``, empty where it has ended."""
     try:
         return files.decode(files.read(f"{root}/proc/{pid}/comm")).rstrip("\n")
     except OSError:
