@@ -66,6 +66,7 @@ class SnapshotInputs:
     owners: AffinityOwners = NO_OWNERS
     minimum_cores: int = 1
     weights: Mapping[str, float] = field(default_factory=dict)
+    """See Snapshot.weights."""
     ovs_masks: Callable[[], OvsMasks] = OvsMasks
     guest_rps: Callable[[tuple[Guest, ...]], tuple[GuestRps, ...]] | None = None
     """None: guests are not asked."""

@@ -8,8 +8,8 @@ its session. A process is a descendant if it started after the other got its mas
   the group exists;
 - it has the random addresses of the process's program: only a fork has the same ones;
 - it is in the cgroup of the process's systemd service;
-- it is an orphan in the process's session: it leads none, and its parent, or in a container the first process, is in
-  another one.
+- it is an orphan in the process's session: it leads no session, and its parent is in another one. In a container its
+  parent may also be the first process there, which adopts orphans.
 
 By a group, a service or an orphan's session it does not count if its present parent, no descendant, has the same mask:
 it may be inherited from there. By the addresses the same holds, unless that parent has other addresses: then the parent

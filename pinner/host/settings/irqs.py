@@ -117,8 +117,9 @@ def _require_same(root: Path, target: Target) -> None:
 
 
 def _refused(root: Path, target: Target, cpus: CpuSet, error: OSError) -> PinnerError:
-    """EIO: a managed, per-CPU or freed interrupt; newer kernels EPERM for the first two. ENOMEM is the kernel's answer
-    to the write."""
+    """EIO: a managed, per-CPU or freed interrupt; newer kernels EPERM for the first two. Without CAP_DAC_OVERRIDE, a
+    file that nobody may write cannot be opened. ENOMEM is the kernel's answer to the write: a failed open is Busy
+    already."""
     try:
         _require_same(root, target)
     except Gone as gone:

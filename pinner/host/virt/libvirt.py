@@ -216,7 +216,7 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def numatune(self, target: Target) -> str:
-        """The nodes of the live numatune, empty where libvirt cannot change them.
+        """The nodes of the live numatune, empty where libvirt cannot change them. Raises ApplyFailed, too.
 
         Since libvirt 8.0 it can in mode restrictive only. pinner never creates a numatune, because it could not remove
         it.
