@@ -13,7 +13,7 @@ from typing import Any, cast
 from werkzeug.exceptions import Forbidden
 
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.outcome.probe import Probe
+from pinner.model.outcome.outcome import Probe
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import Plan, PlanSummary
 from pinner.model.plan.request import Request

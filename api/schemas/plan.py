@@ -8,10 +8,9 @@ from pinner.api.schemas.inputs import MAX_NAMES, BusyThreshold, CpuList, Input, 
 from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH, CpuSet
 from pinner.model.kinds import REMEDIES, Remedy
 from pinner.model.plan.objective import MOST_WEIGHT
-from pinner.model.plan.request import MAX_BUDGET, MAX_MOVES, Isolating, Request, Smt
+from pinner.model.plan.request import FIXES, MAX_BUDGET, MAX_MOVES, Isolating, Request, Smt
 from pinner.model.policy.policy import Mode, Policy, Setback
 from pinner.model.questions.whatif import MAX_MEMORY_KIB, MAX_NEW_GUESTS, GuestShape, NewGuests, Scenario
-from pinner.model.settings.fixes import FIXES
 
 _DEFAULT = Request()
 

@@ -7,7 +7,7 @@ from pinner.api.access.context import caller, pinner
 from pinner.api.description.operations import links, may_raise
 from pinner.api.schemas.bodies import NewProbe
 from pinner.model.errors import Blocked, HostBusy, HostUnreachable, NotFound, NotPermitted, PolicyConflict
-from pinner.model.outcome.probe import Probe
+from pinner.model.outcome.outcome import Probe
 
 bp = APIBlueprint("probes", __name__, tag="Probes")
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pinner.model.change import NamedPins, PartPin, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest.bounds import Bounds
+from pinner.model.guest.nova import Bounds
 from pinner.model.kinds import State, TargetKind
 from pinner.model.plan.plan import Plan
 from pinner.model.processes.process import Descendants, Lineage

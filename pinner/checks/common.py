@@ -11,8 +11,7 @@ from pinner.model.machine.topology import Topology
 from pinner.model.outcome.check import Evidence, Found, Remedy, Subject
 from pinner.model.reading import HostReading, Nic, NicCounters
 from pinner.model.settings.sysctls import SYSCTLS
-from pinner.model.snapshot import Snapshot
-from pinner.model.used_cpus import emulator_cpus, restricted, vcpu_cpus
+from pinner.model.snapshot import Snapshot, emulator_cpus, restricted, vcpu_cpus
 
 _LAST = re.compile(r"\bN\b")
 _ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*")+')

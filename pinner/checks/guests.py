@@ -10,8 +10,8 @@ from pinner.model.guest.guest import Guest
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.processes.process import Process
 from pinner.model.reading import HostReading
+from pinner.model.snapshot import emulator_cpus, vcpu_cpus
 from pinner.model.text import counted
-from pinner.model.used_cpus import emulator_cpus, vcpu_cpus
 
 BUSY_EMULATOR = 30.0
 """Per cent of one CPU: above it, QEMU's main loop is busy."""

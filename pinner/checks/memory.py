@@ -19,8 +19,7 @@ from pinner.checks.common import (
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
 from pinner.model.settings.sysctls import SYSCTLS
-from pinner.model.snapshot import Snapshot
-from pinner.model.used_cpus import vcpu_cpus
+from pinner.model.snapshot import Snapshot, vcpu_cpus
 
 REMOTE_PERCENT, REMOTE_CRITICAL = 10.0, 50.0
 LOW_PERCENT = 5.0

@@ -6,13 +6,11 @@ from shlex import quote
 
 from pinner.checks.common import command, host_subject, housekeeping, kernel_argument, number, own_cpus, sysctl_now
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.machine.frequency import SLOW_GOVERNORS
-from pinner.model.machine.topology import Cpu
+from pinner.model.machine.topology import SLOW_GOVERNORS, Cpu
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
 from pinner.model.settings.sysctls import SYSCTLS
-from pinner.model.snapshot import Snapshot
-from pinner.model.used_cpus import emulator_cpus, restricted, vcpu_cpus, vcpu_threads
+from pinner.model.snapshot import Snapshot, emulator_cpus, restricted, vcpu_cpus, vcpu_threads
 
 DEEP_US = 50
 """Microseconds: a slower wake delays each packet by more than the network does."""

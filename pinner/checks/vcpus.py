@@ -8,8 +8,8 @@ from pinner.model.guest.guest import Guest, Vcpu
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, HostSample
 from pinner.model.settings.cpu_weights import RAISED, SLICE, WEIGHT, why_not
+from pinner.model.snapshot import vcpu_threads
 from pinner.model.text import counted
-from pinner.model.used_cpus import vcpu_threads
 
 WARN_PERCENT, CRITICAL_PERCENT = 5.0, 10.0
 HOST_PERCENT = 5.0

@@ -31,7 +31,7 @@ from pinner.model.machine.ovs import OvsMasks
 from pinner.model.machine.topology import Topology
 from pinner.model.processes.process import Process
 from pinner.model.run.journal import RecordedPins
-from pinner.model.settings.guest_rps import GuestRps
+from pinner.model.settings.rps import GuestRps
 from pinner.model.snapshot import Snapshot
 
 LIVE = Path("/")

@@ -18,8 +18,7 @@ from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import NamedPins, PartPin, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.guest.bounds import Bounds
-from pinner.model.guest.nova import NovaOwns, NovaSets
+from pinner.model.guest.nova import Bounds, NovaOwns, NovaSets
 from pinner.model.kinds import KINDS, PartitionState, State, TargetKind
 from pinner.model.machine.topology import Topology
 from pinner.model.policy.drift import Drift

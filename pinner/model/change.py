@@ -71,6 +71,12 @@ class ThreadKey(NamedTuple):
     started: int
 
 
+def boots_differ(made: str, now: str) -> bool:
+    """Whether the host was restarted between two boots (/proc/sys/kernel/random/boot_id): thread ids and start times
+    belong to other threads then. A boot that is not known (empty) counts as the same one."""
+    return made != now and "" not in (made, now)
+
+
 @dataclass(frozen=True, slots=True)
 class ThreadMask:
     """A thread and its affinity at one moment."""

@@ -1,21 +1,19 @@
 """The state of a host at one moment: all input of a plan."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.guest.guest import Guest, InactiveGuest, nova_cpus
 from pinner.model.guest.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
-from pinner.model.machine.frequency import FrequencyDomain
 from pinner.model.machine.interrupts import Balancer, DeviceIrqs
 from pinner.model.machine.ovs import OvsDpdk
-from pinner.model.machine.topology import Topology
-from pinner.model.processes.process import Process
+from pinner.model.machine.topology import FrequencyDomain, Topology
+from pinner.model.processes.process import Process, Thread
 from pinner.model.settings.cards import CardQueues, RefusedSetting, RxCoalescing, RxRing
-from pinner.model.settings.guest_rps import GuestRps
-from pinner.model.settings.rps import RpsQueue
+from pinner.model.settings.rps import GuestRps, RpsQueue
 
 MAX_SAMPLE_SECONDS = 300.0
 
@@ -124,3 +122,21 @@ class Snapshot:
         """Dedicated CPUs whose governor or power Nova manages; never CPU 0."""
         manages = self.nova is not None and self.nova.power_management
         return self.dedicated - CpuSet.of([0]) if manages else CpuSet()
+
+
+def restricted(threads: Iterable[Thread], snapshot: Snapshot) -> CpuSet:
+    """A thread that may not use every CPU of the host's baseline is placed."""
+    whole = snapshot.baseline or snapshot.topology.online
+    return union(thread.affinity for thread in threads if thread.affinity and not whole <= thread.affinity)
+
+
+def vcpu_threads(snapshot: Snapshot) -> Iterator[Thread]:
+    return (vcpu.thread for guest in snapshot.guests for vcpu in guest.vcpus if vcpu.thread is not None)
+
+
+def vcpu_cpus(snapshot: Snapshot) -> CpuSet:
+    return restricted(vcpu_threads(snapshot), snapshot)
+
+
+def emulator_cpus(snapshot: Snapshot) -> CpuSet:
+    return restricted((thread for guest in snapshot.guests for thread in guest.emulator.threads), snapshot)

@@ -6,13 +6,11 @@ from dataclasses import replace
 from typing import assert_never
 
 from pinner import codec
-from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, TargetKey
+from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, TargetKey, boots_differ
 from pinner.model.errors import Refused, StalePlan
 from pinner.model.kinds import ALONE, KINDS, WITH_STATE, WITH_THREADS
-from pinner.model.plan.placement import Placement
-from pinner.model.plan.plan import Plan, plan_id
+from pinner.model.plan.plan import Placement, Plan, plan_id
 from pinner.model.plan.request import Request
-from pinner.model.run import boots
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.partitions import settings
@@ -26,7 +24,7 @@ def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]
     Raises Refused for a target that the inventory does not name, or that is named twice; StalePlan where a guest or a
     part of it has ended.
     """
-    if boots.differ(plan.basis.boot, snapshot.boot):
+    if boots_differ(plan.basis.boot, snapshot.boot):
         raise StalePlan(plan.id, ("the host was restarted after the plan was made",))
     inventory = inventory_of(snapshot)
     twice = next((each for each, times in Counter(c.target.key for c in plan.changes).items() if times > 1), None)

@@ -12,8 +12,7 @@ from pinner.model.change import PlannedChange
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest.nova import NovaSets, configured
 from pinner.model.plan.objective import Objective
-from pinner.model.plan.placement import Placement
-from pinner.model.plan.plan import Basis, GuestMemory, Move, Plan, Rebalance
+from pinner.model.plan.plan import Basis, GuestMemory, Move, Placement, Plan, Rebalance
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.exclusions import require_known_guests

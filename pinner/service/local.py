@@ -9,8 +9,7 @@ from pinner.model.machine.interrupts import HostInterrupts
 from pinner.model.machine.topology import Topology
 from pinner.model.outcome.check import CheckReport
 from pinner.model.outcome.measures import Measures, Span
-from pinner.model.outcome.outcome import RunOutcome
-from pinner.model.outcome.probe import Probe
+from pinner.model.outcome.outcome import Probe, RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import Plan, PlanSummary
 from pinner.model.plan.request import Request

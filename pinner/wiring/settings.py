@@ -12,8 +12,7 @@ from pinner import conf
 from pinner.conf import rabbit
 from pinner.host.nova import nova_conf
 from pinner.model.errors import Invalid
-from pinner.model.guest.nova import NovaConf, NovaSets, cpus
-from pinner.model.guest.nova_report import Listening
+from pinner.model.guest.nova import Listening, NovaConf, NovaSets, cpus
 from pinner.owners import require_own
 
 STATE_OF_ROOT = Path("/var/lib/pinner")

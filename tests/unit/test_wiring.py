@@ -14,7 +14,7 @@ from pinner.agent.socket.waiting import CallerLeft, waits_for
 from pinner.conf import rabbit
 from pinner.host.kernel import tracefs
 from pinner.model.errors import Invalid
-from pinner.model.guest.nova_report import Listening
+from pinner.model.guest.nova import Listening
 from pinner.model.plan.objective import weighted
 from pinner.wiring import agent
 

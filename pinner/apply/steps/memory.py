@@ -7,9 +7,8 @@ from dataclasses import replace
 from pinner.apply.ports import Host
 from pinner.model.change import MemoryChange
 from pinner.model.errors import Gone, Invalid, PinnerError, StalePlan
-from pinner.model.machine.memory import compared
 from pinner.model.plan.plan import Plan
-from pinner.model.run.journal import Entry, EntryState
+from pinner.model.run.journal import Entry, EntryState, memory_moved
 from pinner.model.text import memory_by_node, mib
 
 STUCK_SHARE = 0.05
@@ -51,7 +50,7 @@ class MemoryStep:
         if change.numatune:
             host.set_numatune(change.target, str(change.node))
         host.move_memory(change.target, away, change.node)
-        self.entry = replace(self.entry, memory=compared(change.before, host.memory(change.target)))
+        self.entry = replace(self.entry, memory=memory_moved(change.before, host.memory(change.target)))
 
 
 def undo(entry: Entry, change: MemoryChange, host: Host) -> tuple[EntryState, str]:
@@ -92,7 +91,7 @@ def _outcome(change: MemoryChange, now: Mapping[int, int]) -> tuple[EntryState, 
 
 def _misplaced(before: Mapping[int, int], now: Mapping[int, int]) -> int:
     """KiB on another node than before, without memory freed or newly allocated."""
-    parts = compared(before, now)
+    parts = memory_moved(before, now)
     left = sum(part.moved_kib for part in parts if part.moved_kib > 0)
     come = -sum(part.moved_kib for part in parts if part.moved_kib < 0)
     return min(left, come)

@@ -23,11 +23,11 @@ from pinner.model.change import (
     TargetKey,
     ThreadKey,
     ThreadMask,
+    boots_differ,
 )
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import DEFINED, PINNED, cpus_of
 from pinner.model.processes.process import Lineage, may_inherit_of_guest
-from pinner.model.run import boots
 from pinner.model.run.journal import IN_PART, Damaged, Entry, InForce, Run
 
 NO_PINS = "<cputune/>"
@@ -102,7 +102,7 @@ class _Histories:
             if isinstance(record, Damaged):
                 self.damaged += [] if record.has_ended(boot) else [record]
                 continue
-            earlier = boots.differ(record.boot, boot)
+            earlier = boots_differ(record.boot, boot)
             if not earlier or record.entry.change.target.kind in DEFINED:
                 self._add(record.entry, persist=record.persist, earlier_boot=earlier)
 

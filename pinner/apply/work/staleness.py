@@ -8,8 +8,7 @@ from pinner.apply import steps
 from pinner.apply.ports import Host, Part
 from pinner.model.change import PlannedChange, Target
 from pinner.model.errors import Blocked, Gone, Invalid, PinnerError, StalePlan
-from pinner.model.guest.bounds import Bounds
-from pinner.model.guest.nova import require_clear
+from pinner.model.guest.nova import Bounds, require_clear
 from pinner.model.kinds import ALONE, INSIDE, PINNED, SETTINGS
 from pinner.model.plan.plan import Plan
 

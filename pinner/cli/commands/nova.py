@@ -16,7 +16,7 @@ from pinner.cli.frame.values import path
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from pinner.model.guest.nova_report import Finding, NovaReport
+    from pinner.model.guest.nova import Finding, NovaReport
 
 ABOUT = """\
 The command finds CPU sets that overlap, CPU sets that lack the CPUs of a

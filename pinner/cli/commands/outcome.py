@@ -16,15 +16,14 @@ from pinner.cli.frame.tables import Table
 from pinner.cli.frame.values import path
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.outcome.measures import HOST, Span
-from pinner.model.outcome.probe import PROBE_ID
+from pinner.model.outcome.outcome import PROBE_ID
 from pinner.render import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from pinner.model.outcome.measures import Series
-    from pinner.model.outcome.outcome import ObservedMeasure, RunOutcome
-    from pinner.model.outcome.probe import Probe
+    from pinner.model.outcome.outcome import ObservedMeasure, Probe, RunOutcome
     from pinner.service.protocol import Service
 
 _DEFAULT_SERIES = "delay_vcpu"

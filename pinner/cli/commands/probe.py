@@ -14,12 +14,11 @@ from pinner.cli.frame.parser import Commands, add_command
 from pinner.cli.frame.tables import Table
 from pinner.cli.frame.values import probe_windows, window_seconds
 from pinner.model.errors import PinnerError
-from pinner.model.outcome.outcome import MEASURES
-from pinner.model.outcome.probe import DEFAULT_SECONDS, DEFAULT_WINDOWS, WASH_OUT_SECONDS
+from pinner.model.outcome.outcome import DEFAULT_SECONDS, DEFAULT_WINDOWS, MEASURES, WASH_OUT_SECONDS
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from pinner.model.outcome.probe import Probe
+    from pinner.model.outcome.outcome import Probe
     from pinner.service.protocol import Service
 
 POLL_SECONDS = 1.0
@@ -135,8 +134,7 @@ def _show_window(context: CommandContext, found: "Probe", number: int) -> None:
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from pinner.model.outcome.outcome import MeasureOutcome, Outcome
-    from pinner.model.outcome.probe import Probe
+    from pinner.model.outcome.outcome import MeasureOutcome, Outcome, Probe
 
 
 def verdict_parts(found: "Probe") -> "list[RenderableType]":

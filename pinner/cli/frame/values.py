@@ -92,13 +92,13 @@ def watch_seconds(text: str) -> int:
 
 def probe_windows(text: str) -> int:
     """The number of windows of each placement."""
-    from pinner.model.outcome.probe import MAX_WINDOWS, MIN_WINDOWS
+    from pinner.model.outcome.outcome import MAX_WINDOWS, MIN_WINDOWS
 
     return whole(text, MIN_WINDOWS, MAX_WINDOWS, f"a number of windows from {MIN_WINDOWS} to {MAX_WINDOWS}")
 
 
 def window_seconds(text: str) -> int:
-    from pinner.model.outcome.probe import MAX_SECONDS, MIN_SECONDS
+    from pinner.model.outcome.outcome import MAX_SECONDS, MIN_SECONDS
 
     return whole(text, MIN_SECONDS, MAX_SECONDS, f"a number of seconds from {MIN_SECONDS} to {MAX_SECONDS}")
 

@@ -15,7 +15,7 @@ from pinner.model.change import Target
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
 from pinner.model.kinds import Governor
-from pinner.model.machine.frequency import FrequencyDomain
+from pinner.model.machine.topology import FrequencyDomain
 
 _FOLDER = "sys/devices/system/cpu/cpufreq"
 _CPUS, _GOVERNOR = "related_cpus", "scaling_governor"

@@ -10,7 +10,7 @@ from pinner.model.guest.guest import Guest
 from pinner.model.kinds import State
 from pinner.model.processes.process import Process
 from pinner.model.settings.cards import RefusedSetting
-from pinner.model.settings.guest_rps import GuestRps
+from pinner.model.settings.rps import GuestRps
 
 S = TypeVar("S", bound=State)
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeVar
 
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import Governor, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,36 @@ class Kernel:
     """Whether cgroup v2 ``isolated`` cpuset partitions can be made here (Linux 5.15 and later, cpuset on v2)."""
     unbound: CpuSet = CpuSet()
     """The CPUs of unbound kernel work (/sys/devices/virtual/workqueue/cpumask); empty where the file is missing."""
+
+
+SLOW_GOVERNORS = ("powersave", "conservative", "ondemand")
+"""They lower the frequency until they have seen the load."""
+FAST = Governor("performance")
+
+
+@dataclass(frozen=True, slots=True)
+class FrequencyDomain:
+    """CPUs that have one governor (a policy of the kernel's cpufreq)."""
+
+    number: int
+    """The kernel's number of the policy."""
+    cpus: CpuSet
+    """Its CPUs, also those that are offline."""
+    governor: Governor
+    """The governor."""
+
+    @property
+    def target(self) -> Target:
+        return Target("governor", str(self.cpus), self.number, str(self.cpus))
+
+    @property
+    def states(self) -> dict[Target, State]:
+        return {self.target: self.governor}
+
+
+def is_slow(governor: object) -> bool:
+    """A CPU with such a governor runs slowly after a pause."""
+    return isinstance(governor, Governor) and governor.name in SLOW_GOVERNORS
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A plan: the changes on a host, each with its reason."""
+"""A plan: the changes on a host, each with its reason; and the placement that is recorded after an apply."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from pinner.model.change import PlannedChange, Target
+from pinner.model.change import PlannedChange, Target, ThreadKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import State
 from pinner.model.plan.objective import Objective, Optimality, Term
@@ -229,3 +229,36 @@ def plan_id(*inputs: bytes) -> str:
     """``plan-`` and 16 hexadecimal digits of a SHA-256 of everything that the plan depends on."""
     digest = hashlib.sha256(b"\n".join(inputs)).hexdigest()
     return f"plan-{digest[:16]}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTarget:
+    target: Target
+    cpus: CpuSet
+    threads: tuple[ThreadKey, ...]
+    """When it was placed; None while it is not placed yet."""
+    unit: str = ""
+    """Of a process: its systemd unit identifies it with its name after a restart."""
+    command: str = ""
+    """Of a process that no service unit names: its command line, for the same purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Drift is measured against it, and later plans of the same request preserve it."""
+
+    host: str
+    plan: str
+    at: datetime
+    request: Request
+    roles: Roles
+    placed: tuple[PlacedTarget, ...]
+    """With some targets that are absent now: they get their old CPUs when they return."""
+    since: int
+    """The latest start (clock ticks after boot) of any process at that moment: later ones are new."""
+    boot: str = ""
+    """Empty: not known."""
+
+    @property
+    def places(self) -> frozenset[tuple[Target, CpuSet]]:
+        return frozenset((each.target, each.cpus) for each in self.placed)

@@ -9,7 +9,7 @@ from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.kinds import Remedy
 from pinner.model.plan.objective import checked_weights
-from pinner.model.settings.fixes import FIXES
+from pinner.model.settings.sysctls import SYSCTLS
 
 AUTO = "auto"
 ISOLATED = "isolated"
@@ -21,6 +21,21 @@ MAX_MOVES = 100
 """Of guests, for new guests."""
 Smt = Literal["prefer", "isolate", "require"]
 Isolating = Literal["boot", "live"]
+
+
+FIXES: Mapping[str, Remedy] = {
+    "cpu-slow-governor": "governors",
+    "host-delays-vcpus": "cpu-weights",
+    "irq-off-node": "irqs",
+    "irq-on-guest-cpus": "irqs",
+    "irqbalance-unbanned": "irqbalance",
+    "nic-no-coalescing": "coalescing",
+    "nic-single-queue": "queues",
+    "nic-small-ring": "rings",
+    "rps-on-guest-cpus": "rps",
+    **{code: "sysctls" for rule in SYSCTLS.values() for code in rule.codes},
+}
+"""By the code of the finding."""
 
 
 @dataclass(frozen=True, slots=True)

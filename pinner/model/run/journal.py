@@ -1,15 +1,15 @@
 """The record of the changes that were made to a host."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from pinner.model.change import Change, Target, ThreadMask
+from pinner.model.change import Change, Target, ThreadMask, boots_differ
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import DEFINED, WITH_STATE, TargetKind
-from pinner.model.machine.memory import NodeMemory, moved_text
 from pinner.model.processes.process import Lineage
-from pinner.model.run import boots
+from pinner.model.text import mib
 
 EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]
 """intent  written to the journal, perhaps made     done    made, and read back from the kernel
@@ -38,6 +38,38 @@ before the run that is WATCH_FOLD times as long, also for a look that is late.""
 WATCH_FOLD = 10
 """A measure is watched if it is known before the run for so many times the length of the watch: see
 outcome/watch.py."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMemory:
+    """A guest's memory on one node before and after a move, in KiB from numa_maps: ``before_kib`` is the sum of
+    ``moved_kib`` and ``stayed_kib``."""
+
+    node: int
+    """The id of the NUMA node."""
+    before_kib: int
+    """KiB of the guest on the node before the change."""
+    moved_kib: int
+    """How much less the node has now; below 0: how much more."""
+    stayed_kib: int
+    """How much the node has now."""
+
+
+def memory_moved(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[NodeMemory, ...]:
+    """Ascending by node."""
+    return tuple(
+        NodeMemory(node, before.get(node, 0), before.get(node, 0) - after.get(node, 0), after.get(node, 0))
+        for node in sorted({*before, *after})
+    )
+
+
+def moved_text(parts: Iterable[NodeMemory]) -> str:
+    """``node 1: 500 MiB moved, 2 MiB stayed``; without nodes that gained memory."""
+    return "; ".join(
+        f"node {part.node}: {mib(part.moved_kib)} moved, {mib(part.stayed_kib)} stayed"
+        for part in parts
+        if part.moved_kib >= 0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +163,7 @@ class Run:
     def is_of_earlier_boot(self, boot: str) -> bool:
         """All its threads have ended then: the same ids and start times, which count from the boot, belong to
         others."""
-        return boots.differ(self.boot, boot)
+        return boots_differ(self.boot, boot)
 
 
 NEVER_BEGUN = "closed before it began: it changed nothing, and the agent refuses a late begin"
@@ -209,7 +241,7 @@ class Damaged:
 
     def has_ended(self, boot: str) -> bool:
         """Before the host's present ``boot``. Pins in a definition outlive a boot."""
-        return self.kind not in DEFINED and boots.differ(self.boot, boot)
+        return self.kind not in DEFINED and boots_differ(self.boot, boot)
 
     def __str__(self) -> str:
         if self.kind == "process":

@@ -9,8 +9,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import StalePlan
 from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Plan
-from pinner.model.snapshot import Snapshot
-from pinner.model.used_cpus import restricted
+from pinner.model.snapshot import Snapshot, restricted
 
 
 def require_free(plan: Plan, snapshot: Snapshot) -> None:

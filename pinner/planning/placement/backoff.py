@@ -9,8 +9,8 @@ from pinner.model.change import TargetKey
 from pinner.model.kinds import INSIDE, KINDS, TargetKind
 from pinner.model.plan.groups import Group, group_of
 from pinner.model.plan.plan import Plan
-from pinner.model.policy.backoff import Backoff, Backoffs
 from pinner.model.policy.drift import Drift
+from pinner.model.policy.policy import Backoff, Backoffs
 from pinner.planning.placement.drift import OTHERS
 
 

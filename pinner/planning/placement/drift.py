@@ -6,8 +6,7 @@ from typing import assert_never
 from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import KINDS, cpus_of
-from pinner.model.plan.placement import PlacedTarget, Placement
-from pinner.model.plan.plan import Plan
+from pinner.model.plan.plan import PlacedTarget, Placement, Plan
 from pinner.model.plan.request import Request
 from pinner.model.policy.drift import Cause, Drift
 from pinner.model.snapshot import Snapshot

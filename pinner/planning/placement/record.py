@@ -4,13 +4,11 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from pinner.model.change import Target, TargetKey
+from pinner.model.change import Target, TargetKey, boots_differ
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.kinds import INSIDE, KINDS, PINNED
 from pinner.model.plan.groups import group_of
-from pinner.model.plan.placement import PlacedTarget, Placement
-from pinner.model.plan.plan import Plan, Roles
-from pinner.model.run import boots
+from pinner.model.plan.plan import PlacedTarget, Placement, Plan, Roles
 from pinner.model.snapshot import Snapshot
 from pinner.planning.request.context import target_threads
 from pinner.planning.request.process_matching import identity, identity_of, instance
@@ -46,7 +44,7 @@ def record(
 def in_boot(placement: Placement, boot: str) -> Placement:
     """The placement as this boot sees it: after a restart no thread passes for a recorded one by its id and start time,
     and what has returned gets its recorded CPUs as new."""
-    if not boots.differ(placement.boot, boot):
+    if not boots_differ(placement.boot, boot):
         return placement
     placed = (
         replace(

@@ -6,8 +6,7 @@ from dataclasses import replace
 from pinner.model.change import PlannedChange, StateChange, TargetKey
 from pinner.model.kinds import cpus_of
 from pinner.model.plan.groups import group_of, without_room
-from pinner.model.plan.placement import Placement
-from pinner.model.plan.plan import LeftOut, Plan
+from pinner.model.plan.plan import LeftOut, Placement, Plan
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.reservations import contested, staying
 from pinner.planning.plan_identity import id_from_placement

@@ -13,8 +13,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.kinds import PartitionState
 from pinner.model.machine.topology import NodeId
-from pinner.model.plan.placement import Placement
-from pinner.model.plan.plan import Plan
+from pinner.model.plan.plan import Placement, Plan
 from pinner.model.plan.request import Request
 from pinner.model.policy.policy import Mode
 from pinner.model.questions.capacity import Capacity, NodeCapacity, ShapeRoom, StrategyCapacity

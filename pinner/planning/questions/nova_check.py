@@ -10,8 +10,7 @@ from contextlib import suppress
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest import Guest
-from pinner.model.guest.nova import NovaConf, NovaSets, conflicts, cpus
-from pinner.model.guest.nova_report import DEFAULT_TOPIC, Finding, Listening, NovaReport
+from pinner.model.guest.nova import DEFAULT_TOPIC, Finding, Listening, NovaConf, NovaReport, NovaSets, conflicts, cpus
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.request.processes import allocatable_cpus

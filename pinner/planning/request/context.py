@@ -9,8 +9,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, nova_cpus
 from pinner.model.kinds import QEMUS_OWN, State
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
-from pinner.model.plan.placement import Placement
-from pinner.model.plan.plan import LeftOut, Roles, Wanted
+from pinner.model.plan.plan import LeftOut, Placement, Roles, Wanted
 from pinner.model.plan.request import Request
 from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot

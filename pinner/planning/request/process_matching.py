@@ -5,7 +5,7 @@ from typing import Any
 
 from pinner.model.change import TargetKey
 from pinner.model.kinds import KINDS
-from pinner.model.plan.placement import PlacedTarget, Placement
+from pinner.model.plan.plan import PlacedTarget, Placement
 from pinner.model.plan.request import Request
 from pinner.model.processes.process import Process, Thread
 from pinner.model.snapshot import Snapshot

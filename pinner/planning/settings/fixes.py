@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 from pinner.model.plan.plan import Basis, Plan, Roles
 from pinner.model.plan.request import Request
-from pinner.model.used_cpus import emulator_cpus, vcpu_cpus
+from pinner.model.snapshot import emulator_cpus, vcpu_cpus
 from pinner.planning.request.context import Context
 
 

@@ -9,9 +9,9 @@ from shlex import quote
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.kinds import State
-from pinner.model.machine.frequency import FAST, FrequencyDomain, is_slow
+from pinner.model.machine.topology import FAST, FrequencyDomain, is_slow
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
-from pinner.model.used_cpus import vcpu_cpus
+from pinner.model.snapshot import vcpu_cpus
 from pinner.planning.available.reservations import staying
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow

@@ -25,9 +25,8 @@ from pinner.model.outcome.check import (
     not_known,
     report,
 )
-from pinner.model.plan.request import Request
+from pinner.model.plan.request import FIXES, Request
 from pinner.model.reading import HostReading
-from pinner.model.settings.fixes import FIXES
 from pinner.model.snapshot import Snapshot
 
 LOG = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from pinner.planning import planner
 
 # A plan from a file needs none of these: a command imports only what it uses.
 if TYPE_CHECKING:
-    from pinner.model.guest.nova_report import Listening, NovaReport
+    from pinner.model.guest.nova import Listening, NovaReport
     from pinner.model.outcome.check import CheckReport
     from pinner.model.questions.capacity import Capacity
     from pinner.model.questions.whatif import GuestShape

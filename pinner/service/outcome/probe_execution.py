@@ -10,8 +10,7 @@ from secrets import randbits
 
 from pinner.model.errors import PinnerError
 from pinner.model.outcome.measures import HOST, ROWS
-from pinner.model.outcome.outcome import Arm, Window
-from pinner.model.outcome.probe import WASH_OUT_SECONDS, Probe, ProbeState
+from pinner.model.outcome.outcome import WASH_OUT_SECONDS, Arm, Probe, ProbeState, Window
 from pinner.model.page import PageRequest
 from pinner.model.plan.groups import guests_of
 from pinner.model.plan.plan import Plan

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pinner.model.errors import HostBusy, PolicyConflict, RunConflict
-from pinner.model.outcome.outcome import Arm
-from pinner.model.outcome.probe import Probe
+from pinner.model.outcome.outcome import Arm, Probe
 from pinner.model.page import MAX_LIMIT, PageRequest
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions, Run

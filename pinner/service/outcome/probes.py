@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 
 from pinner.model.errors import Blocked, Invalid, ProbeBusy
-from pinner.model.outcome.probe import (
+from pinner.model.outcome.outcome import (
     MAX_SECONDS,
     MAX_WINDOWS,
     MIN_SECONDS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid, PinnerError
-from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Placement
 from pinner.model.plan.request import Request
 from pinner.model.questions.capacity import Capacity, with_sizes
 from pinner.model.questions.whatif import GuestShape

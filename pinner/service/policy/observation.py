@@ -8,11 +8,9 @@ from pinner import codec
 from pinner.model.change import TargetKey
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict
 from pinner.model.plan.groups import group_of
-from pinner.model.plan.placement import Placement
-from pinner.model.plan.plan import Plan
-from pinner.model.policy.backoff import Backoffs
+from pinner.model.plan.plan import Placement, Plan
 from pinner.model.policy.drift import Drift
-from pinner.model.policy.policy import Policy
+from pinner.model.policy.policy import Backoffs, Policy
 from pinner.model.run.journal import UNDO_BEGUN, Run
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from pinner import codec
-from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Placement
 from pinner.model.plan.request import Request
 from pinner.model.policy.drift import Repack
 from pinner.model.run.audit import Caller

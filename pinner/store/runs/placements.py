@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine, select
 
 from pinner import codec
-from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Placement
 from pinner.store.database import tables
 from pinner.store.database.engine import reading
 from pinner.store.database.write import put_host_row, write

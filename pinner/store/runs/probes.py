@@ -6,7 +6,7 @@ from sqlalchemy import Connection, Engine, insert, select, update
 
 from pinner import codec
 from pinner.model.errors import NotFound, ProbeBusy
-from pinner.model.outcome.probe import Probe
+from pinner.model.outcome.outcome import Probe
 from pinner.model.run.audit import AuditEvent
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables

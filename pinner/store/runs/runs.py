@@ -21,7 +21,7 @@ from sqlalchemy import (
 
 from pinner.model.change import AffinityChange, Target
 from pinner.model.errors import NotFound
-from pinner.model.outcome.probe import PROBE_ORIGIN
+from pinner.model.outcome.outcome import PROBE_ORIGIN
 from pinner.model.page import Page, PageRequest
 from pinner.model.policy.policy import Expected
 from pinner.model.run.agent_audit import AgentEvent, SignedHead

@@ -22,8 +22,7 @@ from benchmarks.report.timing import Row, Time, line, timed
 from support.hosts import applied, guest
 
 from pinner.model.guest.guest import Guest
-from pinner.model.plan.placement import Placement
-from pinner.model.plan.plan import Plan
+from pinner.model.plan.plan import Placement, Plan
 from pinner.model.plan.request import Request
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement

@@ -29,7 +29,7 @@ from support.system.kernel import masks
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.guest.guest import Guest
-from pinner.model.outcome.probe import DEFAULT_SECONDS, MIN_SECONDS, Probe
+from pinner.model.outcome.outcome import DEFAULT_SECONDS, MIN_SECONDS, Probe
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller

@@ -20,8 +20,7 @@ from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.guest.guest import Guest
 from pinner.model.outcome.measures import HOST, Span
-from pinner.model.outcome.outcome import Judgement
-from pinner.model.outcome.probe import MIN_SECONDS, Probe
+from pinner.model.outcome.outcome import MIN_SECONDS, Judgement, Probe
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.service.compose import ServiceParts

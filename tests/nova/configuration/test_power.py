@@ -10,8 +10,7 @@ from support.made_up.readings import reading
 from pinner.checks.power import CHECKS
 from pinner.host.hardware.sysfs import read_topology
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest.nova import NovaConf
-from pinner.model.guest.nova_report import Listening
+from pinner.model.guest.nova import Listening, NovaConf
 from pinner.planning.questions.nova_check import report
 
 core = pytest.importorskip("nova.virt.libvirt.cpu.core", reason="needs Nova itself (tox -e nova)")

@@ -13,8 +13,7 @@ from support.values import FINGERPRINT, cpus, make_plan
 from pinner.model.change import AffinityChange, NamedPins, PartPin, PlannedChange, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone
-from pinner.model.guest.bounds import Bounds
-from pinner.model.guest.nova import NovaOwns
+from pinner.model.guest.nova import Bounds, NovaOwns
 from pinner.model.kinds import KINDS, PINNED, PartitionState, State
 from pinner.model.plan.plan import Plan
 from pinner.model.processes.process import Descendants, Lineage

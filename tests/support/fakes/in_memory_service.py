@@ -29,8 +29,7 @@ from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs, HostInterrupt
 from pinner.model.machine.topology import Topology
 from pinner.model.outcome.check import CheckReport
 from pinner.model.outcome.measures import HOST, History, Measures, Span, require_series, series_of
-from pinner.model.outcome.outcome import MEASURES, Arm, Comparison, ObservedMeasure, RunOutcome, Watch, Window
-from pinner.model.outcome.probe import Probe
+from pinner.model.outcome.outcome import MEASURES, Arm, Comparison, ObservedMeasure, Probe, RunOutcome, Watch, Window
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import LeftOut, Plan, PlanSummary
 from pinner.model.plan.request import AUTO, Request

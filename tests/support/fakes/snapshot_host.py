@@ -11,7 +11,7 @@ from support.hosts import masked
 from pinner.model.change import Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
-from pinner.model.guest.bounds import Bounds
+from pinner.model.guest.nova import Bounds
 from pinner.model.kinds import Number, State, TargetKind
 from pinner.model.machine.topology import Topology
 from pinner.model.policy.drift import Cause, Drift

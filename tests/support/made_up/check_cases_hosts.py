@@ -10,9 +10,8 @@ from pinner.model.guest.guest import Cgroup
 from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.guest.nova import NovaConf
 from pinner.model.kinds import Governor, PartitionState
-from pinner.model.machine.frequency import FrequencyDomain
 from pinner.model.machine.ovs import OvsDpdk, OvsMasks
-from pinner.model.machine.topology import HugePages, Topology
+from pinner.model.machine.topology import FrequencyDomain, HugePages, Topology
 from pinner.model.processes.process import Process, Thread
 from pinner.model.reading import HostDetails, HostReading, HostSample, IdleState, Storage, ThreadTimes
 

@@ -14,8 +14,7 @@ from support.made_up.planned_hosts import host_of, newcomers
 
 from pinner import codec
 from pinner.model.errors import PinnerError
-from pinner.model.plan.request import Request
-from pinner.model.settings.fixes import FIXES
+from pinner.model.plan.request import FIXES, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.packing import program
 from pinner.planning.placement.record import record

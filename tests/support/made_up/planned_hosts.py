@@ -16,13 +16,11 @@ from pinner.model.guest.guest import Cgroup, Guest, NovaIdentity, OperatorPin, P
 from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.guest.nova import NovaConf
 from pinner.model.kinds import Governor
-from pinner.model.machine.frequency import FrequencyDomain
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
-from pinner.model.machine.topology import Device, Topology
+from pinner.model.machine.topology import Device, FrequencyDomain, Topology
 from pinner.model.processes.process import Process
 from pinner.model.settings.cards import CardQueues, RxCoalescing, RxRing
-from pinner.model.settings.guest_rps import GuestQueue, GuestRps
-from pinner.model.settings.rps import RpsQueue
+from pinner.model.settings.rps import GuestQueue, GuestRps, RpsQueue
 from pinner.model.snapshot import Snapshot
 
 SPECS = (

@@ -12,14 +12,13 @@ from pinner import codec
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import KINDS, Governor, GuestCpus, Number, State, TargetKind
-from pinner.model.machine.frequency import FAST, FrequencyDomain
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
+from pinner.model.machine.topology import FAST, FrequencyDomain
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.cards import CardQueues, RxCoalescing, RxRing
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE
-from pinner.model.settings.guest_rps import GuestQueue, GuestRps
-from pinner.model.settings.rps import RpsQueue
+from pinner.model.settings.rps import GuestQueue, GuestRps, RpsQueue
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 

@@ -11,7 +11,7 @@ from support.values import make_entries
 
 from pinner import codec
 from pinner.model.change import MemoryChange, Target
-from pinner.model.machine.memory import compared
+from pinner.model.run.journal import memory_moved
 from pinner.model.snapshot import Snapshot
 
 MIB = 1024
@@ -53,7 +53,7 @@ def moving(pinner):
         before = {0: 3 * MIB, 1: 500 * MIB}
         change = MemoryChange(Target("memory", "u", 7, "g1"), before, 0, "", "500.0 MiB are remote")
         *others, last = make_entries(run)
-        moved = replace(last, change=change, memory=compared(before, {0: 502 * MIB, 1: MIB}))
+        moved = replace(last, change=change, memory=memory_moved(before, {0: 502 * MIB, 1: MIB}))
         pinner.journal[run] = (*others, moved)
         finish(run)
 

@@ -11,8 +11,7 @@ from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.groups import contiguous, group_of
-from pinner.model.plan.placement import Placement
-from pinner.model.plan.plan import Plan
+from pinner.model.plan.plan import Placement, Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.changes import exchanging, ranks

@@ -8,7 +8,7 @@ from support.hosts import applied, cpus, guest, plain, process, snapshot
 from pinner import codec
 from pinner.model.cpuset import union
 from pinner.model.errors import Invalid, NoFit
-from pinner.model.guest.nova_report import Listening
+from pinner.model.guest.nova import Listening
 from pinner.model.machine.ovs import OvsDpdk, OvsMasks
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot

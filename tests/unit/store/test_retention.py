@@ -17,7 +17,7 @@ from pinner.cli.manage import manage
 from pinner.model.errors import HostUnreachable, NotFound, StoreUnavailable
 from pinner.model.outcome.outcome import Watch
 from pinner.model.page import PageRequest
-from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Placement
 from pinner.model.plan.request import Request
 from pinner.model.run.agent_audit import ChainHead, SignedHead, head_text, named_purge, purged_text
 from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event

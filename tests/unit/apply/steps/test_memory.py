@@ -9,8 +9,8 @@ from support.values import NOON, make_run
 from pinner.apply import executor
 from pinner.model.change import MemoryChange
 from pinner.model.errors import ApplyFailed, Gone, Invalid, StalePlan
-from pinner.model.machine.memory import NodeMemory
 from pinner.model.plan.plan import GuestMemory
+from pinner.model.run.journal import NodeMemory
 
 MIB = 1024
 HOME, AWAY, THIRD = 0, 1, 4

@@ -20,7 +20,7 @@ from pinner.model.errors import ApplyFailed, Busy
 from pinner.model.kinds import GuestCpus
 from pinner.model.plan.groups import group_of
 from pinner.model.run.journal import Entry
-from pinner.model.settings.guest_rps import GuestQueue, GuestRps
+from pinner.model.settings.rps import GuestQueue, GuestRps
 
 GUESTS = [f"g{number}" for number in range(12)]
 

@@ -7,8 +7,7 @@ import pytest
 from support.hosts import cpus, guest, plain, process, snapshot
 
 from pinner import codec
-from pinner.model.guest.nova import NovaConf
-from pinner.model.guest.nova_report import NovaReport
+from pinner.model.guest.nova import NovaConf, NovaReport
 
 GOOD = NovaConf(
     ("/etc/nova/nova.conf",),

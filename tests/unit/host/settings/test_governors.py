@@ -12,7 +12,7 @@ from pinner.host.settings import governors, states
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.kinds import Governor
-from pinner.model.machine.frequency import FrequencyDomain
+from pinner.model.machine.topology import FrequencyDomain
 
 FAST = Governor("performance")
 

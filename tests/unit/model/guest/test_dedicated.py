@@ -4,8 +4,7 @@ import pytest
 from support.hosts import cpus, guest, plain, snapshot
 
 from pinner.model.guest.guest import NovaIdentity, shared_vcpus
-from pinner.model.guest.nova import NovaConf
-from pinner.model.guest.nova_report import Listening
+from pinner.model.guest.nova import Listening, NovaConf
 from pinner.model.plan.request import Request
 from pinner.planning.planner import plan
 from pinner.planning.questions.nova_check import report

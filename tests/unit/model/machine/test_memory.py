@@ -2,19 +2,18 @@ import pytest
 
 from pinner import codec
 from pinner.model.change import MemoryChange, Target
-from pinner.model.machine.memory import NodeMemory, compared, moved_text
-from pinner.model.run.journal import Entry
+from pinner.model.run.journal import Entry, NodeMemory, memory_moved, moved_text
 from pinner.model.text import memory_by_node, mib
 
 
 def test_two_readings_are_compared_node_by_node():
-    parts = compared({1: 500, 0: 20}, {0: 510, 4: 10})
+    parts = memory_moved({1: 500, 0: 20}, {0: 510, 4: 10})
     assert parts == (NodeMemory(0, 20, -490, 510), NodeMemory(1, 500, 500, 0), NodeMemory(4, 0, -10, 10))
     assert moved_text(parts) == "node 1: 500 KiB moved, 0 KiB stayed"
 
 
 def test_memory_that_stayed_is_shown():
-    assert moved_text(compared({1: 2048}, {1: 2048})) == "node 1: 0 KiB moved, 2.0 MiB stayed"
+    assert moved_text(memory_moved({1: 2048}, {1: 2048})) == "node 1: 0 KiB moved, 2.0 MiB stayed"
 
 
 @pytest.mark.parametrize(("kib", "text"), [(0, "0 KiB"), (1023, "1023 KiB"), (1536, "1.5 MiB"), (4 << 10, "4.0 MiB")])

@@ -10,9 +10,9 @@ from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.machine.interrupts import Balancer
 from pinner.model.plan.groups import group_of
-from pinner.model.policy.backoff import BASE_DELAY, FORGET_AFTER, FREE_RESTARTS, MAX_DELAY, MAX_RESTART_DELAY, Backoff
 from pinner.model.policy.drift import Drift
-from pinner.model.settings.guest_rps import GuestQueue, GuestRps
+from pinner.model.policy.policy import BASE_DELAY, FORGET_AFTER, FREE_RESTARTS, MAX_DELAY, MAX_RESTART_DELAY, Backoff
+from pinner.model.settings.rps import GuestQueue, GuestRps
 from pinner.planning.placement.backoff import after_failures, after_reconcile, counted_as, forget, reasons, with_backoff
 
 CHANGE = make_change(100)

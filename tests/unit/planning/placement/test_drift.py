@@ -6,7 +6,7 @@ import pytest
 from support.hosts import applied, cpus, guest, plain, process, snapshot
 
 from pinner.model.guest.guest import Vcpu
-from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Placement
 from pinner.model.plan.request import Request
 from pinner.model.policy.drift import Drift
 from pinner.model.processes.process import Thread

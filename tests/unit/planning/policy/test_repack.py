@@ -10,7 +10,7 @@ from support.values import make_plan
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.objective import compared, weighted
-from pinner.model.plan.placement import Placement
+from pinner.model.plan.plan import Placement
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement.record import record

@@ -16,8 +16,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NoFit, NotFound
 from pinner.model.guest.guest import Guest, NovaIdentity
 from pinner.model.guest.nova import NovaConf
-from pinner.model.plan.placement import Placement
-from pinner.model.plan.plan import Plan
+from pinner.model.plan.plan import Placement, Plan
 from pinner.model.plan.request import Request
 from pinner.model.questions.capacity import Capacity, StrategyCapacity, with_sizes
 from pinner.model.snapshot import Snapshot

@@ -6,8 +6,7 @@ import pytest
 from support.hosts import cpus, guest, plain, process, snapshot
 
 from pinner.model.guest.guest import NovaIdentity
-from pinner.model.guest.nova import NovaConf
-from pinner.model.guest.nova_report import Finding, Listening
+from pinner.model.guest.nova import Finding, Listening, NovaConf
 from pinner.planning.questions.nova_check import report
 
 GOOD = NovaConf(

@@ -16,13 +16,12 @@ from pinner.model.change import StateChange
 from pinner.model.errors import Invalid, Refused
 from pinner.model.guest.nova import NovaConf
 from pinner.model.kinds import Governor, Number
-from pinner.model.machine.frequency import FrequencyDomain
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
-from pinner.model.plan.request import Request
+from pinner.model.machine.topology import FrequencyDomain
+from pinner.model.plan.request import FIXES, Request
 from pinner.model.reading import HostReading, HostSample, IrqCounts
 from pinner.model.settings.cards import CardQueues, RxCoalescing, RxRing
 from pinner.model.settings.cpu_weights import SLICE
-from pinner.model.settings.fixes import FIXES
 from pinner.model.settings.rps import RpsQueue
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.planning import admission, planner

@@ -8,7 +8,7 @@ from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
 
 from pinner.model.kinds import Governor
-from pinner.model.machine.frequency import FAST, FrequencyDomain
+from pinner.model.machine.topology import FAST, FrequencyDomain
 from pinner.model.plan.request import Request
 from pinner.model.policy.policy import Policy
 from pinner.model.run.audit import Caller

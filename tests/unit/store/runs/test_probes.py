@@ -7,8 +7,7 @@ import pytest
 from support.values import NOON
 
 from pinner.model.errors import NotFound, ProbeBusy
-from pinner.model.outcome.outcome import Window
-from pinner.model.outcome.probe import Probe
+from pinner.model.outcome.outcome import Probe, Window
 from pinner.model.page import PageRequest
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.outcome.probing import outcome
