@@ -26,6 +26,7 @@ user = "root"
 group = "root"
 namespaces = []
 stdio_handler = "file"
+max_core = 0
 security_driver = "none"
 """
 """The part of qemu.conf that is the same everywhere."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from math import fsum
 
 from pinner.model.change import PlannedChange
 from pinner.model.cpuset import CpuSet, union
@@ -124,7 +125,7 @@ def _realtime_processes(snapshot: Snapshot, request: Request, roles: Roles) -> I
         if process.load > request.busy_threshold and process.immovable_reason in ("", "restricted"):
             threads = [thread for thread in process.threads if thread.realtime and thread.immovable_reason != "per-cpu"]
             if shared := union(thread.affinity for thread in threads) & roles.cpus:
-                load = sum(thread.load for thread in threads)
+                load = fsum(thread.load for thread in threads)
                 yield (
                     f"process {process.name} ({process.pid}) has real-time threads ({_policies(threads)}) that use "
                     f"{load:.1f} % of one CPU and may stop other threads on CPUs {shared}; pinner does not move them: "

@@ -7,6 +7,7 @@ first. In a tier, the terms are added up by their weights.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import fsum
 
 from pinner.model.errors import Invalid
 
@@ -128,7 +129,7 @@ def rise(terms: tuple[Term, ...]) -> float:
 
 def value_of(terms: tuple[Term, ...]) -> tuple[float, float]:
     """The weighted sum of one tier, before and after."""
-    before, after = (sum(term.weight * getattr(term, side) for term in terms) for side in ("before", "after"))
+    before, after = (fsum(term.weight * getattr(term, side) for term in terms) for side in ("before", "after"))
     return round(before, _DIGITS), round(after, _DIGITS)
 
 

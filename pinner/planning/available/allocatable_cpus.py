@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import fsum
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
@@ -137,7 +138,7 @@ class AllocatableCpus:
 
     def cores_worth(self, cpus: CpuSet) -> float:
         """How many cores these online CPUs are: a hardware thread of a core of two is half a core."""
-        return round(sum(shape.worth(cpus) for shape in self.shapes), 6)
+        return round(fsum(shape.worth(cpus) for shape in self.shapes), 6)
 
     def core_worth(self, core: CpuSet) -> float:
         """``cores_worth`` of one core, or of a part of one."""

@@ -6,7 +6,7 @@ node of the CPU that touches it first (admin-guide/mm/numa_memory_policy.rst).
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, fsum
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
@@ -81,7 +81,7 @@ def share(guest: Guest, group: VcpuGroup) -> float:
     """By its cells, or by the number of vCPUs."""
     if cells := [cell for cell in guest.numa.cells if cell.vcpus and cell.memory_kib]:
         own = CpuSet.of(group.vcpus)
-        kib = sum(cell.memory_kib * len(cell.vcpus & own) / len(cell.vcpus) for cell in cells)
+        kib = fsum(cell.memory_kib * len(cell.vcpus & own) / len(cell.vcpus) for cell in cells)
         return kib / sum(cell.memory_kib for cell in cells)
     return len(group.vcpus) / max(len(guest.plugged), 1)
 

@@ -6,6 +6,7 @@ first. Where the firm ones alone leave too few, the plan is blocked.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from math import fsum
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
@@ -209,7 +210,7 @@ def _restriction(mask: CpuSet, found: list[_Found]) -> RestrictedAffinity:
     if first.process.user:
         owner += f" of user {first.process.user}"
     owner += and_more(len(found) - 1)
-    load = round(sum(each.load for each in found), 2)
+    load = round(fsum(each.load for each in found), 2)
     named = any(each.process.reserves == "configured" for each in found)
     return RestrictedAffinity(mask, owner, any(each.firm for each in found), load, named)
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import fsum
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
@@ -53,7 +54,7 @@ class Crowd:
             "vcpu_vs_host": _clash(on_vcpus, host),
             "vcpu_vs_emulator": _clash(on_vcpus, beside),
             "emulator_vs_host": _clash(beside, host),
-            "overcommit": sum(count - 1.0 for count in on_vcpus.values() if count > 1.0),
+            "overcommit": fsum(count - 1.0 for count in on_vcpus.values() if count > 1.0),
         }
 
     def _density(self, by_mask: Mapping[int, float]) -> dict[int, float]:
@@ -122,4 +123,4 @@ def _overloads(demands: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
 
 
 def _clash(disturbed: Mapping[int, float], disturbing: Mapping[int, float]) -> float:
-    return sum(min(disturbed[cpu], 1.0) * weight for cpu, weight in disturbing.items() if cpu in disturbed)
+    return fsum(min(disturbed[cpu], 1.0) * weight for cpu, weight in disturbing.items() if cpu in disturbed)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import fsum
 from typing import NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
@@ -99,7 +100,7 @@ class Places:
             span = self.span(sum(masks))
         else:
             span = self._joint(Counter(masks))
-        memory = sum([kib / 1024 * self._distance(span, node) for node, kib in guest.memory_per_node.items() if kib])
+        memory = fsum([kib / 1024 * self._distance(span, node) for node, kib in guest.memory_per_node.items() if kib])
         devices = self._remote_devices(guest, span.shares) if guest.pci else 0.0
         return GuestSpread(span.nodes, span.l3, span.cores, memory, devices)
 
@@ -131,22 +132,22 @@ class Places:
                 node: 0.0 if node == memory else max(distance(self.topology.node_by_id, node, memory) / LOCAL - 1, 0.0)
                 for node in self.topology.online_by_node
             }
-        return sum(share * far[node] for node, share in span.shares.items())
+        return fsum(share * far[node] for node, share in span.shares.items())
 
     def _remote_devices(self, guest: Guest, here: Mapping[NodeId, float]) -> float:
         if not here:
             return 0.0
         known = (self._device_nodes[address] for address in guest.pci if address in self._device_nodes)
-        return sum(1.0 - here.get(node, 0.0) for node in known)
+        return fsum(1.0 - here.get(node, 0.0) for node in known)
 
 
 def guests_terms(needs: Mapping[str, GuestNeed], spreads: Mapping[str, GuestSpread]) -> dict[str, float]:
     return {
         "extra_nodes": sum(max(len(spread.nodes) - needs[uuid].nodes, 0) for uuid, spread in spreads.items()),
-        "remote_memory": sum(spread.remote_memory for spread in spreads.values()),
+        "remote_memory": fsum(spread.remote_memory for spread in spreads.values()),
         "shared_cores": len(shared_cores(spreads.values())),
         "extra_l3": sum(max(len(spread.l3) - needs[uuid].l3, 0) for uuid, spread in spreads.items()),
-        "remote_devices": sum(spread.remote_devices for spread in spreads.values()),
+        "remote_devices": fsum(spread.remote_devices for spread in spreads.values()),
     }
 
 

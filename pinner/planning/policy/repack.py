@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from math import fsum
 
 from pinner.model.plan.objective import Objective, value_of
 from pinner.model.plan.plan import Plan
@@ -45,8 +46,8 @@ class RepackWatch:
 def pressure(objective: Objective) -> float:
     """How far guests are spread, by the terms' weights; remote_memory in GiB x distance."""
     asked = [term for term in objective.terms if term.asked]
-    memory = sum(term.weight * term.after for term in asked if term.name == "remote_memory")
-    return sum(term.weight * term.after for term in asked if term.name in _PRESSURE) + memory / _MIB_OF_GIB
+    memory = fsum(term.weight * term.after for term in asked if term.name == "remote_memory")
+    return fsum(term.weight * term.after for term in asked if term.name in _PRESSURE) + memory / _MIB_OF_GIB
 
 
 def refusal(rule: RepackRule, plan: Plan) -> str:

@@ -7,6 +7,7 @@ guests of a shape, plans are made.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from math import fsum
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
@@ -238,7 +239,7 @@ def _without_own_cpu(planned: _Planned) -> float:
         cpus = mask & online
         for cpu in cpus:
             density[cpu] += vcpus / len(cpus)
-    return sum(max(each - 1.0, 0.0) for each in density.values())
+    return fsum(max(each - 1.0, 0.0) for each in density.values())
 
 
 def _without_memory(host: Snapshot, new: NewGuests) -> str:

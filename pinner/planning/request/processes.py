@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
+from math import fsum
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
@@ -85,8 +86,8 @@ def _demand(snapshot: Snapshot, request: Request) -> Demand:
     moves = [thread for move in moving(snapshot, request) for thread in move.threads if thread.load]
     guests = [guest for guest in snapshot.guests if not guest.dedicated or request.nova_emulators]
     return Demand(
-        housekeeping=sum(thread.load for thread in moves) / 100,
-        emulator=sum(qemus_own_load(snapshot, guests).values()),
+        housekeeping=fsum(thread.load for thread in moves) / 100,
+        emulator=fsum(qemus_own_load(snapshot, guests).values()),
         housekeeping_now=frozenset(thread.affinity for thread in moves),
         emulator_now=frozenset(thread.affinity for guest in guests for thread in qemus_own_threads(guest)),
     )
@@ -169,7 +170,7 @@ def _busiest(per_cpu: list[Process]) -> LeftOut:
     busiest = max(per_cpu, key=lambda process: process.load)
     why = f"{busiest.load:.1f} % of one CPU; a per-CPU kernel thread cannot leave its CPU"
     if len(per_cpu) > 1:
-        total = sum(process.load for process in per_cpu)
+        total = fsum(process.load for process in per_cpu)
         why += f"; it is the busiest of {len(per_cpu)} such threads, which together use {total:.1f} % of one CPU"
     return LeftOut(process_target(busiest), why)
 
@@ -182,7 +183,7 @@ def _immovable_threads(process: Process, *, asked: bool) -> Iterator[LeftOut]:
         if immovable_reason not in _movable(asked):
             staying_threads.setdefault((immovable_reason, thread.affinity), []).append(thread)
     for (immovable_reason, mask), threads in staying_threads.items():
-        load = sum(thread.load for thread in threads)
+        load = fsum(thread.load for thread in threads)
         why = {
             "per-cpu": f"a kernel thread that cannot leave CPU {mask}",
             "pinner": "pinner itself",

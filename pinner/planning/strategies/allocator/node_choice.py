@@ -1,6 +1,7 @@
 """Chooses a NUMA node for a guest."""
 
 from collections.abc import Collection, Iterable, Mapping
+from math import fsum
 
 from pinner.model.errors import NoFit
 from pinner.model.guest.guest import Guest
@@ -66,7 +67,7 @@ def _mean_distances(
     found = dict.fromkeys(nodes, 0.0)
     for node in nodes if parts else ():
         if node is not None:
-            found[node] = sum([part * distance(known, node, other) for other, part in parts], 0.0)
+            found[node] = fsum([part * distance(known, node, other) for other, part in parts])
     return found
 
 

@@ -41,8 +41,9 @@ def test_runs_are_listed_while_their_progress_cannot_be_stored(tmp_path, monkeyp
         starting = threading.Thread(target=lambda: service.apply(plan.id, ApplyOptions(), caller))
         starting.start()
         try:
-            while not (recorders := service._runs._copier._recorders):
+            while not service.runs(None, PageRequest()).items:
                 time.sleep(0.01)
+            recorders = service._runs._copier._recorders
             ((run, recorder),) = recorders.items()
             with locked(tmp_path / "pinner.sqlite"), ThreadPoolExecutor(READERS) as readers:
                 recorder.note(Entry(run, 99, make_change(100), "intent", NOON))
