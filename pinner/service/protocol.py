@@ -32,10 +32,12 @@ from pinner.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class StrategyInfo:
+    """The description of a strategy: its name, one sentence, and the request fields that it reads."""
+
     name: str
-    """For a request."""
+    """The name, for a request."""
     summary: str
-    """One sentence."""
+    """The strategy in one sentence."""
     parameters: tuple[str, ...]
     """The fields of a request that the strategy reads."""
 
