@@ -36,7 +36,7 @@ class Agent(Protocol):
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """Returns the ended run. Raises StalePlan, Blocked, HostBusy or Invalid before anything is changed; then the
-        journal has no run. If a later change fails, the run ends as ``undone`` with the error."""
+        journal has no run. If a later change fails, the run ends as ``applied_partly``, ``undone`` or ``failed``."""
 
     def rollback(self, run: Run, progress: Progress) -> Run:
         """Undo the changes of the run ``run.undoes`` in reverse order, or of all runs of the host. Raises NotFound,
