@@ -195,7 +195,11 @@ MAX_PART = 16 * 1024 * 1024
 def lines(chunks: Iterator[bytes]) -> Iterator[str]:
     """The complete lines, each with its line end. Only a line feed ends one: guests' names may contain characters that
     other readers take for a line end (U+2028). Raises PinnerError."""
-    return (line.decode() + "\n" for line in _parts(chunks, b"\n"))
+    for line in _parts(chunks, b"\n"):
+        try:
+            yield line.decode() + "\n"
+        except UnicodeDecodeError as error:
+            raise PinnerError(f"the server's answer is not UTF-8 text: {error}") from None
 
 
 def server_sent_events(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:

@@ -198,3 +198,12 @@ def test_a_line_without_an_end_is_refused():
         pytest.raises(PinnerError, match="bytes without an end"),
     ):
         export(remote)
+
+
+def test_a_line_that_is_no_text_is_refused():
+    with (
+        serving(HEAD, b"Connection: close\r\n\r\n", b"\xff\n") as url,
+        closing(RemoteService(url)) as remote,
+        pytest.raises(PinnerError, match="not UTF-8 text"),
+    ):
+        export(remote)
