@@ -3,7 +3,7 @@
 import re
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import private_libvirt
@@ -16,7 +16,7 @@ from support.system.kernel import masks
 from pinner import wiring
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.plan import Plan
-from pinner.model.plan.request import Request
+from pinner.model.plan.request import AUTO, Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
 from pinner.service.protocol import Service
@@ -42,9 +42,13 @@ class Pinner:
 
     service: Service
 
+    housekeeping: str = AUTO
+    """AUTO: what the programs of the machine do decides which CPU the guests get."""
+
     def plan(self, *guests: Guest) -> Plan:
         """A new plan for all guests, or for those that are named."""
-        request = Request(guests=tuple(guest.name for guest in guests), busy_threshold=NEVER_BUSY)
+        names = tuple(guest.name for guest in guests)
+        request = Request(guests=names, busy_threshold=NEVER_BUSY, housekeeping=self.housekeeping)
         return self.service.plan("here", request, None, 0.0, CALLER)
 
     def apply(self, plan: Plan, *, persist: bool = False) -> str:
@@ -144,6 +148,7 @@ def test_a_pin_by_virsh_before_pinner_comes_is_an_operators(start, virsh, pinner
 def test_live_pins_of_pinner_are_its_own_also_after_a_restart_of_libvirtd_and_a_rollback(
     start, libvirtd, virsh, pinner
 ):
+    pinner = replace(pinner, housekeeping=str(ONLINE[0]))
     guest = start()
     before = masks(guest.pid)
     run = pinner.apply(pinner.plan())
