@@ -241,7 +241,8 @@ def test_an_agent_starts_again_when_its_journal_can_be_used_again(journal_file, 
     with pytest.raises(PinnerError, match="can be used again"):
         retry._repeat()
     assert len(waits) == 3
-    assert isinstance(open_journal(journal_file.parent), StoredJournal)
+    with closing(open_journal(journal_file.parent)) as journal:
+        assert isinstance(journal, StoredJournal)
 
 
 def test_an_agent_makes_no_empty_journal_while_its_damaged_one_is_repaired(journal_file, monkeypatch):
