@@ -9,7 +9,7 @@ from dataclasses import replace
 from apiflask import APIFlask
 
 from pinner.api.access.context import AppState
-from pinner.api.http.limits import ClientLimits
+from pinner.api.http.reader import ClientLimits
 from pinner.api.http.serving import Serving
 from pinner.api.streams import MAX_STREAMS
 from pinner.heartbeat import BeatingThread

@@ -1,23 +1,39 @@
-"""The application's state and the caller of the current request, for the views."""
+"""The application's state and the caller of the current request, for the views, and the service as this caller sees it.
 
+A view reaches the service only through ``pinner()``, so no view can forget that a token may be limited to one host.
+Another host that the caller names is refused with Forbidden, whether it exists or not. A plan, run or snapshot of
+another host is NotFound, exactly like an id that does not exist: the caller learns nothing about other hosts. Lists
+have the one host only.
+"""
+
+import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import wraps
+from typing import Any, cast
 
 from flask import current_app, g
+from werkzeug.exceptions import Forbidden
 
 from pinner import codec
 from pinner.api.access.credentials import Credentials, Identity
-from pinner.api.access.host_service import of_one_host
 from pinner.api.access.policies import Authorizer
 from pinner.api.access.refusals import RefusalAudit
 from pinner.api.streams import Streams
 from pinner.bounded_cache import BoundedCache
-from pinner.model.errors import NotFound
-from pinner.model.plan.plan import Plan
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.outcome.outcome import Probe
+from pinner.model.page import Page, PageRequest
+from pinner.model.plan.plan import Plan, PlanSummary
+from pinner.model.plan.request import Request
+from pinner.model.run.agent_audit import Anchor
 from pinner.model.run.audit import Caller
-from pinner.service.protocol import Service
+from pinner.model.run.journal import Run, RunState
+from pinner.model.run.verification import Verification
+from pinner.model.snapshot import Snapshot
+from pinner.service.protocol import Service, StrategyInfo
 from pinner.service.upkeep.monitor import Monitor
 from pinner.store.idempotency import IdempotencyKeys
 
@@ -107,3 +123,135 @@ def caller() -> Caller:
     """The caller of the current request, for the audit trail."""
     sender = identity()
     return Caller(sender.actor, sender.origin, g.request_id)
+
+
+def of_one_host(every: Service, host: str) -> Service:
+    """The service, limited to one host."""
+    return cast(Service, HostService(every, host))
+
+
+class HostService:
+    """Satisfies Service with the objects of one host of ``every``.
+
+    A use case that is not written here checks its first argument, and is called: it is made from Service, below."""
+
+    where = ""
+
+    def __init__(self, every: Service, host: str) -> None:
+        self._every = every
+        self._host = host
+
+    def hosts(self) -> tuple[str, ...]:
+        """The one host, where the server manages it."""
+        return tuple(host for host in self._every.hosts() if host == self._host)
+
+    def strategies(self) -> tuple[StrategyInfo, ...]:
+        """Strategies belong to no host."""
+        return self._every.strategies()
+
+    def snapshot(self, snapshot: str) -> Snapshot:
+        found = self._every.snapshot(snapshot)
+        self._require_own("snapshot", snapshot, found.host)
+        return found
+
+    def plan(
+        self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
+    ) -> Plan:
+        host = self._only(host)
+        if snapshot is not None:
+            self.snapshot(snapshot)
+        return self._every.plan(host, request, snapshot, sample_seconds, caller)
+
+    def plan_by_id(self, plan: str) -> Plan:
+        found = self._every.plan_by_id(plan)
+        self._require_own("plan", plan, found.host)
+        return found
+
+    def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
+        host = self._only(host)
+        if part.marker:
+            self._require_own_marker(part.marker, self.plan_by_id)
+        return self._every.plans(host, part)
+
+    def run(self, run: str) -> Run:
+        found = self._every.run(run)
+        self._require_own("run", run, found.host)
+        return found
+
+    def probe_by_id(self, probe: str) -> Probe:
+        found = self._every.probe_by_id(probe)
+        self._require_own("probe", probe, found.host)
+        return found
+
+    def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
+        host = self._only(host)
+        if part.marker:
+            self._require_own_marker(part.marker, self.run)
+        return self._every.runs(host, part, state=state)
+
+    def verify_audit(self, anchor: Anchor | None = None) -> Verification:  # noqa: ARG002
+        """Refused: the chain covers every host."""
+        raise self._no_chain()
+
+    def audit_anchor(self) -> Anchor:
+        """Refused: an anchor has the heads of every host."""
+        raise self._no_chain()
+
+    def export_audit(self) -> Iterator[str]:
+        """Refused: an export has the records of every host."""
+        raise self._no_chain()
+
+    def _no_chain(self) -> Forbidden:
+        return Forbidden(
+            f"this token may act on host {self._host!r} only; the chain of the audit trail covers every host"
+        )
+
+    def _only(self, host: str | None) -> str:
+        """The one host. Raises Forbidden for another one, NotFound where the server does not manage the host."""
+        if host not in (None, self._host):
+            raise Forbidden(f"this token may act on host {self._host!r} only, not on {host!r}")
+        if not self.hosts():
+            raise NotFound("host", self._host)
+        return self._host
+
+    def _require_own_marker(self, marker: str, find: Callable[[str], Plan | Run]) -> None:
+        """Raises Invalid for the id of another host's object, exactly like for an id that does not exist."""
+        try:
+            find(marker)
+        except NotFound:
+            raise Invalid("marker", marker, "the `next` of the previous page") from None
+
+    def _require_own(self, kind: str, name: str, host: str) -> None:
+        if host != self._host:
+            raise NotFound(kind, name)
+
+
+_FINDERS: dict[str, Callable[[HostService, str], object]] = {
+    "plan": HostService.plan_by_id,
+    "run": HostService.run,
+    "probe": HostService.probe_by_id,
+}
+
+
+def _limited(name: str, use_case: Callable[..., Any]) -> Callable[..., Any]:
+    """The use case for the one host. Raises KeyError, at the import, where its first argument is neither a host nor an
+    object of one."""
+    signature = inspect.signature(use_case)
+    first = list(signature.parameters)[1]
+    find = None if first == "host" else _FINDERS[first]
+
+    @wraps(use_case)
+    def call(self: HostService, *arguments: object, **named: object) -> object:
+        bound = signature.bind(self, *arguments, **named)
+        if find is None:
+            bound.arguments[first] = self._only(bound.arguments[first])
+        else:
+            find(self, bound.arguments[first])
+        return getattr(self._every, name)(*bound.args[1:], **bound.kwargs)
+
+    return call
+
+
+for _name, _use_case in vars(Service).items():
+    if inspect.isfunction(_use_case) and not _name.startswith("_") and _name not in vars(HostService):
+        setattr(HostService, _name, _limited(_name, _use_case))

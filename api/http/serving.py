@@ -1,19 +1,20 @@
-"""The event loop's part of the server: listeners, open connections, deadlines, and the worker threads."""
+"""Serves an application: listeners, open connections and deadlines in the event loop, answers in worker threads."""
 
 import asyncio
 import errno
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from pinner.api.http import worker
+from pinner.api.errors import INTERNAL_ERROR
+from pinner.api.http import messages
 from pinner.api.http.connection import Connection
-from pinner.api.http.limits import ClientLimits
-from pinner.api.http.request import HttpRequest
+from pinner.api.http.messages import HttpRequest, RequestRefused, environ
+from pinner.api.http.reader import ClientLimits
 from pinner.model.machine.health import Queue
 from pinner.repeated import Repeated
 
@@ -103,7 +104,7 @@ class Serving:
 
     def _answer(self, number: int, connection: Connection, request: HttpRequest) -> None:
         del self._waiting[number]
-        worker.answer(self._app, connection, request, self.loop)
+        answer(self._app, connection, request, self.loop)
 
     async def accept_no_more(self) -> None:
         self.ending = True
@@ -175,3 +176,92 @@ class Serving:
             LOG.warning(
                 "more than %d bytes wait for clients; %d connections were dropped", self.limits.held_bytes, dropped
             )
+
+
+class _Head:
+    """The status and headers that the application gives to ``start_response``."""
+
+    def __init__(self) -> None:
+        self.status = ""
+        self.headers: list[tuple[str, str]] = []
+
+    def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[..., None]:  # noqa: ARG002
+        """See PEP 3333. Nothing is sent before the body begins, so a later call replaces an earlier one."""
+        self.status, self.headers = status, headers
+        return _no_write
+
+    @property
+    def streams(self) -> bool:
+        """Whether the length of the body is unknown, so that its parts are sent as they come."""
+        bodiless = self.status.startswith(("1", "204", "304"))
+        return not bodiless and not any(name.lower() == "content-length" for name, _ in self.headers)
+
+
+def answer(
+    app: "WSGIApplication", connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
+) -> None:
+    """Answer the request, unless its client has gone: then the application never sees it."""
+    data, keep_alive = b"", False
+    try:
+        if not connection.lost:
+            data, keep_alive = _whole(app, connection, request, loop)
+    finally:  # also without the memory for a refusal: then the connection ends without one
+        loop.call_soon_threadsafe(lambda: connection.finish(data, keep_alive=keep_alive))
+
+
+def _whole(
+    app: "WSGIApplication", connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
+) -> tuple[bytes, bool]:
+    """As ``_answer``, but an error is answered, too."""
+    try:
+        return _answer(app, connection, request, loop)
+    except RequestRefused as refused:
+        return messages.refusal(refused), False
+    except ConnectionResetError:
+        LOG.info("%s %r: the client has gone", request.method, request.target[:100])
+        return b"", False
+    except Exception:
+        LOG.exception("%s %r failed", request.method, request.target[:100])
+        return messages.refusal(RequestRefused(500, "internal", INTERNAL_ERROR)), False
+
+
+def _answer(
+    app: "WSGIApplication", connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
+) -> tuple[bytes, bool]:
+    """The answer, or its last part, and whether the connection can serve another request."""
+    head = _Head()
+    body = app(environ(request, connection.ends), head.start_response)
+    try:
+        if request.method != "HEAD" and head.streams:
+            return _stream(head, body, connection, request, loop)
+        keep_alive = request.keep_alive
+        return messages.head(head.status, head.headers, close=not keep_alive) + b"".join(body), keep_alive
+    finally:
+        close = getattr(body, "close", None)
+        if close is not None:
+            close()
+
+
+def _stream(
+    head: _Head, body: Iterable[bytes], connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
+) -> tuple[bytes, bool]:
+    """Send the parts of a body as they come. Raises ConnectionResetError where the client has gone.
+
+    HTTP/1.0 has no chunks: there the end of the connection is the end of the body.
+    """
+    chunked = request.version == "1.1"
+    headers = [*head.headers, *([("Transfer-Encoding", "chunked")] if chunked else [])]
+
+    def send(data: bytes) -> None:
+        asyncio.run_coroutine_threadsafe(connection.send(data), loop).result()
+
+    waiting = messages.head(head.status, headers, close=True)
+    for part in body:
+        if part:
+            send(waiting + (messages.chunk(part) if chunked else part))
+            waiting = b""
+    return waiting + (messages.LAST_CHUNK if chunked else b""), False
+
+
+def _no_write(_data: bytes) -> None:
+    raise NotImplementedError("the write function of start_response (PEP 3333) is for old applications only")

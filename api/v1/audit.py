@@ -6,7 +6,7 @@ from pydantic import RootModel
 
 from pinner.api.access.context import pinner
 from pinner.api.description.operations import TEXT, may_raise, media_type
-from pinner.api.paging import PageAnswer, linked
+from pinner.api.schemas.answers import PageAnswer, linked
 from pinner.api.schemas.bodies import AnchorInput
 from pinner.api.schemas.queries import AuditQuery
 from pinner.model.errors import HostUnreachable, NotFound

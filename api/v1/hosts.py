@@ -5,8 +5,7 @@ from pydantic import RootModel
 
 from pinner.api.access.context import caller, pinner
 from pinner.api.description.operations import links, may_raise
-from pinner.api.paging import PageAnswer, linked, page
-from pinner.api.schemas.answers import SnapshotSummary
+from pinner.api.schemas.answers import PageAnswer, SnapshotSummary, linked, page
 from pinner.api.schemas.bodies import NewSnapshot
 from pinner.api.schemas.plan import NewScenario
 from pinner.api.schemas.queries import (

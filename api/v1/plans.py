@@ -6,7 +6,7 @@ from pydantic import RootModel
 
 from pinner.api.access.context import app_state, caller, pinner, require_own_host
 from pinner.api.description.operations import HEADERS, IF_CHANGED, NOT_MODIFIED, TEXT, links, may_raise, media_type
-from pinner.api.paging import PageAnswer, linked
+from pinner.api.schemas.answers import PageAnswer, linked
 from pinner.api.schemas.bodies import NewApply
 from pinner.api.schemas.plan import NewPlan
 from pinner.api.schemas.queries import ExplanationQuery, HostPageQuery, PlanQuery

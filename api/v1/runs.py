@@ -6,8 +6,7 @@ from pydantic import RootModel
 
 from pinner.api.access.context import app_state, caller, pinner
 from pinner.api.description.operations import Json, links, may_raise, media_type
-from pinner.api.paging import PageAnswer, linked
-from pinner.api.schemas.answers import RunDetail
+from pinner.api.schemas.answers import PageAnswer, RunDetail, linked
 from pinner.api.schemas.bodies import NewRollback
 from pinner.api.schemas.queries import RunQuery
 from pinner.api.streams import MEDIA

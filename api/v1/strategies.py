@@ -4,7 +4,7 @@ from apiflask import APIBlueprint
 from pydantic import RootModel
 
 from pinner.api.access.context import pinner
-from pinner.api.paging import PageAnswer, linked, page
+from pinner.api.schemas.answers import PageAnswer, linked, page
 from pinner.api.schemas.queries import PageQuery
 from pinner.model.page import Page
 from pinner.service.protocol import StrategyInfo

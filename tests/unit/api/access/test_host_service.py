@@ -8,7 +8,7 @@ from support.fakes.in_memory_service import InMemoryService
 from support.server.access import InMemoryTokens, client_of, make_control
 from support.values import make_run
 
-from pinner.api.access.host_service import HostService
+from pinner.api.access.context import HostService
 from pinner.api.access.peer import TcpPeer
 from pinner.api.app import create_app
 from pinner.service.protocol import Service

@@ -12,8 +12,7 @@ from support.fakes.in_memory_service import InMemoryService
 from support.server.access import make_control
 
 from pinner.api.app import create_app
-from pinner.api.description.components import EXAMPLES
-from pinner.api.description.openapi import needs_credentials
+from pinner.api.description.openapi import EXAMPLES, needs_credentials
 from pinner.api.errors import status_of
 
 

@@ -9,9 +9,8 @@ from support.server.recorded_clients import BODY, LINE, RECORDED
 from support.server.unix_http import NOBODY, on_unix_socket
 
 from pinner.api.app import create_app
-from pinner.api.http.limits import ClientLimits
-from pinner.api.http.reader import RequestReader
-from pinner.api.http.request import Endpoints, HttpRequest, RequestRefused, environ
+from pinner.api.http.messages import Endpoints, HttpRequest, RequestRefused, environ
+from pinner.api.http.reader import ClientLimits, RequestReader
 
 pytestmark = pytest.mark.fault(66)
 

@@ -15,9 +15,9 @@ from support.server.access import bearer, make_control, one_caller
 from support.server.raw_http import HEALTH, connect, exchange, many, read_all, slowest_health
 
 from pinner.api.app import create_app
-from pinner.api.http import worker
+from pinner.api.http import serving
 from pinner.api.http.connection import Connection
-from pinner.api.http.limits import ClientLimits
+from pinner.api.http.reader import ClientLimits
 from pinner.api.server import THREADS, serve
 from pinner.server.sockets import listen_tcp
 
@@ -288,8 +288,8 @@ def test_a_worker_without_memory_ends_its_connection_and_delays_no_stop(pinner, 
     running = serve(app, [listen_tcp("127.0.0.1", 0)], None, ClientLimits())
     stopping = threading.Thread(target=running.stop, daemon=True)
     with monkeypatch.context() as broken, connect(running.url) as peer:
-        broken.setattr(worker.response, "head", full)
-        broken.setattr(worker.response, "refusal", full)
+        broken.setattr(serving.messages, "head", full)
+        broken.setattr(serving.messages, "refusal", full)
         if fails == "the end":
             broken.setattr(Connection, "finish", full)
         peer.sendall(HEALTH)

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinner.api.http.limits import ClientLimits
-from pinner.api.http.reader import RequestReader
-from pinner.api.http.request import RequestRefused
+from pinner.api.http.messages import RequestRefused
+from pinner.api.http.reader import ClientLimits, RequestReader
 
 THREE = (
     b"POST /a?b=c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello"

@@ -17,7 +17,7 @@ from pinner.api.access import access
 from pinner.api.access.tls import TlsFiles, server_context
 from pinner.api.app import create_app
 from pinner.api.http.connection import Connection
-from pinner.api.http.limits import ClientLimits
+from pinner.api.http.reader import ClientLimits
 from pinner.api.http.serving import Serving
 from pinner.api.server import serve
 from pinner.server.sockets import listen_tcp

@@ -18,7 +18,7 @@ from support.server.raw_http import connect, many, read_all
 from pinner.api.access.peer import ENVIRON, TcpPeer, UnixPeer
 from pinner.api.access.tls import TlsFiles, server_context
 from pinner.api.app import create_app
-from pinner.api.http.limits import ClientLimits
+from pinner.api.http.reader import ClientLimits
 from pinner.api.server import serve
 from pinner.model.errors import HostUnreachable, Invalid
 from pinner.server.sockets import listen_tcp
