@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Literal
 
 from pinner.apply import steps
+from pinner.apply.notes import Notes, reported
 from pinner.apply.ports import Host, Journal
+from pinner.apply.side_by_side import parts_of
 from pinner.apply.transaction import Transaction
 from pinner.apply.undo.history import damaged_in_force, whole_undo
 from pinner.apply.undo.later_runs import corrected_later_runs
 from pinner.apply.undo.undoing import Undoing, undoable, with_prior_facts
-from pinner.apply.work.notes import Notes, reported
-from pinner.apply.work.side_by_side import parts_of
 from pinner.model.kinds import SETTINGS
 from pinner.model.plan.groups import are_independent, group_of
 from pinner.model.run.journal import UNDO_BEGUN, Entry, Run

@@ -6,12 +6,11 @@ from datetime import datetime
 from types import MappingProxyType
 
 from pinner.apply import steps
+from pinner.apply.notes import Notes, reported, require_read, summary, unanswering, words
 from pinner.apply.ports import Host, Journal, Progress
+from pinner.apply.side_by_side import side_by_side, with_busy_last
 from pinner.apply.steps import Step
 from pinner.apply.undo.undoing import undoable
-from pinner.apply.work.failures import require_read, summary, unanswering, words
-from pinner.apply.work.notes import Notes, reported
-from pinner.apply.work.side_by_side import side_by_side, with_busy_last
 from pinner.model.change import MetadataChange, Target
 from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
 from pinner.model.kinds import ALONE, DEFINED, SETTINGS

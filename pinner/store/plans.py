@@ -1,12 +1,15 @@
-"""Plans and their summaries."""
+"""Plans, their summaries, and the snapshots from which they were made. The same snapshot is stored once."""
 
+import hashlib
+import zlib
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, insert, select
 
 from pinner import codec
+from pinner.bounded_cache import BoundedCache
 from pinner.model.errors import NotFound
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import Plan, PlanSummary
@@ -17,9 +20,15 @@ from pinner.store.database import tables
 from pinner.store.database.engine import reading
 from pinner.store.database.paging import page
 from pinner.store.database.write import write
-from pinner.store.snapshots import add_snapshot, pack, unpack
+
+T = TypeVar("T")
 
 _SUMMARY = [tables.plans.c[name] for name in PlanSummary.__dataclass_fields__]
+
+KEPT_SNAPSHOTS = 4
+"""In memory, because several plans are often made from one; a few MB each for a large host."""
+LEVEL = 6
+"""zlib's default: level 9 saves 2 % more and takes twice the time."""
 
 
 class Plans:
@@ -88,3 +97,54 @@ def _row(plan: Plan, created_at: datetime) -> dict[str, Any]:
 
 def _summary(row: Row[Any]) -> PlanSummary:
     return PlanSummary(*row[: len(_SUMMARY)])
+
+
+class Snapshots:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._kept: BoundedCache[str, Snapshot] = BoundedCache(KEPT_SNAPSHOTS)
+
+    def add(self, snapshot: Snapshot, events: Iterable[AuditEvent] = ()) -> str:
+        """Store a snapshot if it is new; returns its id, the hash of its content."""
+        events = tuple(events)
+
+        def store(connection: Connection) -> str:
+            key = add_snapshot(connection, snapshot)
+            append_events(connection, events)
+            return key
+
+        return write(self._engine, store)
+
+    def get(self, snapshot: str) -> Snapshot:
+        """Raises NotFound."""
+        kept = self._kept.get(snapshot)
+        column = tables.snapshots.c.packed if kept is None else tables.snapshots.c.id
+        with reading(self._engine) as connection:
+            found = connection.execute(select(column).filter_by(id=snapshot)).scalar()
+            if found is None:
+                raise NotFound("snapshot", snapshot)
+            if kept is None:
+                kept = unpack(Snapshot, found)
+                self._kept.put(snapshot, kept)
+        return kept
+
+
+def add_snapshot(connection: Connection, snapshot: Snapshot) -> str:
+    """Within the caller's transaction, if it is new; returns its id."""
+    body = codec.dump(snapshot)
+    key = hashlib.sha256(body).hexdigest()
+    if connection.execute(select(tables.snapshots.c.id).filter_by(id=key)).scalar() is None:
+        row = {"id": key, "host": snapshot.host, "taken_at": snapshot.taken_at, "packed": pack(body)}
+        connection.execute(insert(tables.snapshots).values(row))
+    return key
+
+
+def pack(body: bytes) -> bytes:
+    """Compressed JSON (zlib, RFC 1950)."""
+    return zlib.compress(body, LEVEL)
+
+
+def unpack(kind: type[T], packed: bytes) -> T:
+    """Raises zlib.error or ValueError where it is damaged, which ``reading`` translates."""
+    value: T = codec.adapter(kind).validate_json(zlib.decompress(packed))
+    return value

@@ -15,14 +15,12 @@ from pinner.store.database.engine import PREPARATION, Preparation, engine_of, ma
 from pinner.store.database.probe import DatabaseProbe
 from pinner.store.guest_hints import GuestHints
 from pinner.store.idempotency import IdempotencyKeys
-from pinner.store.plans import Plans
+from pinner.store.plans import Plans, Snapshots
 from pinner.store.policies import BackoffTable, Policies
 from pinner.store.retention import Retention
 from pinner.store.runs.outcomes import Outcomes
-from pinner.store.runs.placements import Placements
 from pinner.store.runs.probes import Probes
-from pinner.store.runs.runs import Runs
-from pinner.store.snapshots import Snapshots
+from pinner.store.runs.runs import Placements, Runs
 from pinner.store.tokens import Tokens
 
 LOG = logging.getLogger(__name__)

@@ -18,9 +18,8 @@ from pinner.host.live import LiveHost
 from pinner.model.errors import NotFound
 from pinner.service.compose import ServiceParts
 from pinner.service.upkeep import retention
-from pinner.service.upkeep.chain_retention import cut_chain
 from pinner.service.upkeep.daily import Calendar, Daily
-from pinner.service.upkeep.retention import Limits, Purged
+from pinner.service.upkeep.retention import Limits, Purged, cut_chain
 from pinner.store.journal.journal import StoredJournal
 from pinner.store.journal.unusable_journal import UnusableJournal
 from pinner.store.retention import Retention

@@ -13,7 +13,7 @@ Five rules, each with the files that keep it:
 1. The journal has a thread's prior mask before the thread is moved, and an undo gives each thread its own one back.
    Runs are undone in any order, the entries of a run in reverse. (``undoing``, ``steps/affinity``)
 2. The host is read first. A mask, state or pin that no run gave is somebody else's: it stays, and the rollback names
-   it. (``steps/affinity``, ``steps/state``; ``definitions`` for the pin of an operator between two runs)
+   it. (``steps/affinity``, ``steps/state``; ``later_runs`` for the pin of an operator between two runs)
 3. An inheritor has a mask of pinner's from its start, and so no prior mask of its own. It gets the prior mask of its
    source: the target that it belongs to, another part of its guest, or the process that it descends from.
    (``steps/inheritors`` for processes without an entry, ``history`` and ``later_runs`` for entries)

@@ -7,16 +7,14 @@ from datetime import datetime
 from typing import assert_never
 
 from pinner.apply import steps
+from pinner.apply.notes import Notes, losses, unanswering, unreadable, words
 from pinner.apply.ports import Host, Journal
+from pinner.apply.side_by_side import with_busy_last
 from pinner.apply.steps import state
 from pinner.apply.steps.inheritors import given_masks
 from pinner.apply.steps.metadata import is_saved, keeps_pins
-from pinner.apply.undo.definitions import with_pins_of_others
 from pinner.apply.undo.history import source_runs
-from pinner.apply.undo.later_runs import without_ended_masks
-from pinner.apply.work.failures import losses, unanswering, unreadable, words
-from pinner.apply.work.notes import Notes
-from pinner.apply.work.side_by_side import with_busy_last
+from pinner.apply.undo.later_runs import with_pins_of_others, without_ended_masks
 from pinner.model.change import AffinityChange, MemoryChange, MetadataChange, StateChange
 from pinner.model.errors import Gone, PinnerError
 from pinner.model.kinds import DEFINED, KINDS

@@ -1,20 +1,28 @@
-"""Parser of Nova's versioned notifications. It does no I/O.
+"""Nova's notifications: parses the versioned ones, and warns of hosts that send only the others. It does no I/O.
 
 https://docs.openstack.org/nova/latest/reference/notifications.html. Unknown fields are ignored. A missing field that
 pinner needs and another major version of the payload are errors.
 """
 
 import json
+import logging
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from cachetools import LRUCache
+
 from pinner import codec
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.policy.event import GuestEvent, GuestEventKind
+from pinner.render import visible
+from pinner.repeated import Repeated
+
+LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -60,6 +68,13 @@ MAX_SIZE = 48 << 10
 """Bytes of an event's texts as JSON. A server accepts requests of 64 KiB, and thousands of events may wait."""
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,253}[A-Za-z0-9_])?")
 _GUEST = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+MAX_HOSTS = 10_000
+"""The hosts that are remembered."""
+MAX_NAME = 255
+"""Characters of a host's name. A longer publisher is no host: any program with access to the broker can send one."""
+ENOUGH = 2
+"""Unversioned notifications without a versioned one. With both formats, Nova sends one of each in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,3 +217,39 @@ def _timestamp(timestamp: object) -> datetime:
         return datetime.fromisoformat(str(timestamp)).replace(tzinfo=UTC)
     except ValueError:
         raise Invalid("timestamp", timestamp, "a date and time such as 2026-11-21 10:00:00.123456") from None
+
+
+class Formats:
+    """The formats of the hosts' notifications. Several threads may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._warning = Repeated(LOG)
+        self._unversioned: LRUCache[str, int] = LRUCache(MAX_HOSTS)
+        """The number of a host's unversioned notifications since its last versioned one."""
+
+    def is_unversioned(self, publisher: object, event_type: object, payload: object) -> bool:
+        """Whether a notification is unversioned. Logs a warning, at most once a minute, where its host sends no others.
+
+        The publisher is ``compute.HOST`` in an unversioned notification, ``nova-compute:HOST`` in a versioned one.
+        """
+        if isinstance(payload, Mapping) and "nova_object.version" in payload:
+            with self._lock:
+                self._unversioned.pop(str(publisher).partition(":")[2], None)
+            return False
+        if str(event_type).startswith("instance."):
+            return False
+        service, _, host = str(publisher).partition(".")
+        if service == "compute" and len(host) <= MAX_NAME and self._count(host) >= ENOUGH:
+            self._warning.warn(
+                "host %s sends unversioned notifications only (%s), which pinner cannot use: set [notifications] "
+                "notification_format = both (or versioned) in its nova.conf and restart nova-compute",
+                visible(host),
+                visible(str(event_type)[:MAX_NAME]),
+            )
+        return True
+
+    def _count(self, host: str) -> int:
+        with self._lock:
+            count = self._unversioned[host] = self._unversioned.get(host, 0) + 1
+        return count

@@ -1,4 +1,4 @@
-"""ProbeExecution: carries out one probe, window by window."""
+"""ProbeExecution: carries out one probe, window by window. Ordinary runs switch between its two placements."""
 
 import logging
 import threading
@@ -7,33 +7,117 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from secrets import randbits
+from typing import TypeVar
 
-from pinner.model.errors import PinnerError
+from pinner.model.errors import HostBusy, PinnerError, PolicyConflict, RunConflict
 from pinner.model.outcome.measures import HOST, ROWS
 from pinner.model.outcome.outcome import WASH_OUT_SECONDS, Arm, Probe, ProbeState, Window
-from pinner.model.page import PageRequest
+from pinner.model.page import MAX_LIMIT, PageRequest
 from pinner.model.plan.groups import guests_of
 from pinner.model.plan.plan import Plan
 from pinner.model.policy.event import HostEvent
 from pinner.model.run.audit import AuditAction, Caller, audit_event
+from pinner.model.run.journal import ApplyOptions, Run
 from pinner.model.snapshot import Snapshot
 from pinner.outcome import probing
 from pinner.outcome.samples import JUDGED, USES, control_use, samples
 from pinner.service.hosts.hosts import Hosts
-from pinner.service.outcome.probe_switches import Switches, put_back
 from pinner.service.runs.runs import RunManager
 from pinner.store.runs.probes import Probes
 
 LOG = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+BUSY_TRIES = 30
+"""While another run works on the host, once a second."""
 STEP = min(ROWS)
 """Seconds. A step of the history is complete three steps later: as long as the wash-out is."""
-
 UNDO_TRIES = 10
 """To put the placement back at the end, once a second."""
-
 _NEIGHBOURS = 50
 """How many of the latest runs of the host are read to find those in a window."""
+
+
+class Switches:
+    def __init__(self, runs: RunManager, probe: Probe, pause: Callable[[float], None]) -> None:
+        self._runs = runs
+        self._probe = probe
+        self._pause = pause
+        self._caller = Caller(probe.actor, probe.mark, "")
+        self._placed = ""
+        """The run that placed the host as planned; empty: the host is as it was."""
+
+    def switch(self, arm: Arm) -> None:
+        """Raises what the runs raise, and RunConflict where not all is placed."""
+        if arm == "planned" and not self._placed:
+            self._placed = self._applied().id
+        elif arm == "current" and self._placed:
+            undo = _ended(self._runs, self._patiently(lambda: _rollback(self._runs, self._placed, self._probe)))
+            self._placed = ""
+            if not _is_undone(self._runs, undo):
+                raise RunConflict(undo.id, undo.state, f"the placement is not as before: {undo.error}")
+
+    def _applied(self) -> Run:
+        options = ApplyOptions(all_or_nothing=True)
+        run = _ended(self._runs, self._patiently(lambda: self._runs.apply(self._probe.plan, options, self._caller)))
+        if run.state != "applied":
+            raise RunConflict(run.id, run.state, f"the plan is not placed: {run.error}")
+        if not self._runs.entries(run.id):
+            raise RunConflict(run.id, run.state, "it changed nothing: the host is as planned already")
+        return run
+
+    def _patiently(self, start: Callable[[], T]) -> T:
+        for _ in range(BUSY_TRIES):
+            try:
+                return start()
+            except HostBusy:
+                self._pause(1.0)
+        return start()
+
+
+def put_back(runs: RunManager, probe: Probe) -> tuple[str, str]:
+    """Roll back the run of the probe that is in place, if there is one.
+
+    Returns the run that could not be undone completely, and why; or two empty texts. Raises HostBusy while a run of the
+    probe is under way, and what else may be over later.
+    """
+    own = [run for run in runs.list(probe.host, PageRequest(MAX_LIMIT), state=None).items if run.origin == probe.mark]
+    for run in own:
+        if run.state == "running":
+            raise HostBusy(probe.host, run.id)
+    placed = next((run for run in own if run.kind == "apply" and _is_in_place(runs, run)), None)
+    if placed is None:
+        return "", ""
+    try:
+        undo = _ended(runs, _rollback(runs, placed.id, probe))
+    except (RunConflict, PolicyConflict) as error:
+        return placed.id, str(error)
+    if not _is_undone(runs, undo):
+        return placed.id, f"run {undo.id} is {undo.state}: {undo.error}"
+    return "", ""
+
+
+def _rollback(runs: RunManager, run: str, probe: Probe) -> Run:
+    return runs.rollback(run, Caller(probe.actor, probe.mark, ""))
+
+
+def _ended(runs: RunManager, run: Run) -> Run:
+    for _ in runs.follow(run.id):
+        pass
+    return runs.get(run.id)
+
+
+def _is_in_place(runs: RunManager, run: Run) -> bool:
+    return run.state in ("applied", "applied_partly", "rolled_back_partly", "failed") and any(
+        entry.state in ("intent", "done", "stuck") for entry in runs.entries(run.id)
+    )
+
+
+def _is_undone(runs: RunManager, undo: Run) -> bool:
+    """A process that has ended leaves a rollback partly done."""
+    stuck = any(entry.state == "stuck" for entry in runs.entries(undo.id))
+    return undo.state in ("rolled_back", "rolled_back_partly") and not stuck
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.outcome.randomization import schedule
 from pinner.repeated import Repeated
 from pinner.service.hosts.hosts import Hosts
-from pinner.service.outcome.probe_execution import ProbeExecution, Stop, Timing, changed_guests, store_end
-from pinner.service.outcome.probe_switches import put_back
+from pinner.service.outcome.probe_execution import ProbeExecution, Stop, Timing, changed_guests, put_back, store_end
 from pinner.service.policy.policies import HostPolicies
 from pinner.service.runs.runs import RunManager
 from pinner.service.upkeep.passes import Passes, visit

@@ -26,9 +26,9 @@ from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, ApplyOptions, Entry,
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.policy.policies import HostPolicies, revision
 from pinner.service.runs.audit_heads import AuditHeads
-from pinner.service.runs.run_copier import RunCopier
 from pinner.service.runs.run_execution import RunExecution
 from pinner.service.runs.run_follower import RunFollower
+from pinner.service.runs.run_recorder import RunCopier
 from pinner.store.repositories import Store
 
 LOG = logging.getLogger(__name__)

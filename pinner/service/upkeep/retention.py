@@ -1,12 +1,16 @@
-"""Retention: what the central database keeps, and for how long."""
+"""Retention: what the central database and an agent's audit trail keep, and for how long."""
 
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from pinner.model.run.agent_audit import purged_text
+from pinner.agent.trail.trail import MAX_RECORDS, AgentTrailFile
+from pinner.model.run.agent_audit import AgentRecord, Anchor, purged_text
 from pinner.model.run.audit import AuditAction, Caller, audit_event
+from pinner.service.audit.audit_export import export_lines
+from pinner.store.audit.agent_chain import AgentChain
 from pinner.store.audit.durable_file import only_writer, write_durably
 from pinner.store.idempotency import KEPT
 from pinner.store.retention import Retention
@@ -19,6 +23,9 @@ HINTS = timedelta(hours=1)
 
 Export = Callable[[], Iterable[str]]
 """The whole audit trail with the agents' trails, as the lines of a file that a third party can verify."""
+AGES = 2
+"""The agent keeps its records for this many times the age at which the centre may export. So every export of the centre
+has the agent's records that belong to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +101,26 @@ def export_audit(store: Retention, limits: Limits, now: datetime, host: str, exp
             return path
         path.unlink(missing_ok=True)
         return None
+
+
+def cut_chain(chain: AgentChain, trail: AgentTrailFile, folder: Path, limits: Limits, now: datetime) -> Path | None:
+    """Write the old records to a file in the agent's own folder, and remove them from the chain. None: no record is old
+    enough. Raises StoreUnavailable."""
+    last = chain.old(now - AGES * limits.audit, now)
+    if last is None:
+        return None
+    records = itertools.takewhile(lambda record: record.seq <= last.seq, _records(chain))
+    first = next(records)
+    head = trail.head(None)
+    path = folder / f"chain-{first.seq}-{last.seq}.jsonl.gz"
+    due = ((head.host, record) for record in itertools.chain([first], records))
+    write_durably(path, export_lines(Anchor(1, (head,)), (), due, ()))
+    chain.cut(last.seq, now)
+    return path
+
+
+def _records(chain: AgentChain) -> Iterator[AgentRecord]:
+    after = 0
+    while records := chain.records(after, MAX_RECORDS):
+        yield from records
+        after = records[-1].seq

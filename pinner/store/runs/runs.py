@@ -1,6 +1,8 @@
-"""Runs and their entries. The agent's journal has the original, the central database has a copy."""
+"""Runs, their entries, and the placement that they leave on a host. The agent's journal has the original of the runs,
+the central database a copy."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -19,10 +21,12 @@ from sqlalchemy import (
     update,
 )
 
+from pinner import codec
 from pinner.model.change import AffinityChange, Target
 from pinner.model.errors import NotFound
 from pinner.model.outcome.outcome import PROBE_ORIGIN
 from pinner.model.page import Page, PageRequest
+from pinner.model.plan.plan import Placement
 from pinner.model.policy.policy import Expected
 from pinner.model.run.agent_audit import AgentEvent, SignedHead
 from pinner.model.run.audit import AuditEvent
@@ -33,7 +37,7 @@ from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
 from pinner.store.database.engine import reading
 from pinner.store.database.paging import page
-from pinner.store.database.write import write
+from pinner.store.database.write import put_host_row, write
 from pinner.store.policies import require_policy
 from pinner.store.runs import in_force
 from pinner.store.runs.entries import (
@@ -308,3 +312,30 @@ def _query() -> Select[Any]:
 
 _QUERY = _query()
 """To build it takes eight times as long as to execute it, and each reconcile asks several times."""
+
+
+class Placements:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def get(self, host: str) -> tuple[Placement, int] | None:
+        """The placement, and the number of the last run that it takes into account."""
+        table = tables.placements.c
+        with reading(self._engine) as connection:
+            row = connection.execute(select(table.body, table.run_seq).filter_by(host=host)).one_or_none()
+        return (codec.load(Placement, row.body, "placement"), row.run_seq) if row else None
+
+    def put(self, placement: Placement, at: datetime, run_seq: int, last_run: int | None = None) -> None:
+        """Replaces the earlier one.
+
+        ``run_seq`` is the number of the last run that it takes into account. ``last_run`` is the number of the host's
+        last applied run, as the caller has read it (0: none). If it is another one by now, nothing is stored: the
+        placement would show the host as it was before.
+        """
+        values = {"stored_at": at, "run_seq": run_seq, "body": codec.dump(placement).decode()}
+
+        def store(connection: Connection) -> None:
+            if last_run is None or last_run == (last_applied(connection, placement.host) or (0, None))[0]:
+                put_host_row(connection, tables.placements, placement.host, values)
+
+        write(self._engine, store)

@@ -30,7 +30,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
-from pinner.store.snapshots import pack
+from pinner.store.plans import pack
 
 COMMAND = "import sys; from pinner.cli.main import main; sys.exit(main())"
 

@@ -6,10 +6,10 @@ from support.fakes.in_memory_host import InMemoryHost, daemon, emulator, vcpu
 from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor
+from pinner.apply.notes import NAMED, unreadable
 from pinner.apply.ports import Admission
 from pinner.apply.recover import recover
 from pinner.apply.undo import undoing
-from pinner.apply.work.failures import NAMED, unreadable
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import StoreUnavailable
 from pinner.model.kinds import Number

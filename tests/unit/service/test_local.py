@@ -31,7 +31,7 @@ from pinner.model.run.audit import Caller
 from pinner.model.run.journal import NEVER_BEGUN, ApplyOptions
 from pinner.service.compose import compose
 from pinner.service.protocol import Service
-from pinner.service.runs.run_copier import BEGIN_GRACE
+from pinner.service.runs.run_recorder import BEGIN_GRACE
 from pinner.store.runs.runs import Runs
 
 ANN = Caller("ann", "10.0.0.1", "req-1")

@@ -10,11 +10,9 @@ from pinner.model.page import PageRequest
 from pinner.store.audit.audit import Audit
 from pinner.store.guest_hints import GuestHints
 from pinner.store.journal.journal import StoredJournal
-from pinner.store.plans import Plans
+from pinner.store.plans import Plans, Snapshots
 from pinner.store.policies import BackoffTable, Policies
-from pinner.store.runs.placements import Placements
-from pinner.store.runs.runs import Runs
-from pinner.store.snapshots import Snapshots
+from pinner.store.runs.runs import Placements, Runs
 
 pytestmark = pytest.mark.fault(57)
 

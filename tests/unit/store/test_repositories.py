@@ -11,9 +11,8 @@ from pinner.model.change import ThreadMask
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.page import MAX_LIMIT, PageRequest
 from pinner.store.database import tables
-from pinner.store.plans import Plans
+from pinner.store.plans import Plans, Snapshots
 from pinner.store.runs.runs import Runs
-from pinner.store.snapshots import Snapshots
 
 
 @pytest.fixture

@@ -211,7 +211,7 @@ def test_a_run_that_was_killed_after_the_kernel_rounded_a_value(host, journal, k
     plan = host.plan(StateChange(target, before, after, "so"))
     with pytest.MonkeyPatch.context() as dead, pytest.raises(Killed):
         dead.setattr("pinner.apply.transaction.Transaction._undo_groups", lambda *_: None)
-        dead.setattr("pinner.apply.work.notes.Notes.close", lambda *_: None)
+        dead.setattr("pinner.apply.notes.Notes.close", lambda *_: None)
         executor.apply(plan, make_run("run-1"), host, journal, lambda: NOON, lambda entry, total: None)
     host.set_state = round_it
     journal._notes.clear()  # they died with the process

@@ -3,7 +3,7 @@
 import pytest
 from support.nova.samples import OWN
 
-from pinner.nova.broker.formats import Formats
+from pinner.nova.broker.notification import Formats
 
 UNVERSIONED = ("compute.h1", "compute.instance.create.end", {"instance_id": "i"})
 VERSIONED = ("nova-compute:h1", "instance.create.end", OWN.load("create-end")["payload"])
@@ -56,7 +56,7 @@ def test_other_messages_are_not_reported(formats, caplog, message):
 
 
 def test_the_number_of_hosts_is_bounded(monkeypatch):
-    monkeypatch.setattr("pinner.nova.broker.formats.MAX_HOSTS", 10)
+    monkeypatch.setattr("pinner.nova.broker.notification.MAX_HOSTS", 10)
     formats = Formats()
     for number in range(100):
         formats.is_unversioned(f"compute.h{number}", *UNVERSIONED[1:])

@@ -9,8 +9,7 @@ from support.store.trail import message
 from support.values import NOON
 
 from pinner.service.audit.audit_export import verify_file
-from pinner.service.upkeep.chain_retention import cut_chain
-from pinner.service.upkeep.retention import Limits, export_audit
+from pinner.service.upkeep.retention import Limits, cut_chain, export_audit
 
 LATER = NOON + timedelta(days=3650)
 

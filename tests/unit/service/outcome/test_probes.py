@@ -19,7 +19,7 @@ from pinner.model.run.journal import ApplyOptions
 from pinner.outcome.randomization import schedule
 from pinner.service.compose import compose
 from pinner.service.outcome import probes
-from pinner.service.outcome.probe_switches import put_back
+from pinner.service.outcome.probe_execution import put_back
 from pinner.store.repositories import open_store
 
 ORDER = schedule(6, 7)

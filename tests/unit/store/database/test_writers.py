@@ -22,9 +22,9 @@ from pinner.store.database import write as write_module
 from pinner.store.database.engine import connect, reading
 from pinner.store.database.write import write
 from pinner.store.guest_hints import GuestHints
+from pinner.store.plans import Snapshots
 from pinner.store.repositories import open_store
 from pinner.store.runs.runs import Runs
-from pinner.store.snapshots import Snapshots
 
 WRITERS, TIMES = 8, 13
 MIB = "x" * 2**20

@@ -13,7 +13,7 @@ from support.values import NOON, make_run
 
 from pinner.apply import executor
 from pinner.apply.recover import _under_way, recover
-from pinner.apply.work.side_by_side import parts_of, side_by_side, with_busy_last
+from pinner.apply.side_by_side import parts_of, side_by_side, with_busy_last
 from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy
@@ -222,7 +222,7 @@ def test_a_run_that_died_among_several_guests_is_recovered(host, journal, policy
 INTERRUPTED = """
 import os, signal, sys, threading
 from types import SimpleNamespace
-from pinner.apply.work.side_by_side import side_by_side
+from pinner.apply.side_by_side import side_by_side
 from pinner.model.change import Target
 
 def interrupt(*_):
