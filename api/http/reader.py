@@ -74,7 +74,8 @@ class RequestReader:
         return 0 if self.phase == "idle" else self._request.size
 
     def feed(self, data: bytes) -> list[HttpRequest | RequestRefused]:
-        """The requests that ``data`` completes. A Refused is the last item: no later byte of the connection counts."""
+        """The requests that ``data`` completes. A RequestRefused is the last item: no later byte of the connection
+        counts."""
         if self._refused:
             return []
         at = 0

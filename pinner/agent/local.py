@@ -163,8 +163,8 @@ class LocalAgent:
 
     @contextmanager
     def _counted(self, run: Run, state: EntryState, progress: Progress, subject: str = "") -> Iterator[Progress]:
-        """A run counts as idle where it begins and no entry gets the state, also where it is refused then: it can be
-        asked for again and again."""
+        """Count the run as idle if it has begun, and no entry gets ``state``: also if the run is refused after its
+        begin. A caller can ask for such a run again and again."""
         states: set[EntryState] = set()
 
         def watched(entry: Entry, total: int) -> None:

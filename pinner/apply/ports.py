@@ -176,9 +176,9 @@ class Journal(Protocol):
         ticks after boot; 0: not known."""
 
     def changed_later(self, run: str, most: int) -> tuple[tuple[Run, Target], ...]:
-        """The runs in force that gave a target of these runs another affinity or state since, each with one such
-        target; newest first, at most ``most``; the oldest one has changed a target of ``run`` itself. A release does
-        not count: it restores the prior affinities."""
+        """The later runs in force that gave a target of ``run`` another affinity or state, or a target of such a later
+        run, and so on; each with one such target, newest first, at most ``most``. The last one has changed a target of
+        ``run`` itself. A release does not count: it restores the prior affinities."""
 
     def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
         """The changes that no rollback has undone, oldest first; with ``after``, those of later runs. A change of a

@@ -37,8 +37,8 @@ class Transaction:
         unread: Mapping[str, str] = MappingProxyType({}),
         resumed: bool = False,
     ) -> None:
-        """``unread``: see Admission. ``resumed``: each change may be made or half made. An entry of ALONE that is
-        ``gone`` stays so: a new process with the same id must not be changed."""
+        """``unread``: see Admission. ``resumed``: each change may be made or half made. Where a process or a setting
+        (ALONE) is ``gone``, its entry stays so: a new process with the same id must not be changed."""
         self._unread = unread
         self._left: set[Target] = set()
         """The targets that ended when their definition may have been written."""
@@ -70,9 +70,9 @@ class Transaction:
 
     def make(self) -> Run:
         """A group whose change fails is undone. The run ends ``applied``; ``applied_partly`` if some groups are placed;
-        ``undone`` if none is, or ``failed`` if a change could not be undone. One failure, unless of a setting, undoes
-        all groups where the run is ``all_or_nothing`` or changes the host itself. Raises StoreUnavailable if the end
-        cannot be written: all changes are undone then."""
+        ``undone`` if none is, or ``failed`` if a change could not be undone. Any failure undoes all groups of an
+        ``all_or_nothing`` run. If the run changes the host itself, any failure but that of a setting does. Raises
+        StoreUnavailable if the end cannot be written: all changes are undone then."""
         self._resume()
         try:
             if self._lacks_answers():

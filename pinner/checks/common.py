@@ -89,7 +89,7 @@ def nodes_of(cpus: CpuSet, snapshot: Snapshot) -> set[int]:
 
 
 def homes(vcpus: Iterable[Vcpu], snapshot: Snapshot) -> set[int]:
-    """None where the vCPUs may run anywhere."""
+    """The nodes of the vCPUs' CPUs. Empty where the vCPUs may run anywhere."""
     return nodes_of(restricted((vcpu.thread for vcpu in vcpus if vcpu.thread), snapshot), snapshot)
 
 

@@ -93,8 +93,9 @@ def take_snapshot(
 ) -> Snapshot:
     """``sample_seconds`` lie between the two samples (0: no loads).
 
-    A captured machine has no load, and libnuma is not asked. With ``only``, the warnings are missing, and SETTINGS and
-    guests' memory of other kinds. Raises Invalid for a root without CPUs, HostUnreachable, NotPermitted.
+    A captured machine has no load, and libnuma is not asked. ``only``: the kinds of settings, and ``memory`` of guests,
+    that are read; the snapshot then has no warnings. None: all. Raises Invalid for a root without CPUs,
+    HostUnreachable, NotPermitted.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
     packets, began = received(root) if sample_seconds else {}, inputs.clock()

@@ -135,7 +135,7 @@ class Kind:
     may_be_off: bool = False
     """A state without CPUs is valid."""
     is_late: bool = False
-    """The target has the former state for some seconds after it was set."""
+    """A new state takes effect some seconds after it was set: until then a read shows the former one."""
     leaves_file: bool = False
     """An interrupted undo may leave a file, although the target has its former state."""
 
@@ -269,9 +269,10 @@ _ROWS = (
     Kind("metadata", "guest {name} metadata", group="guest", is_defined=True),
     Kind("guest", "guest {name}", group="guest"),
 )
-"""In the order of a plan's changes: interrupts leave the CPUs; irqbalance gets other CPUs, which moves interrupts at
-once; the host's processes leave; QEMU's own threads move; vCPUs move to CPUs that are quiet by then. A guest leaves its
-CPUs before another one gets them. Partitions follow, each after its parent. Changes inside guests are the last ones."""
+"""In the order of a plan's changes, but for those inside guests: ``planning/settings/table.py`` puts them last.
+Interrupts leave the CPUs; irqbalance gets other CPUs, which moves interrupts at once; the host's processes leave;
+QEMU's own threads move; vCPUs move to CPUs that are quiet by then. A guest leaves its CPUs before another one gets
+them. Partitions follow, each after its parent."""
 
 KINDS: Mapping[TargetKind, Kind] = {row.label: row for row in _ROWS}
 

@@ -136,8 +136,9 @@ class AffinityStep:
 def undo(
     entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool, force: bool, repin: bool
 ) -> tuple[EntryState, str]:
-    """``force``: an unknown mask is the result of the change. ``force`` and ``repin`` pin again: a failed pin may have
-    changed the guest's cpuset, and libvirt makes this pin after one of a dead process."""
+    """``force``: a mask that no run gave counts as the result of the change. ``force`` or ``repin``: the guest is
+    pinned again even if all masks are right. A failed pin may have changed the guest's cpuset; and where a call of a
+    dead process is under way, libvirt makes this pin after it."""
     problems: list[str] = []
     gone = ""
     try:

@@ -1,4 +1,5 @@
-"""The processes that inherited the mask of a placed process: an undo gives them the prior mask of that process."""
+"""The prior mask of a target's inheritors, threads of a guest or other processes. The undo of a placed process gives it
+to the processes that inherited the mask."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

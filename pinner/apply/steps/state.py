@@ -41,7 +41,7 @@ def is_stale(change: StateChange, now: State) -> tuple[str, ...]:
 
 
 class StateStep:
-    """A change of a state under way. ``entry`` gets the mask of every thread."""
+    """A change of a state under way. ``entry`` gets the mask of every thread that ``Host.masks`` has for the target."""
 
     def __init__(self, entry: Entry, change: StateChange, host: Host, journal: Journal, *, resumed: bool) -> None:
         self.entry = entry
@@ -61,8 +61,8 @@ class StateStep:
             raise ApplyFailed(str(change.target), f"another program changed it just now: {'; '.join(moved)}")
         known = masks_of(self.entry.found)
         # A mask that is known already may now be a result of the interrupted change.
-        if born := tuple(thread for thread in self._host.masks(change.target) if thread.key not in known):
-            self.entry = replace(self.entry, found=(*self.entry.found, *born))
+        if unknown := tuple(thread for thread in self._host.masks(change.target) if thread.key not in known):
+            self.entry = replace(self.entry, found=(*self.entry.found, *unknown))
             self._journal.intend(self.entry)
         self.touched = True
         self._host.set_state(change.target, change.after)

@@ -3,8 +3,8 @@
     run r1 places a process                      r2 places a child           the rollback of r1
 
     found  0-7  -> the prior mask, in            found  0-1, which r1 gave   its threads get 0-7 back;
-                   r1's entry in the journal            to the child's       in r2's entry, 0-7 takes
-    gives  0-1                                          source               the place of 0-1
+                   r1's entry in the journal            to the child's       then r2's entry says that
+    gives  0-1                                          source               r2 found 0-7, not 0-1
     a child starts on 0-1: an inheritor,         gives  2-3
     whose source is the process
 

@@ -1,6 +1,8 @@
-"""The history of each target: all its changes in force as one. Rules 3 and 5 of pinner.apply.undo: the source of a
-thread is its own target, else the oldest target of its guest, or process of its service, that had the mask when it
-started."""
+"""The history of each target: all its changes in force as one. Rules 3 and 5 of pinner.apply.undo.
+
+The source of an inheritor is its own target. If the target has no prior mask, the source is the oldest other target
+that had the mask when the thread started: a part of the same guest, or a process, if possible of the same service.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator

@@ -1,5 +1,5 @@
-"""The undo of one run, and which runs an undo may still need: a target or inheritor is alive, or other runs have prior
-masks from them."""
+"""The undo of one run; and which runs the journal keeps for an undo: those with a live target or inheritor, and those
+from which other runs have prior masks."""
 
 import logging
 from collections.abc import Collection, Iterable, Sequence

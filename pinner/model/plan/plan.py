@@ -139,7 +139,7 @@ class Move:
     guest: Target
     """The guest."""
     terms: tuple[Term, ...] = ()
-    """The gain: the terms of the objective's decisive tier that change, without the move and with it. None for a guest
+    """The gain: the terms of the objective's decisive tier that change, without the move and with it. Empty for a guest
     that makes room for a guest without a place. Guests that move together have the same terms."""
 
 
@@ -236,7 +236,7 @@ class PlacedTarget:
     target: Target
     cpus: CpuSet
     threads: tuple[ThreadKey, ...]
-    """When it was placed; None while it is not placed yet."""
+    """The threads at the moment when it was placed; empty while it is not placed yet."""
     unit: str = ""
     """Of a process: its systemd unit identifies it with its name after a restart."""
     command: str = ""

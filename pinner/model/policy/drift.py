@@ -30,7 +30,7 @@ arrived    the target is new here, or placed first    restarted  the guest or pr
 hotplug    the vCPU or iothread was plugged in since  thread     new threads were created
 offline    CPUs of its place went offline or online   moved      because of another guest
 busy       the process became busy since
-Found on the host (Agent.explain):
+Found on the host (Agent.explain_drifts):
 cpuset     a cpuset above the thread was written      systemd    AllowedCPUs= or CPUAffinity= of its unit
 balancer   irqbalance, tuned or numad runs            libvirt    another program pinned the target through libvirt
 failed     pinner could not place the target, or another part of its guest; ``detail`` is the error

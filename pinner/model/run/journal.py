@@ -74,7 +74,7 @@ def moved_text(parts: Iterable[NodeMemory]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One change of a run. ``found`` are the threads created while the change was made, each with its prior mask."""
+    """One change of a run, as the journal has it."""
 
     run: str
     """The id of the run that made the change."""
@@ -89,7 +89,8 @@ class Entry:
     error: str = ""
     """Why the change failed, was gone or is stuck; else empty."""
     found: tuple[ThreadMask, ...] = ()
-    """The threads that were created while the change was made, each with its prior mask."""
+    """Of a change of affinity: the threads that were created while the change was made. Of a change of a partition: all
+    threads of the host that can be moved. Each with its prior mask."""
     definition: str = ""
     """With --persist: the pins (<cputune>) of the guest's persistent definition before the change, as XML."""
     memory: tuple[NodeMemory, ...] = ()

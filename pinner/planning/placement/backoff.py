@@ -37,7 +37,8 @@ def after_failures(errors: Mapping[Group, str], backoffs: Backoffs, now: datetim
 
 
 def forget(backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
-    """After a step of the clock backwards, none began later than now: so none ends later than its delay from now."""
+    """Those that are not over. After a step of the clock backwards, a backoff that began later than now counts as begun
+    now."""
     return {
         target: replace(backoff, last=min(backoff.last, now))
         for target, backoff in backoffs.items()

@@ -36,8 +36,8 @@ _CAUSES_IN_WORDS: dict[Cause, str] = {
 def drifts(plan: Plan, placement: Placement | None, snapshot: Snapshot) -> tuple[Drift, ...]:
     """One for each change; of a blocked plan, only for targets that were placed before.
 
-    A cause that a snapshot does not show is ``unknown``; Agent.explain can find it. Without a placement every target is
-    newly placed.
+    A cause that a snapshot does not show is ``unknown``; Agent.explain_drifts can find it. Without a placement every
+    target is newly placed.
     """
     reader = _Reader(placement, snapshot, plan.request)
     changes = (change for change in plan.changes if not plan.blocked or reader.was_placed(change.target))

@@ -71,8 +71,8 @@ class HostBackoffs:
         self._now = now
 
     def of(self, host: str) -> Backoffs:
-        """Those that are not over. None ends later than its delay from now, also after a step of the clock
-        backwards."""
+        """Those that are not over. After a step of the clock backwards, a backoff that began later than now counts as
+        begun now."""
         return self._changed(host, backoff.forget)
 
     def corrected(self, host: str, drifts: Iterable[Drift]) -> Backoffs:

@@ -35,7 +35,7 @@ CREDIT_SECONDS = 0.5
 """How long reconciles may take together before the first rest. A guest's restart causes two or three."""
 
 MAX_REST_SECONDS = 0.5
-"""The events of a rest are collected in it, and not for DEBOUNCE_SECONDS more."""
+"""Events that come during a rest lead to one reconcile at its end, without another wait of DEBOUNCE_SECONDS."""
 
 NAMED = 3
 
