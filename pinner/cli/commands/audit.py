@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from pinner import codec
 from pinner.cli.frame.context import CommandContext, reason
 from pinner.cli.frame.options import page_options
-from pinner.cli.frame.output import cells, moment, print_json, table
+from pinner.cli.frame.output import Cell, Table, cells, moment, print_json, table
 from pinner.cli.frame.parser import Commands, add_command, add_noun
-from pinner.cli.frame.tables import Cell, Table
 from pinner.cli.frame.values import moment as moment_value
 from pinner.cli.frame.values import path
 from pinner.model.errors import Invalid

@@ -8,11 +8,9 @@ from pinner import codec
 from pinner.cli.frame.confirm import agreed, require_answer
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import fix_option, host_option, request_options, updated
-from pinner.cli.frame.output import cells, cpu_cell, facts, moment, print_json, table
+from pinner.cli.frame.output import Table, cells, cpu_cell, facts, masks, moment, print_json, table
 from pinner.cli.frame.parser import CHANGES, Commands, add_command, add_noun, detailed_exitcode
-from pinner.cli.frame.tables import Table
-from pinner.cli.show.places import masks, part
-from pinner.cli.show.plantable import left_out
+from pinner.cli.show.plantable import left_out, part
 from pinner.model.errors import NotFound
 from pinner.model.plan.request import Request
 from pinner.model.policy.policy import Policy, ShownPolicy

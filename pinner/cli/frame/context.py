@@ -11,8 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pinner.cli.frame.output import console, plain_lines, plain_page, print_json
-from pinner.cli.frame.tables import Table
+from pinner.cli.frame.output import Table, console, plain_lines, plain_page, print_json
 from pinner.model.errors import Invalid, NotFound
 from pinner.render import visible
 

@@ -1,18 +1,24 @@
 """Options that several commands share, and the request and the snapshot that they describe."""
 
 from argparse import BooleanOptionalAction, Namespace
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from pinner.cli.frame.context import CommandContext, pick_host
+from pinner import codec
+from pinner.cli.frame.context import CommandContext, pick_host, reason
 from pinner.cli.frame.parser import Options, Parser
 from pinner.cli.frame.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
+from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid
 from pinner.model.kinds import REMEDIES, Remedy
 from pinner.model.page import DEFAULT_LIMIT
 from pinner.model.plan.request import Request
 
 if TYPE_CHECKING:
+    from pinner.model.machine.topology import Topology
     from pinner.model.plan.plan import Plan
     from pinner.model.snapshot import Snapshot
     from pinner.service.protocol import Service
@@ -265,8 +271,6 @@ def captured(context: CommandContext, arguments: Namespace) -> "Snapshot | None"
     """The snapshot from --snapshot or --root; None if neither is given. Raises Invalid."""
     require_no_sample(arguments)
     if arguments.snapshot is not None:
-        from pinner.cli.frame.snapshot_file import read_snapshot
-
         return read_snapshot(arguments.snapshot)
     if arguments.root is None:
         return None
@@ -280,3 +284,50 @@ def plan_offline(snapshot: "Snapshot", request: Request) -> "Plan":
     from pinner.service.hosts import offline
 
     return offline.plan_from_snapshot(snapshot, request)
+
+
+MAX_BYTES = 1024**3
+"""The largest file that is read; the snapshot of a host with 10,000 processes has about 10 MiB."""
+
+
+def read_snapshot(file: Path) -> "Snapshot":
+    """The snapshot in a file. Raises Invalid with the file and the wrong field."""
+    # Imported here, because most commands read no snapshot.
+    from pinner.model.snapshot import Snapshot
+
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise Invalid("--snapshot", str(file), f"a file that can be read ({reason(error)})") from None
+    if len(content) > MAX_BYTES:
+        raise Invalid("--snapshot", str(file), f"a file of at most {MAX_BYTES} bytes")
+    try:
+        snapshot = codec.load(Snapshot, content, field="snapshot", exact=True)
+    except Invalid as error:
+        raise _invalid(file, str(error)) from None
+    for why in _contradictions(snapshot.topology):
+        raise _invalid(file, f"snapshot.topology: {why}")
+    return snapshot
+
+
+def _contradictions(topology: "Topology") -> Iterator[str]:
+    """What no machine can be: a file that was edited may say it."""
+    cpus, nodes = [cpu.id for cpu in topology.cpus], [node.id for node in topology.nodes]
+    for cpu in cpus:
+        if not 0 <= cpu < MAX_CPUS:
+            yield f"CPU {cpu} has no number from 0 to {MAX_CPUS - 1}"
+    if not topology.online:
+        yield "no CPU is online"
+    for name, ids in (("CPU", cpus), ("node", nodes)):
+        if twice := [id_ for id_, count in Counter(ids).items() if count > 1]:
+            yield f"{name} {twice[0]} is listed twice"
+    for each in topology.cpus:
+        if each.node is not None and each.node not in nodes:
+            yield f"CPU {each.id} is on node {each.node}, which is not listed"
+        if each.l3 is not None and not 0 <= each.l3 < len(topology.l3_domains):
+            yield f"CPU {each.id} is in level-3 domain {each.l3}, which is not listed"
+
+
+def _invalid(file: Path, why: str) -> Invalid:
+    return Invalid("--snapshot", str(file), f"a file that `pinner inventory --save` wrote ({why})")

@@ -1,16 +1,16 @@
-"""A plan as tables for people."""
+"""A plan as tables for people, with its targets in the few words that fit into a cell."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pinner.cli.frame.context import CommandContext
-from pinner.cli.frame.output import cells, cpu_cell, facts, moment, table
-from pinner.cli.frame.tables import Table
-from pinner.cli.show.places import alike, part
-from pinner.model.text import memory_by_node, mib
+from pinner.cli.frame.output import Table, cells, cpu_cell, facts, moment, table
+from pinner.model.kinds import KINDS
+from pinner.model.text import memory_by_node, mib, ranges
 from pinner.render import before_and_after, text, visible
 
 if TYPE_CHECKING:
+    from pinner.model.change import PlannedChange, Target
     from pinner.model.plan.objective import Objective
     from pinner.model.plan.plan import GuestMemory, Isolation, LeftOut, Move, Plan
 
@@ -127,3 +127,29 @@ def objective(found: "Objective") -> Table:
         style = "" if term.asked else "dim"
         drawn.add_row(*cells(term.name, term.tier, *values, term.unit, f"{term.weight:g}", style=style))
     return drawn
+
+
+def part(targets: Iterable["Target"]) -> str:
+    """The parts of one owner's targets of one kind: ``vCPU 0-15``, ``emulator``, ``process 812``."""
+    targets = tuple(targets)
+    first = targets[0]
+    numbers = ranges(target.part for target in targets if target.part is not None)
+    return KINDS[first.kind].parts.format(kind=first.kind, owner=first.owner, parts=numbers)
+
+
+def alike(changes: Iterable["PlannedChange"]) -> list[list["PlannedChange"]]:
+    """The changes in groups: neighbours of one owner and kind, with the same CPUs before and after and one reason."""
+    groups: list[list[PlannedChange]] = []
+    last: tuple[object, ...] = ()
+    for change in changes:
+        likeness = _likeness(change)
+        if likeness == last and change.target.kind != "process":
+            groups[-1].append(change)
+        else:
+            groups.append([change])
+        last = likeness
+    return groups
+
+
+def _likeness(change: "PlannedChange") -> tuple[object, ...]:
+    return (change.target.kind, change.target.owner, *before_and_after(change), change.reason)

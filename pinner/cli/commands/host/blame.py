@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import host_option
-from pinner.cli.frame.output import cells, table
+from pinner.cli.frame.output import Table, cells, table
 from pinner.cli.frame.parser import Commands, add_command
 from pinner.cli.frame.pictures import require_svg, show
-from pinner.cli.frame.tables import Table
 from pinner.cli.frame.values import path, trace_seconds
 from pinner.render import visible
 

@@ -84,7 +84,7 @@ def _report(context: CommandContext, arguments: Namespace) -> "CheckReport":
     require_no_sample(arguments)
     if arguments.snapshot is not None:
         # Imported here for the same reason as in context.open_pinner.
-        from pinner.cli.frame.snapshot_file import read_snapshot
+        from pinner.cli.frame.options import read_snapshot
         from pinner.service.hosts import offline
 
         return offline.check_snapshot(read_snapshot(arguments.snapshot))

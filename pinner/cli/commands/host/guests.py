@@ -10,10 +10,8 @@ from pinner import codec
 from pinner.cli.frame.confirm import agreed, require_answer
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import host_option
-from pinner.cli.frame.output import cells, cpu_cell, kib, print_items, print_json, table
+from pinner.cli.frame.output import Table, cells, cpu_cell, kib, masks, print_items, print_json, table
 from pinner.cli.frame.parser import Commands, add_command, add_noun
-from pinner.cli.frame.tables import Table
-from pinner.cli.show.places import masks
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import PinnerError
 from pinner.model.outcome.measures import HOST, TREND, Span

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.frame.context import CommandContext, pick_host
-from pinner.cli.frame.output import cells, cpu_cell, facts, kib, print_json, table
+from pinner.cli.frame.output import Cell, Table, cells, cpu_cell, facts, kib, print_json, table
 from pinner.cli.frame.parser import Commands, add_command, add_noun
-from pinner.cli.frame.tables import Cell, Table
 from pinner.cli.frame.values import path, vcpus
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, sample_option
-from pinner.cli.frame.output import cells, cpu_cell, cut, print_items, table
+from pinner.cli.frame.output import Table, cells, cpu_cell, cut, masks, print_items, table
 from pinner.cli.frame.parser import Commands, add_command, add_noun
-from pinner.cli.frame.tables import Table
 from pinner.cli.frame.values import percent
-from pinner.cli.show.places import masks
 from pinner.model.errors import Invalid
 from pinner.render import counted
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pinner.cli.commands import probe as command
+from pinner.cli.commands import outcome as command
 from pinner.model.outcome.outcome import Probe
 from pinner.outcome import probing
 

@@ -7,9 +7,9 @@ import pytest
 from support.values import cpus
 
 from pinner.cli.frame.context import make_context
-from pinner.cli.frame.output import cpu_cell, folded, kib
+from pinner.cli.frame.output import cpu_cell, folded, kib, masks
 from pinner.cli.frame.parser import shared_options
-from pinner.cli.show.places import alike, masks, part
+from pinner.cli.show.plantable import alike, part
 from pinner.model.change import AffinityChange, Target, ThreadMask
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.hosts import interleaved, process, snapshot
 
 from pinner import codec
-from pinner.cli.frame import snapshot_file
+from pinner.cli.frame import options
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.plan.plan import Plan
 from pinner.model.snapshot import Snapshot
@@ -138,7 +138,7 @@ def test_a_snapshot_of_an_impossible_machine_is_refused(without_service, cli, sa
 
 
 def test_a_file_without_an_end_is_refused(without_service, cli, monkeypatch):
-    monkeypatch.setattr(snapshot_file, "MAX_BYTES", 1000)
+    monkeypatch.setattr(options, "MAX_BYTES", 1000)
     result = cli("plan", "--snapshot", "/dev/zero")
     assert result.status == 2
     assert "--snapshot: '/dev/zero' is not valid: a file of at most 1000 bytes" in result.err

@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pinner.cli.frame.context import make_context
-from pinner.cli.frame.output import cells, console, cpu_cell, cut, facts, plain_lines, table
-from pinner.cli.frame.tables import LEAST
+from pinner.cli.frame.output import LEAST, cells, console, cpu_cell, cut, facts, plain_lines, table
 
 WORDS = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs", "Cc")), max_size=12)
 CELLS = st.one_of(WORDS, WORDS.map(cut), st.sets(st.integers(0, 99)).map(lambda ids: cpu_cell(",".join(map(str, ids)))))
