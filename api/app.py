@@ -20,7 +20,7 @@ from pinner.api.schemas.answers import Health, PublicCheck, Ready, Version, Vers
 from pinner.api.streams import Streams
 from pinner.api.v1 import NOUNS
 from pinner.api.validation import WrittenJson
-from pinner.model.machine.health import Readiness, readiness
+from pinner.model.health import Readiness, readiness
 from pinner.service.protocol import Service
 from pinner.service.upkeep.monitor import Monitor
 from pinner.store.idempotency import IdempotencyKeys

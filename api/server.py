@@ -13,7 +13,7 @@ from pinner.api.http.reader import ClientLimits
 from pinner.api.http.serving import Serving
 from pinner.api.streams import MAX_STREAMS
 from pinner.heartbeat import BeatingThread
-from pinner.model.machine.health import Queue
+from pinner.model.health import Queue
 from pinner.service.hosts.hosts import OBSERVING_CALLERS
 
 THREADS = MAX_STREAMS + OBSERVING_CALLERS + 4

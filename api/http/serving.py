@@ -15,7 +15,7 @@ from pinner.api.http import messages
 from pinner.api.http.connection import Connection
 from pinner.api.http.messages import HttpRequest, RequestRefused, environ
 from pinner.api.http.reader import ClientLimits
-from pinner.model.machine.health import Queue
+from pinner.model.health import Queue
 from pinner.repeated import Repeated
 
 if TYPE_CHECKING:

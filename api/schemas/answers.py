@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from flask import request
 
-from pinner.model.machine.health import State
+from pinner.model.health import State
 from pinner.model.page import Page
 from pinner.model.run.journal import Entry, Run
 

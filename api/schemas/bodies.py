@@ -8,12 +8,12 @@ from pydantic import Field
 
 from pinner.api.schemas.inputs import Input, Name, Seconds, ShortText, Timestamp, Whole
 from pinner.model.cpuset import MAX_LENGTH, CpuSet
+from pinner.model.event import GuestEvent, GuestEventKind
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.outcome.outcome import DEFAULT_SECONDS as DEFAULT_WINDOW
 from pinner.model.outcome.outcome import DEFAULT_WINDOWS, MAX_WINDOWS, MIN_WINDOWS
 from pinner.model.outcome.outcome import MAX_SECONDS as MAX_WINDOW
 from pinner.model.outcome.outcome import MIN_SECONDS as MIN_WINDOW
-from pinner.model.policy.event import GuestEvent, GuestEventKind
 from pinner.model.run.agent_audit import Anchor, SignedHead
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import DEFAULT_WATCH_SECONDS as DEFAULT_SECONDS

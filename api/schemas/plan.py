@@ -9,8 +9,8 @@ from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH, CpuSet
 from pinner.model.kinds import REMEDIES, Remedy
 from pinner.model.plan.objective import MOST_WEIGHT
 from pinner.model.plan.request import FIXES, MAX_BUDGET, MAX_MOVES, Isolating, Request, Smt
-from pinner.model.policy.policy import Mode, Policy, Setback
-from pinner.model.questions.whatif import MAX_MEMORY_KIB, MAX_NEW_GUESTS, GuestShape, NewGuests, Scenario
+from pinner.model.policy import Mode, Policy, Setback
+from pinner.model.questions import MAX_MEMORY_KIB, MAX_NEW_GUESTS, GuestShape, NewGuests, Scenario
 
 _DEFAULT = Request()
 

@@ -6,11 +6,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, Wit
 
 from pinner.api.schemas.inputs import BusyThreshold, Input, Name, Scalar, Seconds, ShortText, Timestamp
 from pinner.model.cpuset import MAX_CPUS
+from pinner.model.outcome.blame import MAX_SECONDS
 from pinner.model.outcome.measures import GUEST_SERIES, HOST_SERIES, Span
 from pinner.model.page import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, SortDirection
 from pinner.model.plan.request import Request
-from pinner.model.processes.blame import MAX_SECONDS
-from pinner.model.questions.whatif import MAX_MEMORY_KIB, GuestShape
+from pinner.model.questions import MAX_MEMORY_KIB, GuestShape
 from pinner.model.run.journal import RunState
 
 _DEFAULT = Request()

@@ -7,7 +7,7 @@ from pinner.api.access.context import caller, pinner
 from pinner.api.description.operations import may_raise
 from pinner.api.schemas.bodies import NewEvent, NewLeavingEvent
 from pinner.model.errors import Busy, HostBusy, HostUnreachable, NotFound, NotPermitted, Refused, StalePlan
-from pinner.model.policy.event import GuestEventKind, GuestEventOutcome
+from pinner.model.event import GuestEventKind, GuestEventOutcome
 
 bp = APIBlueprint("events", __name__, tag="Events")
 

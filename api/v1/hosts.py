@@ -20,14 +20,13 @@ from pinner.api.schemas.queries import (
 from pinner.model.errors import Busy, Gone, HostUnreachable, NoFit, NotFound, NotPermitted, NovaConflict, Overloaded
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.interrupts import HostInterrupts
+from pinner.model.machine.process import Process
 from pinner.model.machine.topology import Topology
+from pinner.model.outcome.blame import Blame
 from pinner.model.outcome.check import CheckReport
 from pinner.model.outcome.measures import Measures
 from pinner.model.page import Page
-from pinner.model.processes.blame import Blame
-from pinner.model.processes.process import Process
-from pinner.model.questions.capacity import Capacity
-from pinner.model.questions.whatif import WhatIf
+from pinner.model.questions import Capacity, WhatIf
 from pinner.model.snapshot import Snapshot
 
 bp = APIBlueprint("hosts", __name__, tag="Hosts")

@@ -28,7 +28,7 @@ from pinner.model.errors import (
 )
 from pinner.model.page import Page
 from pinner.model.plan.plan import Plan, PlanSummary
-from pinner.model.questions.whatif import Explanation
+from pinner.model.questions import Explanation
 from pinner.model.run.journal import Run
 from pinner.render import shell, text
 

@@ -11,8 +11,7 @@ from pinner.api.schemas.bodies import NewExclusion
 from pinner.api.schemas.plan import NewPolicy
 from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, Invalid, NotFound, NotPermitted, PreconditionFailed
 from pinner.model.guest.guest import GuestExclusion
-from pinner.model.policy.drift import DriftReport
-from pinner.model.policy.policy import Expected, Policy, ShownPolicy
+from pinner.model.policy import DriftReport, Expected, Policy, ShownPolicy
 
 bp = APIBlueprint("policies", __name__, tag="Policies")
 

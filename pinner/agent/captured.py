@@ -7,11 +7,11 @@ from typing import NoReturn
 
 from pinner.agent.protocol import Progress
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.machine.health import AgentHealth
+from pinner.model.event import HostEvent
+from pinner.model.health import AgentHealth
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import Plan
-from pinner.model.policy.drift import Drift
-from pinner.model.policy.event import HostEvent
+from pinner.model.policy import Drift
 from pinner.model.reading import HostReading
 from pinner.model.run.agent_audit import ChainHead
 from pinner.model.run.journal import NEVER_BEGUN, Entry, Run

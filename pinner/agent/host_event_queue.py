@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 
-from pinner.model.policy.event import HostEvent, HostEventKind
+from pinner.model.event import HostEvent, HostEventKind
 
 CAPACITY = 1024
 """Events kept for a caller that asks seldom; older ones are dropped."""

@@ -23,16 +23,16 @@ from pinner.apply.steps.metadata import keeps_pins
 from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoMeasures, NotFound, NotPermitted, RunConflict, StoreUnavailable
+from pinner.model.event import HostEvent
 from pinner.model.guest.guest import Guest, Vcpu
+from pinner.model.health import AgentHealth, Check
 from pinner.model.kinds import TargetKind
-from pinner.model.machine.health import AgentHealth, Check
 from pinner.model.machine.topology import Topology
+from pinner.model.outcome.blame import Blame
 from pinner.model.outcome.measures import History
 from pinner.model.page import batches
 from pinner.model.plan.plan import Plan
-from pinner.model.policy.drift import Drift
-from pinner.model.policy.event import HostEvent
-from pinner.model.processes.blame import Blame
+from pinner.model.policy import Drift
 from pinner.model.reading import HostReading
 from pinner.model.run.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.run.journal import NEVER_BEGUN, Damaged, Entry, EntryState, Run

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
-from pinner.model.machine.health import AgentHealth
+from pinner.model.event import HostEvent
+from pinner.model.health import AgentHealth
 from pinner.model.machine.topology import Topology
+from pinner.model.outcome.blame import Blame
 from pinner.model.outcome.measures import History
 from pinner.model.plan.plan import Plan
-from pinner.model.policy.drift import Drift
-from pinner.model.policy.event import HostEvent
-from pinner.model.processes.blame import Blame
+from pinner.model.policy import Drift
 from pinner.model.reading import HostReading
 from pinner.model.run.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.run.journal import Entry, Run

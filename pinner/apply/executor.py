@@ -15,7 +15,7 @@ from pinner.apply.transaction import Transaction
 from pinner.apply.undo.history import whole_undo
 from pinner.apply.undo.later_runs import corrected_later_runs
 from pinner.apply.undo.undoing import Undoing, undoable, with_prior_facts
-from pinner.model.change import AffinityChange, Change, PlannedChange, Target
+from pinner.model.change import AffinityChange, Change, PlannedChange, Target, are_independent, contiguous
 from pinner.model.errors import (
     NOTHING_CHANGED,
     Blocked,
@@ -29,9 +29,8 @@ from pinner.model.errors import (
 )
 from pinner.model.guest.nova import Bounds, require_clear
 from pinner.model.kinds import ALONE, DEFINED, INSIDE, PINNED, SETTINGS
-from pinner.model.plan.groups import are_independent, contiguous
+from pinner.model.machine.process import Lineage
 from pinner.model.plan.plan import Plan
-from pinner.model.processes.process import Lineage
 from pinner.model.run.journal import Entry, EntryState, Run
 
 _NAMED = 5

@@ -8,10 +8,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.apply.ports import Host, Journal, Progress
-from pinner.model.change import Target
+from pinner.model.change import Group, Target, group_of
 from pinner.model.errors import Busy, PinnerError
 from pinner.model.kinds import DEFINED
-from pinner.model.plan.groups import Group, group_of
 from pinner.model.run.change_text import entry_result
 from pinner.model.run.journal import Damaged, Entry, EntryState, Run, RunState, is_final
 from pinner.model.text import listed

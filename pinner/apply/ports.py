@@ -9,8 +9,8 @@ from pinner.model.change import NamedPins, PartPin, Target, ThreadKey, ThreadMas
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.nova import Bounds
 from pinner.model.kinds import State, TargetKind
+from pinner.model.machine.process import Descendants, Lineage
 from pinner.model.plan.plan import Plan
-from pinner.model.processes.process import Descendants, Lineage
 from pinner.model.run.journal import Damaged, Entry, InForce, Run
 
 Part = tuple[TargetKind, int]

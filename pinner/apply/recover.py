@@ -15,8 +15,8 @@ from pinner.apply.transaction import Transaction
 from pinner.apply.undo.history import damaged_in_force, whole_undo
 from pinner.apply.undo.later_runs import corrected_later_runs
 from pinner.apply.undo.undoing import Undoing, undoable, with_prior_facts
+from pinner.model.change import are_independent, group_of
 from pinner.model.kinds import SETTINGS
-from pinner.model.plan.groups import are_independent, group_of
 from pinner.model.run.journal import UNDO_BEGUN, Entry, Run
 
 RecoveryPolicy = Literal["back", "forward"]

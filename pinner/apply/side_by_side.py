@@ -8,8 +8,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from types import FrameType
 
+from pinner.model.change import Group, group_of
 from pinner.model.kinds import INSIDE
-from pinner.model.plan.groups import Group, group_of
 from pinner.model.run.journal import Entry
 
 HUNG_AT_ONCE = 32

@@ -11,10 +11,9 @@ from pinner.apply.ports import Host, Journal, Progress
 from pinner.apply.side_by_side import side_by_side, with_busy_last
 from pinner.apply.steps import Step
 from pinner.apply.undo.undoing import undoable
-from pinner.model.change import MetadataChange, Target
+from pinner.model.change import Group, MetadataChange, Target, are_independent, group_of, without_room
 from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
 from pinner.model.kinds import ALONE, DEFINED, SETTINGS
-from pinner.model.plan.groups import Group, are_independent, group_of, without_room
 from pinner.model.run.journal import UNDO_BEGUN, Entry, EntryState, Run, RunState
 
 _PUT_OFF = "; its undo is not made yet"

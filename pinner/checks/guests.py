@@ -7,8 +7,8 @@ from shlex import quote
 from pinner.checks.common import ROOT, homes, host_subject, housekeeping, memory_homes, own_cpus
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
+from pinner.model.machine.process import Process
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
-from pinner.model.processes.process import Process
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import emulator_cpus, vcpu_cpus
 from pinner.model.text import counted

@@ -5,8 +5,8 @@ from shlex import quote
 
 from pinner.checks.common import command, host_subject, housekeeping, roles
 from pinner.model.cpuset import union
+from pinner.model.machine.process import PLACERS, Process, is_another_pinner, is_known_placer
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
-from pinner.model.processes.process import PLACERS, Process, is_another_pinner, is_known_placer
 from pinner.model.reading import HostReading
 
 PRESSURE, PRESSURE_CRITICAL = 10.0, 25.0

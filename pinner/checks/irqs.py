@@ -26,10 +26,10 @@ from pinner.model.machine.interrupts import (
     RoleCpus,
     is_managed,
 )
+from pinner.model.machine.process import Process
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
-from pinner.model.processes.process import Process
 from pinner.model.reading import HostReading, HostSample, IrqCounts, Nic
-from pinner.model.settings.rps import RpsQueue
+from pinner.model.settings.cards import RpsQueue
 from pinner.model.snapshot import Snapshot
 
 BUSY_RATE = 1000.0

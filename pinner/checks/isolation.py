@@ -15,8 +15,8 @@ from pinner.checks.common import (
     isolcpus_flags,
 )
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.machine.process import Process
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
-from pinner.model.processes.process import Process
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.text import counted

@@ -13,7 +13,7 @@ from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, PinnerError
 from pinner.model.kinds import PINNED
-from pinner.model.policy.drift import Cause, Drift
+from pinner.model.policy import Cause, Drift
 
 BALANCERS = ("numad", "tuned")
 """Services that move threads."""

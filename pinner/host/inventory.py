@@ -27,12 +27,11 @@ from pinner.model.errors import Gone, Invalid
 from pinner.model.guest.guest import Guest, InactiveGuest
 from pinner.model.guest.nova import NovaConf, NovaSets, configured
 from pinner.model.kinds import SETTINGS, TargetKind
-from pinner.model.machine.ovs import OvsMasks
+from pinner.model.machine.process import Process
 from pinner.model.machine.topology import Topology
-from pinner.model.processes.process import Process
 from pinner.model.run.journal import RecordedPins
-from pinner.model.settings.rps import GuestRps
-from pinner.model.snapshot import Snapshot
+from pinner.model.settings.cards import GuestRps
+from pinner.model.snapshot import OvsMasks, Snapshot
 
 LIVE = Path("/")
 

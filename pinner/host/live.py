@@ -20,9 +20,9 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.guest.nova import Bounds, NovaOwns, NovaSets
 from pinner.model.kinds import KINDS, PartitionState, State, TargetKind
+from pinner.model.machine.process import Descendants, Lineage, Thread
 from pinner.model.machine.topology import Topology
-from pinner.model.policy.drift import Drift
-from pinner.model.processes.process import Descendants, Lineage, Thread
+from pinner.model.policy import Drift
 
 ROOT = Path("/")
 ONLINE = Path("/sys/devices/system/cpu/online")

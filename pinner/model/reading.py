@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pinner.model.machine.interrupts import Balancer, DeviceIrqs
-from pinner.model.settings.cards import CardQueues, RefusedSetting, RxCoalescing, RxRing
-from pinner.model.settings.rps import RpsQueue
+from pinner.model.settings.cards import CardQueues, RefusedSetting, RpsQueue, RxCoalescing, RxRing
 from pinner.model.snapshot import Snapshot
 
 

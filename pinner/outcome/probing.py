@@ -7,6 +7,7 @@ from math import ceil, floor, isinf
 from statistics import fmean
 
 from pinner.model.cpuset import CpuSet
+from pinner.model.event import HostEvent
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import Topology
 from pinner.model.outcome.outcome import (
@@ -20,7 +21,6 @@ from pinner.model.outcome.outcome import (
     Sample,
     Window,
 )
-from pinner.model.policy.event import HostEvent
 from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
 from pinner.outcome.randomization import Shift, least_p, shift, shift_beside, two_sided

@@ -11,8 +11,8 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Refused, StalePlan
 from pinner.model.guest.nova import require_clear
 from pinner.model.kinds import cpus_of
+from pinner.model.machine.process import Process, Thread
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
-from pinner.model.processes.process import Process, Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.numa_bounds import VcpuGroup, bounds_of
 from pinner.planning.changes import guests_memory

@@ -7,10 +7,10 @@ from math import fsum
 from pinner.model.change import PlannedChange
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
+from pinner.model.machine.process import Thread
 from pinner.model.plan.objective import Objective
 from pinner.model.plan.plan import Roles
 from pinner.model.plan.request import Request
-from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available import flavors, restrictions
 from pinner.planning.available.exclusions import unknown_guests

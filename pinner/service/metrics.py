@@ -13,9 +13,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from pinner.model.errors import StoreUnavailable
-from pinner.model.machine.health import AgentHealth, Check, Queue
-from pinner.model.policy.drift import DriftReport
-from pinner.model.questions.capacity import Capacity
+from pinner.model.health import AgentHealth, Check, Queue
+from pinner.model.policy import DriftReport
+from pinner.model.questions import Capacity
 from pinner.model.run.journal import Entry
 from pinner.store.database.probe import DatabaseProbe
 

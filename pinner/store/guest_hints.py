@@ -9,9 +9,9 @@ from sqlalchemy import Connection, Delete, Engine, Row, String, and_, delete, in
 from sqlalchemy import type_coerce as as_type
 
 from pinner import codec
+from pinner.model.event import EventOrder, GuestHint
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.page import batches
-from pinner.model.policy.event import EventOrder, GuestHint
 from pinner.model.run.audit import AuditEvent
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, delete, select
 from pinner import codec
 from pinner.model.change import TargetKey
 from pinner.model.errors import NoPolicy, PreconditionFailed
-from pinner.model.policy.policy import Backoff, Backoffs, Expected, Policy, Setback
+from pinner.model.policy import Backoff, Backoffs, Expected, Policy, Setback
 from pinner.model.run.audit import AuditEvent
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Emulator, EmulatorPolicy, Guest, IoThread, Vcpu
+from pinner.model.machine.process import Process, Thread
 from pinner.model.machine.topology import Cpu, Device, Kernel, Node, Topology
 from pinner.model.plan.plan import Plan
-from pinner.model.processes.process import Process, Thread
 from pinner.model.snapshot import Snapshot
 
 GIB = 1 << 20

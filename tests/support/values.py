@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import PartitionState
+from pinner.model.machine.process import Lineage, Process, Thread
 from pinner.model.machine.topology import Cpu, Kernel, Node, Topology
 from pinner.model.plan.objective import compared, weighted
 from pinner.model.plan.plan import Basis, Plan, Roles
 from pinner.model.plan.request import Request
-from pinner.model.processes.process import Lineage, Process, Thread
 from pinner.model.run.journal import Entry, Run
 from pinner.model.snapshot import Snapshot
 

@@ -10,10 +10,9 @@ from support.values import NOON, make_run
 from pinner import codec
 from pinner.apply import executor, steps
 from pinner.apply.recover import recover
-from pinner.model.change import Target
+from pinner.model.change import Target, group_of
 from pinner.model.errors import ApplyFailed, Gone, Invalid, Refused, StalePlan
 from pinner.model.kinds import KINDS, SETTINGS, PartitionState
-from pinner.model.plan.groups import group_of
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.run.change_text import before_and_after

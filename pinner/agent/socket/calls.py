@@ -12,10 +12,10 @@ from pinner.agent.socket import limits, peers
 from pinner.agent.socket.peers import Peer
 from pinner.agent.socket.waiting import steps
 from pinner.model.errors import Invalid
+from pinner.model.event import HostEvent
+from pinner.model.outcome.blame import MAX_SECONDS
 from pinner.model.plan.plan import Plan
-from pinner.model.policy.drift import Drift
-from pinner.model.policy.event import HostEvent
-from pinner.model.processes.blame import MAX_SECONDS
+from pinner.model.policy import Drift
 from pinner.model.run.agent_audit import ChainHead
 from pinner.model.run.journal import Run
 

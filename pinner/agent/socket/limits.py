@@ -13,7 +13,7 @@ from pinner.model.outcome import measures
 from pinner.model.outcome.measures import GUEST_SERIES, HOST_SERIES, MAX_VALUES, ROWS
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.policy.drift import Drift
+from pinner.model.policy import Drift
 from pinner.model.run.journal import Run
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 

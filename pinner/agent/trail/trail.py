@@ -13,7 +13,7 @@ from pinner.agent.socket import limits, peers
 from pinner.agent.trail.refusal_limit import WINDOW_SECONDS, CallLimit, RefusalLimit
 from pinner.agent.trail.signing import SigningKey
 from pinner.model.errors import Invalid, NovaConflict, PinnerError, Refused, RunConflict, StoreUnavailable
-from pinner.model.run import run_events
+from pinner.model.run import agent_audit
 from pinner.model.run.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead, SignedHead
 from pinner.model.run.journal import Run
 
@@ -137,7 +137,7 @@ class AgentTrailFile:
         # The error of the run matters to the caller, also where the journal cannot be written.
         with suppress(StoreUnavailable):
             if not has_begun():
-                self._chain.append(run_events.refused(_cut(run), _code(error), self._now()))
+                self._chain.append(agent_audit.refused(_cut(run), _code(error), self._now()))
 
     def _log_left_out(self) -> None:
         if left_out := self._limit.take_left_out():

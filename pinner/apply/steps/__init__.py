@@ -16,8 +16,15 @@ from pinner.apply.steps.affinity import AffinityStep
 from pinner.apply.steps.memory import MemoryStep
 from pinner.apply.steps.metadata import MetadataStep
 from pinner.apply.steps.state import StateStep
-from pinner.model.change import AffinityChange, Change, MemoryChange, MetadataChange, PlannedChange, StateChange
-from pinner.model.plan.groups import is_of_the_host
+from pinner.model.change import (
+    AffinityChange,
+    Change,
+    MemoryChange,
+    MetadataChange,
+    PlannedChange,
+    StateChange,
+    is_of_the_host,
+)
 from pinner.model.run.journal import EARLIER_BOOT, Entry, EntryState
 
 Step = AffinityStep | StateStep | MemoryStep | MetadataStep

@@ -13,11 +13,10 @@ from pinner.apply.ports import Host, Journal
 from pinner.apply.steps.converge import PASSES, converge
 from pinner.apply.steps.inheritors import given_masks, prior_mask, restore_inheritors
 from pinner.apply.steps.metadata import is_named, is_saved
-from pinner.model.change import AffinityChange, ThreadKey, ThreadMask, masks_of
+from pinner.model.change import AffinityChange, ThreadKey, ThreadMask, masks_of, others_that_move
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError
 from pinner.model.kinds import PINNED
-from pinner.model.plan.groups import others_that_move
 from pinner.model.run.journal import EARLIER_BOOT, IN_PART, Entry, EntryState
 from pinner.model.text import listed
 

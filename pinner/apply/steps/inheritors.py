@@ -10,7 +10,7 @@ from pinner.apply.steps.converge import PASSES, converge
 from pinner.model.change import AffinityChange, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
-from pinner.model.processes.process import Lineage
+from pinner.model.machine.process import Lineage
 from pinner.model.run.journal import Entry
 
 

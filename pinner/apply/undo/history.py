@@ -29,7 +29,7 @@ from pinner.model.change import (
 )
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import DEFINED, PINNED, cpus_of
-from pinner.model.processes.process import Lineage, may_inherit_of_guest
+from pinner.model.machine.process import Lineage, may_inherit_of_guest
 from pinner.model.run.journal import IN_PART, Damaged, Entry, InForce, Run
 
 NO_PINS = "<cputune/>"

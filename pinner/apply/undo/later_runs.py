@@ -25,7 +25,7 @@ from pinner.model.change import (
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.pins_metadata import restored
 from pinner.model.kinds import PINNED, State
-from pinner.model.processes.process import Lineage, may_inherit_of_guest
+from pinner.model.machine.process import Lineage, may_inherit_of_guest
 from pinner.model.run.journal import Damaged, Entry, InForce, Run
 
 

@@ -15,10 +15,9 @@ from pinner.apply.steps.inheritors import given_masks
 from pinner.apply.steps.metadata import is_saved, keeps_pins
 from pinner.apply.undo.history import source_runs
 from pinner.apply.undo.later_runs import with_pins_of_others, without_ended_masks
-from pinner.model.change import AffinityChange, MemoryChange, MetadataChange, StateChange
+from pinner.model.change import AffinityChange, MemoryChange, MetadataChange, StateChange, are_independent
 from pinner.model.errors import Gone, PinnerError
 from pinner.model.kinds import DEFINED, KINDS
-from pinner.model.plan.groups import are_independent
 from pinner.model.run.journal import Damaged, Entry, EntryState, Run
 
 INTERRUPTED = "interrupted: the process that carried it out died"

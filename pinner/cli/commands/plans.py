@@ -32,7 +32,7 @@ from pinner.render.text import number
 if TYPE_CHECKING:  # only --explain needs it
     from pinner.model.plan.plan import Plan
     from pinner.model.plan.request import Request
-    from pinner.model.questions.whatif import Explanation
+    from pinner.model.questions import Explanation
 
 FORMATS = ("table", "json", "shell", "text")
 

@@ -13,13 +13,12 @@ from pinner.cli.frame.parser import CHANGES, Commands, add_command, add_noun, de
 from pinner.cli.show.plantable import left_out, part
 from pinner.model.errors import NotFound
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import Policy, ShownPolicy
+from pinner.model.policy import Policy, ShownPolicy
 from pinner.model.run.change_text import NO_CPU
 from pinner.render import counted, visible
 
 if TYPE_CHECKING:
-    from pinner.model.policy.drift import Drift, DriftReport, Repack
-    from pinner.model.policy.policy import Expected, Setback
+    from pinner.model.policy import Drift, DriftReport, Expected, Repack, Setback
     from pinner.service.protocol import Service
 
 ABOUT = """\

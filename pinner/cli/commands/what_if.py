@@ -14,13 +14,12 @@ from pinner.cli.frame.values import memory, new_guests, node, vcpus, weight
 from pinner.cli.show.plantable import left_out
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.questions.whatif import GuestShape, Scenario
+from pinner.model.questions import GuestShape, Scenario
 from pinner.render import visible
 
 if TYPE_CHECKING:
     from pinner.model.plan.request import Request
-    from pinner.model.questions.capacity import Capacity
-    from pinner.model.questions.whatif import Alternative, Explanation, ScenarioOutcome, WhatIf
+    from pinner.model.questions import Alternative, Capacity, Explanation, ScenarioOutcome, WhatIf
 
 _WHAT_IF_ABOUT = """\
 Two plans are made from one snapshot: for the host as it is, and for the same

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pinner import codec
 from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.output import Table, cells, cpu_cell, facts, moment, plain_list, print_json, table
-from pinner.model.run.run_events import ALL_RUNS
+from pinner.model.run.agent_audit import ALL_RUNS
 from pinner.model.text import mib
 from pinner.render import before_and_after, visible
 

@@ -15,7 +15,7 @@ from pinner.model.plan.request import MAX_BUDGET, MAX_MOVES
 
 # The functions below import what only few commands use: a command imports only what it uses (see main).
 if TYPE_CHECKING:
-    from pinner.model.questions.whatif import NewGuests
+    from pinner.model.questions import NewGuests
 
 _NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([hdw])")
@@ -66,7 +66,7 @@ def vcpus(text: str) -> int:
 
 
 def trace_seconds(text: str) -> float:
-    from pinner.model.processes.blame import MAX_SECONDS
+    from pinner.model.outcome.blame import MAX_SECONDS
 
     expected = f"a number of seconds above 0 and up to {MAX_SECONDS:g}"
     if not (length := _number(text, MAX_SECONDS, expected)):
@@ -112,7 +112,7 @@ def span(text: str) -> timedelta:
 
 def memory(text: str) -> int:
     """A size of memory in KiB: a number with the unit K, M, G or T (powers of 1024)."""
-    from pinner.model.questions.whatif import MAX_MEMORY_KIB
+    from pinner.model.questions import MAX_MEMORY_KIB
 
     found = _SIZE.fullmatch(text)
     if not found or (kib := int(found[1]) << _KIB_SHIFTS[found[2].upper()]) > MAX_MEMORY_KIB:
@@ -126,7 +126,7 @@ def node(text: str) -> int:
 
 def new_guests(text: str) -> "NewGuests":
     """Guests that a question adds: [COUNTx]VCPUS[:MEMORY]."""
-    from pinner.model.questions.whatif import GuestShape, NewGuests
+    from pinner.model.questions import GuestShape, NewGuests
 
     expected = f"{text!r} is not [COUNTx]VCPUS[:MEMORY], such as 3x8:16G"
     if not (found := _GUESTS.fullmatch(text)):

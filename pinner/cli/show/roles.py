@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pinner.model.cpuset import CpuSet, union
 
 if TYPE_CHECKING:
+    from pinner.model.machine.process import Thread
     from pinner.model.machine.topology import Topology
     from pinner.model.plan.plan import Plan
-    from pinner.model.processes.process import Thread
     from pinner.model.snapshot import Snapshot
 
 

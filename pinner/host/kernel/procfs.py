@@ -16,7 +16,7 @@ from pinner.host.kernel.cpusets import parse_rows
 from pinner.host.kernel.files import Folder, decode, numbers, read, read_start
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
-from pinner.model.processes.process import Immovable, RealTime, Thread
+from pinner.model.machine.process import Immovable, RealTime, Thread
 
 PF_KTHREAD = 0x00200000
 PF_NO_SETAFFINITY = 0x04000000

@@ -15,7 +15,7 @@ from pathlib import Path
 from pinner.host.kernel import files
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Busy, NotPermitted
-from pinner.model.processes.blame import Migration, SchedEvent, Switch, Wakeup
+from pinner.model.outcome.blame import Migration, SchedEvent, Switch, Wakeup
 
 MOUNTS = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
 EVENTS = ("sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_migrate_task")

@@ -12,7 +12,7 @@ from pinner.model.cpuset import union
 from pinner.model.errors import Gone
 from pinner.model.guest.guest import Guest
 from pinner.model.kinds import TargetKind
-from pinner.model.processes.blame import Blame, Culprit, Migration, SchedEvent, Switch, Waited, Wakeup
+from pinner.model.outcome.blame import Blame, Culprit, Migration, SchedEvent, Switch, Waited, Wakeup
 
 Waits = Mapping[tuple[int, int], float]
 """Seconds by the waiting thread and the one that ran."""

@@ -1,4 +1,4 @@
-"""Finds what pinner must not move, each with its reason (see pinner.model.processes.process). Pure."""
+"""Finds what pinner must not move, each with its reason (see pinner.model.machine.process). Pure."""
 
 import re
 from collections.abc import Callable, Collection, Container, Iterable
@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.processes.process import Immovable, Process, Thread
+from pinner.model.machine.process import Immovable, Process, Thread
 
 _QEMU = re.compile(r"qemu-system-\w+|qemu-kvm|kvm")
 _VHOST = re.compile(r"(?:vhost-|kvm-pit/)(\d+)", re.ASCII)

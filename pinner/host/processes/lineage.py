@@ -32,7 +32,7 @@ from pinner.host.processes import immovable
 from pinner.model.change import ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone
-from pinner.model.processes.process import Descendants, Lineage
+from pinner.model.machine.process import Descendants, Lineage
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _RANDOMIZE = Path("/proc/sys/kernel/randomize_va_space")

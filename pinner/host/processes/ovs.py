@@ -17,8 +17,8 @@ from typing import Any
 
 from pinner.model.cpuset import MAX_CPUS, CpuSet, union
 from pinner.model.errors import Invalid
-from pinner.model.machine.ovs import OvsDpdk, OvsMasks
-from pinner.model.processes.process import Process
+from pinner.model.machine.process import Process
+from pinner.model.snapshot import OvsDpdk, OvsMasks
 from pinner.owners import owner_of
 from pinner.unix_connect import connect
 

@@ -15,7 +15,7 @@ from pinner.host.kernel import files, procfs
 from pinner.host.processes.immovable import owner_of
 from pinner.model.errors import Gone
 from pinner.model.kinds import TargetKind
-from pinner.model.processes.process import Thread
+from pinner.model.machine.process import Thread
 
 _VCPU = re.compile(r"CPU (\d+)/\w+", re.ASCII)
 _IOTHREAD = re.compile(r"IO iothread(\d+)", re.ASCII)

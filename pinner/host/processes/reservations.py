@@ -1,4 +1,4 @@
-"""Finds the processes whose restricted affinity keeps its CPUs (see pinner.model.processes.process.Reserves).
+"""Finds the processes whose restricted affinity keeps its CPUs (see pinner.model.machine.process.Reserves).
 
 Any user may restrict an idle process. So only processes that work, an administrator's, and configured ones count.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from pinner.host.kernel import files, procfs
 from pinner.host.processes.qemu import user_id
 from pinner.model.errors import Gone
-from pinner.model.processes.process import RESERVING_LOAD, Process, Reserves, Thread
+from pinner.model.machine.process import RESERVING_LOAD, Process, Reserves, Thread
 
 CAP_SYS_NICE = 1 << 23
 """include/uapi/linux/capability.h: may change any process's affinity."""

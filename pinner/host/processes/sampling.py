@@ -16,7 +16,7 @@ from pinner.host.kernel import cpu_clocks, procfs
 from pinner.host.kernel.cpu_clocks import Settings
 from pinner.host.kernel.files import Folder, numbers, read
 from pinner.host.kernel.procfs import HERTZ, PF_KTHREAD, VANISHED, Stat
-from pinner.model.processes.process import Process, Thread
+from pinner.model.machine.process import Process, Thread
 
 MAX_AGE = 60.0
 """Seconds. Of a sleeping process only its cgroup can change unnoticed."""

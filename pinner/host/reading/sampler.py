@@ -11,7 +11,7 @@ from typing import TypeVar
 from pinner.host.kernel import files, kernel, procfs
 from pinner.host.reading import cpus, network, nics
 from pinner.model.errors import Busy
-from pinner.model.processes.process import is_another_pinner, is_known_placer
+from pinner.model.machine.process import is_another_pinner, is_known_placer
 from pinner.model.reading import HostDetails, HostReading, HostSample, Storage
 from pinner.model.snapshot import Snapshot
 

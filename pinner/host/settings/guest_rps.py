@@ -17,7 +17,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
 from pinner.model.guest.guest import Guest
 from pinner.model.kinds import GuestCpus
-from pinner.model.settings.rps import GuestQueue, GuestRps
+from pinner.model.settings.cards import GuestQueue, GuestRps
 
 MAX_CARDS = 16
 MAX_QUEUES = 256

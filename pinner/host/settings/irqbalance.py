@@ -19,7 +19,7 @@ from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
 from pinner.model.machine.interrupts import Balancer
-from pinner.model.processes.process import Process
+from pinner.model.machine.process import Process
 from pinner.unix_connect import connect
 
 LIVE = Path("/")

@@ -16,7 +16,7 @@ from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
-from pinner.model.processes.process import Process
+from pinner.model.machine.process import Process
 
 MAX_IRQS = 16384
 _FOLDER = "proc/irq"

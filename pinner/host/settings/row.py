@@ -8,9 +8,8 @@ from typing import Generic, Protocol, TypeVar
 from pinner.model.change import Target
 from pinner.model.guest.guest import Guest
 from pinner.model.kinds import State
-from pinner.model.processes.process import Process
-from pinner.model.settings.cards import RefusedSetting
-from pinner.model.settings.rps import GuestRps
+from pinner.model.machine.process import Process
+from pinner.model.settings.cards import GuestRps, RefusedSetting
 
 S = TypeVar("S", bound=State)
 

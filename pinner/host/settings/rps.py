@@ -12,7 +12,7 @@ from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
-from pinner.model.settings.rps import RpsQueue
+from pinner.model.settings.cards import RpsQueue
 
 MAX_QUEUES = 1024
 _FOLDER = "sys/class/net"

@@ -11,8 +11,7 @@ from lxml import etree
 from pinner.model.change import PartPin, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import pins_metadata
-from pinner.model.guest.guest import DEDICATING, NovaIdentity
-from pinner.model.guest.guest_numa import STRICT, GuestCell, MemoryBinding
+from pinner.model.guest.guest import DEDICATING, STRICT, GuestCell, MemoryBinding, NovaIdentity
 from pinner.model.kinds import TargetKind
 
 NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0")

@@ -17,6 +17,7 @@ from pinner.model.guest.guest import (
     Emulator,
     EmulatorPolicy,
     Guest,
+    GuestNuma,
     GuestState,
     IoThread,
     OperatorPin,
@@ -25,7 +26,6 @@ from pinner.model.guest.guest import (
     dedicated_cpus,
     shared_vcpus,
 )
-from pinner.model.guest.guest_numa import GuestNuma
 from pinner.model.guest.nova import NovaGuest
 from pinner.model.run.journal import RecordedPins
 

@@ -19,8 +19,8 @@ from pinner.heartbeat import BeatingThread
 from pinner.host.virt import domain_xml
 from pinner.model.cpuset import CpuSet
 from pinner.model.doubling import doubled
+from pinner.model.event import HostEventKind
 from pinner.model.kinds import TargetKind
-from pinner.model.policy.event import HostEventKind
 from pinner.repeated import Repeated
 
 LOG = logging.getLogger(__name__)

@@ -25,8 +25,8 @@ from pinner.host.watch.sources import HostSignal, Sources
 from pinner.host.watch.watched import Watched
 from pinner.model.cpuset import CpuSet
 from pinner.model.doubling import doubled
-from pinner.model.machine.health import Check
-from pinner.model.policy.event import HostEventKind
+from pinner.model.event import HostEventKind
+from pinner.model.health import Check
 
 LOG = logging.getLogger(__name__)
 

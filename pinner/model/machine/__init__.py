@@ -1,1 +1,1 @@
-"""The hardware of a host: CPUs, NUMA nodes, interrupts, frequencies, and the parts that read them."""
+"""The hardware of a host: CPUs, NUMA nodes, interrupts; and its processes."""

@@ -8,7 +8,7 @@ from typing import Literal
 from pinner.model.change import Change, Target, ThreadMask, boots_differ
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import DEFINED, WITH_STATE, TargetKind
-from pinner.model.processes.process import Lineage
+from pinner.model.machine.process import Lineage
 from pinner.model.text import mib
 
 EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]

@@ -17,8 +17,8 @@ from cachetools import LRUCache
 
 from pinner import codec
 from pinner.model.errors import Invalid
+from pinner.model.event import GuestEvent, GuestEventKind
 from pinner.model.guest.guest import NovaIdentity
-from pinner.model.policy.event import GuestEvent, GuestEventKind
 from pinner.render import visible
 from pinner.repeated import Repeated
 

@@ -15,7 +15,7 @@ from cachetools import LRUCache
 from pinner.heartbeat import BeatingThread, Heartbeat
 from pinner.model.doubling import doubled
 from pinner.model.errors import HostUnreachable, Invalid, NotFound, PinnerError
-from pinner.model.policy.event import GuestEventOutcome
+from pinner.model.event import GuestEventOutcome
 from pinner.nova.broker.notification import NovaEvent
 from pinner.repeated import Repeated
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import HostUnreachable, Invalid, PinnerError
-from pinner.model.policy.event import GuestEventOutcome
+from pinner.model.event import GuestEventOutcome
 from pinner.model.run.audit import Caller
 from pinner.nova.broker.notification import NovaEvent
 from pinner.service.remote.remote import RemoteService

@@ -7,8 +7,8 @@ from math import fsum
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.guest.nova import NovaOwns
+from pinner.model.machine.process import Thread
 from pinner.model.machine.topology import CoreShape
-from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot
 
 

@@ -6,8 +6,8 @@ from uuid import UUID
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.guest.guest import Guest, own_vcpu_pins
+from pinner.model.machine.process import Process
 from pinner.model.plan.request import Request
-from pinner.model.processes.process import Process
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available import flavors
 

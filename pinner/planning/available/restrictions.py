@@ -10,10 +10,9 @@ from math import fsum
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.machine.ovs import OVS
+from pinner.model.machine.process import RESERVING_LOAD, Immovable, Process, Thread
 from pinner.model.plan.request import Request
-from pinner.model.processes.process import RESERVING_LOAD, Immovable, Process, Thread
-from pinner.model.snapshot import Snapshot
+from pinner.model.snapshot import OVS, Snapshot
 from pinner.model.text import and_more, listed
 from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.available.exclusions import (

@@ -7,7 +7,7 @@ from math import fsum
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
-from pinner.model.processes.process import Thread
+from pinner.model.machine.process import Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.allocatable_cpus import qemus_own_threads
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pinner.model.change import AffinityChange, PlannedChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
+from pinner.model.machine.process import Thread
 from pinner.model.plan.objective import COST, LEAST, TERMS, Objective, Term, compared, rise, value_of, weighted
 from pinner.model.plan.plan import GuestMemory, Plan, Roles
 from pinner.model.plan.request import Request
-from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.objective.contention import Crowd
 from pinner.planning.objective.spread import GuestNeed, GuestSpread, Places, guests_terms

@@ -5,12 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from pinner.model.change import TargetKey
+from pinner.model.change import Group, TargetKey, group_of
 from pinner.model.kinds import INSIDE, KINDS, TargetKind
-from pinner.model.plan.groups import Group, group_of
 from pinner.model.plan.plan import Plan
-from pinner.model.policy.drift import Drift
-from pinner.model.policy.policy import Backoff, Backoffs
+from pinner.model.policy import Backoff, Backoffs, Drift
 from pinner.planning.placement.drift import OTHERS
 
 

@@ -8,7 +8,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import KINDS, cpus_of
 from pinner.model.plan.plan import PlacedTarget, Placement, Plan
 from pinner.model.plan.request import Request
-from pinner.model.policy.drift import Cause, Drift
+from pinner.model.policy import Cause, Drift
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement.record import subject, subjects
 from pinner.planning.request.process_matching import managed_processes

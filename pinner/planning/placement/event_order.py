@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from pinner.model.event import EventOrder, GuestEvent, GuestHint
 from pinner.model.guest.guest import Guest, NovaIdentity, with_nova_identity
-from pinner.model.policy.event import EventOrder, GuestEvent, GuestHint
 from pinner.model.snapshot import Snapshot
 
 MAX_AHEAD = timedelta(minutes=1)

@@ -4,10 +4,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from pinner.model.change import Target, TargetKey, boots_differ
+from pinner.model.change import Target, TargetKey, boots_differ, group_of
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.kinds import INSIDE, KINDS, PINNED
-from pinner.model.plan.groups import group_of
 from pinner.model.plan.plan import PlacedTarget, Placement, Plan, Roles
 from pinner.model.snapshot import Snapshot
 from pinner.planning.request.context import target_threads

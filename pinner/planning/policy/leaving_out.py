@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pinner.model.change import PlannedChange, StateChange, TargetKey
+from pinner.model.change import PlannedChange, StateChange, TargetKey, group_of, without_room
 from pinner.model.kinds import cpus_of
-from pinner.model.plan.groups import group_of, without_room
 from pinner.model.plan.plan import LeftOut, Placement, Plan
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.reservations import contested, staying

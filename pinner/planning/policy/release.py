@@ -13,11 +13,11 @@ from functools import partial
 from pinner.model.change import AffinityChange, TargetKey, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
+from pinner.model.machine.process import Lineage, Thread, may_inherit_of_guest
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.objective import compared
 from pinner.model.plan.plan import Basis, Plan, Roles, Wanted, plan_id
 from pinner.model.plan.request import Request
-from pinner.model.processes.process import Lineage, Thread, may_inherit_of_guest
 from pinner.model.run.journal import Entry
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.allocatable_cpus import AllocatableCpus

@@ -16,9 +16,8 @@ from pinner.model.kinds import PartitionState
 from pinner.model.machine.topology import NodeId
 from pinner.model.plan.plan import Placement, Plan
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import Mode
-from pinner.model.questions.capacity import Capacity, NodeCapacity, ShapeRoom, StrategyCapacity
-from pinner.model.questions.whatif import GuestShape, NewGuests
+from pinner.model.policy import Mode
+from pinner.model.questions import Capacity, GuestShape, NewGuests, NodeCapacity, ShapeRoom, StrategyCapacity
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.available.memory_balance import MemoryBalance, everything, outstanding

@@ -9,7 +9,7 @@ from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.questions.whatif import Alternative, AlternativeKind, Explanation
+from pinner.model.questions import Alternative, AlternativeKind, Explanation
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.questions import whatif

@@ -6,14 +6,13 @@ from dataclasses import replace
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict
-from pinner.model.guest.guest import Emulator, Guest, NovaIdentity, Vcpu
-from pinner.model.guest.guest_numa import GuestNuma
+from pinner.model.guest.guest import Emulator, Guest, GuestNuma, NovaIdentity, Vcpu
+from pinner.model.machine.process import Thread
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.objective import COST
 from pinner.model.plan.plan import Plan, vcpus_by_guest
 from pinner.model.plan.request import Request
-from pinner.model.processes.process import Thread
-from pinner.model.questions.whatif import MAX_NEW_GUESTS, MAX_NEW_VCPUS, NewGuests, Scenario, ScenarioOutcome, WhatIf
+from pinner.model.questions import MAX_NEW_GUESTS, MAX_NEW_VCPUS, NewGuests, Scenario, ScenarioOutcome, WhatIf
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.available import flavors

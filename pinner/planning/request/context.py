@@ -9,9 +9,9 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, nova_cpus
 from pinner.model.kinds import QEMUS_OWN, State
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.machine.process import Thread
 from pinner.model.plan.plan import LeftOut, Placement, Roles, Wanted
 from pinner.model.plan.request import Request
-from pinner.model.processes.process import Thread
 from pinner.model.snapshot import Snapshot
 from pinner.model.text import listed
 from pinner.planning.available import flavors

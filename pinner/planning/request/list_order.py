@@ -6,8 +6,8 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from pinner.model.guest.guest import Guest
+from pinner.model.machine.process import Process
 from pinner.model.machine.topology import Topology
-from pinner.model.processes.process import Process
 from pinner.model.snapshot import Snapshot
 
 T = TypeVar("T")

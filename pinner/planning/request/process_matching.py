@@ -5,9 +5,9 @@ from typing import Any
 
 from pinner.model.change import TargetKey
 from pinner.model.kinds import KINDS
+from pinner.model.machine.process import Process, Thread
 from pinner.model.plan.plan import PlacedTarget, Placement
 from pinner.model.plan.request import Request
-from pinner.model.processes.process import Process, Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.exclusions import asked_for
 

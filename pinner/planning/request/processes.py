@@ -7,9 +7,9 @@ from math import fsum
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NotFound
+from pinner.model.machine.process import Immovable, Process, Thread
 from pinner.model.plan.plan import LeftOut
 from pinner.model.plan.request import AUTO, ISOLATING, Request
-from pinner.model.processes.process import Immovable, Process, Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.allocatable_cpus import (
     AllocatableCpus,

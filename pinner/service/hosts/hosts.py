@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from pinner.agent.protocol import Agent
 from pinner.model.errors import Invalid, NotFound, Overloaded, StoreUnavailable
 from pinner.model.machine.topology import Topology
-from pinner.model.processes.blame import Blame
+from pinner.model.outcome.blame import Blame
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement.event_order import with_guest_hints

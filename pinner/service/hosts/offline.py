@@ -13,8 +13,7 @@ from pinner.planning import planner
 if TYPE_CHECKING:
     from pinner.model.guest.nova import Listening, NovaReport
     from pinner.model.outcome.check import CheckReport
-    from pinner.model.questions.capacity import Capacity
-    from pinner.model.questions.whatif import GuestShape
+    from pinner.model.questions import Capacity, GuestShape
 
 
 def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
@@ -24,7 +23,7 @@ def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
 
 def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: "GuestShape") -> "Capacity":
     """For guests of one shape. Raises NotFound for an unknown strategy."""
-    from pinner.model.questions.capacity import with_sizes
+    from pinner.model.questions import with_sizes
     from pinner.planning.questions import capacity
     from pinner.planning.questions.capacity import shape_rooms
 

@@ -7,7 +7,7 @@ from pinner import codec
 from pinner.model.errors import Invalid
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.questions.whatif import Explanation, Scenario, WhatIf
+from pinner.model.questions import Explanation, Scenario, WhatIf
 from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.planning import planner

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from pinner.model.errors import Invalid, NotFound
+from pinner.model.outcome.blame import MAX_SECONDS, Blame
 from pinner.model.outcome.measures import (
     GUEST_SERIES,
     HOST,
@@ -16,7 +17,6 @@ from pinner.model.outcome.measures import (
     require_series,
     series_of,
 )
-from pinner.model.processes.blame import MAX_SECONDS, Blame
 from pinner.service.hosts.hosts import Hosts
 
 DEFAULT = timedelta(hours=1)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from pinner.model.change import guests_of
 from pinner.model.errors import (
     Busy,
     HostBusy,
@@ -19,7 +20,6 @@ from pinner.model.errors import (
     TooFewMeasures,
 )
 from pinner.model.outcome.outcome import RunOutcome, Sample, Watch
-from pinner.model.plan.groups import guests_of
 from pinner.model.plan.objective import Term
 from pinner.model.plan.plan import Plan
 from pinner.model.run.audit import AuditAction, Caller, audit_event

@@ -9,13 +9,13 @@ from datetime import datetime
 from secrets import randbits
 from typing import TypeVar
 
+from pinner.model.change import guests_of
 from pinner.model.errors import HostBusy, PinnerError, PolicyConflict, RunConflict
+from pinner.model.event import HostEvent
 from pinner.model.outcome.measures import HOST, ROWS
 from pinner.model.outcome.outcome import WASH_OUT_SECONDS, Arm, Probe, ProbeState, Window
 from pinner.model.page import MAX_LIMIT, PageRequest
-from pinner.model.plan.groups import guests_of
 from pinner.model.plan.plan import Plan
-from pinner.model.policy.event import HostEvent
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import ApplyOptions, Run
 from pinner.model.snapshot import Snapshot

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from pinner.agent.protocol import Agent
+from pinner.model.change import guests_of
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.outcome.measures import HOST, ROWS, History, finest
 from pinner.model.outcome.outcome import ObservedMeasure, Sample
 from pinner.model.page import PageRequest
-from pinner.model.plan.groups import guests_of
 from pinner.model.run.audit import POLICY_ACTOR
 from pinner.model.run.journal import Run
 from pinner.outcome.samples import JUDGED, between, samples

@@ -4,11 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from pinner.model.change import Target
+from pinner.model.change import Group, Target, group_name, group_of, is_of_the_host, others_that_move
 from pinner.model.errors import PinnerError
-from pinner.model.plan.groups import Group, group_name, group_of, is_of_the_host, others_that_move
-from pinner.model.policy.drift import Drift
-from pinner.model.policy.policy import Backoffs
+from pinner.model.policy import Backoffs, Drift
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import Entry
 from pinner.planning.placement import backoff

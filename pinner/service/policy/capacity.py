@@ -10,8 +10,7 @@ from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid, PinnerError
 from pinner.model.plan.plan import Placement
 from pinner.model.plan.request import Request
-from pinner.model.questions.capacity import Capacity, with_sizes
-from pinner.model.questions.whatif import GuestShape
+from pinner.model.questions import Capacity, GuestShape, with_sizes
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement.record import in_boot
 from pinner.planning.questions import capacity

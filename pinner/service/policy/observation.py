@@ -5,12 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pinner import codec
-from pinner.model.change import TargetKey
+from pinner.model.change import TargetKey, group_of
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict
-from pinner.model.plan.groups import group_of
 from pinner.model.plan.plan import Placement, Plan
-from pinner.model.policy.drift import Drift
-from pinner.model.policy.policy import Backoffs, Policy
+from pinner.model.policy import Backoffs, Drift, Policy
 from pinner.model.run.journal import UNDO_BEGUN, Run
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner

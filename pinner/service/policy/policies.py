@@ -15,7 +15,7 @@ from pinner.model.errors import (
     PreconditionFailed,
 )
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import Expected, Policy, Setback
+from pinner.model.policy import Expected, Policy, Setback
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import Run
 from pinner.planning import planner

@@ -14,9 +14,8 @@ from typing import Protocol
 from pinner.heartbeat import BeatingThread
 from pinner.model.doubling import doubled
 from pinner.model.errors import NotFound, PinnerError
-from pinner.model.policy.drift import DriftReport
-from pinner.model.policy.event import HostEvent
-from pinner.model.policy.policy import Policy
+from pinner.model.event import HostEvent
+from pinner.model.policy import DriftReport, Policy
 from pinner.model.text import listed
 
 LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from pinner import codec
-from pinner.model.policy.event import GuestEvent, GuestEventOutcome, GuestHint
+from pinner.model.event import GuestEvent, GuestEventOutcome, GuestHint
 from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.planning.placement.event_order import hint_after
 from pinner.service.hosts.hosts import Hosts

@@ -8,14 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner import codec
-from pinner.model.change import PlannedChange
+from pinner.model.change import Group, PlannedChange, group_of, is_of_the_host
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NovaConflict, PinnerError, PreconditionFailed, Refused, StalePlan
-from pinner.model.plan.groups import Group, group_of, is_of_the_host
+from pinner.model.event import HostEvent
 from pinner.model.plan.plan import Placement, Plan
-from pinner.model.policy.drift import Drift, DriftReport
-from pinner.model.policy.event import HostEvent
-from pinner.model.policy.policy import Backoffs, Policy
+from pinner.model.policy import Backoffs, Drift, DriftReport, Policy
 from pinner.model.run.audit import POLICY_ACTOR, AuditAction, Caller, audit_event
 from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot

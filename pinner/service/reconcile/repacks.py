@@ -6,7 +6,7 @@ from datetime import datetime
 from pinner import codec
 from pinner.model.plan.plan import Placement
 from pinner.model.plan.request import Request
-from pinner.model.policy.drift import Repack
+from pinner.model.policy import Repack
 from pinner.model.run.audit import Caller
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner

@@ -14,21 +14,19 @@ from typing import Any
 import httpx
 
 from pinner import codec
+from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.guest.guest import GuestExclusion
 from pinner.model.machine.interrupts import HostInterrupts
 from pinner.model.machine.topology import Topology
+from pinner.model.outcome.blame import Blame
 from pinner.model.outcome.check import CheckReport
 from pinner.model.outcome.measures import Measures, Span
 from pinner.model.outcome.outcome import Probe, RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import Plan, PlanSummary
 from pinner.model.plan.request import Request
-from pinner.model.policy.drift import DriftReport
-from pinner.model.policy.event import GuestEvent, GuestEventOutcome
-from pinner.model.policy.policy import Expected, Policy, Setback, ShownPolicy
-from pinner.model.processes.blame import Blame
-from pinner.model.questions.capacity import Capacity
-from pinner.model.questions.whatif import Explanation, GuestShape, Scenario, WhatIf
+from pinner.model.policy import DriftReport, Expected, Policy, Setback, ShownPolicy
+from pinner.model.questions import Capacity, Explanation, GuestShape, Scenario, WhatIf
 from pinner.model.run.agent_audit import Anchor
 from pinner.model.run.audit import AuditRecord, Caller
 from pinner.model.run.journal import ApplyOptions, Entry, Run, RunProgress, RunState

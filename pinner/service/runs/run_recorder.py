@@ -9,12 +9,11 @@ from datetime import datetime, timedelta
 
 from pinner.agent.protocol import Agent
 from pinner.model.errors import NotFound, PinnerError, StoreUnavailable
-from pinner.model.policy.policy import Expected
-from pinner.model.run.agent_audit import SignedHead, head_text
+from pinner.model.policy import Expected
+from pinner.model.run.agent_audit import ALL_RUNS, SignedHead, head_text
 from pinner.model.run.audit import RECOVERY, AuditAction, AuditEvent
 from pinner.model.run.change_text import change_text, entry_result, run_options, run_result
 from pinner.model.run.journal import Entry, Run, is_final
-from pinner.model.run.run_events import ALL_RUNS
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.runs.audit_heads import AuditHeads
 from pinner.store.runs.runs import Runs

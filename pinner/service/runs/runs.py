@@ -20,7 +20,7 @@ from pinner.model.errors import (
 )
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import Plan
-from pinner.model.policy.policy import Expected, Policy
+from pinner.model.policy import Expected, Policy
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, ApplyOptions, Entry, Run, RunKind, RunProgress, RunState
 from pinner.service.hosts.hosts import Hosts

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pinner import heartbeat
 from pinner.heartbeat import Heartbeat
 from pinner.model.errors import PinnerError
-from pinner.model.machine.health import AgentHealth, Check, Queue, Readiness, readiness
+from pinner.model.health import AgentHealth, Check, Queue, Readiness, readiness
 from pinner.repeated import Repeated
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.metrics import Metrics

@@ -18,7 +18,7 @@ from pinner.model.change import Target, ThreadKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import HostBusy, NotFound, RunConflict, StoreUnavailable
 from pinner.model.kinds import DEFINED
-from pinner.model.run import run_events
+from pinner.model.run import agent_audit
 from pinner.model.run.agent_audit import AgentEvent
 from pinner.model.run.journal import EARLIER_BOOT, Damaged, Entry, InForce, RecordedPins, Run
 from pinner.store.audit.agent_chain import AgentChain
@@ -80,14 +80,14 @@ class StoredJournal:
         try:
             if interrupted := self._runs.running():
                 raise HostBusy(run.host, interrupted[0].id)
-            self._add(run, run_events.begun(run))
+            self._add(run, agent_audit.begun(run))
             self._locking_run = run
         except BaseException:
             self._unlock()
             raise
 
     def close_unbegun(self, run: Run) -> None:
-        self._add(run, *run_events.ended(run))
+        self._add(run, *agent_audit.ended(run))
 
     def end_earlier_boots(self, boot: str, at: datetime, keeps: Callable[[str], bool]) -> int:
         return end_earlier_boots(self._engine, boot, at, keeps)
@@ -108,7 +108,7 @@ class StoredJournal:
 
     def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
         with self._guard:
-            events = [*self._noted, *run_events.ended(run)]
+            events = [*self._noted, *agent_audit.ended(run)]
             self._runs.end(run, self._notes.values(), events, corrected=corrected)
             self._notes.clear()
             self._noted.clear()
@@ -186,7 +186,7 @@ class StoredJournal:
 
     def _report(self, *entries: Entry) -> None:
         if (run := self._locking_run) is not None:
-            self._noted += [run_events.changed(run, entry) for entry in entries]
+            self._noted += [agent_audit.changed(run, entry) for entry in entries]
 
     def _add(self, run: Run, *events: AgentEvent) -> None:
         try:

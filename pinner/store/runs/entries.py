@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from pinner import codec
 from pinner.model.change import AffinityChange, Change, MetadataChange, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.processes.process import Lineage
+from pinner.model.machine.process import Lineage
 from pinner.model.run.journal import Damaged, Entry, NodeMemory
 from pinner.store.database import tables
 from pinner.store.database.damage import is_damage, repair

@@ -27,7 +27,7 @@ from pinner.model.errors import NotFound
 from pinner.model.outcome.outcome import PROBE_ORIGIN
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import Placement
-from pinner.model.policy.policy import Expected
+from pinner.model.policy import Expected
 from pinner.model.run.agent_audit import AgentEvent, SignedHead
 from pinner.model.run.audit import AuditEvent
 from pinner.model.run.journal import Damaged, Entry, InForce, Run, RunState

@@ -18,7 +18,7 @@ from support.system.kernel import masks
 from pinner.host.live import ROOT
 from pinner.host.processes import qemu
 from pinner.model.cpuset import CpuSet
-from pinner.model.policy.event import GuestEvent
+from pinner.model.event import GuestEvent
 from pinner.nova.broker.notification import NovaEvent
 from pinner.nova.delivery.delivery import DeliveryQueue
 from pinner.nova.delivery.sender import Sender

@@ -10,7 +10,7 @@ from support.guests.real_guests import FIRST, SECOND, daemon, emulator, vcpu
 from support.system.kernel import THREADS, cpuset, process
 
 from pinner.host.kernel.kernel import cpuset_mount
-from pinner.model.policy.drift import Drift
+from pinner.model.policy import Drift
 
 pytestmark = pytest.mark.needs("two_cpus")
 

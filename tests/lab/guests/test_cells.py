@@ -24,7 +24,7 @@ from support.system.lab import (
 from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 
 GUEST = "cells"
 SECONDS = 120

@@ -7,10 +7,10 @@ import pytest
 from support.system.lab import CALLER, boot_disk, guests, inventory, name, server
 
 from pinner.model.cpuset import CpuSet
+from pinner.model.event import GuestEvent
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
-from pinner.model.policy.event import GuestEvent
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 
 GUEST = "mover"
 NOBODY = "00000000-0000-4000-8000-000000000000"

@@ -22,7 +22,7 @@ from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import Number
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 
 VIRTIO, E1000E, PCNET = (0, 2), 4, 5
 """The positions of the cards in devices.toml; their MAC addresses end with them."""

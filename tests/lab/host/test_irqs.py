@@ -9,7 +9,7 @@ from support.system.lab_interrupts import affinities, cpus_of, irqbalance, wait
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from support.server.unix_http import served
 from pinner import conf, wiring
 from pinner.api.app import create_app
 from pinner.model.page import PageRequest
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.nova.broker.notification import KIND_OF_ACTION
 from pinner.service.reconcile.controller import PolicyController

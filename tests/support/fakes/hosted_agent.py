@@ -14,10 +14,10 @@ from pinner.agent.trail.signing import SigningKey
 from pinner.agent.trail.trail import AgentTrailFile
 from pinner.model.errors import HostUnreachable
 from pinner.model.guest.guest import Guest
-from pinner.model.machine.health import Check
+from pinner.model.health import Check
+from pinner.model.outcome.blame import Blame
 from pinner.model.outcome.measures import HOST, HOST_SERIES, History
 from pinner.model.plan.plan import Plan
-from pinner.model.processes.blame import Blame
 from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
 from pinner.store.journal.journal import StoredJournal

@@ -15,8 +15,8 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone
 from pinner.model.guest.nova import Bounds, NovaOwns
 from pinner.model.kinds import KINDS, PINNED, PartitionState, State
+from pinner.model.machine.process import Descendants, Lineage
 from pinner.model.plan.plan import Plan
-from pinner.model.processes.process import Descendants, Lineage
 from pinner.model.text import pins_text
 
 Write = tuple[str, str]

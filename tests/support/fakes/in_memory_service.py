@@ -24,22 +24,20 @@ from pinner.model.errors import (
     RunConflict,
     StalePlan,
 )
+from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.guest.guest import Emulator, Guest, GuestExclusion, Vcpu
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs, HostInterrupts
+from pinner.model.machine.process import Process, Thread
 from pinner.model.machine.topology import Topology
+from pinner.model.outcome.blame import Blame, Culprit, Waited
 from pinner.model.outcome.check import CheckReport
 from pinner.model.outcome.measures import HOST, History, Measures, Span, require_series, series_of
 from pinner.model.outcome.outcome import MEASURES, Arm, Comparison, ObservedMeasure, Probe, RunOutcome, Watch, Window
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import LeftOut, Plan, PlanSummary
 from pinner.model.plan.request import AUTO, Request
-from pinner.model.policy.drift import Drift, DriftReport
-from pinner.model.policy.event import GuestEvent, GuestEventOutcome
-from pinner.model.policy.policy import Expected, Policy, Setback
-from pinner.model.processes.blame import Blame, Culprit, Waited
-from pinner.model.processes.process import Process, Thread
-from pinner.model.questions.capacity import Capacity, with_sizes
-from pinner.model.questions.whatif import Explanation, GuestShape, Scenario, WhatIf
+from pinner.model.policy import Drift, DriftReport, Expected, Policy, Setback
+from pinner.model.questions import Capacity, Explanation, GuestShape, Scenario, WhatIf, with_sizes
 from pinner.model.reading import HostReading, HostSample, IrqCounts, ThreadTimes
 from pinner.model.run.agent_audit import Anchor, SignedHead
 from pinner.model.run.audit import AuditRecord, Caller

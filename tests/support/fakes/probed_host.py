@@ -13,7 +13,7 @@ from support.values import NOON, busy_plan, cpus, make_snapshot
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.guest.guest import Emulator, Vcpu
-from pinner.model.processes.process import Thread
+from pinner.model.machine.process import Thread
 from pinner.service.compose import compose
 from pinner.service.outcome.probe_execution import Timing
 

@@ -19,7 +19,7 @@ from pinner.host.settings.guest_rps import GuestRpsReader
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.settings.rps import GuestRps
+from pinner.model.settings.cards import GuestRps
 
 AGENT = shutil.which("qemu-ga", path=f"{os.environ['PATH']}:/usr/sbin")
 BOOT_SECONDS = 180

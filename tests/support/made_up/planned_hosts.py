@@ -12,15 +12,22 @@ from support.hosts import GIB, KERNEL, cpus, guest, process, snapshot, topology,
 from support.made_up.generated_hosts import GeneratedHost
 
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest.guest import Cgroup, Guest, NovaIdentity, OperatorPin, PartitionState
-from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
+from pinner.model.guest.guest import (
+    Cgroup,
+    Guest,
+    GuestCell,
+    GuestNuma,
+    MemoryBinding,
+    NovaIdentity,
+    OperatorPin,
+    PartitionState,
+)
 from pinner.model.guest.nova import NovaConf
 from pinner.model.kinds import Governor
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
+from pinner.model.machine.process import Process
 from pinner.model.machine.topology import Device, FrequencyDomain, Topology
-from pinner.model.processes.process import Process
-from pinner.model.settings.cards import CardQueues, RxCoalescing, RxRing
-from pinner.model.settings.rps import GuestQueue, GuestRps, RpsQueue
+from pinner.model.settings.cards import CardQueues, GuestQueue, GuestRps, RpsQueue, RxCoalescing, RxRing
 from pinner.model.snapshot import Snapshot
 
 SPECS = (

@@ -10,8 +10,7 @@ from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import Device, Topology
 from pinner.model.outcome.check import CheckFinding
 from pinner.model.reading import HostDetails, HostReading, HostSample, IrqCounts, Nic, NicCounters, ThreadTimes
-from pinner.model.settings.cards import NO_ROOM, CardQueues, RefusedSetting, RxCoalescing, RxRing
-from pinner.model.settings.rps import RpsQueue
+from pinner.model.settings.cards import NO_ROOM, CardQueues, RefusedSetting, RpsQueue, RxCoalescing, RxRing
 from pinner.model.snapshot import Snapshot
 from pinner.service.hosts.findings import HostChecker
 

@@ -16,9 +16,8 @@ from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import FAST, FrequencyDomain
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.settings.cards import CardQueues, RxCoalescing, RxRing
+from pinner.model.settings.cards import CardQueues, GuestQueue, GuestRps, RpsQueue, RxCoalescing, RxRing
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE
-from pinner.model.settings.rps import GuestQueue, GuestRps, RpsQueue
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 

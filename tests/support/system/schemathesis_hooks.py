@@ -10,7 +10,7 @@ import schemathesis
 from hypothesis import strategies as st
 
 from pinner.model.cpuset import MAX_CPUS
-from pinner.model.questions.whatif import MAX_NEW_GUESTS
+from pinner.model.questions import MAX_NEW_GUESTS
 
 LARGEST_THRESHOLD = 800
 """Per cent of one CPU: the host of the tests has eight CPUs."""

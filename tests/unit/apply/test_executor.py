@@ -9,9 +9,8 @@ from support.fakes.in_memory_host import InMemoryHost, Write, daemon, emulator, 
 from support.values import NOON, make_run
 
 from pinner.apply import executor
-from pinner.model.change import Target
+from pinner.model.change import Target, group_of
 from pinner.model.errors import ApplyFailed, Blocked, HostBusy, HostUnreachable, Invalid, RunConflict, StalePlan
-from pinner.model.plan.groups import group_of
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.run.journal import Entry, Run
 from pinner.store.journal.journal import StoredJournal

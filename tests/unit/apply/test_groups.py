@@ -11,9 +11,8 @@ from support.values import MEMBER, NOON, isolated, make_run
 from pinner.apply import executor
 from pinner.apply.recover import recover
 from pinner.apply.transaction import Transaction
-from pinner.model.change import StateChange, Target
+from pinner.model.change import StateChange, Target, group_of
 from pinner.model.errors import ApplyFailed, Busy, PinnerError, RunConflict, StoreUnavailable
-from pinner.model.plan.groups import group_of
 from pinner.model.plan.plan import GuestMemory, Plan
 from pinner.model.run.journal import Entry, Run
 

@@ -14,13 +14,12 @@ from support.values import NOON, make_run
 from pinner.apply import executor
 from pinner.apply.recover import _under_way, recover
 from pinner.apply.side_by_side import parts_of, side_by_side, with_busy_last
-from pinner.model.change import StateChange
+from pinner.model.change import StateChange, group_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy
 from pinner.model.kinds import GuestCpus
-from pinner.model.plan.groups import group_of
 from pinner.model.run.journal import Entry
-from pinner.model.settings.rps import GuestQueue, GuestRps
+from pinner.model.settings.cards import GuestQueue, GuestRps
 
 GUESTS = [f"g{number}" for number in range(12)]
 

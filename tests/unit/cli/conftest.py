@@ -6,7 +6,7 @@ from support.fakes.in_memory_service import InMemoryService
 
 from pinner.cli import main
 from pinner.cli.frame import context
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 
 Result = namedtuple("Result", "status out err")
 

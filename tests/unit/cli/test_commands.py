@@ -18,11 +18,10 @@ from pinner.model.outcome.measures import GUEST_SERIES, HOST_SERIES, History, Me
 from pinner.model.page import Page
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.policy.drift import Drift, DriftReport
-from pinner.model.policy.policy import Policy, Setback, ShownPolicy
+from pinner.model.policy import Drift, DriftReport, Policy, Setback, ShownPolicy
 from pinner.model.run.audit import AuditRecord
 from pinner.model.run.journal import Run
-from pinner.model.settings.rps import RpsQueue
+from pinner.model.settings.cards import RpsQueue
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
 

@@ -6,7 +6,7 @@ from support.values import cpus
 from pinner.host.drift import Cpuset, DriftEvidence, Unit, explain_drifts, parse_unit, with_cause
 from pinner.model.change import Target, ThreadMask
 from pinner.model.machine.interrupts import DeviceIrq
-from pinner.model.policy.drift import Drift
+from pinner.model.policy import Drift
 
 SLICE = Cpuset("machine.slice", cpus("0-3"))
 SCOPE = Cpuset("machine.slice/g1.scope", cpus(""))

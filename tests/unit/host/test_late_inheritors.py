@@ -17,7 +17,7 @@ from pinner.host.processes import lineage
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.processes.process import Descendants, Lineage
+from pinner.model.machine.process import Descendants, Lineage
 
 pytestmark = pytest.mark.fault(50)
 FORKS = """

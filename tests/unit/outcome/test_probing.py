@@ -8,9 +8,9 @@ from support.fakes.in_memory_service import sample_snapshot
 from support.values import NOON, cpus, make_run
 
 from pinner import codec
+from pinner.model.event import HostEvent
 from pinner.model.guest.guest import Tap, Vcpu
 from pinner.model.outcome.outcome import Outcome, Sample, Window
-from pinner.model.policy.event import HostEvent
 from pinner.outcome.probing import crossed, disturbed, jumped, outcome, reported, shifted, window
 
 HOST = sample_snapshot()

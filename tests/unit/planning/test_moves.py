@@ -7,10 +7,9 @@ import pytest
 from support.hosts import applied, cpus, guest, plain, snapshot, with_caches
 from support.values import make_change
 
-from pinner.model.change import AffinityChange, Target, ThreadMask
+from pinner.model.change import AffinityChange, Target, ThreadMask, contiguous, group_of
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest import Guest
-from pinner.model.plan.groups import contiguous, group_of
 from pinner.model.plan.plan import Placement, Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot

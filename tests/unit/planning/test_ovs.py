@@ -9,9 +9,8 @@ from pinner import codec
 from pinner.model.cpuset import union
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest.nova import Listening
-from pinner.model.machine.ovs import OvsDpdk, OvsMasks
 from pinner.model.plan.request import Request
-from pinner.model.snapshot import Snapshot
+from pinner.model.snapshot import OvsDpdk, OvsMasks, Snapshot
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
 from pinner.planning.questions import nova_check

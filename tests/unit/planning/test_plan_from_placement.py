@@ -13,10 +13,10 @@ from support.made_up.anyhost import STRATEGIES, parameters, snapshots
 
 from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.guest.guest import Guest, NovaIdentity
+from pinner.model.machine.process import Process
 from pinner.model.plan.objective import compared, weighted
 from pinner.model.plan.plan import Placement, Plan
 from pinner.model.plan.request import Request
-from pinner.model.processes.process import Process
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.available.exclusions import is_excluded_guest

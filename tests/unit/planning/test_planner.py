@@ -11,7 +11,7 @@ from support.hosts import NOON, cpus, guest, plain, process, snapshot
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest import InactiveGuest, NovaIdentity
 from pinner.model.plan.request import Request
-from pinner.model.questions.whatif import GuestShape
+from pinner.model.questions import GuestShape
 from pinner.planning.planner import plan
 from pinner.planning.questions.capacity import capacity, shape_rooms
 from pinner.planning.strategies import strategy

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from support.hosts import applied, cpus, guest, interleaved, plain, process, snapshot, topology
 
+from pinner.model.machine.process import Process
 from pinner.model.plan.plan import Plan, Roles
 from pinner.model.plan.request import Request
-from pinner.model.processes.process import Process
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.objective.of_plan import worsening_objection

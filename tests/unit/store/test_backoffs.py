@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from support.values import NOON
 
-from pinner.model.policy.policy import Backoff
+from pinner.model.policy import Backoff
 
 
 @pytest.mark.fault(47)

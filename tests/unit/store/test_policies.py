@@ -7,7 +7,7 @@ from support.values import NOON
 from pinner.model.errors import NotFound
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 from pinner.model.run.audit import AuditAction, AuditEvent
 from pinner.store.audit.audit import Audit
 from pinner.store.policies import Policies

@@ -14,7 +14,7 @@ from pinner.render import visible
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from pinner.model.processes.blame import Blame
+    from pinner.model.outcome.blame import Blame
 
 _BAR = 20
 """The width of a bar of 100 %."""

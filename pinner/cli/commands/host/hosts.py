@@ -190,7 +190,7 @@ def devices(topology: "Topology") -> Table:
 
 
 if TYPE_CHECKING:
-    from pinner.model.questions.capacity import Capacity, StrategyCapacity
+    from pinner.model.questions import Capacity, StrategyCapacity
 
 _FREE = "FREE VCPUS"
 

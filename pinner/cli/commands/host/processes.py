@@ -13,7 +13,7 @@ from pinner.model.errors import Invalid
 from pinner.render import counted
 
 if TYPE_CHECKING:
-    from pinner.model.processes.process import Immovable, Process
+    from pinner.model.machine.process import Immovable, Process
 
 MOVABLE: dict["Immovable", str] = {
     "": "yes",

@@ -16,7 +16,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.outcome.measures import HOST, ROWS, History, Span
 from pinner.model.plan.plan import Plan
-from pinner.model.policy.drift import Drift
+from pinner.model.policy import Drift
 from pinner.model.run.journal import Run
 from pinner.service.outcome.measures import MeasureReader
 

@@ -22,7 +22,7 @@ from pinner.agent.socket.client import AgentClient
 from pinner.agent.socket.server import PROGRESS_SECONDS, AgentServer
 from pinner.model.errors import HostUnreachable, NotFound, PinnerError, StalePlan
 from pinner.model.plan.plan import Plan
-from pinner.model.policy.drift import Drift
+from pinner.model.policy import Drift
 from pinner.model.run.journal import Entry, Run
 
 PLAN = busy_plan("plan-1", "s", (make_change(100, threads=2), make_change(110, threads=2)))

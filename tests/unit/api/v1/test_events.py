@@ -5,8 +5,8 @@ from support.fakes.in_memory_service import InMemoryService
 from support.server.access import InMemoryTokens, bearer, make_control
 
 from pinner.api.app import create_app
+from pinner.model.event import GuestEvent
 from pinner.model.guest.guest import NovaIdentity
-from pinner.model.policy.event import GuestEvent
 
 GUEST = "6a5b7a0e-0000-4000-8000-000000000001"
 STARTED = {"host": "h1", "guest": GUEST, "event": "started"}

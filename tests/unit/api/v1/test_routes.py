@@ -8,16 +8,14 @@ from support.values import NOON
 
 from pinner import codec
 from pinner.model.guest.guest import Guest, GuestExclusion
+from pinner.model.machine.process import Process
 from pinner.model.outcome.check import CheckReport, Evidence
 from pinner.model.outcome.measures import Measures
 from pinner.model.page import Page
 from pinner.model.plan.plan import Plan, PlanSummary
 from pinner.model.plan.request import Request
-from pinner.model.policy.drift import DriftReport
-from pinner.model.policy.policy import Policy, Setback, ShownPolicy
-from pinner.model.processes.process import Process
-from pinner.model.questions.capacity import Capacity
-from pinner.model.questions.whatif import Explanation, GuestShape, WhatIf
+from pinner.model.policy import DriftReport, Policy, Setback, ShownPolicy
+from pinner.model.questions import Capacity, Explanation, GuestShape, WhatIf
 from pinner.model.run.journal import Entry, Run
 from pinner.model.snapshot import Snapshot
 from pinner.service.protocol import StrategyInfo

@@ -10,7 +10,7 @@ from support.values import NOON
 
 from pinner.model.errors import TooFewMeasures
 from pinner.model.outcome.outcome import Watch
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 
 
 class Terminal(io.StringIO):

@@ -6,8 +6,7 @@ import pytest
 from support.hosts import GIB, guest, plain, snapshot
 
 from pinner import codec
-from pinner.model.questions.capacity import Capacity
-from pinner.model.questions.whatif import Explanation, WhatIf
+from pinner.model.questions import Capacity, Explanation, WhatIf
 
 pytestmark = pytest.mark.usefixtures("without_service")
 

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from pinner.cli.manage import manage
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 
 GUEST = "6a5b7a0e-0000-4000-8000-000000000001"
 

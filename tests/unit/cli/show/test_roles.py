@@ -8,8 +8,8 @@ from support.values import NOON, cpus, make_plan
 from pinner.cli.show.roles import uses_now, uses_planned
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Emulator, Guest, Vcpu
+from pinner.model.machine.process import Process, Thread
 from pinner.model.plan.plan import Isolation, Roles
-from pinner.model.processes.process import Process, Thread
 from pinner.model.snapshot import Snapshot
 
 

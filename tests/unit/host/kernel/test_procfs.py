@@ -15,7 +15,7 @@ from pinner import codec
 from pinner.host.kernel import procfs
 from pinner.host.processes import sampling
 from pinner.model.errors import Gone
-from pinner.model.processes.process import Process
+from pinner.model.machine.process import Process
 
 LIVE = Path("/")
 BUSY = "import threading\nprint('ready', flush=True)\nwhile True: pass"

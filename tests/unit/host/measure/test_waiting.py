@@ -4,7 +4,7 @@ import pytest
 
 from pinner.host.kernel.tracefs import parse
 from pinner.host.measure.blame import waits
-from pinner.model.processes.blame import Migration, Switch, Wakeup
+from pinner.model.outcome.blame import Migration, Switch, Wakeup
 
 GUEST, OTHER, THIRD = 10, 20, 30
 TEXT = """\

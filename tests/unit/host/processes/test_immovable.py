@@ -4,7 +4,7 @@ import pytest
 
 from pinner.host.processes.immovable import classify, is_qemu
 from pinner.model.cpuset import CpuSet
-from pinner.model.processes.process import Process, Thread
+from pinner.model.machine.process import Process, Thread
 
 ALL = CpuSet.parse("0-7")
 

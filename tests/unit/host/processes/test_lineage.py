@@ -5,7 +5,7 @@ import pytest
 from pinner.host.processes.lineage import Relative, descendants
 from pinner.model.change import ThreadKey
 from pinner.model.cpuset import CpuSet
-from pinner.model.processes.process import Descendants, Lineage
+from pinner.model.machine.process import Descendants, Lineage
 
 pytestmark = pytest.mark.fault(50)
 

@@ -20,8 +20,8 @@ from pinner.host.processes import ovs
 from pinner.host.processes.ovs import ANSWER_SECONDS, FRESH_SECONDS, MAX_ANSWER, RETRY_SECONDS, Ovsdb, read
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.machine.ovs import OvsDpdk, OvsMasks
-from pinner.model.processes.process import Process, Thread
+from pinner.model.machine.process import Process, Thread
+from pinner.model.snapshot import OvsDpdk, OvsMasks
 
 LIVE = Path("/")
 POLLING = """

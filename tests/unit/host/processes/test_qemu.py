@@ -6,7 +6,7 @@ from support import roots
 
 from pinner.host.processes import qemu
 from pinner.model.cpuset import CpuSet
-from pinner.model.processes.process import Thread
+from pinner.model.machine.process import Thread
 
 UUID = "6a5b7a0e-0000-4000-8000-000000000001"
 

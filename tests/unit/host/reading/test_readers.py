@@ -36,8 +36,7 @@ from pinner.model.reading import (
     ThreadTimes,
     UdpSocket,
 )
-from pinner.model.settings.cards import RxCoalescing
-from pinner.model.settings.rps import RpsQueue
+from pinner.model.settings.cards import RpsQueue, RxCoalescing
 
 INTERRUPTS = """\
             CPU0       CPU2       CPU5

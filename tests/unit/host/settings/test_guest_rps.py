@@ -18,7 +18,7 @@ from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
 from pinner.model.guest.guest import Tap
 from pinner.model.kinds import GuestCpus
-from pinner.model.settings.rps import GuestQueue, GuestRps
+from pinner.model.settings.cards import GuestQueue, GuestRps
 
 HUNG = Busy("guest", "libvirt: guest agent is not responding", overdue=False)
 

@@ -9,7 +9,7 @@ from support.values import cpus
 from pinner.host.settings import rps
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.settings.rps import RpsQueue
+from pinner.model.settings.cards import RpsQueue
 
 
 @pytest.fixture

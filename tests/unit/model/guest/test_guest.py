@@ -5,7 +5,7 @@ import pytest
 from pinner import codec
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Emulator, Guest, NovaIdentity, Vcpu, with_nova_identity
-from pinner.model.processes.process import Thread
+from pinner.model.machine.process import Thread
 
 
 def guest(**known):

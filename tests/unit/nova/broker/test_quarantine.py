@@ -9,7 +9,7 @@ import pytest
 from support.values import NOON
 
 from pinner.model.errors import Invalid
-from pinner.model.policy.event import GuestEvent
+from pinner.model.event import GuestEvent
 from pinner.nova.broker import quarantine
 from pinner.nova.broker.notification import Message, NovaEvent, parse
 from pinner.nova.broker.quarantine import Quarantine

@@ -9,7 +9,7 @@ from support.nova.nova_listener import until
 from support.values import NOON
 
 from pinner.model.errors import HostBusy, HostUnreachable, Invalid, NotFound, PinnerError
-from pinner.model.policy.event import GuestEvent, GuestEventOutcome
+from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.nova.broker.notification import NovaEvent
 from pinner.nova.delivery import delivery
 from pinner.nova.delivery.delivery import DeliveryQueue

@@ -16,9 +16,9 @@ from support.server.real_service import answering
 
 from pinner import conf, wiring
 from pinner.model.errors import HostUnreachable
+from pinner.model.event import GuestEvent
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
-from pinner.model.policy.event import GuestEvent
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
 from pinner.nova.broker.notification import NovaEvent

@@ -9,7 +9,7 @@ from support.server.real_service import answering
 from support.values import NOON
 
 from pinner.model.errors import HostUnreachable, Invalid
-from pinner.model.policy.event import GuestEvent
+from pinner.model.event import GuestEvent
 from pinner.nova.delivery.sender import Sender
 
 GUEST = sample_snapshot().guests[0].uuid

@@ -17,9 +17,9 @@ from pinner import codec
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.guest.guest import Guest
+from pinner.model.machine.process import RESERVING_LOAD
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.processes.process import RESERVING_LOAD
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available import flavors
 from pinner.planning.available.numa_bounds import bounds_of

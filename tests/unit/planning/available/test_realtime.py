@@ -6,8 +6,8 @@ import pytest
 from support.hosts import cpus, guest, plain, process, snapshot
 
 from pinner.model.guest.guest import Guest
+from pinner.model.machine.process import Process, RealTime
 from pinner.model.plan.request import Request
-from pinner.model.processes.process import Process, RealTime
 from pinner.planning.planner import plan
 
 ALL = "0-31"

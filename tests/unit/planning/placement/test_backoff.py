@@ -6,13 +6,19 @@ from datetime import timedelta
 import pytest
 from support.values import NOON, make_change
 
-from pinner.model.change import Target
+from pinner.model.change import Target, group_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.machine.interrupts import Balancer
-from pinner.model.plan.groups import group_of
-from pinner.model.policy.drift import Drift
-from pinner.model.policy.policy import BASE_DELAY, FORGET_AFTER, FREE_RESTARTS, MAX_DELAY, MAX_RESTART_DELAY, Backoff
-from pinner.model.settings.rps import GuestQueue, GuestRps
+from pinner.model.policy import (
+    BASE_DELAY,
+    FORGET_AFTER,
+    FREE_RESTARTS,
+    MAX_DELAY,
+    MAX_RESTART_DELAY,
+    Backoff,
+    Drift,
+)
+from pinner.model.settings.cards import GuestQueue, GuestRps
 from pinner.planning.placement.backoff import after_failures, after_reconcile, counted_as, forget, reasons, with_backoff
 
 CHANGE = make_change(100)

@@ -6,10 +6,10 @@ import pytest
 from support.hosts import applied, cpus, guest, plain, process, snapshot
 
 from pinner.model.guest.guest import Vcpu
+from pinner.model.machine.process import Thread
 from pinner.model.plan.plan import Placement
 from pinner.model.plan.request import Request
-from pinner.model.policy.drift import Drift
-from pinner.model.processes.process import Thread
+from pinner.model.policy import Drift
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.placement.drift import drifts, reasoned

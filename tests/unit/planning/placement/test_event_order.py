@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.hosts import NOON
 
+from pinner.model.event import GuestEvent
 from pinner.model.guest.guest import NovaIdentity
-from pinner.model.policy.event import GuestEvent
 from pinner.planning.placement.event_order import MAX_AHEAD, REMEMBERED, hint_after
 
 HOUR = timedelta(hours=1)

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 from support.hosts import NOON, cpus, guest, plain, snapshot
 
+from pinner.model.event import GuestHint
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.plan.request import Request
-from pinner.model.policy.event import GuestHint
 from pinner.planning import planner
 from pinner.planning.placement.event_order import with_guest_hints
 

@@ -8,8 +8,8 @@ from support.values import recorded
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Vcpu
+from pinner.model.machine.process import Thread
 from pinner.model.plan.request import Request
-from pinner.model.processes.process import Thread
 from pinner.planning import planner
 from pinner.planning.policy.release import release
 

@@ -18,7 +18,7 @@ from pinner.model.guest.guest import Guest, NovaIdentity
 from pinner.model.guest.nova import NovaConf
 from pinner.model.plan.plan import Placement, Plan
 from pinner.model.plan.request import Request
-from pinner.model.questions.capacity import Capacity, StrategyCapacity, with_sizes
+from pinner.model.questions import Capacity, StrategyCapacity, with_sizes
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.numa_bounds import bounds_of
 from pinner.planning.placement.record import record

@@ -15,8 +15,7 @@ from pinner.model.errors import Invalid, NoFit, NotFound
 from pinner.model.machine.topology import HugePages
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.questions.capacity import ShapeRoom, with_sizes
-from pinner.model.questions.whatif import GuestShape, NewGuests
+from pinner.model.questions import GuestShape, NewGuests, ShapeRoom, with_sizes
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement

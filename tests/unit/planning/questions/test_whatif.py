@@ -13,7 +13,7 @@ from pinner import codec
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit, NotFound
 from pinner.model.plan.request import Request
-from pinner.model.questions.whatif import Explanation, GuestShape, NewGuests, Scenario, WhatIf
+from pinner.model.questions import Explanation, GuestShape, NewGuests, Scenario, WhatIf
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
 from pinner.planning.questions.explain import explain_placement

@@ -20,9 +20,8 @@ from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import FrequencyDomain
 from pinner.model.plan.request import FIXES, Request
 from pinner.model.reading import HostReading, HostSample, IrqCounts
-from pinner.model.settings.cards import CardQueues, RxCoalescing, RxRing
+from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRing
 from pinner.model.settings.cpu_weights import SLICE
-from pinner.model.settings.rps import RpsQueue
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.planning import admission, planner
 from pinner.planning.placement.drift import drifts

@@ -9,7 +9,7 @@ from support.hosts import cpus
 from pinner import codec
 from pinner.model.errors import Refused
 from pinner.model.plan.request import Request
-from pinner.model.settings.rps import RpsQueue
+from pinner.model.settings.cards import RpsQueue
 from pinner.planning import admission, planner
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record

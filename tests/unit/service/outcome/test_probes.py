@@ -13,7 +13,7 @@ from support.values import NOON, busy_host, busy_plan, make_change
 from pinner.model.errors import Blocked, HostBusy, HostUnreachable, Invalid, NotFound, PolicyConflict, ProbeBusy
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import ApplyOptions
 from pinner.outcome.randomization import schedule

@@ -11,10 +11,10 @@ from support.fakes.ring import Ring
 from support.hosts import cpus, guest, plain, process, snapshot
 
 from pinner.model.errors import HostBusy, HostUnreachable, Invalid, NotFound, RunConflict
+from pinner.model.event import GuestEvent
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
-from pinner.model.policy.event import GuestEvent
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
 from pinner.service.compose import compose

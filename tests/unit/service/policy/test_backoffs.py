@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from support.values import NOON
 
-from pinner.model.policy.policy import Backoff
+from pinner.model.policy import Backoff
 from pinner.planning.placement import backoff
 from pinner.service.policy.backoffs import HostBackoffs
 

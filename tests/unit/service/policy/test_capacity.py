@@ -15,9 +15,8 @@ from pinner import wiring
 from pinner.model.errors import HostUnreachable, Invalid, NotFound
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import Policy
-from pinner.model.questions.capacity import Capacity
-from pinner.model.questions.whatif import GuestShape, NewGuests, Scenario
+from pinner.model.policy import Policy
+from pinner.model.questions import Capacity, GuestShape, NewGuests, Scenario
 from pinner.model.run.audit import Caller
 from pinner.service.compose import compose
 from pinner.service.policy import capacity

@@ -13,7 +13,7 @@ from pinner.model.errors import HostUnreachable, Invalid, NoPolicy, NotFound, Pr
 from pinner.model.guest.guest import InactiveGuest
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.service.compose import compose
 

@@ -21,11 +21,10 @@ from support.values import NOON, make_change
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.model.change import Target
 from pinner.model.errors import HostUnreachable, NoPolicy
+from pinner.model.event import HostEvent
 from pinner.model.plan.plan import LeftOut
 from pinner.model.plan.request import Request
-from pinner.model.policy.drift import Drift, DriftReport
-from pinner.model.policy.event import HostEvent
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Drift, DriftReport, Policy
 from pinner.model.run.audit import Caller
 from pinner.service.compose import compose
 from pinner.service.reconcile import controller as controller_module

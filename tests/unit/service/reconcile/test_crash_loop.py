@@ -12,7 +12,7 @@ from support.hosts import cpus, guest, plain, process, snapshot
 
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import FREE_RESTARTS, Policy
+from pinner.model.policy import FREE_RESTARTS, Policy
 from pinner.model.run.audit import Caller
 from pinner.service.compose import compose
 
@@ -48,7 +48,7 @@ def start(agent, number):
 
 def enforced(service, reconciler, monkeypatch):
     """The number of runs after the first reconcile of a policy; ten restarts of a process have no delay."""
-    monkeypatch.setattr("pinner.model.policy.policy.FREE_RESTARTS", 10)
+    monkeypatch.setattr("pinner.model.policy.FREE_RESTARTS", 10)
     service.set_policy(HOST, Policy(Request(), "enforce"), ANN)
     reconciler.reconcile(HOST, "started", measured=True)
     return count(service)

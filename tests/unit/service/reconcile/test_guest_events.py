@@ -11,10 +11,10 @@ from support.hosts import cpus, guest, plain, snapshot
 from support.values import NOON
 
 from pinner.model.errors import Invalid, NotFound
+from pinner.model.event import GuestEvent
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.page import PageRequest
-from pinner.model.policy.event import GuestEvent
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
 from pinner.service.compose import compose

@@ -11,7 +11,7 @@ from support.hosts import cpus, guest, plain, process, snapshot
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import Device
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.service.compose import compose
 

@@ -4,9 +4,8 @@ from dataclasses import asdict
 
 from support.fakes.in_memory_host import daemon, emulator
 
-from pinner.model.change import Target
+from pinner.model.change import Target, group_of
 from pinner.model.errors import NovaConflict, Refused, StalePlan
-from pinner.model.plan.groups import group_of
 from pinner.service.policy.backoffs import moving_targets
 
 FLIPS = [daemon(pid) for pid in (500, 600, 700)]

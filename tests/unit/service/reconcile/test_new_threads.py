@@ -8,8 +8,8 @@ import pytest
 from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
 
-from pinner.model.policy.policy import Policy
-from pinner.model.processes.process import Thread
+from pinner.model.machine.process import Thread
+from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.service.compose import compose
 

@@ -24,7 +24,7 @@ from pinner.model.errors import (
 from pinner.model.guest.guest import Cgroup
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import BASE_DELAY, FREE_RETRIES, MAX_DELAY, Policy
+from pinner.model.policy import BASE_DELAY, FREE_RETRIES, MAX_DELAY, Policy
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import ApplyOptions
 from pinner.service.compose import compose

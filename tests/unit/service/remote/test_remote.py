@@ -27,13 +27,13 @@ from pinner.model.errors import (
     RunConflict,
     StalePlan,
 )
+from pinner.model.event import GuestEvent
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.outcome.measures import Span
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
-from pinner.model.policy.event import GuestEvent
-from pinner.model.policy.policy import Policy, Setback
-from pinner.model.questions.whatif import GuestShape, NewGuests, Scenario
+from pinner.model.policy import Policy, Setback
+from pinner.model.questions import GuestShape, NewGuests, Scenario
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
 from pinner.server.sockets import listen_tcp

@@ -12,7 +12,7 @@ import pytest
 from support.values import NOON
 
 from pinner.model.errors import HostUnreachable, PinnerError
-from pinner.model.policy.event import GuestEvent
+from pinner.model.event import GuestEvent
 from pinner.model.run.audit import Caller
 from pinner.service.remote import rest_client
 from pinner.service.remote.remote import RemoteService

@@ -12,7 +12,7 @@ from support.hosts import cpus, guest, plain, process, snapshot
 
 import pinner
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
 from pinner.service.compose import compose

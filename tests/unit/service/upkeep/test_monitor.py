@@ -15,9 +15,9 @@ from support.server.policy_host import wait_until
 from pinner import wiring
 from pinner.heartbeat import Heartbeat
 from pinner.model.errors import HostUnreachable
-from pinner.model.machine.health import AgentHealth, Queue
+from pinner.model.health import AgentHealth, Queue
 from pinner.model.plan.request import Request
-from pinner.model.policy.policy import Policy
+from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
 from pinner.service.compose import compose

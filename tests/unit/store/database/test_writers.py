@@ -14,8 +14,8 @@ from support.store.appender import append_pairs
 from support.values import NOON, make_entries, make_run, make_snapshot
 
 from pinner.model.errors import Invalid, StoreUnavailable
+from pinner.model.event import GuestHint
 from pinner.model.page import PageRequest
-from pinner.model.policy.event import GuestHint
 from pinner.model.run.audit import AuditAction, AuditEvent
 from pinner.store.audit.audit import Audit, append_events
 from pinner.store.database import write as write_module

@@ -1,1 +1,0 @@
-"""Questions that change nothing, and their answers: the room for more guests, and what would be if."""
