@@ -7,7 +7,7 @@ from contextlib import suppress
 from pinner.agent.protocol import Agent
 from pinner.agent.trail.trail import MAX_RECORDS
 from pinner.model.errors import Busy, HostUnreachable, Invalid, NotFound, StoreUnavailable
-from pinner.model.run.agent_audit import AgentRecord, Anchor, SignedHead
+from pinner.model.run.agent_audit import AgentAction, AgentRecord, Anchor, SignedHead
 from pinner.model.run.verification import FindingKind, TrailFinding, Verification, verification
 from pinner.service.audit.audit_check import AgentCheck, CentreCheck
 from pinner.service.audit.audit_export import export_lines
@@ -78,12 +78,16 @@ class AuditTrail:
         before = self.anchor()
         for _ in range(QUIET_ATTEMPTS):
             after = self.anchor()
-            # One record may be the centre's head.
-            if all(new.seq - old.seq <= 1 for old, new in zip(before.heads, after.heads, strict=True)):
+            if not any(map(self._did_anything, before.heads, after.heads)):
                 break
             before = after
             time.sleep(QUIET_SECONDS)
         return after
+
+    def _did_anything(self, before: SignedHead, after: SignedHead) -> bool:
+        """Whether the agent has records between the two heads, but the centre's head."""
+        between = self._hosts.agent(after.host).audit_records(before.seq, MAX_RECORDS)
+        return any(each.action != AgentAction.CENTRE_HEAD for each in between if each.seq <= after.seq)
 
     def _verify(self, anchor: Anchor | None) -> Verification:
         with suppress(StoreUnavailable):  # a table was dropped; the checks below say which

@@ -109,3 +109,36 @@ def test_runs_under_way_are_no_finding_of_a_verification_or_of_an_export(unbound
             file.write_text("".join(pinner.service.export_audit()))
             key = json.loads(file.read_text().partition("\n")[0])["heads"][0]["key"]
             assert verify_file(file, key, None).findings == ()
+
+
+class Door:
+    """In place of the host's gate: a test sees that a run has come to it."""
+
+    def __init__(self):
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def acquire(self, timeout):
+        self.reached.set()
+        return self.opened.wait(timeout)
+
+
+def test_a_run_that_begins_between_the_heads_of_an_export_is_no_finding(pinner, tmp_path, monkeypatch):
+    """The agent's one new record was the run's begin, and the export took it for the centre's head."""
+    pinner.apply()
+    pinner.service.audit_anchor()
+    pinner.agent.host.gate = door = Door()
+    sign, signed, runs = pinner.agent.audit_head, [], []
+
+    def sign_late(centre):
+        if len(signed) == 1:
+            runs.append(pinner.service.apply(pinner.plan().id, ApplyOptions(), ANN))
+            assert door.reached.wait(60)
+        signed.append(sign(centre))
+        return signed[-1]
+
+    monkeypatch.setattr(pinner.agent, "audit_head", sign_late)
+    file = tmp_path / "trail.jsonl"
+    file.write_text("".join(pinner.service.export_audit()))
+    door.opened.set()
+    list(pinner.service.follow(runs[0].id))
+    assert verify_file(file, signed[0].key, None).findings == ()
