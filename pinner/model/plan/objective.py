@@ -124,7 +124,7 @@ class Optimality:
 
 def rise(terms: tuple[Term, ...]) -> float:
     """Of the weighted sum of one tier."""
-    return round(sum(term.rise for term in terms), _DIGITS)
+    return round(fsum(term.rise for term in terms), _DIGITS)
 
 
 def value_of(terms: tuple[Term, ...]) -> tuple[float, float]:
