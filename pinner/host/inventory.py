@@ -8,9 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from pinner.host.hardware import libnuma
-from pinner.host.hardware.sysfs import read_topology
-from pinner.host.hardware.sysfs_nodes import overlaps
+from pinner.host.hardware import disagreements
+from pinner.host.hardware.sysfs import overlaps, read_topology
 from pinner.host.kernel import procfs
 from pinner.host.kernel.kernel import boot_id
 from pinner.host.processes import ovs
@@ -20,7 +19,6 @@ from pinner.host.processes.sampling import Scanner
 from pinner.host.settings import states
 from pinner.host.settings.coalescing import received
 from pinner.host.settings.row import Facts
-from pinner.host.virt import capabilities
 from pinner.host.virt.guests import without_recorded_pins
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
@@ -184,7 +182,7 @@ def _warnings(root: Path, topology: Topology, libvirt: Guests | None) -> tuple[s
     found = overlaps(root)
     if libvirt:
         try:
-            found += capabilities.disagreements(topology, libvirt.capabilities())
+            found += disagreements.with_libvirt(topology, libvirt.capabilities())
         except Invalid as error:
             found += (str(error),)
-    return found + (libnuma.disagreements(topology) if root == LIVE else ())
+    return found + (disagreements.with_libnuma(topology) if root == LIVE else ())

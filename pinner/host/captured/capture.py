@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pinner.host.captured import captured_guests
 from pinner.host.captured.scrub import Scrubber
-from pinner.host.hardware import sysfs_cpus
+from pinner.host.hardware import sysfs
 from pinner.host.kernel import cgroups, cpusets, files, kernel
 from pinner.host.processes import qemu
 from pinner.host.reading import captured
@@ -62,7 +62,7 @@ def capture(
     No ``capabilities``: libvirt did not answer. ``scrub``: see scrub.Scrubber. Unreadable files and ended processes are
     left out. Raises Invalid for a root without CPUs, a folder that is not empty or not writable.
     """
-    sysfs_cpus.present(root)
+    sysfs.present(root)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

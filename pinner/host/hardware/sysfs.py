@@ -1,13 +1,20 @@
-"""Reads a machine's topology below ``/``, or a folder with captured proc/ and sys/."""
+"""Reads a machine's topology below ``/``, or a folder with captured proc/ and sys/: CPUs, caches, NUMA nodes, devices.
 
+Sources: admin-guide/cputopology.rst, ABI/testing/sysfs-devices-system-cpu, ABI/stable/sysfs-devices-node.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
-from pinner.host.hardware.sysfs_cpus import read_caches, read_cpus, read_l3_domains
-from pinner.host.hardware.sysfs_nodes import read_nodes
-from pinner.host.kernel.files import decoded, names, number, text
+from pinner.host.kernel.files import cpu_list, cpu_set, decoded, names, number, numbered, text
 from pinner.host.kernel.kernel import partitioned, read_kernel
-from pinner.model.machine.topology import Device, Topology
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
+from pinner.model.machine.topology import Cache, Cpu, Device, HugePages, Node, Topology
 
 
 def read_topology(root: Path) -> Topology:
@@ -66,3 +73,234 @@ def _pci_ids(device: Path) -> str:
     """Hexadecimal, as lspci -n."""
     class_, vendor, model = ((text(device / name) or "").removeprefix("0x") for name in ("class", "vendor", "device"))
     return f"{class_[:4]} {vendor}:{model}" if class_ and vendor and model else ""
+
+
+_NODES = Path("sys/devices/system/node")
+
+_HUGEPAGES = re.compile(r"hugepages-(\d{1,12})kB", re.ASCII)
+
+
+def read_nodes(root: Path) -> tuple[Node, ...]:
+    """By ascending id. Without NUMA the whole machine is node 0. Of overlapping nodes (broken firmware) the first has
+    the CPU; see ``overlaps``."""
+    folders = numbered(root / _NODES, "node")
+    if not folders:
+        return (_whole_machine(root),)
+    nodes = []
+    unassigned = online(root)
+    for id_, folder in folders.items():
+        cpus = _listed(folder) & unassigned
+        unassigned -= cpus
+        total, free = _memory(folder / "meminfo")
+        distances = _distances(folder, tuple(folders))
+        nodes.append(Node(id_, cpus, total, free, distances, _hugepages(folder / "hugepages")))
+    return tuple(nodes)
+
+
+def overlaps(root: Path) -> tuple[str, ...]:
+    """A sentence for each node that lists CPUs of an earlier one."""
+    owner: dict[int, int] = {}
+    found = []
+    for id_, folder in numbered(root / _NODES, "node").items():
+        cpus = _listed(folder)
+        duplicates = CpuSet.of(cpu for cpu in cpus if cpu in owner)
+        if duplicates:
+            others = sorted({owner[cpu] for cpu in duplicates})
+            nodes = f"node{'s' if len(others) > 1 else ''} {', '.join(map(str, others))}"
+            found.append(f"node {id_} lists CPUs {duplicates} of {nodes}; pinner uses the first node that lists a CPU")
+        owner |= dict.fromkeys(cpus - duplicates, id_)
+    return tuple(found)
+
+
+def _whole_machine(root: Path) -> Node:
+    total, free = _memory(root / "proc/meminfo")
+    return Node(0, online(root), total, free, {}, _hugepages(root / "sys/kernel/mm/hugepages"))
+
+
+def _listed(folder: Path) -> CpuSet:
+    return cpu_set(folder, "cpulist", "cpumap") or CpuSet()
+
+
+def _memory(meminfo: Path) -> tuple[int, int]:
+    """Total and free KiB; 0: not reported."""
+    content = text(meminfo) or ""
+    found = dict(re.findall(r"(MemTotal|MemFree):\s+(\d{1,18}) kB", content, re.ASCII))
+    return int(found.get("MemTotal", 0)), int(found.get("MemFree", 0))
+
+
+def _distances(folder: Path, nodes: tuple[int, ...]) -> Mapping[int, int]:
+    values = (text(folder / "distance") or "").split()
+    # The row has one value per online node and no ids. With another count the values cannot be assigned to nodes.
+    if len(values) != len(nodes) or not all(value.isdecimal() for value in values):
+        return {}
+    return dict(zip(nodes, map(int, values), strict=True))
+
+
+def _hugepages(folder: Path) -> tuple[HugePages, ...]:
+    sizes = [int(match[1]) for name in names(folder) if (match := _HUGEPAGES.fullmatch(name))]
+    pages = []
+    for size in sorted(sizes):
+        of_size = folder / f"hugepages-{size}kB"
+        total, free = number(of_size / "nr_hugepages"), number(of_size / "free_hugepages")
+        if total is not None and free is not None:
+            pages.append(HugePages(size, total, free))
+    return tuple(pages)
+
+
+_CPUS = Path("sys/devices/system/cpu")
+
+_SIBLINGS = (("core_cpus_list", "core_cpus"), ("thread_siblings_list", "thread_siblings"))
+"""Names since Linux 5.3 and before."""
+
+
+def present(root: Path) -> Mapping[int, Path]:
+    """Raises Invalid where none is found."""
+    folders = numbered(root / _CPUS, "cpu")
+    listed = cpu_list(root / _CPUS / "present") or CpuSet.of(folders)
+    cpus = {cpu: folders[cpu] for cpu in listed if cpu in folders}
+    if not cpus:
+        raise Invalid("root", str(root), f"a folder that contains {_CPUS}/cpu0; this one contains no CPU")
+    return cpus
+
+
+def online(root: Path) -> CpuSet:
+    """Raises Invalid where none is found."""
+    cpus = present(root)
+    listed = cpu_list(root / _CPUS / "online")
+    if listed:
+        return listed & CpuSet.of(cpus)
+    return CpuSet.of(cpu for cpu, folder in cpus.items() if number(folder / "online") != 0)
+
+
+def read_cpus(
+    root: Path, nodes: Iterable[Node], l3_domains: tuple[CpuSet, ...], partitioned: CpuSet
+) -> tuple[Cpu, ...]:
+    """By ascending id. Node, socket and core of an offline CPU are unknown. ``partitioned`` CPUs count as isolated."""
+    running, folders = online(root), present(root)
+    siblings = {cpu: _siblings(folder / "topology", cpu) for cpu, folder in folders.items()}
+    classes = read_core_classes(root, folders, siblings)
+    isolated = (cpu_list(root / _CPUS / "isolated") or CpuSet()) | partitioned
+    nohz_full = cpu_list(root / _CPUS / "nohz_full") or CpuSet()
+    node_of = {cpu: node.id for node in nodes for cpu in node.cpus}
+    l3_of = {cpu: position for position, domain in enumerate(l3_domains) for cpu in domain}
+    return tuple(
+        Cpu(
+            id=cpu,
+            node=node_of.get(cpu),
+            socket=number(folder / "topology/physical_package_id"),
+            die=number(folder / "topology/die_id"),
+            core=number(folder / "topology/core_id"),
+            l3=l3_of.get(cpu),
+            siblings=siblings[cpu],
+            online=cpu in running,
+            isolated=cpu in isolated,
+            nohz_full=cpu in nohz_full,
+            governor=text(folder / "cpufreq/scaling_governor"),
+            core_class=classes.get(cpu, 0),
+        )
+        for cpu, folder in folders.items()
+    )
+
+
+def read_l3_domains(root: Path) -> tuple[CpuSet, ...]:
+    """Online CPUs that share a level-3 cache, by lowest CPU."""
+    running = online(root)
+    domains: list[CpuSet] = []
+    known = CpuSet()
+    for cpu, folder in present(root).items():
+        if cpu not in running or cpu in known:
+            continue
+        for index in numbered(folder / "cache", "index").values():
+            if number(index / "level") != 3 or text(index / "type") == "Instruction":
+                continue
+            shared = cpu_set(index, "shared_cpu_list", "shared_cpu_map")
+            if shared and cpu in shared:
+                domains.append((shared & running) - known)
+                known |= shared
+    return tuple(domains)
+
+
+def _siblings(topology: Path, cpu: int) -> CpuSet:
+    for list_name, mask_name in _SIBLINGS:
+        if siblings := cpu_set(topology, list_name, mask_name):
+            return siblings
+    return CpuSet.of([cpu])
+
+
+_SLOWER = (1078, 1024)
+"""capacity_greater of kernel/sched/sched.h."""
+
+_TRIED = 4
+"""CPUs that are tried: an offline one has no frequency."""
+
+
+def read_core_classes(root: Path, folders: Mapping[int, Path], siblings: Mapping[int, CpuSet]) -> Mapping[int, int]:
+    """0 for the fastest cores, 1 for the next; empty where all are of one class."""
+    return _by_value(_numbers(folders, "cpu_capacity")) or _by_unit(root, folders) or _by_frequency(folders, siblings)
+
+
+def _numbers(folders: Mapping[int, Path], name: str) -> Mapping[int, int | None]:
+    """Empty where the first CPUs have none: thousands are not searched."""
+    first = any((folder / name).exists() for folder in list(folders.values())[:_TRIED])
+    return {cpu: number(folder / name) for cpu, folder in folders.items()} if first else {}
+
+
+def _by_value(values: Mapping[int, int | None]) -> Mapping[int, int]:
+    """Larger is faster; unknown counts as the fastest."""
+    distinct = sorted({value for value in values.values() if value}, reverse=True)
+    rank = dict.fromkeys(distinct[:1], 0)
+    for faster, slower in pairwise(distinct):
+        rank[slower] = rank[faster] + (slower * _SLOWER[0] < faster * _SLOWER[1])
+    found = {cpu: rank[value] if value else 0 for cpu, value in values.items()}
+    return found if any(found.values()) else {}
+
+
+def _by_unit(root: Path, folders: Mapping[int, Path]) -> Mapping[int, int]:
+    fast, slow = (cpu_list(root / f"sys/devices/{unit}/cpus") or CpuSet() for unit in ("cpu_core", "cpu_atom"))
+    return {cpu: int(cpu in slow) for cpu in folders} if fast and slow - fast else {}
+
+
+def _by_frequency(folders: Mapping[int, Path], siblings: Mapping[int, CpuSet]) -> Mapping[int, int]:
+    found = _by_value(_numbers(folders, "cpufreq/base_frequency"))
+    fewest = min((len(siblings[cpu]) for cpu, rank in found.items() if not rank), default=0)
+    alike = any(len(siblings[cpu]) >= fewest for cpu, rank in found.items() if rank)
+    return {} if alike else found
+
+
+_SIZE = re.compile(r"(\d{1,12})([KMG]?)", re.ASCII)
+_KIB = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
+
+
+def read_caches(root: Path) -> tuple[Cache, ...]:
+    """Level 2 and higher, by level and lowest CPU. Read again only when other CPUs are online: there may be thousands
+    of files."""
+    return _read_caches(root, online(root))
+
+
+@lru_cache(maxsize=8)
+def _read_caches(root: Path, online: CpuSet) -> tuple[Cache, ...]:
+    known: set[tuple[int, int]] = set()  # level and CPU
+    found = []
+    for cpu, folder in present(root).items():
+        # CPUs that share a level-2 cache share all higher ones.
+        for level, index in _caches_of(folder) if cpu in online and (2, cpu) not in known else ():
+            if (level, cpu) in known:
+                continue
+            shared = cpu_set(index, "shared_cpu_list", "shared_cpu_map") or CpuSet.of([cpu])
+            if cpu in shared:
+                found.append(Cache(level, _kib_of(text(index / "size") or ""), shared & online))
+                known |= {(level, each) for each in shared}
+    return tuple(sorted(found, key=lambda cache: (cache.level, min(cache.cpus))))
+
+
+def _caches_of(folder: Path) -> Iterator[tuple[int, Path]]:
+    """Caches that hold data and are shared by a core or more."""
+    for index in numbered(folder / "cache", "index").values():
+        level = number(index / "level")
+        if level is not None and level > 1 and text(index / "type") != "Instruction":
+            yield level, index
+
+
+def _kib_of(content: str) -> int:
+    found = _SIZE.fullmatch(content)
+    return round(int(found[1]) * _KIB[found[2]]) if found else 0

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from support.machines import NAMES, root_of
 
-from pinner.host.hardware.sysfs import read_topology
-from pinner.host.hardware.sysfs_cpus import read_core_classes
+from pinner.host.hardware.sysfs import read_core_classes, read_topology
 from pinner.model.cpuset import CpuSet
 
 HYBRID = "20em64t-hybrid-1p6c2t+2ca4co1t"

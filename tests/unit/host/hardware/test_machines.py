@@ -7,8 +7,7 @@ from support.machines import ARCHIVES, CASES, OWN, root_of
 from support.system.lstopo import Lstopo, cpus
 
 from pinner.host.captured.capture import capture
-from pinner.host.hardware.sysfs import read_topology
-from pinner.host.hardware.sysfs_nodes import overlaps
+from pinner.host.hardware.sysfs import overlaps, read_topology
 from pinner.model.cpuset import CpuSet
 from pinner.model.machine.topology import Topology
 

@@ -1,8 +1,7 @@
 import pytest
 from support.roots import CPU, NODE, two_nodes, write
 
-from pinner.host.hardware.sysfs import read_fingerprint, read_topology
-from pinner.host.hardware.sysfs_nodes import overlaps
+from pinner.host.hardware.sysfs import overlaps, read_fingerprint, read_topology
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.machine.topology import HugePages

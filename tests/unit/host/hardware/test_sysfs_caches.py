@@ -2,8 +2,7 @@
 
 from support.roots import CPU, two_nodes, write
 
-from pinner.host.hardware.sysfs import read_topology
-from pinner.host.hardware.sysfs_cpus import read_caches
+from pinner.host.hardware.sysfs import read_caches, read_topology
 
 
 def index(cpu, number, level, size, shared, type_="Unified"):

@@ -1,4 +1,8 @@
-"""libvirt's description of a host (virConnectGetCapabilities): an XML parser and a comparison with sysfs. Pure."""
+"""Warnings where libvirt's description of the host (virConnectGetCapabilities) or libnuma disagrees with sysfs.
+
+py-libnuma's summaries number nodes without gaps, which is wrong on some hosts: only its functions of one node or CPU
+are called.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,11 +36,11 @@ def parse(capabilities_xml: str) -> tuple[NumaCell, ...]:
         raise Invalid("capabilities", capabilities_xml[:80], f"libvirt's capabilities XML ({error})") from None
 
 
-def disagreements(topology: Topology, capabilities_xml: str) -> tuple[str, ...]:
-    return tuple(_differences(topology, parse(capabilities_xml)))
+def with_libvirt(topology: Topology, capabilities_xml: str) -> tuple[str, ...]:
+    return tuple(_from_libvirt(topology, parse(capabilities_xml)))
 
 
-def _differences(topology: Topology, cells: tuple[NumaCell, ...]) -> Iterator[str]:
+def _from_libvirt(topology: Topology, cells: tuple[NumaCell, ...]) -> Iterator[str]:
     nodes = {node.id: node for node in topology.nodes}
     listed = {cell.id for cell in cells}
     siblings = {cpu.id: cpu.siblings for cpu in topology.cpus}
@@ -74,3 +78,39 @@ def _cell(cell: etree._Element) -> NumaCell:
             int(sibling.attrib["id"]): int(sibling.attrib["value"]) for sibling in cell.iterfind("distances/sibling")
         },
     )
+
+
+def with_libnuma(topology: Topology) -> tuple[str, ...]:
+    """The node of a CPU, memory sizes and distances of this machine. One sentence with the reason where libnuma cannot
+    be loaded."""
+    try:
+        return tuple(_from_libnuma(topology))
+    except (ImportError, OSError, AttributeError) as error:
+        # The package loads the library during its import, and raises these errors where it is missing or too old.
+        return (f"libnuma cannot be used: {error}",)
+
+
+def _from_libnuma(topology: Topology) -> Iterator[str]:
+    import numa  # type: ignore[import-untyped]
+    from numa import info, memory
+
+    if not info.numa_available():
+        if len(topology.nodes) > 1:
+            yield f"libnuma reports no NUMA support; sysfs reports {len(topology.nodes)} nodes"
+        return
+    # libnuma caches the CPUs of each node. Without this call a CPU that came online later would have no node.
+    numa.LIBNUMA.numa_node_to_cpu_update()
+    for cpu in topology.cpus:
+        node = info.cpu_to_node(cpu.id) if cpu.online else -1
+        if node != (-1 if cpu.node is None else cpu.node):
+            theirs, ours = ("no node" if id_ in (-1, None) else f"node {id_}" for id_ in (node, cpu.node))
+            yield f"CPU {cpu.id}: libnuma reports {theirs}; sysfs reports {ours}"
+    for here in topology.nodes:
+        total_bytes, _ = memory.node_memory_info(here.id)
+        if total_bytes // 1024 != here.memory_kib:
+            reported_kib = total_bytes // 1024
+            yield f"node {here.id}: libnuma reports {reported_kib} KiB of memory; sysfs reports {here.memory_kib} KiB"
+        for there, expected in here.distances.items():
+            distance = info.numa_distance(here.id, there)
+            if distance != expected:
+                yield f"distance from node {here.id} to {there}: libnuma reports {distance}; sysfs reports {expected}"
