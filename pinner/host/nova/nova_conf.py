@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from pinner.host.kernel.files import Folder, decode
-from pinner.host.nova import process_root
-from pinner.host.nova.nova_files import collect
-from pinner.host.nova.nova_options import evaluate
-from pinner.host.nova.nova_process import PROC, NotBelieved, Started, candidates, home_of, started
-from pinner.host.nova.process_root import ProcessRoot
+from pinner.host.nova import nova_process
+from pinner.host.nova.nova_options import collect, evaluate
+from pinner.host.nova.nova_process import PROC, NotBelieved, ProcessRoot, Started, candidates, home_of, started
 from pinner.model.errors import Invalid
 from pinner.model.guest.nova import NovaConf
 
@@ -57,7 +55,7 @@ class Reader:
 
 def _of_files(files: Sequence[Path], root: Path) -> NovaConf:
     arguments = [("--config-dir" if _is_folder(each) else "--config-file", str(each)) for each in files]
-    with process_root.opened(str(root)) as opened:
+    with nova_process.opened(str(root)) as opened:
         words = tuple(word for pair in arguments for word in pair)
         return _conf(Started(words, home=home_of("nova", opened)), opened, "nova_conf of pinner.conf")
 
@@ -71,7 +69,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _of_presets(root: Path) -> Iterator[NovaConf]:
-    with process_root.opened(str(root)) as opened:
+    with nova_process.opened(str(root)) as opened:
         for preset in found(opened):
             yield _conf(preset.started, opened, preset.name)
 
@@ -82,7 +80,7 @@ def _of_processes(proc: Path) -> tuple[list[NovaConf], list[str]]:
     ignored: list[str] = []
     for candidate in candidates(proc):
         try:
-            with Folder(f"{proc}/{candidate.pid}") as folder, process_root.opened("root", folder) as root:
+            with Folder(f"{proc}/{candidate.pid}") as folder, nova_process.opened("root", folder) as root:
                 conf = _conf(started(candidate, folder, root), root, f"nova-compute, process {candidate.pid}")
                 conf = replace(conf, process=candidate.pid)
         except NotBelieved as error:

@@ -15,7 +15,7 @@ import pytest
 
 from pinner import codec
 from pinner.host.kernel.files import Folder
-from pinner.host.nova import nova_conf, nova_process, process_root
+from pinner.host.nova import nova_conf, nova_process
 from pinner.model.guest.nova import NovaConf
 
 pytestmark = pytest.mark.needs("root", "mounts")
@@ -112,7 +112,7 @@ def test_an_empty_home_is_the_root_directory(machine):
     machine.script.write_text("import os\nassert os.path.expanduser('~/etc') == '/etc'\n" + ASLEEP)
     start_with(machine, "HOME=")
     (pid,) = (path.name for path in machine.proc.iterdir())
-    with Folder(f"{machine.proc}/{pid}") as folder, process_root.opened("root", folder) as root:
+    with Folder(f"{machine.proc}/{pid}") as folder, nova_process.opened("root", folder) as root:
         (candidate,) = nova_process.candidates(machine.proc)
         assert nova_process.started(candidate, folder, root).home == "/"
 

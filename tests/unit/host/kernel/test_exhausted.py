@@ -12,7 +12,7 @@ import pytest
 from pinner.host.hardware.sysfs import read_topology
 from pinner.host.kernel import affinity, beneath, files, procfs
 from pinner.host.live import LiveHost
-from pinner.host.nova import process_root
+from pinner.host.nova import nova_process
 from pinner.host.processes import lineage, qemu
 from pinner.host.processes.own_processes import OwnProcesses
 from pinner.host.virt.libvirt import Libvirt
@@ -80,7 +80,7 @@ def test_a_path_below_a_root_is_not_taken_for_absent(tmp_path, kernel, monkeypat
         monkeypatch.setattr(beneath, "openat2", missing)
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/nova.conf").write_text("")
-    with process_root.opened(str(tmp_path)) as root, beneath.folder(tmp_path, "etc") as folder:
+    with nova_process.opened(str(tmp_path)) as root, beneath.folder(tmp_path, "etc") as folder:
         for call in (
             lambda: root.exists("/etc/nova.conf"),
             lambda: root.names("/etc"),

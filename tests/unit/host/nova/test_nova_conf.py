@@ -7,7 +7,7 @@ import pytest
 from oslo_config import cfg, types
 
 from pinner import codec
-from pinner.host.nova import nova_conf, nova_options, process_root
+from pinner.host.nova import nova_conf, nova_options, nova_process
 from pinner.host.nova.nova_process import Started
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
@@ -113,7 +113,7 @@ def test_a_variable_that_is_no_text_can_be_sent_to_the_service(group, option, tm
     """Nova's user chooses the environment of nova-compute: no snapshot of the host was possible."""
     power = {"OS_LIBVIRT__CPU_POWER_MANAGEMENT": "true", "OS_LIBVIRT__CPU_POWER_MANAGEMENT_STRATEGY": "governor"}
     variables = power | {f"OS_{group or 'DEFAULT'}__{option}".upper(): os.fsdecode(b"a\xff")}
-    with process_root.opened(str(tmp_path)) as root:
+    with nova_process.opened(str(tmp_path)) as root:
         found = nova_conf._conf(Started(environment=tuple(variables.items())), root, "nova-compute")
     assert codec.load(NovaConf, codec.dump(found)) == found
 

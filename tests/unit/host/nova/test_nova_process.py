@@ -7,7 +7,7 @@ import pytest
 from support.nova.nova_listener import until
 
 from pinner.host.kernel.files import Folder
-from pinner.host.nova import process_root
+from pinner.host.nova import nova_process
 from pinner.host.nova.nova_process import PROC, NotBelieved, candidates, started
 
 SCRIPT = """\
@@ -32,7 +32,7 @@ def test_a_process_that_runs_another_program_now_is_not_believed(tmp_path):
             until(lambda: b"readline" in cmdline.read_bytes(), 20, cmdline.read_bytes)
             with (
                 Folder(f"{PROC}/{process.pid}") as folder,
-                process_root.opened("root", folder) as root,
+                nova_process.opened("root", folder) as root,
                 pytest.raises(NotBelieved, match="command line"),
             ):
                 started(candidate, folder, root)

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from pinner.host.kernel import beneath
-from pinner.host.nova import process_root
+from pinner.host.nova import nova_process
 from pinner.model.errors import Invalid
 
 
@@ -15,7 +15,7 @@ def root(tmp_path):
     (tmp_path / "top/etc").mkdir(parents=True)
     (tmp_path / "top/etc/inside").write_text("inside")
     (tmp_path / "outside").write_text("outside")
-    with process_root.opened(str(tmp_path / "top")) as root:
+    with nova_process.opened(str(tmp_path / "top")) as root:
         yield root
 
 
@@ -65,18 +65,18 @@ def test_an_old_kernel_reads_paths_without_links_only(root, top, old_kernel):
 
 def test_only_regular_files_of_a_bounded_size_are_read(root, top):
     os.mkfifo(top / "pipe")
-    (top / "large").write_bytes(bytes(process_root.MAX_FILE + 1))
-    (top / "full").write_bytes(bytes(process_root.MAX_FILE))
+    (top / "large").write_bytes(bytes(nova_process.MAX_FILE + 1))
+    (top / "full").write_bytes(bytes(nova_process.MAX_FILE))
     for path, expected in (("/pipe", "a regular file"), ("/large", "at most 1048576 bytes")):
         with pytest.raises(Invalid, match=expected):
             root.read(path)
-    assert len(root.read("/full")) == process_root.MAX_FILE
+    assert len(root.read("/full")) == nova_process.MAX_FILE
     with pytest.raises(IsADirectoryError):
         root.read("/etc")
 
 
 def test_the_null_device_is_an_empty_file_and_no_other_device_is_read():
-    with process_root.opened("/") as machine:
+    with nova_process.opened("/") as machine:
         assert machine.read("/dev/null") == b""
         with pytest.raises(Invalid, match="a regular file"):
             machine.read("/dev/zero")
