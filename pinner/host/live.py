@@ -9,12 +9,12 @@ from pinner.host.hardware.sysfs import read_fingerprint, read_topology
 from pinner.host.kernel import affinity, files, memory, procfs
 from pinner.host.processes import lineage, qemu, sampling
 from pinner.host.processes.known_masks import KnownMasks
-from pinner.host.processes.own_pins import OwnPins
 from pinner.host.settings import states
 from pinner.host.settings.guest_rps import LimitedAgents
 from pinner.host.virt import domain_xml
 from pinner.host.virt.guests import cell_pins, pinned_by_nova
 from pinner.host.virt.libvirt import Libvirt
+from pinner.host.virt.libvirt_events import OwnPins
 from pinner.model.change import NamedPins, PartPin, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid

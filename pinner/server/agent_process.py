@@ -9,7 +9,7 @@ from oslo_config import cfg
 from pinner import wiring
 from pinner.agent.socket.server import AgentServer
 from pinner.heartbeat import Heartbeat
-from pinner.host.processes.own_processes import OwnProcesses
+from pinner.host.processes.immovable import OwnProcesses
 from pinner.model.errors import Invalid
 from pinner.server import folders, privileges, sockets
 from pinner.server.supervisor import Supervisor

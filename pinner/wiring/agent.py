@@ -28,12 +28,12 @@ from pinner.host.measure.blame import blame
 from pinner.host.measure.meter import HostMeter, no_pings
 from pinner.host.measure.pinger import Pinger
 from pinner.host.processes.ovs import Ovsdb
-from pinner.host.processes.own_pins import OwnPins
 from pinner.host.processes.reservations import AffinityOwners
 from pinner.host.processes.sampling import Scanner
 from pinner.host.reading.sampler import take_reading
 from pinner.host.settings.guest_rps import GuestRpsReader
 from pinner.host.virt.libvirt import Libvirt
+from pinner.host.virt.libvirt_events import OwnPins
 from pinner.host.watch.events import HostWatcher, checks
 from pinner.model.errors import StoreUnavailable
 from pinner.model.guest.nova import NovaConf, configured

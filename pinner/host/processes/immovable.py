@@ -1,10 +1,13 @@
-"""Finds what pinner must not move, each with its reason (see pinner.model.machine.process). Pure."""
+"""Finds what pinner must not move, each with its reason (see pinner.model.machine.process), and pinner's own
+processes."""
 
+import os
 import re
 from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import replace
 from functools import cache
 
+from pinner.host.kernel import files
 from pinner.model.cpuset import CpuSet
 from pinner.model.machine.process import Immovable, Process, Thread
 
@@ -72,3 +75,23 @@ def _classified(process: Process, whole: Immovable, restricted: Callable[[CpuSet
     )
     per_cpu: Immovable = "per-cpu" if all(reason == "per-cpu" for reason in reasons) else ""
     return replace(process, threads=threads, immovable_reason=whole or per_cpu)
+
+
+class OwnProcesses:
+    """The ids of this process and of every process of the API's user, which no other program uses."""
+
+    def __init__(self, user: int) -> None:
+        self._user = user
+
+    def __contains__(self, pid: object) -> bool:
+        return pid == os.getpid() or self._user_of(pid) == self._user
+
+    @staticmethod
+    def _user_of(pid: object) -> int | None:
+        """The real user id: the owner of /proc/PID is root after setuid(2)."""
+        try:
+            status = files.read(f"/proc/{pid}/status")
+        except OSError:
+            return None
+        found = re.search(rb"^Uid:\s+(\d+)", status, re.MULTILINE)
+        return int(found[1]) if found else None

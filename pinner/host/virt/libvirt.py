@@ -13,7 +13,7 @@ import libvirt  # type: ignore[import-untyped]
 import libvirt_qemu  # type: ignore[import-untyped]
 
 from pinner.host.processes import qemu
-from pinner.host.virt import domain_xml, stored_pins
+from pinner.host.virt import domain_xml
 from pinner.host.virt import libvirt_reading as reading
 from pinner.host.virt.guests import ActiveDomain, DomainDescription, read_guests
 from pinner.host.virt.libvirt_connections import Connections
@@ -177,24 +177,24 @@ class Libvirt:
         def work(domain: libvirt.virDomain) -> NamedPins:
             live = reading.named_pins(domain, _LIVE)
             saved = reading.saved_xml(domain) if live is None else ""
-            return NamedPins(live, reading.named_pins(domain, _CONFIG), stored_pins.named_in(saved) if saved else None)
+            return NamedPins(live, reading.named_pins(domain, _CONFIG), domain_xml.named_in(saved) if saved else None)
 
         # A key of its own: this call needs no job, so it need not wait for an overdue call.
         return self._daemon.ask_domain(f"guest {guest}", guest, work, key=f"{guest} metadata")
 
     def pins(self, guest: str) -> tuple[PartPin, ...]:
         """The pins in the live XML, whoever made them."""
-        return stored_pins.pins_in(self._daemon.ask_domain(f"guest {guest}", guest, lambda domain: domain.XMLDesc(0)))
+        return domain_xml.pins_in(self._daemon.ask_domain(f"guest {guest}", guest, lambda domain: domain.XMLDesc(0)))
 
     def restore_saved(
         self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
     ) -> None:
-        """Restore the saved image (virDomainManagedSaveDefineXML), see stored_pins.restored. Nothing is done without
+        """Restore the saved image (virDomainManagedSaveDefineXML), see domain_xml.restored. Nothing is done without
         one."""
 
         def work(domain: libvirt.virDomain) -> None:
             if xml := reading.saved_xml(domain):
-                domain.managedSaveDefineXML(stored_pins.restored(xml, pins, former, names), 0)
+                domain.managedSaveDefineXML(domain_xml.restored(xml, pins, former, names), 0)
 
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 

@@ -17,6 +17,7 @@ import libvirt  # type: ignore[import-untyped]
 
 from pinner.heartbeat import BeatingThread
 from pinner.host.virt import domain_xml
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.doubling import doubled
 from pinner.model.event import HostEventKind
@@ -248,3 +249,21 @@ def _detail_name(prefix: str, value: int) -> str:
         ),
         f"detail {value}",
     )
+
+
+class OwnPins:
+    """The latest pin that pinner set of each part: its event is ignored. In memory only: after a restart pinner finds
+    its pins correct."""
+
+    def __init__(self) -> None:
+        self._pins: dict[str, dict[tuple[TargetKind, int | None], CpuSet]] = {}
+
+    def add(self, target: Target, cpus: CpuSet) -> None:
+        """Before libvirt is called, so that the event cannot come earlier."""
+        self._pins.setdefault(target.owner, {})[target.kind, target.part] = cpus
+
+    def forget(self, guest: str) -> None:
+        self._pins.pop(guest, None)
+
+    def has(self, guest: str, kind: TargetKind, part: int | None, cpus: CpuSet) -> bool:
+        return self._pins.get(guest, {}).get((kind, part)) == cpus

@@ -17,9 +17,8 @@ from pinner.host.kernel import cpusets, files
 from pinner.host.kernel.inotify import FileWritten
 from pinner.host.kernel.kernel import cpuset_mount
 from pinner.host.kernel.netlink import CpuChanged, EventsLost, ProgramStarted, ThreadCreated
-from pinner.host.processes.own_pins import OwnPins
 from pinner.host.virt.libvirt import Libvirt
-from pinner.host.virt.libvirt_events import Connected, Disconnected, DomainEvent, LibvirtSignal, Pinned
+from pinner.host.virt.libvirt_events import Connected, Disconnected, DomainEvent, LibvirtSignal, OwnPins, Pinned
 from pinner.host.watch import watched
 from pinner.host.watch.sources import HostSignal, Sources
 from pinner.host.watch.watched import Watched

@@ -37,7 +37,7 @@ from support.waits import Waits
 from pinner.apply import executor
 from pinner.host.inventory import take_snapshot
 from pinner.host.live import ROOT, LiveHost
-from pinner.host.virt import timed_calls
+from pinner.host.virt import libvirt_connections
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.errors import Busy
 from pinner.model.guest.guest import Guest
@@ -61,7 +61,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Waits]:
     """Counts the waits for calls of libvirt. Seconds would depend on the machine's load. The calls themselves are
     real."""
     waits = Waits()
-    monkeypatch.setattr(timed_calls, "Future", waits.future)
+    monkeypatch.setattr(libvirt_connections, "Future", waits.future)
     yield waits
     waits.together = None
 

@@ -16,7 +16,7 @@ from support.waits import Waits
 from pinner.host.inventory import LIVE, take_snapshot
 from pinner.host.live import ROOT, LiveHost
 from pinner.host.processes import qemu
-from pinner.host.virt import timed_calls
+from pinner.host.virt import libvirt_connections
 from pinner.host.virt.libvirt import Libvirt
 from pinner.host.virt.libvirt_reading import UNANSWERED
 from pinner.wiring import now
@@ -79,7 +79,7 @@ def drain(pipe, dump):
 def waits(monkeypatch):
     """The waits for calls of libvirt that end with a timeout. Seconds would depend on the machine's load."""
     counted = Waits()
-    monkeypatch.setattr(timed_calls, "Future", counted.future)
+    monkeypatch.setattr(libvirt_connections, "Future", counted.future)
     return counted
 
 

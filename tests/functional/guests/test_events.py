@@ -17,7 +17,7 @@ from pinner import wiring
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.host.kernel.kernel import cpuset_mount
 from pinner.host.live import LiveHost
-from pinner.host.processes.own_pins import OwnPins
+from pinner.host.virt.libvirt_events import OwnPins
 from pinner.host.watch.events import HostWatcher
 from pinner.model.cpuset import CpuSet
 

@@ -16,7 +16,7 @@ from support.system.kernel import masks
 from pinner import wiring
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.host.processes import qemu
-from pinner.host.processes.own_pins import OwnPins
+from pinner.host.virt.libvirt_events import OwnPins
 from pinner.host.watch.events import HostWatcher
 
 pytestmark = [pytest.mark.needs("root", "exactly_two_cpus"), pytest.mark.slow("migrations")]

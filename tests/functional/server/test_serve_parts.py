@@ -181,7 +181,7 @@ def test_a_socket_in_a_folder_that_others_write_is_refused(host: Host) -> None:
 
 def test_the_processes_of_the_apis_user_are_pinners_own(host: Host) -> None:
     """The agent does not start the API, and must not move its threads nevertheless."""
-    from pinner.host.processes.own_processes import OwnProcesses
+    from pinner.host.processes.immovable import OwnProcesses
 
     with host.agent() as agent, host.api():
         own = OwnProcesses(api_user().uid)

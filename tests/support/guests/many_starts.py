@@ -35,10 +35,10 @@ from pinner.host.kernel.kernel import boot_id
 from pinner.host.live import LiveHost
 from pinner.host.measure.meter import HostMeter
 from pinner.host.nova import nova_conf
-from pinner.host.processes.own_pins import OwnPins
 from pinner.host.processes.sampling import Scanner
 from pinner.host.virt.domain_xml import Domain
 from pinner.host.virt.libvirt import Libvirt
+from pinner.host.virt.libvirt_events import OwnPins
 from pinner.host.watch.events import HostWatcher
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet

@@ -14,7 +14,7 @@ from pinner.host.kernel import affinity, beneath, files, procfs
 from pinner.host.live import LiveHost
 from pinner.host.nova import nova_process
 from pinner.host.processes import lineage, qemu
-from pinner.host.processes.own_processes import OwnProcesses
+from pinner.host.processes.immovable import OwnProcesses
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import Target, ThreadMask
 from pinner.model.cpuset import CpuSet

@@ -4,7 +4,7 @@ import pytest
 from lxml import etree
 from support.values import cpus
 
-from pinner.host.virt import stored_pins
+from pinner.host.virt import domain_xml
 from pinner.model.change import PartPin
 
 pytestmark = pytest.mark.fault(76)
@@ -32,35 +32,35 @@ def same(one, other):
 
 
 def test_an_image_whose_pins_are_all_pinners_is_as_before_the_first_run():
-    found = stored_pins.restored(image(), (EMULATOR, FIRST, SECOND), (), ())
+    found = domain_xml.restored(image(), (EMULATOR, FIRST, SECOND), (), ())
     assert same(found, f"<domain><name>g</name>{PASSWORD}</domain>")
 
 
 def test_a_part_gets_the_pin_that_it_had():
     before = PartPin("vcpu", 0, cpus("1-2"))
-    found = stored_pins.restored(image(), (EMULATOR, FIRST, SECOND), (before,), ())
-    assert stored_pins.pins_in(found) == (before,)
+    found = domain_xml.restored(image(), (EMULATOR, FIRST, SECOND), (before,), ())
+    assert domain_xml.pins_in(found) == (before,)
 
 
 def test_the_pins_and_names_of_another_run_stay():
-    found = stored_pins.restored(image(), (FIRST,), (), (EMULATOR, SECOND))
-    assert set(stored_pins.pins_in(found)) == {EMULATOR, SECOND}
-    assert stored_pins.named_in(found) == (EMULATOR, SECOND)
+    found = domain_xml.restored(image(), (FIRST,), (), (EMULATOR, SECOND))
+    assert set(domain_xml.pins_in(found)) == {EMULATOR, SECOND}
+    assert domain_xml.named_in(found) == (EMULATOR, SECOND)
 
 
 @pytest.mark.parametrize("tune", [PINS.replace("4-7", "4-6"), PINS.replace("vcpu='0'", "vcpu='3'")])
 def test_a_pin_that_the_metadata_does_not_name_stays(tune):
-    found = stored_pins.restored(image(tune), (EMULATOR, FIRST, SECOND), (), ())
-    assert len(stored_pins.pins_in(found)) == 1
+    found = domain_xml.restored(image(tune), (EMULATOR, FIRST, SECOND), (), ())
+    assert len(domain_xml.pins_in(found)) == 1
 
 
 def test_a_pin_that_equals_pinners_and_is_not_named_stays():
-    found = stored_pins.restored(image(names=""), (EMULATOR, FIRST, SECOND), (), ())
-    assert stored_pins.pins_in(found) == stored_pins.pins_in(image())
+    found = domain_xml.restored(image(names=""), (EMULATOR, FIRST, SECOND), (), ())
+    assert domain_xml.pins_in(found) == domain_xml.pins_in(image())
 
 
 def test_shares_and_the_metadata_of_others_stay():
     shares, others = "<shares>512</shares>", "<app:a xmlns:app='urn:app'>x</app:a>"
-    found = stored_pins.restored(image(shares + PINS, others=others), (EMULATOR, FIRST, SECOND), (), ())
+    found = domain_xml.restored(image(shares + PINS, others=others), (EMULATOR, FIRST, SECOND), (), ())
     kept = f"<metadata>{others}</metadata><cputune>{shares}</cputune>"
     assert same(found, f"<domain><name>g</name>{kept}{PASSWORD}</domain>")

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from pinner.host.virt import timed_calls
-from pinner.host.virt.timed_calls import TimedCalls
+from pinner.host.virt import libvirt_connections
+from pinner.host.virt.libvirt_connections import TimedCalls
 
 
 @pytest.fixture(autouse=True)
 def short_lives(monkeypatch):
-    monkeypatch.setattr(timed_calls, "KEEP_SECONDS", 0.1)
+    monkeypatch.setattr(libvirt_connections, "KEEP_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_call_returns_the_result_or_raises_the_error(started):
 
 
 def test_calls_one_after_the_other_need_one_thread(monkeypatch):
-    monkeypatch.setattr(timed_calls, "KEEP_SECONDS", 5)
+    monkeypatch.setattr(libvirt_connections, "KEEP_SECONDS", 5)
     calls = TimedCalls(60)
     assert len({calls.call("g1", threading.get_ident) for _ in range(100)}) == 1
 
@@ -103,7 +103,7 @@ def test_questions_about_a_guest_that_hangs_do_not_add_threads(gate, started):
 
 @pytest.mark.fault(41)
 def test_changes_of_a_guest_that_hangs_are_bounded(gate, monkeypatch, started):
-    monkeypatch.setattr(timed_calls, "MAX_PENDING", 20)
+    monkeypatch.setattr(libvirt_connections, "MAX_PENDING", 20)
     calls = TimedCalls(0.01)
     for _ in range(50):
         with pytest.raises(TimeoutError):
