@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from pinner.host.kernel import cpusets, files
+from pinner.host.kernel import cgroups, files, procfs
 from pinner.host.kernel.kernel import cpuset_mount
-from pinner.host.watch.watched import names_of_all
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, PinnerError
@@ -106,7 +105,7 @@ def explain_drifts(
 
     def evidence_of(drift: Drift) -> DriftEvidence:
         found = _cpusets_of(root, drift.actual[0].tid)
-        names = [name for cpuset in found if (name := cpuset.path.rpartition("/")[2]).endswith(cpusets.UNITS)]
+        names = [name for cpuset in found if (name := cpuset.path.rpartition("/")[2]).endswith(cgroups.UNITS)]
         return DriftEvidence(found, _pin(drift.target, pin_of), {name: unit(name) for name in names}, running())
 
     def explained(drift: Drift) -> Drift:
@@ -122,10 +121,10 @@ def _cpusets_of(root: Path, tid: int) -> tuple[Cpuset, ...]:
     return tuple(
         Cpuset(
             str(folder.relative_to(mount.folder)),
-            files.cpu_list(folder / cpusets.CPUS) or CpuSet(),
-            cpusets.part_of(folder.name) is not None,
+            files.cpu_list(folder / cgroups.CPUS) or CpuSet(),
+            cgroups.part_of(folder.name) is not None,
         )
-        for folder in cpusets.folders_of(root, mount, tid)
+        for folder in cgroups.folders_of(root, mount, tid)
     )
 
 
@@ -139,7 +138,7 @@ def _pin(target: Target, pin_of: Callable[[Target], CpuSet | None]) -> CpuSet | 
 
 
 def _running(root: Path) -> frozenset[str]:
-    names = {name for _, name in names_of_all(root)}
+    names = {name for _, name in procfs.names_of_all(root)}
     return frozenset(names & {*BALANCERS, IRQBALANCE})
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from pinner.host import drift
 from pinner.host.hardware.sysfs import read_fingerprint, read_topology
 from pinner.host.kernel import affinity, files, memory, procfs
+from pinner.host.kernel.cpu_clocks import KnownMasks
 from pinner.host.processes import lineage, qemu, sampling
-from pinner.host.processes.known_masks import KnownMasks
 from pinner.host.settings import states
 from pinner.host.settings.guest_rps import LimitedAgents
 from pinner.host.virt import domain_xml

@@ -11,7 +11,7 @@ from pathlib import Path
 from pinner.host.captured import captured_guests
 from pinner.host.captured.scrub import Scrubber
 from pinner.host.hardware import sysfs
-from pinner.host.kernel import cgroups, cpusets, files, kernel
+from pinner.host.kernel import cgroups, files, kernel
 from pinner.host.processes import qemu
 from pinner.host.reading import captured
 from pinner.host.virt import domain_xml
@@ -179,6 +179,6 @@ def _of_guests(root: Path, guests: Sequence[DomainDescription], *, units: bool) 
     for pid in qemu.find(root, {guest.uuid for guest in guests}).qemus.values() if guests else ():
         yield root / f"proc/{pid}/numa_maps"
         for unit in cgroups.unit_folders(root, pid) if units else ():
-            yield from (unit / name for name in (cpusets.CPUS, cpusets.PARTITION))
+            yield from (unit / name for name in (cgroups.CPUS, cgroups.PARTITION))
     for name, _ in chain.from_iterable(domain_xml.parse(guest.xml).taps for guest in guests):
         yield from (root / "sys/class/net" / Path(name).name / "statistics" / counter for counter in _TAP)

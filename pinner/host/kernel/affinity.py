@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from pinner.host.kernel import cpusets, files, procfs
+from pinner.host.kernel import cgroups, files, procfs
 from pinner.model.change import ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted
@@ -105,7 +105,7 @@ def _refusal_cause(tid: int) -> str:
     """Its cpuset, or a flag of the thread."""
     try:
         stat = procfs.parse_stat(files.read(f"/proc/{tid}/stat"))
-        cpuset = cpusets.path_of(Path("/"), tid)
+        cpuset = cgroups.path_of(Path("/"), tid)
     except OSError:
         return "the thread has ended"
     if stat.flags & procfs.PF_NO_SETAFFINITY:

@@ -1,24 +1,28 @@
-"""Cgroup v2 partitions of systemd's units, and the CPUs of unbound kernel work, read and set.
+"""The CPUs that the kernel allows processes and its own work: cpusets, v1 or v2, partitions of systemd's units, work
+queues.
 
-Sources: the kernel's admin-guide/cgroup-v2.rst (cpuset.cpus.partition) and core-api/workqueue.rst,
+Sources: cgroups(7), admin-guide/cgroup-v2.rst (cpuset.cpus.partition), core-api/workqueue.rst,
 systemd.resource-control(5). systemd owns cpuset.cpus of its units, so pinner sets them by AllowedCPUs=, which survives
 a daemon-reload. systemd does not know cpuset.cpus.partition, so pinner writes that file.
+
+libvirt makes a folder for each vCPU and iothread, and one for the emulator, below the guest's. With systemd the guest's
+folder is a scope, and a folder ``libvirt`` may lie between.
 """
 
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from pinner.host.kernel import beneath, files
-from pinner.host.kernel.cpusets import CPUS, PARTITION, UNITS, path_of
 from pinner.host.kernel.kernel import UNBOUND, Mount, cpuset_mount
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
 from pinner.model.guest.guest import Cgroup
-from pinner.model.kinds import PartitionKind, PartitionState
+from pinner.model.kinds import PartitionKind, PartitionState, TargetKind
 
 _SYSTEMD_SECONDS = 30
 
@@ -32,6 +36,72 @@ _PARTITION = re.compile(r"(?P<kind>[a-z]+)(?: (?P<invalid>invalid)(?: \((?P<why>
 """``isolated``, or ``isolated invalid (why)``; older kernels give no reason."""
 
 
+CPUS = "cpuset.cpus"
+PARTITION = "cpuset.cpus.partition"
+UNITS = (".service", ".scope", ".slice")
+
+_PART = re.compile(r"emulator|(vcpu|iothread)(\d{1,6})", re.ASCII)
+_WITHIN_GUEST = ("emulator", "libvirt")
+_PART_KINDS: dict[str, TargetKind] = {"vcpu": "vcpu", "iothread": "iothread"}
+
+
+class Part(NamedTuple):
+    kind: TargetKind
+    part: int | None
+
+
+def path_of(root: Path, tid: int) -> str:
+    """The process's cpuset below the controller's mount; ``/``: not confined. Raises OSError where the thread has
+    ended."""
+    found = parse_rows(files.read(f"{root}/proc/{tid}/cgroup"))
+    unified = next((path for controllers, path in found if controllers == ""), "/")
+    return next((path for controllers, path in found if "cpuset" in controllers.split(",")), unified)
+
+
+def parse_rows(cgroup: bytes) -> list[tuple[str, str]]:
+    """One row a hierarchy: controllers with commas (empty: v2), and path."""
+    found = (line.split(":", 2) for line in files.decode(cgroup).splitlines())
+    return [(row[1], row[2]) for row in found if len(row) == 3]
+
+
+def with_parents(mount: Mount, path: str) -> Iterator[Path]:
+    """The folder of a cpuset and those above it, innermost first, without the mount itself."""
+    folder = mount.folder / path.lstrip("/")
+    while folder != mount.folder:
+        yield folder
+        folder = folder.parent
+
+
+def folders_of(root: Path, mount: Mount, tid: int) -> tuple[Path, ...]:
+    """The cpusets that confine a thread, innermost first; none where it has ended, or without a controller."""
+    if mount.version == "none":
+        return ()
+    try:
+        return tuple(with_parents(mount, path_of(root, tid)))
+    except OSError:
+        return ()
+
+
+def of_guest(folder: Path) -> Path:
+    """The guest's folder; ``folder`` is that of QEMU's main thread."""
+    while folder.name in _WITHIN_GUEST:
+        folder = folder.parent
+    return folder
+
+
+def parts(folder: Path) -> Iterator[tuple[Path, Part | None]]:
+    """A guest's folder and all below it, each with the part that it confines."""
+    for below, _, _ in os.walk(folder):
+        yield Path(below), part_of(Path(below).name)
+
+
+def part_of(name: str) -> Part | None:
+    found = _PART.fullmatch(name)
+    if found is None:
+        return None
+    return Part(_PART_KINDS[found[1]], int(found[2])) if found[1] else Part("emulator", None)
+
+
 class UnitReader:
     """Looks for the controller's mount once: a host has many mounts."""
 
@@ -40,7 +110,7 @@ class UnitReader:
         self._mount, self._possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
 
     def units_of(self, pid: int) -> tuple[Cgroup, ...]:
-        """Outermost first; none without the cpuset controller of cgroup v2."""
+        """The units that a process is in, outermost first; none without the cpuset controller of cgroup v2."""
         if self._mount.version != "v2":
             return ()
         try:
@@ -51,7 +121,7 @@ class UnitReader:
 
 
 def unit_folders(root: Path, pid: int) -> tuple[Path, ...]:
-    """Outermost first; none without the cpuset controller of v2."""
+    """The folders of the units that a process is in, outermost first; none without the cpuset controller of v2."""
     mount = cpuset_mount(root)
     if mount.version != "v2":
         return ()

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pinner.host.kernel.cpusets import parse_rows
+from pinner.host.kernel.cgroups import parse_rows
 from pinner.host.kernel.files import Folder, decode, numbers, read, read_start
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
@@ -188,3 +188,17 @@ def optional(path: str, folder: int) -> bytes:
         return read(path, folder)
     except OSError:
         return b""
+
+
+def names_of_all(root: Path) -> Iterator[tuple[int, str]]:
+    """The ids of all processes, with their names."""
+    for pid in map(int, numbers(f"{root}/proc")):
+        yield pid, name_of(root, pid)
+
+
+def name_of(root: Path, pid: int) -> str:
+    """``comm``; empty where the process has ended."""
+    try:
+        return decode(read(f"{root}/proc/{pid}/comm")).rstrip("\n")
+    except OSError:
+        return ""

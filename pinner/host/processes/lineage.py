@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pinner.host.kernel import affinity, cpusets, files, procfs
+from pinner.host.kernel import affinity, cgroups, files, procfs
 from pinner.host.processes import immovable
 from pinner.model.change import ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
@@ -206,7 +206,7 @@ def _is_randomized(pid: int) -> bool:
 def _service(pid: int) -> str:
     """Empty for a service that runs other units (user@1000.service): their cgroups are below it."""
     try:
-        rows = cpusets.parse_rows(files.read(f"/proc/{pid}/cgroup"))
+        rows = cgroups.parse_rows(files.read(f"/proc/{pid}/cgroup"))
     except OSError:
         return ""
     path = next((path for controllers, path in rows if controllers in ("", "name=systemd") and path != "/"), "")

@@ -8,24 +8,25 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pinner.heartbeat import BeatingThread, Heartbeat
-from pinner.host.kernel import cpusets, files
+from pinner.host.kernel import cgroups, files, procfs
 from pinner.host.kernel.inotify import FileWritten
-from pinner.host.kernel.kernel import cpuset_mount
+from pinner.host.kernel.kernel import Mount, cpuset_mount
 from pinner.host.kernel.netlink import CpuChanged, EventsLost, ProgramStarted, ThreadCreated
+from pinner.host.processes import qemu
 from pinner.host.virt.libvirt import Libvirt
 from pinner.host.virt.libvirt_events import Connected, Disconnected, DomainEvent, LibvirtSignal, OwnPins, Pinned
-from pinner.host.watch import watched
 from pinner.host.watch.sources import HostSignal, Sources
-from pinner.host.watch.watched import Watched
 from pinner.model.cpuset import CpuSet
 from pinner.model.doubling import doubled
 from pinner.model.event import HostEventKind
 from pinner.model.health import Check
+from pinner.model.kinds import TargetKind
 
 LOG = logging.getLogger(__name__)
 
@@ -53,6 +54,63 @@ class EventSink(Protocol):
 
     def publish(self, kind: HostEventKind, subject: str, detail: str = "") -> None:
         """Add an event that happened just now; never blocks and never raises."""
+
+
+class ConfinedPart(NamedTuple):
+    guest: str
+    kind: TargetKind
+    part: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    qemus: Mapping[int, str]
+    """Process ids with the guest's UUID."""
+    named: Mapping[int, str]
+    files: Mapping[str, ConfinedPart | None]
+    """Of cpusets, with the part that each confines."""
+
+
+def find_watched(root: Path, mount: Mount, guests: Collection[str], names: Collection[str]) -> Watched:
+    """QEMU of these guests (by UUID) and processes of these names. It is called again after a guest starts or stops."""
+    qemus = {pid: uuid for uuid, pid in qemu.find(root, guests).qemus.items()} if guests else {}
+    named = {pid: name for pid, name in procfs.names_of_all(root) if name in names} if names else {}
+    found: dict[str, ConfinedPart | None] = {}
+    for pid in (*qemus, *named):
+        found |= dict.fromkeys(_files(cgroups.folders_of(root, mount, pid)))
+    for pid, uuid in qemus.items():
+        found |= _of_guest(root, mount, pid, uuid)
+    return Watched(qemus, named, found)
+
+
+def misplaced(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
+    """Names of new QEMU threads that may be misplaced.
+
+    Hot-plugged vCPUs and iothreads, and emulator threads that inherit one's mask.
+    """
+    found = []
+    for tid in tids:
+        try:
+            name = files.decode(files.read(f"{root}/proc/{pid}/task/{tid}/comm")).strip()
+            if not qemu.is_emulator(name) or os.sched_getaffinity(tid) != os.sched_getaffinity(pid):
+                found.append(name)
+        except OSError:
+            continue
+    return tuple(found)
+
+
+def _of_guest(root: Path, mount: Mount, pid: int, uuid: str) -> dict[str, ConfinedPart | None]:
+    innermost = next(iter(cgroups.folders_of(root, mount, pid)), None)
+    found: dict[str, ConfinedPart | None] = {}
+    for folder, part in cgroups.parts(cgroups.of_guest(innermost)) if innermost else ():
+        found |= dict.fromkeys(_files([folder]), ConfinedPart(uuid, *part) if part else None)
+    return found
+
+
+def _files(folders: Iterable[Path]) -> Iterator[str]:
+    for folder in folders:
+        yield str(folder / cgroups.CPUS)
+        yield str(folder / cgroups.PARTITION)
 
 
 class HostWatcher:
@@ -184,7 +242,7 @@ class HostWatcher:
 
     def _check_process(self, pid: int) -> None:
         """Unless it has a placed process's mask: it inherited that one."""
-        name = watched.name_of(ROOT, pid)
+        name = procfs.name_of(ROOT, pid)
         if name not in self._sink.watched:
             return
         try:
@@ -197,7 +255,7 @@ class HostWatcher:
 
     def _check_cpuset(self, file: str) -> None:
         folder, owner = Path(file).parent, self._watched.files.get(file)
-        cpus = files.cpu_list(folder / cpusets.CPUS) or CpuSet()
+        cpus = files.cpu_list(folder / cgroups.CPUS) or CpuSet()
         if owner is None or not self._own_pins.has(*owner, cpus):
             subject = str(folder.relative_to(self._mount.folder))
             self._sink.publish("cpuset-written", subject, f"CPUs {cpus}")
@@ -205,7 +263,7 @@ class HostWatcher:
     def _flush(self) -> None:
         now = time.monotonic()
         for pid, tids in self._new_threads.due(now):
-            if names := watched.misplaced(ROOT, pid, tids):
+            if names := misplaced(ROOT, pid, tids):
                 guest = self._watched.qemus.get(pid, "")
                 self._sink.publish("guest-changed", guest, f"new threads: {', '.join(names)}")
                 self._stale = True
@@ -216,7 +274,7 @@ class HostWatcher:
         names_now = self._sink.watched
         if self._stale or names_now != self._names:
             added, self._stale, self._names = names_now - self._names, False, names_now
-            self._watched = watched.find(ROOT, self._mount, self._guests, names_now)
+            self._watched = find_watched(ROOT, self._mount, self._guests, names_now)
             self._sources.watch(self._watched.files)
             # A process may have started after the latest snapshot and before its name was watched.
             for pid in (pid for pid, name in self._watched.named.items() if name in added):

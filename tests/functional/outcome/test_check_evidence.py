@@ -20,9 +20,8 @@ from support.made_up.readings import tap
 
 from pinner.host.inventory import take_snapshot
 from pinner.host.processes import qemu
-from pinner.host.reading.cpus import read_irq_counts, read_times
 from pinner.host.reading.network import read_counters, read_softnet
-from pinner.host.reading.sampler import read_settings, take_reading
+from pinner.host.reading.sampler import read_irq_counts, read_settings, read_times, take_reading
 from pinner.host.settings.sysctls import read_sysctls
 from pinner.model.outcome.check import CheckFinding
 from pinner.model.reading import HostReading

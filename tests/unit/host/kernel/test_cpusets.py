@@ -3,10 +3,10 @@
 import pytest
 from support import roots
 
-from pinner.host.kernel import cpusets
-from pinner.host.kernel.cpusets import Part
+from pinner.host.kernel import cgroups
+from pinner.host.kernel.cgroups import Part
 from pinner.host.kernel.kernel import cpuset_mount
-from pinner.host.watch import watched
+from pinner.host.watch import events
 
 UUID = "6a5b7a0e-0000-4000-8000-000000000001"
 V1 = {"proc/mounts": "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n"}
@@ -40,7 +40,7 @@ def host(request, tmp_path):
 
 def test_each_cpuset_of_a_guest_has_its_part(host):
     root, mount, guest, parts_folder = host
-    found = watched.find(root, mount, {UUID}, ())
+    found = events.find_watched(root, mount, {UUID}, ())
     assert found.qemus == {400: UUID}
     cpus = {
         path.removeprefix(str(mount.folder)).removesuffix("/cpuset.cpus"): owner
@@ -62,7 +62,7 @@ def test_each_cpuset_of_a_guest_has_its_part(host):
 
 def test_the_cpusets_of_a_service_are_its_cgroup_and_the_parents(host):
     root, mount, *_ = host
-    found = watched.find(root, mount, (), {"busyd", "unconfined"})
+    found = events.find_watched(root, mount, (), {"busyd", "unconfined"})
     assert (found.qemus, found.named) == ({}, {500: "busyd", 501: "unconfined"})
     assert [path.removeprefix(f"{mount.folder}/") for path in found.files if path.endswith("cpuset.cpus")] == [
         "system.slice/busyd.service/cpuset.cpus",
@@ -72,13 +72,13 @@ def test_the_cpusets_of_a_service_are_its_cgroup_and_the_parents(host):
 
 def test_nothing_is_watched_without_guests_and_names(host):
     root, mount, *_ = host
-    assert watched.find(root, mount, (), ()) == watched.Watched({}, {}, {})
+    assert events.find_watched(root, mount, (), ()) == events.Watched({}, {}, {})
 
 
 def test_without_the_cpuset_controller_no_files_are_watched(host):
     root, *_ = host
     (root / "proc/mounts").write_text("")
-    found = watched.find(root, cpuset_mount(root), {UUID}, {"busyd"})
+    found = events.find_watched(root, cpuset_mount(root), {UUID}, {"busyd"})
     assert (found.qemus, found.files) == ({400: UUID}, {})
 
 
@@ -96,4 +96,4 @@ def test_without_the_cpuset_controller_no_files_are_watched(host):
     ],
 )
 def test_the_folder_name_gives_the_part(name, part):
-    assert cpusets.part_of(name) == part
+    assert cgroups.part_of(name) == part

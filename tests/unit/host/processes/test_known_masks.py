@@ -6,7 +6,7 @@ import pytest
 from support.system.kernel import wait_until_asleep
 
 from pinner.host.kernel import affinity, cpu_clocks
-from pinner.host.processes.known_masks import KnownMasks
+from pinner.host.kernel.cpu_clocks import KnownMasks
 from pinner.model.change import Target
 
 TARGET = Target("emulator", "uuid-1", None, "g1")

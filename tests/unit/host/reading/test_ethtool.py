@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from pinner.host.reading.nics import read_driver_counters, read_offloads
+from pinner.host.reading.network import read_driver_counters, read_offloads
 
 
 @pytest.fixture

@@ -10,18 +10,21 @@ from support.hosts import cpus, process, snapshot
 from support.made_up.readings import host
 
 from pinner import codec
-from pinner.host.reading.cpus import (
+from pinner.host.reading.network import read_counters, read_nic_counters, read_nics, read_sockets, read_softnet
+from pinner.host.reading.sampler import (
     parse_interrupts,
     read_idle,
     read_irq_counts,
     read_pressure,
+    read_settings,
     read_spare,
+    read_storage,
     read_swapped,
     read_times,
+    read_weights,
+    take_reading,
+    with_packet_rates,
 )
-from pinner.host.reading.network import read_counters, read_sockets, read_softnet
-from pinner.host.reading.nics import read_nic_counters, read_nics
-from pinner.host.reading.sampler import read_settings, read_storage, read_weights, take_reading, with_packet_rates
 from pinner.host.settings import irqbalance
 from pinner.host.settings.irqbalance import read_balancers
 from pinner.host.settings.rps import read_rps

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pinner.host.kernel import affinity
-from pinner.host.processes.known_masks import KnownMasks
+from pinner.host.kernel.cpu_clocks import KnownMasks
 from pinner.host.virt import libvirt_connections
 from pinner.host.virt.guests import DomainDescription
 from pinner.host.virt.libvirt import Libvirt
