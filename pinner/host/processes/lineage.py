@@ -1,21 +1,24 @@
 """Finds the threads of other processes that inherited a process's mask: a fork copies the mask, and so does exec.
 
-Sources: proc(5) for /proc/PID/stat, credentials(7). A child loses its parent when the parent ends, and a daemon leaves
-its session. A process is a descendant if it started after the other got its mask, and one holds:
+Sources: proc(5) for /proc/PID/stat (parent, process group, session, start time, addresses), credentials(7). A child
+loses its parent when the parent ends, and a daemon leaves its session. So a process is a descendant of another one if
+it started after that one got its mask, and one of these facts holds:
 
 - its parent is a descendant, or the process itself;
-- its session or process group has the id of a descendant, or of the process: the kernel does not reuse that id while
-  the group exists;
-- it has the random addresses of the process's program: only a fork has the same ones;
+- its session or process group has the id of a descendant, or of the process: the kernel gives no new process that id
+  while the group exists;
+- it has the random addresses of the process's program: only a fork has the same ones, an exec chooses new ones;
 - it is in the cgroup of the process's systemd service;
-- it is an orphan in the process's session: it leads no session, and its parent is in another one. In a container its
-  parent may also be the first process there, which adopts orphans.
+- it is an orphan in the process's session: it leads no session, and its parent is in another one, so it has lost the
+  parent that started it. In a container its parent may also be the first process there, which adopts orphans.
 
-By a group, a service or an orphan's session it does not count if its present parent, no descendant, has the same mask:
-it may be inherited from there. By the addresses the same holds, unless that parent has other addresses: then the parent
-has adopted the process. A parent that got its mask from pinner after the process had started has not given it.
+By a process group, a service or an orphan's session it does not count if its present parent, which is no descendant,
+has the same mask: it may have inherited the mask from there. By the addresses the same holds, unless that parent has
+other addresses. Then the parent has adopted the process, and has not forked it; also if pinner has given the parent the
+same mask later. A parent that got its mask from pinner after the process had started has not given it to the process.
 
-Where the parent has the same addresses and the same mask, not from pinner, the process is unsure, and is named.
+Where the parent has the same addresses and the same mask, but not from pinner, the facts do not decide: the parent may
+have forked the process, or adopted a fork of the placed one. Such a process is unsure, and it is named.
 """
 
 import os
@@ -61,7 +64,8 @@ class Relative:
 
 
 def read(pid: int | None) -> Lineage:
-    """With a process id, those of that process too. Raises Gone."""
+    """The boot and the present moment; with a process id, also that process's service, addresses and session. Raises
+    Gone."""
     boot, since = _boot(), ticks()
     if pid is None:
         return Lineage(boot, since)
@@ -76,7 +80,7 @@ _known_boot = ""
 
 
 def _boot() -> str:
-    """Kept while this process lives; empty as long as it cannot be read."""
+    """The id of the boot, kept while this process lives; empty as long as it cannot be read."""
     global _known_boot
     _known_boot = _known_boot or files.text(_BOOT_ID) or ""
     return _known_boot
@@ -90,10 +94,10 @@ def inheritors(
     others: Mapping[ThreadKey, int],
     relatives: Mapping[int, Relative],
 ) -> Descendants[ThreadMask]:
-    """The threads with one of the ``masks`` in descendants, by ascending id.
+    """The threads with one of the ``masks`` in descendants of the process, by ascending id.
 
-    ``others`` are processes with a change of their own, and the moment before it: only their descendants count. QEMU is
-    left out: its threads belong to its guest.
+    ``relatives`` are of a scan. ``others`` are processes with a change of their own, and the moment before it: only
+    their descendants count. QEMU is left out: its threads belong to its guest.
     """
     if lineage.boot != _boot():
         return Descendants()
@@ -120,8 +124,8 @@ def descendants(
     service: Callable[[int], str],
     adopts: Callable[[int], bool] = lambda _: False,
 ) -> Descendants[int]:
-    """The ids of the descendants among the relatives; ``adopts``: the process is the first of a namespace of process
-    ids."""
+    """The ids of the descendants among the relatives. ``mask``, ``service`` and ``adopts`` read facts of a process id;
+    ``adopts``: it is the first process of a namespace of process ids."""
     known = relatives.get(pid)
     # With another start time, the id belongs to another process, and so do its children, group and session.
     kin = {pid} if known is None or known.started == started else set[int]()
@@ -174,7 +178,7 @@ def _is_fork(lineage: Lineage, each: Relative) -> bool:
 
 
 def ticks() -> int:
-    """Now in clock ticks after boot, as in start times of processes."""
+    """The present moment in clock ticks after boot, as in the start times of processes."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * procfs.HERTZ)
 
 
@@ -204,7 +208,10 @@ def _is_randomized(pid: int) -> bool:
 
 
 def _service(pid: int) -> str:
-    """Empty for a service that runs other units (user@1000.service): their cgroups are below it."""
+    """The cgroup of the process's systemd service; empty if it is in none.
+
+    A service that runs other units (user@1000.service) is none: their cgroups are below it.
+    """
     try:
         rows = cgroups.parse_rows(files.read(f"/proc/{pid}/cgroup"))
     except OSError:
@@ -214,7 +221,7 @@ def _service(pid: int) -> str:
 
 
 def _is_first(pid: int) -> bool:
-    """Of its namespace of process ids (NSpid, pid_namespaces(7))."""
+    """Whether the process is the first one of its namespace of process ids (NSpid, pid_namespaces(7))."""
     with suppress(OSError):
         found = _IDS.search(files.read(f"/proc/{pid}/status"))
         return found is not None and found[1].split()[-1:] == [b"1"]

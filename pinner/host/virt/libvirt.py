@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 CALL_TIMEOUT = 10.0
 OCCUPIED = 1.0
-"""Seconds. A command of QEMU takes milliseconds."""
+"""Seconds. A command of QEMU takes milliseconds: a guest whose QEMU takes longer than this is not waited for."""
 
 AGENT_TIMEOUT = 3
-"""Seconds. An agent answers in milliseconds."""
+"""Seconds for an answer of a guest's agent, which answers in milliseconds."""
 
 _ROOT = Path("/")
 _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
@@ -43,9 +43,10 @@ _INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE
 class Libvirt:
     """One libvirtd, by its URI. Connects at the first call, and again after a lost connection. Threads may share it.
 
-    Every method raises HostUnreachable, NotPermitted, and Busy where the call takes longer than ``call_timeout``
-    seconds. An overdue call is not cancelled, and later calls about the same guest are made after it. A method about
-    one guest (by UUID) or target raises Gone, and a change ApplyFailed.
+    Every method raises HostUnreachable where libvirt does not answer, NotPermitted where it refuses, and Busy where the
+    call takes longer than ``call_timeout`` seconds. An overdue call is not cancelled, and later calls about the same
+    guest are made after it. A method about one guest (by UUID) or target raises Gone, and a change raises ApplyFailed
+    with libvirt's message.
     """
 
     def __init__(self, uri: str, call_timeout: float = CALL_TIMEOUT, occupied_seconds: float = OCCUPIED) -> None:
@@ -54,7 +55,7 @@ class Libvirt:
         self.host_calls = self._daemon.host_calls
         self._inactive: tuple[InactiveGuest, ...] = ()  # as inactive() found them last
         self._parsed: Mapping[str, domain_xml.Domain] = {}
-        """Every XML that active() found last: XML changes rarely."""
+        """Every XML that active() found last: XML changes rarely, and is read twice for each run."""
         self.users: Mapping[str, int | None] = {}  # of each guest's QEMU, by UUID, as active() found them last
 
     def capabilities(self) -> str:
@@ -62,7 +63,8 @@ class Libvirt:
         return str(self._daemon.ask("the capabilities", lambda connection: connection.getCapabilities()))
 
     def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]:
-        """The active guests by name. A guest that ends meanwhile is left out. ``memory``: see read_guests."""
+        """The active guests by name, with their threads below ``root``. A guest that ends meanwhile is left out.
+        ``memory``: see read_guests."""
         domains = self.active()
         processes = qemu.find(root, {domain.uuid for domain in domains}, self.users)
         return read_guests(root, domains, processes, memory=memory)
@@ -73,7 +75,7 @@ class Libvirt:
         return self._inactive
 
     def active(self) -> list[ActiveDomain]:
-        """A guest that libvirt does not describe is excluded."""
+        """The active guests as libvirt describes them. A guest that it does not describe is excluded."""
         known_xml, parsed = self._parsed, dict[str, domain_xml.Domain]()
 
         def parse(xml: str) -> domain_xml.Domain:
@@ -87,7 +89,7 @@ class Libvirt:
         return found
 
     def descriptions(self) -> list[DomainDescription]:
-        """Without passwords. One guest's error is a part of its description."""
+        """The active guests with libvirt's XML, without passwords. One guest's error is a part of its description."""
         return self._listed("the guests", reading.descriptions, lambda: described(qemu.named(_ROOT), self._description))
 
     def _description(self, uuid: str, name: str) -> DomainDescription:
@@ -106,10 +108,10 @@ class Libvirt:
         return otherwise()
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
-        """Pin a part of the running guest, and with ``persist`` of its definition too. Busy where another job blocks
-        it.
+        """Pin the emulator, a vCPU or an iothread of the running guest, and with ``persist`` of its definition too.
+        Raises Busy where another job blocks the guest.
 
-        libvirt silently drops CPUs that the host does not have: the caller reads the mask back from the kernel.
+        libvirt silently drops CPUs that the host does not have: the caller must read the mask back from the kernel.
         """
         flags = _LIVE | (_CONFIG if persist else 0)
         mask = tuple(cpu in cpus for cpu in range(max(cpus, default=0) + 1))
@@ -128,8 +130,8 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def require_answering(self, target: Target) -> None:
-        """Raises Busy where a call has waited for the guest's QEMU for ``occupied_seconds`` (virDomainGetControlInfo,
-        which does not wait itself): a pin would wait, too."""
+        """Raises Busy where a call of libvirt has waited for the guest's QEMU for ``occupied_seconds`` or longer
+        (virDomainGetControlInfo, which does not wait itself): a pin would wait, too."""
 
         # A key of its own: it must not wait for an overdue call.
         seconds = self._daemon.ask_domain(str(target), target.owner, reading.occupied, key=f"{target.owner} control")
@@ -137,7 +139,7 @@ class Libvirt:
             raise Busy(str(target), f"its QEMU has not answered libvirt for {seconds:.0f} s", overdue=False)
 
     def pin_of(self, target: Target) -> CpuSet | None:
-        """The pin in libvirt's live XML."""
+        """The pin in libvirt's live XML; None where the part has none."""
         domain = domain_xml.parse(self._daemon.ask_domain(str(target), target.owner, lambda domain: domain.XMLDesc(0)))
         return domain.pin_of(target.kind, target.part)
 
@@ -154,8 +156,8 @@ class Libvirt:
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
         """Restore the target's pin from ``definition`` (a result of ``definition()``), or remove it if that has none.
 
-        The rest, including passwords, stays; a guest that was undefined since is not defined again. ApplyFailed, and no
-        change, where the present pin is none of the ``given`` CPUs.
+        The rest of the definition, including passwords, stays, and a guest that was undefined since is not defined
+        again. Raises ApplyFailed also where the present pin is none of the ``given`` CPUs: then it stays.
         """
 
         def work(domain: libvirt.virDomain) -> None:
@@ -189,8 +191,8 @@ class Libvirt:
     def restore_saved(
         self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
     ) -> None:
-        """Restore the saved image (virDomainManagedSaveDefineXML), see domain_xml.restored. Nothing is done without
-        one."""
+        """Restore the guest's saved image (virDomainManagedSaveDefineXML), see domain_xml.restored. Nothing is done
+        where it has none any more."""
 
         def work(domain: libvirt.virDomain) -> None:
             if xml := reading.saved_xml(domain):
@@ -199,7 +201,8 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
-        """Write pinner's metadata (virDomainSetMetadata); a part that is None stays unchanged."""
+        """Write the pins that pinner's metadata of the guest names (virDomainSetMetadata); a part that is None stays
+        unchanged."""
         both = pins.live == pins.definition
         writes = {_LIVE | _CONFIG: pins.live} if both else {_LIVE: pins.live, _CONFIG: pins.definition}
 
@@ -216,10 +219,10 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def numatune(self, target: Target) -> str:
-        """The nodes of the live numatune, empty where libvirt cannot change them. Raises ApplyFailed, too.
+        """The nodes of the guest's live numatune, empty where libvirt cannot change them. Raises ApplyFailed, too.
 
-        Since libvirt 8.0 it can in mode restrictive only. pinner never creates a numatune, because it could not remove
-        it.
+        Since libvirt 8.0 they can be changed only in mode restrictive. pinner never creates a numatune, because it
+        could not remove it again.
         """
         found = self._daemon.ask_domain(str(target), target.owner, lambda domain: domain.numaParameters(_LIVE))
         restrictive = found.get(libvirt.VIR_DOMAIN_NUMA_MODE) == libvirt.VIR_DOMAIN_NUMATUNE_MEM_RESTRICTIVE
@@ -231,8 +234,9 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, lambda it: it.setNumaParameters(new, _LIVE), change=True)
 
     def ask_guest_agent(self, guest: str, command: str) -> str:
-        """The agent's answer, as JSON (virDomainQemuAgentCommand). Busy where the guest is paused or saved, or after
-        AGENT_TIMEOUT; ApplyFailed where there is no agent, or it refuses."""
+        """The answer of the guest's agent, both as JSON (virDomainQemuAgentCommand). Raises Busy where the guest is
+        paused or saved, or the agent does not answer within AGENT_TIMEOUT; ApplyFailed where the guest has no agent, or
+        it refuses."""
 
         def work(domain: libvirt.virDomain) -> str:
             try:
@@ -250,7 +254,7 @@ class Libvirt:
         return self._daemon.ask_domain(f"guest {guest}", guest, work, key=f"{guest} agent")
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
-        """Mark the guest, or remove the mark, in live XML and definition (virDomainSetMetadata)."""
+        """Mark the guest as excluded, or remove the mark, in its live XML and its definition (virDomainSetMetadata)."""
 
         def work(domain: libvirt.virDomain) -> None:
             flags = _LIVE | (_CONFIG if domain.isPersistent() else 0)
