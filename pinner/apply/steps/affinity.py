@@ -268,10 +268,10 @@ class PriorMasks:
     def _prior(self, thread: ThreadMask) -> CpuSet:
         """Chosen when the thread is first seen: later its mask may be a result of ``_pin``."""
         if thread.key not in self._wanted:
-            self._wanted[thread.key] = self._first_seen(thread)
+            self._wanted[thread.key] = self._mask_to_restore(thread)
         return self._wanted[thread.key]
 
-    def _first_seen(self, thread: ThreadMask) -> CpuSet:
+    def _mask_to_restore(self, thread: ThreadMask) -> CpuSet:
         before = self._before.get(thread.key)
         if before is None:
             # A new thread: it inherited the change's mask, or another program set its mask.

@@ -141,7 +141,7 @@ class Reconciler:
             caller, wanted = self._caller(cause), _without_backoffs(seen, seen.plan)
             why = _nothing_to_apply(wanted, seen.policy)
             self._keep(host, seen, wanted, caller, applies=not why)
-            if why := why or _waits(seen):
+            if why := why or _why_not_now(seen):
                 return self._end(host, seen, why)
             if report := self._enforce(host, seen, wanted, caller):
                 return report
@@ -287,7 +287,7 @@ def _nothing_to_apply(wanted: Plan, policy: Policy) -> str:
     return "" if policy.mode == "enforce" else f"{len(wanted.changes)} changes are left, the policy says {policy.mode}"
 
 
-def _waits(seen: Observation) -> str:
+def _why_not_now(seen: Observation) -> str:
     """Why the plan is not applied now. A change of the host itself is made for all targets: while it backs off, nothing
     is changed."""
     waiting = (drift.target for drift in seen.drifts if is_of_the_host(drift.target) and drift.backoff_until)
