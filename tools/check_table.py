@@ -7,7 +7,7 @@ from pathlib import Path
 from document_table import with_table
 
 from pinner.model.outcome.check import HostCheck
-from pinner.service.hosts.findings import installed
+from pinner.service.hosts.checker import installed
 
 DOCUMENT = Path(__file__).parents[1] / "docs/checks.md"
 _BEGIN = "<!-- table of checks: `make checks` writes it -->\n"

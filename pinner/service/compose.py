@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pinner.agent.protocol import Agent
 from pinner.planning.policy.repack import DEFAULT_RULE, RepackRule
 from pinner.service.audit.audit_trail import AuditTrail
-from pinner.service.hosts.findings import HostChecker
+from pinner.service.hosts.checker import HostChecker
 from pinner.service.hosts.guest_exclusions import GuestExclusions
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.hosts.plans import PlanMaker

@@ -24,7 +24,7 @@ from pinner.model.run.verification import Verification
 from pinner.model.snapshot import Snapshot
 from pinner.planning.strategies.strategy import installed
 from pinner.service.audit.audit_trail import AuditTrail
-from pinner.service.hosts.findings import HostChecker
+from pinner.service.hosts.checker import HostChecker
 from pinner.service.hosts.guest_exclusions import GuestExclusions
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.hosts.plans import PlanMaker

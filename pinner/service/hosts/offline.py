@@ -39,6 +39,6 @@ def nova_report(snapshot: Snapshot, listening: "Listening") -> "NovaReport":
 
 def check_snapshot(snapshot: Snapshot) -> "CheckReport":
     from pinner.model.reading import HostReading
-    from pinner.service.hosts.findings import HostChecker
+    from pinner.service.hosts.checker import HostChecker
 
     return HostChecker().check(HostReading(snapshot))

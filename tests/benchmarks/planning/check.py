@@ -20,7 +20,7 @@ from pinner import codec
 from pinner.model.plan.request import Request
 from pinner.model.reading import HostReading, HostSample, ThreadTimes
 from pinner.planning.planner import plan
-from pinner.service.hosts.findings import HostChecker
+from pinner.service.hosts.checker import HostChecker
 
 IRQS = 2000
 THREADS = 10_000

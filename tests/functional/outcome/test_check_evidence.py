@@ -26,7 +26,7 @@ from pinner.host.settings.sysctls import read_sysctls
 from pinner.model.outcome.check import CheckFinding
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
-from pinner.service.hosts.findings import HostChecker
+from pinner.service.hosts.checker import HostChecker
 
 pytestmark = pytest.mark.needs("root")
 

@@ -50,7 +50,7 @@ from pinner.planning.questions.capacity import shape_rooms
 from pinner.planning.questions.explain import explain_placement
 from pinner.planning.questions.whatif import what_if
 from pinner.service.audit.audit_export import export_lines
-from pinner.service.hosts.findings import HostChecker
+from pinner.service.hosts.checker import HostChecker
 from pinner.service.protocol import StrategyInfo
 
 EVIL = "web\n\x1b[31m<b>\u2028\u202e'"

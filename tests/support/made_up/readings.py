@@ -12,7 +12,7 @@ from pinner.model.outcome.check import CheckFinding
 from pinner.model.reading import HostDetails, HostReading, HostSample, IrqCounts, Nic, NicCounters, ThreadTimes
 from pinner.model.settings.cards import NO_ROOM, CardQueues, RefusedSetting, RpsQueue, RxCoalescing, RxRing
 from pinner.model.snapshot import Snapshot
-from pinner.service.hosts.findings import HostChecker
+from pinner.service.hosts.checker import HostChecker
 
 CARD = "0000:3b:00.0"
 DISK = "0000:5e:00.0"

@@ -17,8 +17,8 @@ from pinner import codec
 from pinner.cli.commands.host import check
 from pinner.model.outcome.check import CheckReport, Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, HostSample
-from pinner.service.hosts import findings as service_findings
-from pinner.service.hosts.findings import HostChecker, installed
+from pinner.service.hosts import checker
+from pinner.service.hosts.checker import HostChecker, installed
 
 CASES = {**NETWORK, **CPUS, **HOSTS}
 UNKNOWN = {
@@ -274,8 +274,8 @@ def test_a_plug_in_that_gives_no_checks_is_a_finding_and_hides_no_other(given, m
             return given() if given is leave else given
 
     sound, others = entry_points(group="pinner.checks"), installed()
-    monkeypatch.setattr(service_findings, "entry_points", lambda group: (*sound, Point()))
-    found = service_findings.installed.__wrapped__()
+    monkeypatch.setattr(checker, "entry_points", lambda group: (*sound, Point()))
+    found = checker.installed.__wrapped__()
     assert {each.code for each in found} == {"plugin-broken", *(each.code for each in others)}
     refusing = tuple(each for each in found if each.code == "plugin-broken")
     (finding,) = HostChecker(lambda: refusing).check(reading()).findings

@@ -28,7 +28,7 @@ from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
 from pinner.planning.plan_identity import identified
 from pinner.planning.request.process_matching import pruned
-from pinner.service.hosts.findings import installed
+from pinner.service.hosts.checker import installed
 
 CASES = {**NETWORK, **CPUS, **HOSTS}
 DEFAULTS = {"net.core.netdev_budget": 300, "net.core.netdev_max_backlog": 1000, "vm.swappiness": 60}

@@ -18,7 +18,7 @@ from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
 from pinner.planning.plan_identity import identified
 from pinner.render import shell
-from pinner.service.hosts.findings import HostChecker
+from pinner.service.hosts.checker import HostChecker
 
 WITH = Request(housekeeping="0-3", emulator="4-5", remedies=("irqbalance",))
 RUNNING = Balancer(812, "--foreground", cpus(""), 77, banned_now=cpus("2"))

@@ -13,7 +13,7 @@ from pinner import codec
 from pinner.cli.commands.host.check import lines, monitor_line
 from pinner.model.errors import HostUnreachable
 from pinner.model.outcome.check import CheckReport
-from pinner.service.hosts.findings import HostChecker
+from pinner.service.hosts.checker import HostChecker
 
 
 def report_of(code: str, place: int) -> CheckReport:
