@@ -6,7 +6,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_va
 
 from pinner.api.schemas.inputs import MAX_NAMES, BusyThreshold, CpuList, Input, Name, Names, Seconds, Whole
 from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH, CpuSet
-from pinner.model.kinds import REMEDIES, Remedy
+from pinner.model.kinds import REMEDIES, SettingName
 from pinner.model.plan.objective import MOST_WEIGHT
 from pinner.model.plan.request import FIXES, MAX_BUDGET, MAX_MOVES, Isolating, Request, Smt
 from pinner.model.policy import Mode, Policy, Setback
@@ -112,7 +112,7 @@ class PlanParameters(Input):
         ),
     ] = _DEFAULT.moves
     remedies: Annotated[
-        tuple[Remedy, ...],
+        tuple[SettingName, ...],
         Field(
             alias="with",
             max_length=MAX_NAMES,

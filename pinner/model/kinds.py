@@ -30,7 +30,7 @@ TargetKind = Literal[
     "metadata",
 ]
 
-Remedy = Literal[
+SettingName = Literal[
     "irqs", "rps", "sysctls", "rings", "governors", "coalescing", "irqbalance", "queues", "guest-rps", "cpu-weights"
 ]
 
@@ -116,7 +116,7 @@ class Kind:
     """Its place in a plan; None: a plan has none."""
     state: type[State] | None = None
     """None: the kind has threads, or is never planned."""
-    remedy: Remedy | None = None
+    remedy: SettingName | None = None
     """None: the kind is no setting."""
     summary: str = ""
     """For people: what a plan that is asked for the setting does."""
@@ -279,7 +279,7 @@ KINDS: Mapping[TargetKind, Kind] = {row.label: row for row in _ROWS}
 
 def _require_complete() -> None:
     remedies = tuple(row.remedy for row in _ROWS if row.remedy)
-    for known, rows in ((TargetKind, tuple(row.label for row in _ROWS)), (Remedy, remedies)):
+    for known, rows in ((TargetKind, tuple(row.label for row in _ROWS)), (SettingName, remedies)):
         if sorted(get_args(known)) != sorted(rows):
             raise TypeError(f"the table of kinds has {sorted(rows)}, and the type {sorted(get_args(known))}")
 
@@ -304,6 +304,8 @@ WITH_STATE = _where(lambda row: row.state)
 SETTINGS = _where(lambda row: row.remedy)
 """No other change depends on a setting: where the kernel refuses one, a run makes all others, those of partitions, too.
 Processes are no settings: one that keeps its CPUs would lose them to a partition."""
-REMEDIES: Mapping[Remedy, Kind] = {name: row for name in get_args(Remedy) for row in _ROWS if row.remedy == name}
+REMEDIES: Mapping[SettingName, Kind] = {
+    name: row for name in get_args(SettingName) for row in _ROWS if row.remedy == name
+}
 ALONE: tuple[TargetKind, ...] = ("process", *SETTINGS)
 """Where one of these has ended, a run makes its other changes."""

@@ -13,7 +13,7 @@ from pinner.cli.frame.parser import Options, Parser
 from pinner.cli.frame.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid
-from pinner.model.kinds import REMEDIES, Remedy
+from pinner.model.kinds import REMEDIES, SettingName
 from pinner.model.page import DEFAULT_LIMIT
 from pinner.model.plan.request import Request
 
@@ -98,7 +98,7 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
     group.add_argument(
         "--with",
         metavar="KIND",
-        choices=get_args(Remedy),
+        choices=get_args(SettingName),
         action="append",
         dest="remedies",
         help=f"what the plan changes besides the CPUs of threads; {_remedies()}; may be repeated (default: nothing)",

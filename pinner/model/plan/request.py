@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.kinds import Remedy
+from pinner.model.kinds import SettingName
 from pinner.model.plan.objective import checked_weights
 from pinner.model.settings.sysctls import SYSCTLS
 
@@ -23,7 +23,7 @@ Smt = Literal["prefer", "isolate", "require"]
 Isolating = Literal["boot", "live"]
 
 
-FIXES: Mapping[str, Remedy] = {
+FIXES: Mapping[str, SettingName] = {
     "cpu-slow-governor": "governors",
     "host-delays-vcpus": "cpu-weights",
     "irq-off-node": "irqs",
@@ -76,7 +76,7 @@ class Request:
     """How many guests that have a place may move in one plan, to make room for new guests or to place them better."""
     solver_budget: int = 1000
     """For ``optimal``: the work that the solver may do, in nodes of its search tree."""
-    remedies: tuple[Remedy, ...] = field(
+    remedies: tuple[SettingName, ...] = field(
         default=(),
         metadata={
             "alias": "with",
@@ -107,8 +107,8 @@ class Request:
             raise Invalid("isolation", self.isolation, "boot or live")
         if not (isinstance(self.moves, int) and 0 <= self.moves <= MAX_MOVES):
             raise Invalid("moves", self.moves, f"a number of guests from 0 to {MAX_MOVES}")
-        if unknown := sorted(set(self.remedies) - {*get_args(Remedy)}):
-            raise Invalid("with", ", ".join(unknown), f"some of: {', '.join(get_args(Remedy))}")
+        if unknown := sorted(set(self.remedies) - {*get_args(SettingName)}):
+            raise Invalid("with", ", ".join(unknown), f"some of: {', '.join(get_args(SettingName))}")
         object.__setattr__(self, "remedies", tuple(sorted(set(self.remedies))))
         object.__setattr__(self, "fix", self._checked_fix())
         object.__setattr__(self, "weights", checked_weights(self.weights))
@@ -121,5 +121,5 @@ class Request:
             raise Invalid("fix", unknown[0], expected)
         return tuple(sorted(set(self.fix)))
 
-    def asks_for(self, kind: Remedy) -> bool:
-        return kind in self.remedies or any(FIXES[code] == kind for code in self.fix)
+    def asks_for(self, setting: SettingName) -> bool:
+        return setting in self.remedies or any(FIXES[code] == setting for code in self.fix)

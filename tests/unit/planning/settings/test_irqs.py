@@ -10,7 +10,7 @@ from support.hosts import cpus
 from pinner import codec
 from pinner.model.change import StateChange
 from pinner.model.errors import Invalid, Refused
-from pinner.model.kinds import Remedy
+from pinner.model.kinds import SettingName
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import Device
 from pinner.model.plan.request import Request
@@ -140,7 +140,7 @@ def test_irqbalance_is_named_where_it_may_undo_the_plan():
 
 
 def test_an_unknown_remedy_is_refused():
-    with pytest.raises(Invalid, match=f"with: 'fans' is not valid: some of: {', '.join(get_args(Remedy))}"):
+    with pytest.raises(Invalid, match=f"with: 'fans' is not valid: some of: {', '.join(get_args(SettingName))}"):
         Request(remedies=("fans",))
 
 
