@@ -10,7 +10,7 @@ from pinner.service.audit.audit_trail import AuditTrail
 from pinner.service.hosts.checker import HostChecker
 from pinner.service.hosts.guest_exclusions import GuestExclusions
 from pinner.service.hosts.hosts import Hosts
-from pinner.service.hosts.plans import PlanMaker
+from pinner.service.hosts.plan_maker import PlanMaker
 from pinner.service.local import LocalService
 from pinner.service.metrics import Metrics
 from pinner.service.outcome.measures import MeasureReader

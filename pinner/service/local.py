@@ -27,7 +27,7 @@ from pinner.service.audit.audit_trail import AuditTrail
 from pinner.service.hosts.checker import HostChecker
 from pinner.service.hosts.guest_exclusions import GuestExclusions
 from pinner.service.hosts.hosts import Hosts
-from pinner.service.hosts.plans import PlanMaker
+from pinner.service.hosts.plan_maker import PlanMaker
 from pinner.service.outcome.measures import MeasureReader
 from pinner.service.outcome.outcomes import OutcomeKeeper
 from pinner.service.outcome.probes import ProbeManager

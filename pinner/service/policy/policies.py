@@ -20,7 +20,7 @@ from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import Run
 from pinner.planning import planner
 from pinner.service.hosts.hosts import Hosts
-from pinner.service.hosts.plans import require_installed
+from pinner.service.hosts.plan_maker import require_installed
 from pinner.store.repositories import Store
 
 

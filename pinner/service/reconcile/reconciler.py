@@ -25,7 +25,7 @@ from pinner.planning.placement.record import record
 from pinner.planning.policy.leaving_out import leave_out
 from pinner.planning.policy.release import release
 from pinner.service.hosts.hosts import Hosts
-from pinner.service.hosts.plans import PlanMaker
+from pinner.service.hosts.plan_maker import PlanMaker
 from pinner.service.policy.backoffs import HostBackoffs, are_of_the_host, failures_of, moving_targets
 from pinner.service.policy.observation import Observation, Observer, unplaced
 from pinner.service.policy.policies import HostPolicies

@@ -11,7 +11,7 @@ from pinner.model.run.audit import Caller
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.policy.repack import RepackRule, RepackWatch, pressure, refusal
-from pinner.service.hosts.plans import PlanMaker
+from pinner.service.hosts.plan_maker import PlanMaker
 from pinner.service.policy.observation import Observation
 
 
