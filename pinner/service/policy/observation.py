@@ -13,13 +13,13 @@ from pinner.model.run.journal import UNDO_BEGUN, Run
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.objective.of_plan import worsening_objection
-from pinner.planning.placement.backoff import with_backoff
+from pinner.planning.placement.backoff_counts import with_backoff
 from pinner.planning.placement.drift import OTHERS, drifts
 from pinner.planning.placement.record import in_boot, record
 from pinner.planning.request.process_matching import pruned, watched, with_loads
 from pinner.service.hosts.hosts import Hosts
-from pinner.service.policy.backoffs import Failures
 from pinner.service.policy.policies import HostPolicies
+from pinner.service.policy.stored_backoffs import Failures
 from pinner.store.repositories import Store
 
 

@@ -18,17 +18,17 @@ from pinner.model.run.audit import POLICY_ACTOR, AuditAction, Caller, audit_even
 from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
 from pinner.model.text import listed
-from pinner.planning.placement.backoff import counted_as, restarts, with_backoff
-from pinner.planning.placement.backoff import reasons as backoff_reasons
+from pinner.planning.placement.backoff_counts import counted_as, restarts, with_backoff
+from pinner.planning.placement.backoff_counts import reasons as backoff_reasons
 from pinner.planning.placement.drift import reasoned
 from pinner.planning.placement.record import record
 from pinner.planning.policy.leaving_out import leave_out
 from pinner.planning.policy.release import release
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.hosts.plan_maker import PlanMaker
-from pinner.service.policy.backoffs import HostBackoffs, are_of_the_host, failures_of, moving_targets
 from pinner.service.policy.observation import Observation, Observer, unplaced
 from pinner.service.policy.policies import HostPolicies
+from pinner.service.policy.stored_backoffs import HostBackoffs, are_of_the_host, failures_of, moving_targets
 from pinner.service.reconcile.repacks import RepackProposer
 from pinner.service.runs.runs import RunManager
 from pinner.store.repositories import Store

@@ -6,7 +6,7 @@ from support.fakes.in_memory_host import daemon, emulator
 
 from pinner.model.change import Target, group_of
 from pinner.model.errors import NovaConflict, Refused, StalePlan
-from pinner.service.policy.backoffs import moving_targets
+from pinner.service.policy.stored_backoffs import moving_targets
 
 FLIPS = [daemon(pid) for pid in (500, 600, 700)]
 GUEST = emulator("g1")

@@ -9,7 +9,7 @@ from pinner.model.errors import PinnerError
 from pinner.model.policy import Backoffs, Drift
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import Entry
-from pinner.planning.placement import backoff
+from pinner.planning.placement import backoff_counts
 from pinner.store.repositories import Store
 
 Failures = dict[Group, tuple[Target, str]]
@@ -71,12 +71,12 @@ class HostBackoffs:
     def of(self, host: str) -> Backoffs:
         """Those that are not over. After a step of the clock backwards, a backoff that began later than now counts as
         begun now."""
-        return self._changed(host, backoff.forget)
+        return self._changed(host, backoff_counts.forget)
 
     def corrected(self, host: str, drifts: Iterable[Drift]) -> Backoffs:
         """Count for each drift how often its target has drifted; returns the new backoffs."""
         found = tuple(drifts)
-        return self._changed(host, lambda stored, now: backoff.after_reconcile(found, stored, now))
+        return self._changed(host, lambda stored, now: backoff_counts.after_reconcile(found, stored, now))
 
     def back_off(self, host: str, failures: Failures, caller: Caller) -> Backoffs:
         """Skip these groups for a while, and write that to the audit trail; returns the new backoffs."""
@@ -89,7 +89,7 @@ class HostBackoffs:
         return backoffs
 
     def failed(self, host: str, errors: Mapping[Group, str]) -> Backoffs:
-        return self._changed(host, lambda stored, now: backoff.after_failures(errors, stored, now))
+        return self._changed(host, lambda stored, now: backoff_counts.after_failures(errors, stored, now))
 
     def _changed(self, host: str, change: Callable[[Backoffs, datetime], Backoffs]) -> Backoffs:
         now = self._now()

@@ -19,7 +19,14 @@ from pinner.model.policy import (
     Drift,
 )
 from pinner.model.settings.cards import GuestQueue, GuestRps
-from pinner.planning.placement.backoff import after_failures, after_reconcile, counted_as, forget, reasons, with_backoff
+from pinner.planning.placement.backoff_counts import (
+    after_failures,
+    after_reconcile,
+    counted_as,
+    forget,
+    reasons,
+    with_backoff,
+)
 
 CHANGE = make_change(100)
 DRIFT = Drift(CHANGE.target, CHANGE.after, CHANGE.before, "unknown")
