@@ -9,10 +9,10 @@ from datetime import datetime
 from functools import partial
 from typing import NoReturn, Protocol
 
-from pinner.agent import admission
+from pinner.agent import admission, limits
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.protocol import Progress
-from pinner.agent.socket import limits, peers
+from pinner.agent.socket import peers
 from pinner.agent.socket.waiting import require_caller
 from pinner.agent.trail.refusal_limit import CallLimit
 from pinner.agent.trail.trail import AgentTrailFile

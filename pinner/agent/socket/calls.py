@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from pinner import codec
+from pinner.agent import limits
 from pinner.agent.protocol import Agent, Progress
-from pinner.agent.socket import limits, peers
+from pinner.agent.socket import peers
 from pinner.agent.socket.peers import Peer
 from pinner.agent.socket.waiting import steps
 from pinner.model.errors import Invalid

@@ -9,7 +9,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from pinner.agent.socket import limits, peers
+from pinner.agent import limits
+from pinner.agent.socket import peers
 from pinner.agent.trail.refusal_limit import WINDOW_SECONDS, CallLimit, RefusalLimit
 from pinner.agent.trail.signing import SigningKey
 from pinner.model.errors import Invalid, NovaConflict, PinnerError, Refused, RunConflict, StoreUnavailable

@@ -8,8 +8,9 @@ from pydantic import ValidationError
 from support.values import NOON
 
 from pinner import codec
+from pinner.agent import limits
 from pinner.agent.recorder import Recorder
-from pinner.agent.socket import calls, limits, peers, server, wire
+from pinner.agent.socket import calls, peers, server, wire
 from pinner.agent.socket.waiting import CallerLeft, waits_for
 from pinner.model.change import Target, ThreadMask
 from pinner.model.cpuset import CpuSet

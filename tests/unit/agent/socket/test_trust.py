@@ -24,9 +24,10 @@ from support.fakes.in_memory_host import InMemoryHost
 from support.system.own_snapshot import snapshot_of
 from support.values import NOON, busy_plan, busy_process, cpus, make_change, make_plan, make_run, make_snapshot
 
+from pinner.agent import limits
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
-from pinner.agent.socket import limits, peers, server, wire
+from pinner.agent.socket import peers, server, wire
 from pinner.agent.socket.client import AgentClient
 from pinner.agent.socket.server import AgentServer
 from pinner.agent.trail.refusal_limit import WINDOW_SECONDS, CallLimit, RefusalLimit
