@@ -52,7 +52,7 @@ def require_settings(plan: Plan, inventory: Callable[[frozenset[TargetKind]], Sn
 
 
 def _past(plan: Plan, journal: Journal) -> Past:
-    guests = {each.target.owner for each in plan.changes if each.target.kind in OF_GUESTS}
+    guests = {change.target.owner for change in plan.changes if change.target.kind in OF_GUESTS}
     released = sorted(guests) if plan.purpose == "release" else []
     return Past(
         cpus=journal.allocated(),

@@ -81,7 +81,7 @@ class CapturedAgent:
         return AgentHealth((), 0)
 
     def has_guest(self, guest: str) -> bool:
-        return any(each.uuid == guest for each in self.snapshot(0.0).guests)
+        return any(running.uuid == guest for running in self.snapshot(0.0).guests)
 
     def publish_guest_event(self, guest: str, detail: str) -> None:
         """Nothing waits for it."""

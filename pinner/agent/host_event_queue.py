@@ -51,10 +51,10 @@ class HostEventQueue:
             if 0 < after < self._first:  # a number of an earlier agent: nobody listened until this one began
                 return (HostEvent(self._first, self._now(), "lost", ""), *self._events)
             self._changed.wait_for(lambda: self._has_newer(after) or not self._open, timeout)
-            found = tuple(event for event in self._events if event.seq > after)
-            if after and found and found[0].seq > after + 1:
-                return (HostEvent(found[0].seq - 1, found[0].at, "lost", ""), *found)
-            return found
+            events = tuple(event for event in self._events if event.seq > after)
+            if after and events and events[0].seq > after + 1:
+                return (HostEvent(events[0].seq - 1, events[0].at, "lost", ""), *events)
+            return events
 
     def close(self) -> None:
         """Ends every wait, also later ones."""

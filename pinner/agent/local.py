@@ -181,8 +181,8 @@ class LocalAgent:
     def _undone(self, run: Run) -> str:
         """What a rollback undoes; empty where nothing of it is in force. Calls that do nothing keep nobody from a
         rollback that has something to undo."""
-        for each in self._journal.in_force(run.host):
-            if run.undoes in ("", each.run if isinstance(each, Damaged) else each.entry.run):
+        for record in self._journal.in_force(run.host):
+            if run.undoes in ("", record.run if isinstance(record, Damaged) else record.entry.run):
                 return run.undoes or "all runs"
         return ""
 
@@ -214,16 +214,16 @@ class LocalAgent:
         """Raises RunConflict where the run was closed before it began. Such a late call is no attack: the trail gets no
         refusal."""
         with suppress(NotFound):
-            if (found := self._journal.run(run.id)).error == NEVER_BEGUN:
+            if (journaled := self._journal.run(run.id)).error == NEVER_BEGUN:
                 LOG.warning("run %s begins too late, and is refused: it was closed", run.id)
-                raise RunConflict(run.id, found.state, "it was closed before it began; apply the plan again")
+                raise RunConflict(run.id, journaled.state, "it was closed before it began; apply the plan again")
 
     def run(self, run: str) -> Run:
-        found = self._journal.run(run)
-        if found.state == "running":
+        journaled = self._journal.run(run)
+        if journaled.state == "running":
             self.recover()
-            found = self._journal.run(run)
-        return found
+            journaled = self._journal.run(run)
+        return journaled
 
     def close_run(self, run: Run) -> Run:
         limits.require_run(run, self._name)
@@ -238,8 +238,8 @@ class LocalAgent:
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         entries, damaged = self._journal.readable_entries(run)
-        for each in damaged:
-            LOG.error("%s is damaged: %s", each, each.why)
+        for record in damaged:
+            LOG.error("%s is damaged: %s", record, record.why)
         return entries
 
     def host_events(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
@@ -252,10 +252,10 @@ class LocalAgent:
 
     def blame(self, guest: str, seconds: float) -> Blame:
         guests = self.snapshot(0.0).guests
-        for each in guests:
-            if each.uuid == guest:
-                return self._trace(each, guests, seconds)
-        raise NotFound("guest", guest, tuple(each.name for each in guests))
+        for running in guests:
+            if running.uuid == guest:
+                return self._trace(running, guests, seconds)
+        raise NotFound("guest", guest, tuple(running.name for running in guests))
 
     def health(self) -> AgentHealth:
         try:
@@ -276,11 +276,11 @@ class LocalAgent:
         self._event_queue.publish("policy-set", "")
 
     def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-        found: list[Drift] = []
+        explained: list[Drift] = []
         for part in batches(drifts, _EXPLAINED):
             require_caller()
-            found += self._host.explain_drifts(tuple(part))
-        return tuple(found)
+            explained += self._host.explain_drifts(tuple(part))
+        return tuple(explained)
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         with self._trail.marking(guest, excluded=excluded):
@@ -321,7 +321,7 @@ def _with_pool(guest: Guest, journal: Journal) -> Guest:
 def _shares_its_cpu(vcpu: Vcpu, guest: Guest) -> bool:
     if vcpu.thread is None or len(vcpu.thread.affinity) != 1:
         return False
-    others = (*guest.emulator.threads, *(each.thread for each in guest.vcpus if each.thread and each is not vcpu))
+    others = (*guest.emulator.threads, *(other.thread for other in guest.vcpus if other.thread and other is not vcpu))
     return any(thread.affinity == vcpu.thread.affinity for thread in others)
 
 

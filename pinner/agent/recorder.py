@@ -68,13 +68,13 @@ class Recorder(Worker):
 
     def record(self) -> tuple[Measured, ...]:
         """A subject's first count gives no values."""
-        counts = {each.subject: each for each in self._meter()}
-        found = tuple(measured(self._before[each], counts[each]) for each in counts if each in self._before)
+        counts = {count.subject: count for count in self._meter()}
+        values = tuple(measured(self._before[count], counts[count]) for count in counts if count in self._before)
         self._before = counts
         self._counted |= counts.keys()
-        self._names = {subject: each.name for subject, each in counts.items()}
-        self._kept.write(found, self._now())
-        return found
+        self._names = {subject: count.name for subject, count in counts.items()}
+        self._kept.write(values, self._now())
+        return values
 
     def measures(
         self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
@@ -91,18 +91,18 @@ class Recorder(Worker):
                     return (read(subject),)
                 subject = next((known for known, name in self._names.items() if name and name == subject), subject)
             return (read(subject),)
-        found = []
-        wanted = {each: len(series_of(each, series)) for each in self._kept.subjects(begin)}
+        histories = []
+        wanted = {known_subject: len(series_of(known_subject, series)) for known_subject in self._kept.subjects(begin)}
         if (values := sum(wanted.values()) * ceil((end - begin).total_seconds() / step)) > MAX_SUM:
             less = "a longer step, a shorter span, fewer series, or one guest"
             raise Invalid("step", step, f"{less}: {values} values are too many, at most {MAX_SUM} are answered")
-        for each in (each for each, count in wanted.items() if count):
+        for known_subject in (known_subject for known_subject, count in wanted.items() if count):
             require_caller()
             try:
-                found.append(read(each))
+                histories.append(read(known_subject))
             except (NotFound, StoreUnavailable) as error:
                 LOG.warning("measures are left out: %s", error)
-        return tuple(found)
+        return tuple(histories)
 
     def purge(self) -> None:
         """Call it after many counts: the guests of a host that has just booted may not run yet."""

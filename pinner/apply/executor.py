@@ -81,10 +81,10 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
         with _refusing(run, journal, now):
             # Checked again under the host's lock: another rollback of the run may have just ended.
             undone = _require_reversible(run.undoes, journal)
-            if not (made := journal.entries(undone.id)):
+            if not (noted := journal.entries(undone.id)):
                 raise RunConflict(undone.id, undone.state, NOTHING_CHANGED)
             earlier = undone.is_of_earlier_boot(run.boot)
-            entries = with_prior_facts(undone, undoable(undone, made), host, journal, earlier_boot=earlier)
+            entries = with_prior_facts(undone, undoable(undone, noted), host, journal, earlier_boot=earlier)
             corrected = corrected_later_runs(undone, entries, host, journal, earlier_boot=earlier)
         # From here on, a recovery finishes a rollback that is interrupted.
         notes = Notes(run, len(entries), journal, now, progress, corrected=corrected)
@@ -168,8 +168,8 @@ def _require_reversible(name: str, journal: Journal) -> Run:
 def _undone_before(later: list[Run]) -> str:
     """The end of a refusal. If the rollback of one of the ``later`` runs, newest first, left a change in place, none
     before it can be undone by itself."""
-    if left := [run.id for run in later if run.state == "rolled_back_partly"]:
-        which = "its rollback left that" if left[-1] == later[-1].id else f"the rollback of {left[-1]} left a later"
+    if partly := [run.id for run in later if run.state == "rolled_back_partly"]:
+        which = "its rollback left that" if partly[-1] == later[-1].id else f"the rollback of {partly[-1]} left a later"
         return f", and {which} change in place; roll back all runs (--all)"
     if len(later) > _NAMED:
         return f", and more than {_NAMED} later runs must be rolled back first; roll back all runs (--all)"
@@ -198,15 +198,15 @@ def changes_to_make(
         if pending and change.target.kind in INSIDE:
             continue
         try:
-            found = _inspected(change, host)
+            inspection = _inspected(change, host)
         except Gone as error:
             # A guest that has ended frees CPUs that the plan does not use.
             gone += [str(error)] if change.target.kind not in ALONE else []
             continue
-        inspected.append((change.target, found))
-        pending = pending or not found.is_made
+        inspected.append((change.target, inspection))
+        pending = pending or not inspection.is_made
     if gone or pending or persist:
-        stale = [(target, differences) for target, found in inspected if (differences := found.stale())]
+        stale = [(target, differences) for target, inspection in inspected if (differences := inspection.stale())]
         moved = [text for _, differences in stale for text in differences]
         if plan.purpose == "place":  # a release restores only parts that pinner has placed
             moved += plugged_in(plan, host)
@@ -214,7 +214,7 @@ def changes_to_make(
         if gone or moved:
             raise StalePlan(plan.id, (*gone, *moved), tuple(asdict(target) for target, _ in stale))
     if persist:
-        _require_definitions((each for each in plan.changes if each.target.owner not in unread), bounds, host)
+        _require_definitions((planned for planned in plan.changes if planned.target.owner not in unread), bounds, host)
     return () if inspected and not pending else plan.changes
 
 

@@ -180,10 +180,10 @@ class Transaction:
 
     def _without_room(self) -> dict[Group, tuple[Entry, str]]:
         """The groups with a vCPU on a CPU that a failed group did not leave, with that change and the reason."""
-        made = self._placed()
+        placed = self._placed()
         unmade = (entry.change for entry in self._in_groups(self._failures, self._entries))
-        blocked = without_room(unmade, [entry.change for entry in made])
-        return {group_of(made[position].change.target): (made[position], why) for position, why in blocked}
+        blocked = without_room(unmade, [entry.change for entry in placed])
+        return {group_of(placed[position].change.target): (placed[position], why) for position, why in blocked}
 
     def _undo_groups(self, groups: Collection[Group]) -> None:
         """Latest change first. The notes come after: the journal has every prior mask already."""

@@ -28,7 +28,9 @@ class NotKnown(Exception):
     """A check cannot be made for one subject. The message completes the sentence "not known, because ..."."""
 
 
-def each(items: Iterable[T], subject: Callable[[T], Subject], find: Callable[[T], Iterable[Found]]) -> Iterator[Found]:
+def find_each(
+    items: Iterable[T], subject: Callable[[T], Subject], find: Callable[[T], Iterable[Found]]
+) -> Iterator[Found]:
     """An item about which something is not known does not hide the others."""
     for item in items:
         try:
@@ -101,7 +103,7 @@ def memory_homes(vcpus: Iterable[Vcpu], snapshot: Snapshot) -> set[int]:
 
 def device_node(device: str, snapshot: Snapshot) -> int | None:
     """None where it is not known."""
-    return next((each.node for each in snapshot.topology.devices if each.name == device), None)
+    return next((known.node for known in snapshot.topology.devices if known.name == device), None)
 
 
 def roles(snapshot: Snapshot) -> tuple[tuple[str, CpuSet], ...]:

@@ -113,10 +113,10 @@ def _more_weight(reading: HostReading, guest: Guest, share: float) -> Iterator[R
 
 def _share(reading: HostReading, guest: Guest) -> tuple[float, str] | None:
     """The weight for each vCPU; None where the kernel shows none, or the guest shares no CPU."""
-    found = _weight(reading, guest)
-    if found is None or not guest.vcpus or not _cpus(guest):
+    weight = _weight(reading, guest)
+    if weight is None or not guest.vcpus or not _cpus(guest):
         return None
-    return (found[1] or IDLE_WEIGHT) / len(guest.vcpus), guest.name
+    return (weight[1] or IDLE_WEIGHT) / len(guest.vcpus), guest.name
 
 
 def _weight(reading: HostReading, guest: Guest) -> tuple[str, int] | None:
@@ -132,7 +132,7 @@ def _cpus(guest: Guest) -> CpuSet:
 def _migration(reading: HostReading) -> Iterator[Found]:
     vcpus, emulators = vcpu_cpus(reading.snapshot), emulator_cpus(reading.snapshot)
     for guest in reading.snapshot.guests:
-        moving = [each for each in guest.emulator.threads if each.name.startswith(MIGRATION)]
+        moving = [mover for mover in guest.emulator.threads if mover.name.startswith(MIGRATION)]
         cpus = union(thread.affinity for thread in moving)
         if moving and ((len(cpus) < len(moving) and cpus <= emulators) or cpus & vcpus):
             free = housekeeping(reading.snapshot)

@@ -16,8 +16,8 @@ PSI = "Linux: Documentation/accounting/psi.rst"
 
 def _of_root(reading: HostReading, is_one: Callable[[Process], bool]) -> Iterator[Process]:
     """Any user may give a process any name, and moves only what is the user's."""
-    found = filter(is_one, reading.snapshot.processes)
-    return (process for process in found if reading.details.are_of_root.get(process.pid, True))
+    matching = filter(is_one, reading.snapshot.processes)
+    return (process for process in matching if reading.details.are_of_root.get(process.pid, True))
 
 
 def _should_end(process: Process, message: str, unit: str) -> Found:
@@ -62,7 +62,7 @@ def _pressure(reading: HostReading) -> Iterator[Found]:
 
 
 def _full(reading: HostReading) -> Iterator[Found]:
-    for storage in (each for each in reading.details.storage if each.total_kib):
+    for storage in (filesystem for filesystem in reading.details.storage if filesystem.total_kib):
         percent = 100 * storage.free_kib / max(storage.total_kib, 1)
         if storage.free_kib < FULL_KIB or (percent < FULL_PERCENT and storage.free_kib < ROOMY_KIB):
             yield Found(

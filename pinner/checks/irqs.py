@@ -49,13 +49,13 @@ class _Counted(NamedTuple):
 
 
 def _devices(reading: HostReading) -> Iterator[tuple[str, list[_Counted]]]:
-    found: defaultdict[str, list[_Counted]] = defaultdict(list)
+    devices: defaultdict[str, list[_Counted]] = defaultdict(list)
     now = {(counts.number, counts.name): counts for counts in reading.now.irqs}
     before = {(counts.number, counts.name): counts for counts in (reading.before or HostSample()).irqs}
     for irq in reading.snapshot.irqs.irqs if reading.snapshot.irqs else ():
         if (counts := now.get((irq.number, irq.name))) and counts.total:
-            found[irq.device].append(_Counted(irq, counts, before.get((irq.number, irq.name))))
-    yield from sorted(found.items())
+            devices[irq.device].append(_Counted(irq, counts, before.get((irq.number, irq.name))))
+    yield from sorted(devices.items())
 
 
 def _is_managed(irq: DeviceIrq) -> bool:
@@ -75,9 +75,9 @@ def _rate_on(reading: HostReading, irqs: list[_Counted], cpus: CpuSet) -> float 
     # A CPU that came online during the sample shows what it took since boot.
     known = cpus.ids - _came_online(reading.now, reading.before)
     total = 0
-    for each in irqs:
-        if each.before:
-            total += sum(max(each.now.counts.get(cpu, 0) - each.before.counts.get(cpu, 0), 0) for cpu in known)
+    for line in irqs:
+        if line.before:
+            total += sum(max(line.now.counts.get(cpu, 0) - line.before.counts.get(cpu, 0), 0) for cpu in known)
     return total / reading.seconds
 
 
@@ -94,8 +94,8 @@ def _taking(reading: HostReading, irq: DeviceIrq) -> CpuSet:
 def _on_guests(reading: HostReading) -> Iterator[Found]:
     for device, irqs in _devices(reading):
         for role, cpus in roles(reading.snapshot):
-            counted = [each for each in irqs if _taking(reading, each.irq) & cpus and not _is_managed(each.irq)]
-            wrong = [each.irq for each in counted]
+            counted = [line for line in irqs if _taking(reading, line.irq) & cpus and not _is_managed(line.irq)]
+            wrong = [line.irq for line in counted]
             if not wrong:
                 continue
             both = union(_taking(reading, irq) & cpus for irq in wrong)
@@ -124,11 +124,11 @@ def _managed(reading: HostReading) -> Iterator[Found]:
     for device, irqs in _devices(reading):
         for role, cpus in roles(reading.snapshot):
             # A managed interrupt on an isolated CPU fires only if work on that CPU uses its queue.
-            wrong = [each for each in irqs if _is_managed(each.irq) and _taking(reading, each.irq) & cpus]
-            taken = sum(count for each in wrong for cpu, count in each.now.counts.items() if cpu in cpus)
+            wrong = [line for line in irqs if _is_managed(line.irq) and _taking(reading, line.irq) & cpus]
+            taken = sum(count for line in wrong for cpu, count in line.now.counts.items() if cpu in cpus)
             if not wrong or not taken:
                 continue
-            both = union(_taking(reading, each.irq) & cpus for each in wrong)
+            both = union(_taking(reading, line.irq) & cpus for line in wrong)
             subject = _label(reading, device)
             yield Found(
                 subject,
@@ -160,7 +160,7 @@ def _off_node(reading: HostReading) -> Iterator[Found]:
         # Where guests have all CPUs of the node, its interrupts belong to another one.
         if node is None or not here & snapshot.topology.online - union(cpus for _, cpus in roles(snapshot)):
             continue
-        taking = ((each.irq, _taking(reading, each.irq)) for each in irqs if not _is_managed(each.irq))
+        taking = ((line.irq, _taking(reading, line.irq)) for line in irqs if not _is_managed(line.irq))
         wrong = [irq for irq, its in taking if its and not its & here]
         if wrong:
             subject = _label(reading, device)
@@ -326,26 +326,26 @@ _ROLES: dict[str, CpuRole] = {"isolated": "isolated", "vCPU": "vcpu", "emulator"
 
 def interrupt_map(reading: HostReading) -> HostInterrupts:
     snapshot = reading.snapshot
-    found: defaultdict[tuple[str, str], list[Interrupt]] = defaultdict(list)
+    by_device: defaultdict[tuple[str, str], list[Interrupt]] = defaultdict(list)
     interfaces = _interfaces(reading)
     nics = {nic.name: nic for nic in reading.details.nics}
     totals = {(counts.number, counts.name): counts.total for counts in reading.now.irqs}
     for irq in snapshot.irqs.irqs if snapshot.irqs else ():
         total = totals.get((irq.number, irq.name), 0)
-        found[irq.device, interfaces.get(irq.device, "")].append(_interrupt(snapshot, irq, total))
+        by_device[irq.device, interfaces.get(irq.device, "")].append(_interrupt(snapshot, irq, total))
     for process in snapshot.processes:
         named = _NAPI.fullmatch(process.name) if process.kernel and process.threads else None
         if named and (nic := nics.get(named[1])) is not None:
-            found[nic.device, interfaces.get(nic.device, nic.name)].append(_napi(snapshot, process, nic))
-    devices = (_device(snapshot, device, nics.get(name), each) for (device, name), each in found.items())
+            by_device[nic.device, interfaces.get(nic.device, nic.name)].append(_napi(snapshot, process, nic))
+    devices = (_device(snapshot, device, nics.get(name), irqs) for (device, name), irqs in by_device.items())
     ordered = sorted(devices, key=lambda each: (-1 if each.node is None else each.node, each.device, each.interface))
     return HostInterrupts(snapshot.host, tuple(ordered))
 
 
-def _device(snapshot: Snapshot, device: str, nic: Nic | None, found: list[Interrupt]) -> DeviceInterrupts:
+def _device(snapshot: Snapshot, device: str, nic: Nic | None, interrupts: list[Interrupt]) -> DeviceInterrupts:
     name, queues = (nic.name, len(nic.rx_flows)) if nic else ("", 0)
     node = device_node(device or name, snapshot)
-    return DeviceInterrupts(device, name, node, queues, tuple(found))
+    return DeviceInterrupts(device, name, node, queues, tuple(interrupts))
 
 
 def _napi(snapshot: Snapshot, process: Process, nic: Nic) -> Interrupt:
@@ -360,7 +360,7 @@ def _interfaces(reading: HostReading) -> dict[str, str]:
     for nic in reading.details.nics:
         if nic.device:
             names[nic.device].append(nic.name)
-    return {device: each[0] for device, each in names.items() if len(each) == 1}
+    return {device: own[0] for device, own in names.items() if len(own) == 1}
 
 
 def _interrupt(snapshot: Snapshot, irq: DeviceIrq, total: int) -> Interrupt:
@@ -373,9 +373,9 @@ def _roles(snapshot: Snapshot, cpus: CpuSet) -> tuple[RoleCpus, ...]:
     """Without roles that have no CPU."""
     named = [RoleCpus(_ROLES[name], cpus & those) for name, those in roles(snapshot)]
     rest = cpus
-    for each in named:
-        rest -= each.cpus
-    return tuple(each for each in (*named, RoleCpus("housekeeping", rest)) if each.cpus)
+    for role in named:
+        rest -= role.cpus
+    return tuple(role for role in (*named, RoleCpus("housekeeping", rest)) if role.cpus)
 
 
 def _local(snapshot: Snapshot, cpus: CpuSet, node: int | None) -> bool | None:

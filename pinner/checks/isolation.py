@@ -87,7 +87,7 @@ def _kernel_threads(reading: HostReading) -> Iterator[Process]:
 
 def _kthreads(reading: HostReading) -> Iterator[Found]:
     isolated, ran = reading.snapshot.topology.isolated, 0
-    wrong = [each for each in _kernel_threads(reading) if each.threads[0].affinity & isolated]
+    wrong = [kthread for kthread in _kernel_threads(reading) if kthread.threads[0].affinity & isolated]
     if not wrong:
         return
     before = reading.before.threads if reading.before else {}
@@ -95,7 +95,7 @@ def _kthreads(reading: HostReading) -> Iterator[Found]:
         first, last = before.get(process.pid), reading.now.threads.get(process.pid)
         ran += bool(first and last and last.run_ns > first.run_ns)
     yield Found(
-        Subject("cpu", str(union(each.threads[0].affinity & isolated for each in wrong))),
+        Subject("cpu", str(union(kthread.threads[0].affinity & isolated for kthread in wrong))),
         f"{counted(len(wrong), 'kernel thread')} may run on isolated CPUs, such as {wrong[0].name}",
         (
             Evidence("kernel threads", len(wrong)),
@@ -126,7 +126,7 @@ def _floating(reading: HostReading) -> Iterator[Found]:
     isolated = reading.snapshot.topology.isolated
     for guest in reading.snapshot.guests:
         threads = [vcpu.thread for vcpu in guest.vcpus if vcpu.thread]
-        wrong = [each for each in threads if each.affinity & isolated and len(each.affinity) > 1]
+        wrong = [floating for floating in threads if floating.affinity & isolated and len(floating.affinity) > 1]
         if wrong:
             both = union(thread.affinity & isolated for thread in wrong)
             yield Found(
@@ -147,14 +147,14 @@ def _ignored(reading: HostReading) -> Iterator[Found]:
     if not line or not known:
         return
     for name, active in (("nohz_full", topology.nohz_full), ("isolcpus", topology.isolated)):
-        asked = argument_cpus(topology, name) & known
+        wanted = argument_cpus(topology, name) & known
         if name == "isolcpus" and (flags := isolcpus_flags(topology)) and "domain" not in flags:
             continue  # it does not ask for isolation from the load balancing
-        if asked and not active:
+        if wanted and not active:
             yield Found(
                 host_subject(reading),
-                f"the boot asked for {name}={asked}, and this kernel has no such CPUs",
-                (Evidence(name, str(asked)), Evidence("in force", str(active)), _release_of(reading)),
+                f"the boot asked for {name}={wanted}, and this kernel has no such CPUs",
+                (Evidence(name, str(wanted)), Evidence("in force", str(active)), _release_of(reading)),
                 (Remedy(f"zgrep -E 'NO_HZ_FULL|CPU_ISOLATION' {configuration}", "as any user"),),
             )
     for name in ("isolcpus", "nohz_full", "rcu_nocbs"):

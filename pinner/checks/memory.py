@@ -6,7 +6,7 @@ from pinner.checks.common import (
     ROOT,
     arguments,
     command,
-    each,
+    find_each,
     growth,
     host_subject,
     kernel_argument,
@@ -97,15 +97,15 @@ def _asked(command_line: str) -> Iterator[tuple[int, int]]:
 
 def _huge_missing(reading: HostReading) -> Iterator[Found]:
     topology = reading.snapshot.topology
-    for size, asked in _asked(topology.kernel.command_line):
+    for size, wanted in _asked(topology.kernel.command_line):
         pools = {node.id: pool for node in topology.nodes for pool in node.hugepages if pool.size_kib == size}
         there = sum(pool.total for pool in pools.values())
-        if pools and there < asked:
+        if pools and there < wanted:
             yield Found(
                 host_subject(reading),
-                f"the boot asked for {asked} huge pages of {size} KiB, and {there} are there",
+                f"the boot asked for {wanted} huge pages of {size} KiB, and {there} are there",
                 (
-                    Evidence("asked", asked, "pages"),
+                    Evidence("asked", wanted, "pages"),
                     Evidence("there", there, "pages"),
                     *(Evidence(f"on node {node}", pool.total, "pages") for node, pool in pools.items()),
                 ),
@@ -181,7 +181,7 @@ def _swapping(reading: HostReading) -> Iterator[Found]:
                 targets=(SYSCTLS[SWAPPINESS].target,),
             )
 
-    yield from each([reading], host_subject, find)
+    yield from find_each([reading], host_subject, find)
 
 
 def _swapped(reading: HostReading) -> Iterator[Found]:

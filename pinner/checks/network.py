@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pinner.checks.common import each, grown, growth, host_subject, planned_sysctl, rate, sysctl_now
+from pinner.checks.common import find_each, grown, growth, host_subject, planned_sysctl, rate, sysctl_now
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading, SoftnetCpu, UdpSocket
 from pinner.model.settings.sysctls import SYSCTLS
@@ -49,7 +49,7 @@ def _softnet_drops(reading: HostReading) -> Iterator[Found]:
                 targets=(SYSCTLS[BACKLOG].target,),
             )
 
-    yield from each(_pairs(reading), _cpu, find)
+    yield from find_each(_pairs(reading), _cpu, find)
 
 
 def _squeezed(reading: HostReading) -> Iterator[Found]:
@@ -72,7 +72,7 @@ def _squeezed(reading: HostReading) -> Iterator[Found]:
                 targets=(SYSCTLS[BUDGET].target,),
             )
 
-    yield from each(_pairs(reading), _cpu, find)
+    yield from find_each(_pairs(reading), _cpu, find)
 
 
 def _counters(reading: HostReading, names: tuple[str, ...]) -> dict[str, int]:
@@ -98,7 +98,7 @@ def _udp(reading: HostReading) -> Iterator[Found]:
                 targets=(SYSCTLS[RMEM_MAX].target,),
             )
 
-    yield from each([reading], host_subject, find)
+    yield from find_each([reading], host_subject, find)
 
 
 def _sockets(reading: HostReading) -> Iterator[Found]:
@@ -147,7 +147,7 @@ def _listen(reading: HostReading) -> Iterator[Found]:
                 targets=(SYSCTLS[SOMAXCONN].target,),
             )
 
-    yield from each([reading], host_subject, find)
+    yield from find_each([reading], host_subject, find)
 
 
 def _small_rmem(reading: HostReading) -> Iterator[Found]:

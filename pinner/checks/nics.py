@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from shlex import quote
 from typing import TypeVar
 
-from pinner.checks.common import SampledNic, command, each, growth, rate, sampled_nics
+from pinner.checks.common import SampledNic, command, find_each, growth, rate, sampled_nics
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading
 from pinner.model.settings.cards import (
@@ -41,7 +41,7 @@ def _cards(reading: HostReading) -> Iterator[SampledNic]:
 
 
 def _by_key(settings: Iterable[CardSetting] | None) -> dict[int | str, CardSetting]:
-    return {each.index or each.interface: each for each in settings or ()}
+    return {setting.index or setting.interface: setting for setting in settings or ()}
 
 
 def _ring(reading: HostReading) -> Iterator[Found]:
@@ -63,7 +63,7 @@ def _ring(reading: HostReading) -> Iterator[Found]:
             targets=(ring.target,),
         )
 
-    yield from each(_cards(reading), lambda card: card.subject, find)
+    yield from find_each(_cards(reading), lambda card: card.subject, find)
 
 
 def _no_room(reading: HostReading) -> Iterator[Found]:
@@ -82,7 +82,7 @@ def _no_room(reading: HostReading) -> Iterator[Found]:
                 (command(f"ethtool -L {quote(card.nic.name)} combined {most}"),) if most else (),
             )
 
-    yield from each(_cards(reading), lambda card: card.subject, find)
+    yield from find_each(_cards(reading), lambda card: card.subject, find)
 
 
 def _more(queues: CardQueues | None) -> int:
@@ -129,7 +129,7 @@ def _coalescing(reading: HostReading) -> Iterator[Found]:
                 targets=(gathers.target,),
             )
 
-    yield from each(_cards(reading), lambda card: card.subject, find)
+    yield from find_each(_cards(reading), lambda card: card.subject, find)
 
 
 def _offloads(reading: HostReading) -> Iterator[Found]:

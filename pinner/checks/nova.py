@@ -84,13 +84,13 @@ def _affinity_isolated(reading: HostReading) -> Iterator[Found]:
 def _few(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
     online = snapshot.topology.online
-    left = online - snapshot.dedicated - snapshot.topology.isolated
-    percent = 100 * len(left) / max(len(online), 1)
-    if snapshot.dedicated and (len(left) < FEW_CPUS or percent < FEW_PERCENT):
+    others = online - snapshot.dedicated - snapshot.topology.isolated
+    percent = 100 * len(others) / max(len(online), 1)
+    if snapshot.dedicated and (len(others) < FEW_CPUS or percent < FEW_PERCENT):
         yield Found(
             host_subject(reading),
-            f"{len(left)} of {len(online)} CPUs are left for the host, emulator threads and all other guests",
-            (Evidence("CPUs left", len(left)), Evidence("share", percent, "%"), Evidence("online CPUs", len(online))),
+            f"{len(others)} of {len(online)} CPUs are left for the host, emulator threads and all other guests",
+            (Evidence("CPUs left", len(others)), Evidence("share", percent, "%"), Evidence("online CPUs", len(online))),
             (Remedy(f"cpu_dedicated_set = {_smaller(snapshot)}", COMPUTE),),
         )
 

@@ -27,22 +27,22 @@ def _of_vcpus(snapshot: Snapshot) -> CpuSet:
 def _governor(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
     wanted, used = _of_vcpus(snapshot), vcpu_cpus(snapshot)
-    found: defaultdict[tuple[str, Remedy | None, bool], list[int]] = defaultdict(list)
+    groups: defaultdict[tuple[str, Remedy | None, bool], list[int]] = defaultdict(list)
     for cpu in snapshot.topology.cpus:
         if not (cpu.id in wanted and cpu.online and cpu.governor in SLOW_GOVERNORS):
             continue
         # Without a guest Nova lets the CPU save power, and changes the governor when a guest starts on it.
         if not (_sets_governor(snapshot, cpu.id) and cpu.id not in used):
             is_novas = cpu.id in snapshot.power_managed
-            found[cpu.governor, _novas_line(snapshot, cpu), is_novas].append(cpu.id)
-    for (governor, line, _), ids in found.items():
+            groups[cpu.governor, _novas_line(snapshot, cpu), is_novas].append(cpu.id)
+    for (governor, line, _), ids in groups.items():
         cpus = CpuSet.of(ids)
         yield Found(
             Subject("cpu", str(cpus)),
             f"CPUs {cpus} of vCPUs have the governor {governor}",
             (Evidence("governor", governor), Evidence("CPUs", str(cpus))),
             (line or command(f"cpupower -c {cpus} frequency-set -g performance"),),
-            targets=tuple(each.target for each in snapshot.governors or () if each.cpus & cpus),
+            targets=tuple(setting.target for setting in snapshot.governors or () if setting.cpus & cpus),
         )
 
 
@@ -64,7 +64,7 @@ def _novas_line(snapshot: Snapshot, cpu: Cpu) -> Remedy | None:
 
 def _deep(reading: HostReading) -> Iterator[Found]:
     wanted = _of_vcpus(reading.snapshot)
-    before = {(each.cpu, each.number): each.time_us for each in reading.before.idle} if reading.before else {}
+    before = {(idle.cpu, idle.number): idle.time_us for idle in reading.before.idle} if reading.before else {}
     used: defaultdict[tuple[str, int, int], dict[int, int]] = defaultdict(dict)
     for state in reading.now.idle:
         spent = state.time_us - before.get((state.cpu, state.number), state.time_us)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from shlex import quote
 
-from pinner.checks.common import MANY, SampledNic, command, each, growth, rate, sampled_nics
+from pinner.checks.common import MANY, SampledNic, command, find_each, growth, rate, sampled_nics
 from pinner.model.guest.guest import Guest
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, Nic
@@ -47,7 +47,7 @@ def _drops(reading: HostReading) -> Iterator[Found]:
         )
 
     taps = (tap for tap in sampled_nics(reading) if tap.nic.name in owners)
-    yield from each(taps, lambda tap: Subject("tap", tap.nic.name), find)
+    yield from find_each(taps, lambda tap: Subject("tap", tap.nic.name), find)
 
 
 def _more_queues(guest: Guest, nic: Nic) -> Iterator[Remedy]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pinner.checks.common import NotKnown, command, each, grown, host_subject
+from pinner.checks.common import NotKnown, command, find_each, grown, host_subject
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, Vcpu
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
@@ -50,11 +50,11 @@ def _run_delay(reading: HostReading) -> Iterator[Found]:
                 "critical" if worst >= CRITICAL_PERCENT else None,
             )
 
-    yield from each(reading.snapshot.guests, lambda guest: Subject("guest", guest.name), find)
+    yield from find_each(reading.snapshot.guests, lambda guest: Subject("guest", guest.name), find)
 
 
 def _host_load(reading: HostReading) -> Iterator[Found]:
-    yield from each([reading], host_subject, _beside_vcpus)
+    yield from find_each([reading], host_subject, _beside_vcpus)
 
 
 def _beside_vcpus(reading: HostReading) -> Iterator[Found]:

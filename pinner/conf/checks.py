@@ -67,9 +67,9 @@ def _known(conf: cfg.ConfigOpts, groups: Groups) -> dict[str, set[str]]:
 
 def _wrong(conf: cfg.ConfigOpts, group: str, option: cfg.Opt, why: str) -> Invalid:
     place = (group, option.dest)
-    found = [(file, text) for file, section, name, text in _assignments(conf) if (section, name) == place]
+    assigned = [(file, text) for file, section, name, text in _assignments(conf) if (section, name) == place]
     variable = f"OS_{group}__{option.dest}".upper()  # oslo.config reads the environment, too
-    source, text = found[-1] if found else (variable, os.environ.get(variable, ""))
+    source, text = assigned[-1] if assigned else (variable, os.environ.get(variable, ""))
     shown = "(not shown)" if option.secret else repr(text)
     return _invalid(source, f"[{group}] {option.dest} is {shown}, not {_expected(option) or f'valid: {why}'}")
 
@@ -109,7 +109,7 @@ def _files(conf: cfg.ConfigOpts) -> list[str]:
     named = [Path(file) for file in conf.config_file or ()]
     return [
         str(file)
-        for file in (*named, *(each for folder in folders for each in sorted(folder.glob("*.conf"))))
+        for file in (*named, *(path for folder in folders for path in sorted(folder.glob("*.conf"))))
         if file.is_file()
     ]
 

@@ -52,15 +52,15 @@ def read_settings(file: str = CONFIG) -> Settings:
     unknown = sorted(set(values) - set(known))
     if unknown:
         raise SettingsError("{}: {} is unknown; valid are {}".format(file, unknown[0], ", ".join(known)))
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, text in values.items():
-        found[name] = text if known[name].default in ("", dataclasses.MISSING) else _number(file, name, text)
-    if not found.get("server", "").startswith(("http://", "https://")):
+        settings[name] = text if known[name].default in ("", dataclasses.MISSING) else _number(file, name, text)
+    if not settings.get("server", "").startswith(("http://", "https://")):
         raise SettingsError(f"{file}: server is not http://... or https://..., such as http://{{host}}:8077")
-    if "{host}" in found["server"] and "{host}" not in (found.get("token_file") or "{host}"):
+    if "{host}" in settings["server"] and "{host}" not in (settings.get("token_file") or "{host}"):
         # A compute host chooses its name, and so the server that would get the token of all hosts.
         raise SettingsError(f"{file}: token_file needs {{host}}, too, such as /etc/pinner/tokens/{{host}}")
-    return Settings(**found)
+    return Settings(**settings)
 
 
 def _why(error: Exception) -> str:

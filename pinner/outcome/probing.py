@@ -37,12 +37,12 @@ JUMP_SECONDS = 1.0
 """The host's clock may differ by so much from the time that passed."""
 
 
-def window(arm: Arm, found: Iterable[Sample], begin: datetime, end: datetime, step: int) -> Window:
+def window(arm: Arm, known: Iterable[Sample], begin: datetime, end: datetime, step: int) -> Window:
     """Of measures that are known in all of its steps."""
-    inside = between(found, begin, end, step)
+    inside = between(known, begin, end, step)
     steps = floor(end.timestamp() / step) - ceil(begin.timestamp() / step)
-    values = _means([each.values for each in inside], steps)
-    control = _means([each.control for each in inside], steps)
+    values = _means([sample.values for sample in inside], steps)
+    control = _means([sample.control for sample in inside], steps)
     return Window(arm, values, control, "" if values else "no measure is known in all steps")
 
 
@@ -105,21 +105,21 @@ def outcome(windows: Sequence[Window]) -> Outcome:
     """A measure that no window knows is not judged; a window that does not know a measure which another one knows does
     not count. Pings are judged only where all windows know them: a guest that begins to filter them must not cost the
     other measures their windows."""
-    counted = [each for each in windows if not each.void]
-    names = _names([each.values.keys() for each in counted])
-    control = _names([each.control.keys() for each in counted])
+    counted = [window for window in windows if not window.void]
+    names = _names([window.values.keys() for window in counted])
+    control = _names([window.control.keys() for window in counted])
 
-    def complete(each: Window) -> Window:
-        missing = sorted({*(names - each.values.keys()), *(control - each.control.keys())})
-        return replace(each, void=f"not known in all steps: {', '.join(missing)}") if missing else each
+    def complete(window: Window) -> Window:
+        missing = sorted({*(names - window.values.keys()), *(control - window.control.keys())})
+        return replace(window, void=f"not known in all steps: {', '.join(missing)}") if missing else window
 
-    checked = [each if each.void else complete(each) for each in windows]
-    return judge(checked, [each for each in MEASURES if each.name in names] or MEASURES)
+    checked = [window if window.void else complete(window) for window in windows]
+    return judge(checked, [measure for measure in MEASURES if measure.name in names] or MEASURES)
 
 
 def _names(known: Sequence[Set[str]]) -> set[str]:
     """Measures of which each window needs a value."""
-    pings = {each.name for each in PINGS}
+    pings = {measure.name for measure in PINGS}
     some = {name for names in known for name in names}
     return {name for name in some if name not in pings or all(name in names for names in known)}
 
@@ -128,20 +128,20 @@ def _changed_cpus(before: Topology, after: Topology) -> str:
     earlier = {cpu.id: cpu for cpu in before.cpus}
     later = {cpu.id: cpu for cpu in after.cpus}
     both = sorted(earlier.keys() & later.keys())
-    if switched := [each for each in both if earlier[each].online != later[each].online]:
+    if switched := [cpu_id for cpu_id in both if earlier[cpu_id].online != later[cpu_id].online]:
         return f"CPUs {CpuSet.of(switched)} went offline or came online"
     if earlier.keys() != later.keys():
         return f"CPUs {CpuSet.of(earlier.keys() ^ later.keys())} were plugged in or out"
-    if changed := [each for each in both if earlier[each].governor != later[each].governor]:
+    if changed := [cpu_id for cpu_id in both if earlier[cpu_id].governor != later[cpu_id].governor]:
         was, now = earlier[changed[0]].governor, later[changed[0]].governor
         return f"the governor of CPUs {CpuSet.of(changed)} was {was} and is {now}"
     return ""
 
 
-def _means(found: Sequence[Mapping[str, float]], steps: int) -> dict[str, float]:
+def _means(steps_values: Sequence[Mapping[str, float]], steps: int) -> dict[str, float]:
     means = {}
     for measure in MEASURES:
-        values = [each[measure.name] for each in found if measure.name in each]
+        values = [step_values[measure.name] for step_values in steps_values if measure.name in step_values]
         if steps > 0 and len(values) == steps:
             means[measure.name] = fmean(values)
     return means
@@ -190,9 +190,10 @@ def judge(windows: Sequence[Window], measures: Sequence[Measure]) -> Outcome:
     if not least:
         return Outcome("inconclusive", (), len(counted), void, windows_needed(len(measures)))
     shifts = [_shift(counted, measure, planned) for measure in measures]
-    corrected = holm([two_sided(each.p()) for each in shifts])
+    corrected = holm([two_sided(one_shift.p()) for one_shift in shifts])
     results = tuple(
-        _measured(measure, counted, found, p) for measure, found, p in zip(measures, shifts, corrected, strict=True)
+        _measured(measure, counted, difference, p)
+        for measure, difference, p in zip(measures, shifts, corrected, strict=True)
     )
     judgement = _together([result.judgement for result in results])
     missing = _missing(results, least) if judgement == "inconclusive" else 0
@@ -216,22 +217,24 @@ def _shift(windows: Sequence[Window], measure: Measure, planned: Sequence[bool])
     return shift(values, planned)
 
 
-def _measured(measure: Measure, windows: Sequence[Window], found: Shift, p: float) -> MeasureOutcome:
+def _measured(measure: Measure, windows: Sequence[Window], difference: Shift, p: float) -> MeasureOutcome:
     current, planned = (
         fmean(window.values[measure.name] for window in windows if window.arm == arm) for arm in ("current", "planned")
     )
-    low, high = (None if isinf(end) else end for end in found.interval(ALPHA))
-    return MeasureOutcome(measure, current, planned, found.estimate, low, high, p, _judgement(measure, found, p))
+    low, high = (None if isinf(end) else end for end in difference.interval(ALPHA))
+    return MeasureOutcome(
+        measure, current, planned, difference.estimate, low, high, p, _judgement(measure, difference, p)
+    )
 
 
-def _judgement(measure: Measure, found: Shift, p: float) -> Judgement:
+def _judgement(measure: Measure, difference: Shift, p: float) -> Judgement:
     """However certain, a difference inside the margin does not matter: pressure of 999 in place of 998 ms/s could else
     make a plan worse that ends all drops."""
     # Two one-sided tests: the difference is above -margin, and below margin.
-    if found.p(-measure.margin)[0] <= ALPHA and found.p(measure.margin)[1] <= ALPHA:
+    if difference.p(-measure.margin)[0] <= ALPHA and difference.p(measure.margin)[1] <= ALPHA:
         return "no matter"
     if p <= ALPHA:
-        return "better" if found.estimate < 0 else "worse"
+        return "better" if difference.estimate < 0 else "worse"
     return "inconclusive"
 
 

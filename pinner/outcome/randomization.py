@@ -105,8 +105,8 @@ def shift_beside(values: Sequence[float], control: Sequence[float], planned: Seq
     where S(w) is the sum of the residuals in w, divided by the length of the residuals of w itself.
     """
     centred = _centred(control)
-    spread = sum(each * each for each in centred)
-    if spread <= _ROUNDING * sum(each * each for each in control):
+    spread = sum(value * value for value in centred)
+    if spread <= _ROUNDING * sum(value * value for value in control):
         return shift(values, planned)
     drawn = frozenset(index for index, is_planned in enumerate(planned) if is_planned)
     residuals = _residuals(values, centred, spread)
@@ -118,7 +118,7 @@ def shift_beside(values: Sequence[float], control: Sequence[float], planned: Seq
         return sum(of[index] for index in order) / sqrt(left) if left > _ROUNDING * free else 0.0
 
     observed, most = score(drawn, residuals), score(drawn, own)
-    smallest = _ROUNDING * max(abs(each) for each in residuals) * len(values)
+    smallest = _ROUNDING * max(abs(value) for value in residuals) * len(values)
     shifts, equal = [], 0
     for order in _orders(len(values), drawn):
         difference, slope = observed - score(order, residuals), most - score(order, own)
@@ -137,8 +137,8 @@ def _centred(values: Sequence[float]) -> list[float]:
 def _residuals(values: Sequence[float], centred: Sequence[float], spread: float) -> list[float]:
     """``spread`` is the sum of the squared control."""
     own = _centred(values)
-    slope = sum(value * each for value, each in zip(own, centred, strict=True)) / spread
-    return [value - slope * each for value, each in zip(own, centred, strict=True)]
+    slope = sum(value * regressor for value, regressor in zip(own, centred, strict=True)) / spread
+    return [value - slope * regressor for value, regressor in zip(own, centred, strict=True)]
 
 
 def _orders(count: int, drawn: frozenset[int]) -> Iterator[frozenset[int]]:

@@ -26,12 +26,14 @@ def samples(histories: Iterable[History], guests: Collection[str], step: int) ->
     A guest whose series is not known at all is left out, as the drops of a guest without a tap. Where one series is
     known only now and then, the other steps of the measure are not known: the sum would be too small.
     """
-    equal = [each for each in histories if each.step == step]
-    host = [each for each in equal if each.subject == HOST]
-    chosen = [each for each in equal if each.subject in guests]
-    others = [each for each in equal if each.subject not in (*guests, HOST)]
-    values = {each.name: _measured(host if each.name in _OF_HOST else chosen, each.name) for each in MEASURES}
-    control = {each.name: _measured(others, each.name) for each in MEASURES if each.name not in _OF_HOST}
+    equal = [history for history in histories if history.step == step]
+    host = [history for history in equal if history.subject == HOST]
+    chosen = [history for history in equal if history.subject in guests]
+    others = [history for history in equal if history.subject not in (*guests, HOST)]
+    values = {
+        measure.name: _measured(host if measure.name in _OF_HOST else chosen, measure.name) for measure in MEASURES
+    }
+    control = {measure.name: _measured(others, measure.name) for measure in MEASURES if measure.name not in _OF_HOST}
     times = sorted({at for known in values.values() for at in known})
     return tuple(
         Sample(
@@ -47,26 +49,26 @@ def control_use(
     histories: Iterable[History], guests: Collection[str], begin: datetime, end: datetime, step: int
 ) -> tuple[float, ...]:
     """Of the other guests, step by step, oldest first. 100 is one CPU."""
-    others = [each for each in histories if each.step == step and each.subject not in (*guests, HOST)]
+    others = [history for history in histories if history.step == step and history.subject not in (*guests, HOST)]
     known = _summed(others, USES)
     return tuple(known[at] for at in sorted(known) if begin <= at - timedelta(seconds=step) and at <= end)
 
 
-def between(found: Iterable[Sample], begin: datetime, end: datetime, step: int) -> tuple[Sample, ...]:
+def between(known: Iterable[Sample], begin: datetime, end: datetime, step: int) -> tuple[Sample, ...]:
     """Whole steps between two times."""
-    return tuple(each for each in found if begin <= each.at - timedelta(seconds=step) and each.at <= end)
+    return tuple(sample for sample in known if begin <= sample.at - timedelta(seconds=step) and sample.at <= end)
 
 
 def watched_measures(*sides: Iterable[Sample]) -> tuple[Measure, ...]:
     """Pings only where a sample knows them, because they are off by default."""
-    known = {name for side in sides for each in side for name in (*each.values, *each.control)}
-    return tuple(each for each in MEASURES if each not in PINGS or each.name in known)
+    known = {name for side in sides for sample in side for name in (*sample.values, *sample.control)}
+    return tuple(measure for measure in MEASURES if measure not in PINGS or measure.name in known)
 
 
 def observed(measure: Measure, before: Sequence[Sample], after: Sequence[Sample]) -> ObservedMeasure:
     name = measure.name
-    values = [[each.values[name] for each in side if name in each.values] for side in (before, after)]
-    control = [[each.control[name] for each in side if name in each.control] for side in (before, after)]
+    values = [[sample.values[name] for sample in side if name in sample.values] for side in (before, after)]
+    control = [[sample.control[name] for sample in side if name in sample.control] for side in (before, after)]
     return ObservedMeasure(measure, len(values[0]), len(values[1]), _compared(*values), _compared(*control))
 
 

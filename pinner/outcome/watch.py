@@ -39,11 +39,11 @@ def worse(
     ``steps`` is the length of the run and its watch. Each measure that is known in ``least`` steps before the run may
     make its share of false stops.
     """
-    known = {each: values for each in MEASURES if len(values := _known(before, each)) >= least}
+    known = {measure: values for measure in MEASURES if len(values := _known(before, measure)) >= least}
     return tuple(
-        each
-        for each, values in known.items()
-        if max(_levels(_known(after, each)), default=-inf) > mark(values, each.margin, steps, alpha / len(known))
+        measure
+        for measure, values in known.items()
+        if max(_levels(_known(after, measure)), default=-inf) > mark(values, measure.margin, steps, alpha / len(known))
     )
 
 
@@ -60,19 +60,19 @@ def mark(before: Sequence[float], margin: float, steps: float, alpha: float) -> 
 def unwatched(before: Sequence[Sample], least: int) -> dict[Measure, int]:
     """Measures with fewer than ``least`` known steps before the run, and the number of these. A guest may have no tap,
     and answer no pings: such measures count only if one step is known."""
-    known = {each: len(_known(before, each)) for each in MEASURES}
-    return {each: count for each, count in known.items() if count < least and (count or each.name in _ALWAYS)}
+    known = {measure: len(_known(before, measure)) for measure in MEASURES}
+    return {measure: count for measure, count in known.items() if count < least and (count or measure.name in _ALWAYS)}
 
 
 def is_blind(before: Sequence[Sample], least: int) -> bool:
     """No measure can be watched."""
-    return all(len(_known(before, each)) < least for each in MEASURES)
+    return all(len(_known(before, measure)) < least for measure in MEASURES)
 
 
 def known_steps(before: Sequence[Sample], after: Sequence[Sample], least: int) -> int:
     """After the run, of the watched measure that is known most often; fewer than IN_A_ROW have no level."""
-    watched = [each for each in MEASURES if len(_known(before, each)) >= least]
-    return max((len(_known(after, each)) for each in watched), default=0)
+    watched = [measure for measure in MEASURES if len(_known(before, measure)) >= least]
+    return max((len(_known(after, measure)) for measure in watched), default=0)
 
 
 def _levels(values: Sequence[float]) -> list[float]:
@@ -80,4 +80,4 @@ def _levels(values: Sequence[float]) -> list[float]:
 
 
 def _known(steps: Sequence[Sample], measure: Measure) -> list[float]:
-    return [each.values[measure.name] for each in steps if measure.name in each.values]
+    return [sample.values[measure.name] for sample in steps if measure.name in sample.values]

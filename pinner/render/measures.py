@@ -49,27 +49,27 @@ class MeasureRow:
 
 def rows(measures: Measures, hour: Measures | None = None) -> tuple[MeasureRow, ...]:
     """Guests that run, by name. The trend is that of ``hour``, if given."""
-    running = [each for each in measures.histories if each.name]
-    trends = {each.subject: each.values.get(TREND, ()) for each in (hour or measures).histories}
-    ordered = sorted(running, key=lambda each: (each.name, each.subject))
-    return tuple(_row(each, trends.get(each.subject, ())) for each in ordered)
+    running = [history for history in measures.histories if history.name]
+    trends = {history.subject: history.values.get(TREND, ()) for history in (hour or measures).histories}
+    ordered = sorted(running, key=lambda history: (history.name, history.subject))
+    return tuple(_row(history, trends.get(history.subject, ())) for history in ordered)
 
 
-def sorted_rows(found: Iterable[MeasureRow], by: SortKey) -> tuple[MeasureRow, ...]:
+def sorted_rows(unsorted: Iterable[MeasureRow], by: SortKey) -> tuple[MeasureRow, ...]:
     """The highest first, unknown ones last; names ascending."""
     match by:
         case "delay":
-            return tuple(sorted(found, key=lambda row: _descending(row.delay)))
+            return tuple(sorted(unsorted, key=lambda row: _descending(row.delay)))
         case "cpu":
-            return tuple(sorted(found, key=lambda row: _descending(row.use)))
+            return tuple(sorted(unsorted, key=lambda row: _descending(row.use)))
         case "drops":
-            return tuple(sorted(found, key=lambda row: _descending(row.drops)))
+            return tuple(sorted(unsorted, key=lambda row: _descending(row.drops)))
         case "name":
-            return tuple(sorted(found, key=lambda row: row.name))
+            return tuple(sorted(unsorted, key=lambda row: row.name))
 
 
 def host_line(measures: Measures) -> str:
-    host = next((each for each in measures.histories if each.subject == HOST), None)
+    host = next((history for history in measures.histories if history.subject == HOST), None)
     if host is None:
         return "nothing is measured yet"
     values = ((series, _latest(host, series.name)) for series in HOST_SERIES)
@@ -86,9 +86,9 @@ def _row(history: History, trend: tuple[float | None, ...]) -> MeasureRow:
 
 def _sum(values: Iterable[float | None]) -> float | None:
     """None where a value is not known: the sum would be too small."""
-    found = tuple(values)
-    known = [value for value in found if value is not None]
-    return sum(known) if len(known) == len(found) else None
+    present = tuple(values)
+    known = [value for value in present if value is not None]
+    return sum(known) if len(known) == len(present) else None
 
 
 def _descending(value: float | None) -> float:

@@ -87,7 +87,7 @@ def _commands(plan: Plan, target: Target, threads: Iterable[ThreadMask], cpus: C
 
 
 def _some_stay(plan: Plan, target: Target) -> bool:
-    return any(left.target == target and left.threads for left in plan.skipped)
+    return any(skipped.target == target and skipped.threads for skipped in plan.skipped)
 
 
 def _taskset(tid: int | str, cpus: CpuSet, scope: str = "") -> str:

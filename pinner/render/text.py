@@ -28,12 +28,12 @@ def gain(move: Move) -> str:
     return terms or "makes room for a guest without a place"
 
 
-def optimality(found: Optimality) -> str:
-    terms = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in found.score.items())
-    if found.proven:
+def optimality(proof: Optimality) -> str:
+    terms = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in proof.score.items())
+    if proof.proven:
         return f"{terms}; proven: no allocation is better"
-    bound = ", ".join(str(value) for value in found.bound.values())
-    return f"{terms}; not proven: the bound is {bound}, the gap {found.gap:.0%}{found.note and f'; {found.note}'}"
+    bound = ", ".join(str(value) for value in proof.bound.values())
+    return f"{terms}; not proven: the bound is {bound}, the gap {proof.gap:.0%}{proof.note and f'; {proof.note}'}"
 
 
 def _lines(plan: Plan) -> Iterator[str]:
@@ -104,8 +104,8 @@ def _objective(objective: Objective) -> Iterator[str]:
     yield "objective (0 is best; a tier counts only where all tiers above it are equal):"
     for term in objective.terms:
         weight = "" if term.weight == 1 else f", weight {term.weight:g}"
-        asked = "" if term.asked else ", not asked for"
-        yield f"  tier {term.tier}, {term.name}: {_values(term)} {term.unit}{weight}{asked}"
+        note = "" if term.asked else ", not asked for"
+        yield f"  tier {term.tier}, {term.name}: {_values(term)} {term.unit}{weight}{note}"
 
 
 def _values(term: Term) -> str:

@@ -107,9 +107,9 @@ def _give(folder: int, path: Path, account: pwd.struct_passwd) -> None:
     os.fchown(folder, 0, 0)
     os.fchmod(folder, 0o700)
     for name in os.listdir(folder):
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         # A second name of a file may be a file of root in another folder.
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise Invalid(OPTION, str(path / name), "a regular file with one name; remove it, or move it away")
         os.chown(name, account.pw_uid, account.pw_gid, dir_fd=folder, follow_symlinks=False)
     os.fchown(folder, account.pw_uid, account.pw_gid)

@@ -45,8 +45,8 @@ def closed_to(account: pwd.struct_passwd) -> list[Path]:
 def _installation() -> list[Path]:
     """Of Python, the virtual environment, and packages; none is in another one."""
     checkout = Path(pinner.__file__).absolute().parents[1]  # resolve() would follow an open descriptor
-    found = {Path(sys.base_prefix), Path(sys.prefix), checkout, *map(Path, sys.path[1:])}
-    existing = {folder for folder in found if folder.is_absolute() and folder.is_dir()}
+    folders = {Path(sys.base_prefix), Path(sys.prefix), checkout, *map(Path, sys.path[1:])}
+    existing = {folder for folder in folders if folder.is_absolute() and folder.is_dir()}
     return sorted(folder for folder in existing if existing.isdisjoint(folder.parents))
 
 

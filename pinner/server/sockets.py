@@ -43,13 +43,13 @@ def listen(address: ApiAddress, undo: ExitStack, *, wait_seconds: float = 0.0) -
     Invalid."""
     as_root = os.geteuid() == 0
     group, mode = (group_id(address.group), 0o660) if as_root else (-1, 0o600)
-    found = [listen_unix(address.unix, "[api] socket", group=group, mode=mode, wait_seconds=wait_seconds)]
+    listening = [listen_unix(address.unix, "[api] socket", group=group, mode=mode, wait_seconds=wait_seconds)]
     undo.callback(remove, address.unix)
-    undo.callback(found[0].close)
+    undo.callback(listening[0].close)
     if address.bind:
-        found.append(listen_tcp(address.bind, address.port))
-        undo.callback(found[1].close)
-    return found
+        listening.append(listen_tcp(address.bind, address.port))
+        undo.callback(listening[1].close)
+    return listening
 
 
 def listen_unix(
@@ -58,25 +58,25 @@ def listen_unix(
     """-1 leaves the process's own user or group. Raises Invalid for ``field``, as ``prepare`` does."""
     if len(os.fsencode(path)) > MAX_PATH:
         raise Invalid(field, str(path), f"a path of at most {MAX_PATH} bytes")
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         prepare(path, field, wait_seconds=wait_seconds)
         mask = os.umask(0o177)
         try:
-            made.bind(str(path))
+            listener.bind(str(path))
         finally:
             os.umask(mask)
         # listen() comes last: nobody can connect before the owner and the mode are right.
         os.chown(path, user, group, follow_symlinks=False)
         path.chmod(mode)
-        made.listen(BACKLOG)
+        listener.listen(BACKLOG)
     except OSError as error:
-        made.close()
+        listener.close()
         raise Invalid(field, str(path), f"a path where a socket can be made ({error.strerror or error})") from None
     except Invalid:
-        made.close()
+        listener.close()
         raise
-    return made
+    return listener
 
 
 def listen_tcp(host: str, port: int) -> socket.socket:
@@ -135,11 +135,11 @@ def inherited() -> list[socket.socket]:
 
 
 def _listening(descriptor: int) -> socket.socket:
-    found = socket.socket(fileno=descriptor)
-    found.set_inheritable(False)
-    if found.type != socket.SOCK_STREAM or not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+    inherited = socket.socket(fileno=descriptor)
+    inherited.set_inheritable(False)
+    if inherited.type != socket.SOCK_STREAM or not inherited.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         raise Invalid("LISTEN_FDS", descriptor, "a listening stream socket (ListenStream= in the systemd socket unit)")
-    return found
+    return inherited
 
 
 def group_id(name: str) -> int:

@@ -64,12 +64,12 @@ class Supervisor:
         seconds = min(CHECK_SECONDS, limit / 3) if limit else CHECK_SECONDS
         while True:
             readable = select.select([self._asked, self._wake, *ends], [], [], seconds)[0]
-            dead = next((each.wrong for each in heartbeats if each.has_died), "")
+            dead = next((thread.wrong for thread in heartbeats if thread.has_died), "")
             if died := self._never_begun() or self._died or dead:
                 self._fail(died)
             if readable:
                 _notify_if_possible(STOPPING)
-                return [each for each in readable if each in ends]
+                return [end for end in readable if end in ends]
             self._check(heartbeats)
 
     def fail(self, why: str) -> None:
@@ -88,16 +88,16 @@ class Supervisor:
 
     def _never_begun(self) -> str:
         """Empty: none. Other ignored exceptions are printed."""
-        found = ""
+        failure = ""
         while self._ignored:
-            each = self._ignored.popleft()
-            words = each.err_msg or ""
+            ignored = self._ignored.popleft()
+            words = ignored.err_msg or ""
             if words.startswith(NEVER_BEGUN):
-                thread = words.removeprefix(NEVER_BEGUN) or repr(each.object)
-                found = f"a thread ended before it began, by {each.exc_type.__name__}: {thread.strip()}"
+                thread = words.removeprefix(NEVER_BEGUN) or repr(ignored.object)
+                failure = f"a thread ended before it began, by {ignored.exc_type.__name__}: {thread.strip()}"
             else:
-                self._printed(each)
-        return found
+                self._printed(ignored)
+        return failure
 
     def _fail(self, died: str) -> None:
         LOG.critical("%s; this process ends", died)

@@ -81,7 +81,9 @@ class LocalService:
         return self._hosts.names()
 
     def strategies(self) -> tuple[StrategyInfo, ...]:
-        return tuple(StrategyInfo(each.name, each.summary, each.parameters) for each in installed().values())
+        return tuple(
+            StrategyInfo(strategy.name, strategy.summary, strategy.parameters) for strategy in installed().values()
+        )
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
         return self._plans.observe(host, sample_seconds)

@@ -110,7 +110,7 @@ class Metrics:
     def now(self) -> Iterator[Metric]:
         checks = GaugeMetricFamily("pinner_check_ok", "1: the part does its work (GET /v1/health).", labels=["check"])
         for name in sorted({check.name for check in self._checks}):
-            checks.add_metric([name], float(all(each.ok for each in self._checks if each.name == name)))
+            checks.add_metric([name], float(all(known.ok for known in self._checks if known.name == name)))
         threads = GaugeMetricFamily("pinner_agent_threads", "Threads of the agent.", labels=["host"])
         for host, agent in self._agents.items():
             threads.add_metric([host], agent.threads)
@@ -129,17 +129,17 @@ class Metrics:
 
     def _room_now(self) -> Metric:
         """Without plug-ins and strategies that can place nothing."""
-        found = GaugeMetricFamily(
+        metric = GaugeMetricFamily(
             "pinner_free_vcpus",
             "vCPUs that a node has CPUs for beside those of the present guests.",
             labels=["host", "strategy", "node"],
         )
         for host, capacity in tuple(self._rooms.items()):
-            for each in capacity.strategies:
-                for node in each.nodes:
+            for strategy in capacity.strategies:
+                for node in strategy.nodes:
                     name = "" if node.node is None else str(node.node)
-                    found.add_metric([host, each.strategy, name], node.free_vcpus)
-        return found
+                    metric.add_metric([host, strategy.strategy, name], node.free_vcpus)
+        return metric
 
 
 class _Now(Collector):
@@ -150,12 +150,12 @@ class _Now(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._metrics.now()
         try:
-            size, found = self._probe.size(), self._probe.runs()
+            size, counts = self._probe.size(), self._probe.runs()
         except StoreUnavailable:
             return
         yield GaugeMetricFamily("pinner_database_bytes", "Size of the central database.", size)
         runs = GaugeMetricFamily("pinner_runs", "Stored runs by their state.", labels=["host", "state"])
-        for (host, state), count in sorted(found.items()):
+        for (host, state), count in sorted(counts.items()):
             runs.add_metric([host, state], count)
         yield runs
 

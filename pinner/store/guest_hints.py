@@ -75,7 +75,7 @@ class GuestHints:
         table = tables.guest_hints
         old = and_(table.c.host == host, as_type(table.c.at, String) < tables.utc_text(before))
         statements = (delete(table).where(old, table.c.guest.in_(part)) for part in batches(guests, BATCH))
-        return sum(write(self._engine, partial(_rowcount, statement=each)) for each in statements)
+        return sum(write(self._engine, partial(_rowcount, statement=statement)) for statement in statements)
 
 
 def _hint(row: Row[Any]) -> GuestHint:

@@ -57,12 +57,12 @@ class HistoryFiles:
     def write(self, measured: Iterable[Measured], at: datetime) -> None:
         """The interval ended at ``at``. What cannot be written is logged, and lost."""
         second = int(at.timestamp())
-        for each in measured:
+        for count in measured:
             try:
-                self._write_or_begin_anew(each, second)
+                self._write_or_begin_anew(count, second)
             except (*_FAILURES, OSError) as error:
                 why = str(error) or "RRDtool does not say why; the disk may be full"
-                self._failures.warn("the measures of %s are not kept: %s", each.name or each.subject, why)
+                self._failures.warn("the measures of %s are not kept: %s", count.name or count.subject, why)
 
     def read(
         self, subject: str, begin: datetime, end: datetime, step: int, name: str = "", series: Collection[str] = ()

@@ -69,8 +69,8 @@ class Plans:
             packed = connection.execute(select(tables.plans.c.packed).filter_by(id=plan)).scalar()
             if packed is None:
                 raise NotFound("plan", plan)
-            found: Plan = unpack(Plan, packed)
-            return found
+            stored: Plan = unpack(Plan, packed)
+            return stored
 
     def list(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         """Raises Invalid for limit and marker."""
@@ -120,11 +120,11 @@ class Snapshots:
         kept = self._kept.get(snapshot)
         column = tables.snapshots.c.packed if kept is None else tables.snapshots.c.id
         with reading(self._engine) as connection:
-            found = connection.execute(select(column).filter_by(id=snapshot)).scalar()
-            if found is None:
+            row = connection.execute(select(column).filter_by(id=snapshot)).scalar()
+            if row is None:
                 raise NotFound("snapshot", snapshot)
             if kept is None:
-                kept = unpack(Snapshot, found)
+                kept = unpack(Snapshot, row)
                 self._kept.put(snapshot, kept)
         return kept
 

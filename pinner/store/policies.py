@@ -77,9 +77,9 @@ def require_policy(connection: Connection, host: str, expected: Expected) -> Non
     if expected is None:
         return
     body = connection.execute(select(tables.policies.c.body).filter_by(host=host)).scalar()
-    found = "" if body is None else codec.content_hash(codec.load(Policy, body, "policy"))
-    if found not in expected:
-        raise PreconditionFailed(f"policy of host {host}", tuple(expected), found)
+    revision = "" if body is None else codec.content_hash(codec.load(Policy, body, "policy"))
+    if revision not in expected:
+        raise PreconditionFailed(f"policy of host {host}", tuple(expected), revision)
 
 
 _BACKOFFS = codec.adapter(tuple[tuple[TargetKey, Backoff], ...])

@@ -237,7 +237,7 @@ def _delete_purged(connection: Connection) -> int:
     audit = tables.audit
     purged = chain_row(connection).purged_seq
     query = select(audit.c.seq).where(audit.c.seq <= purged).order_by(audit.c.seq).limit(RECORDS_BATCH)
-    found = list(connection.execute(query).scalars())
-    if found:
-        connection.execute(delete(audit).where(audit.c.seq <= found[-1]))
-    return len(found)
+    keys = list(connection.execute(query).scalars())
+    if keys:
+        connection.execute(delete(audit).where(audit.c.seq <= keys[-1]))
+    return len(keys)

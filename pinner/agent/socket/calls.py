@@ -94,12 +94,12 @@ def _host_events(agent: Agent, given: Arguments, _: SocketCaller) -> object:
         names = limits.require_names(_read(tuple[str, ...], given, "process_names", limits.MAX_NAMES))
     after = limits.require_number("after", _read(int, given, "after"))
     timeout = limits.require_wait(given.get("timeout"))
-    found: tuple[HostEvent, ...] = ()
+    events: tuple[HostEvent, ...] = ()
     # In steps, because a caller that disconnects ends its wait.
     for step in steps(timeout):
-        if found := agent.host_events(after, step, names):
+        if events := agent.host_events(after, step, names):
             break
-    return _plain(found)
+    return _plain(events)
 
 
 def _measures(agent: Agent, given: Arguments, _: SocketCaller) -> object:

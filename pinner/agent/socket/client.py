@@ -83,14 +83,14 @@ class AgentClient:
         return self._read(tuple[Entry, ...], self._call(call="entries", run=run))
 
     def host_events(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
-        found = self._call(timeout, call="host_events", after=after, timeout=timeout, process_names=process_names)
-        return self._read(tuple[HostEvent, ...], found)
+        events = self._call(timeout, call="host_events", after=after, timeout=timeout, process_names=process_names)
+        return self._read(tuple[HostEvent, ...], events)
 
     def measures(
         self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
     ) -> tuple[History, ...]:
-        found = self._call(call="measures", begin=begin, end=end, step=step, subject=subject, series=series)
-        return self._read(tuple[History, ...], found)
+        histories = self._call(call="measures", begin=begin, end=end, step=step, subject=subject, series=series)
+        return self._read(tuple[History, ...], histories)
 
     def blame(self, guest: str, seconds: float) -> Blame:
         return self._read(Blame, self._call(seconds, call="blame", guest=guest, trace_seconds=seconds))

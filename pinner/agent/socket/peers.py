@@ -26,8 +26,8 @@ class Peer:
 
 def of(connection: socket.socket) -> Peer:
     """The process at the other end of a Unix socket. Raises OSError."""
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _gid = _CREDENTIALS.unpack(found)
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _gid = _CREDENTIALS.unpack(credentials)
     return Peer(pid, uid)
 
 

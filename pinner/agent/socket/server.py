@@ -259,18 +259,18 @@ def _hung_up(peer: socket.socket, events: int = _HUNG_UP) -> bool:
 def _progress_to(line: wire.Line) -> Progress:
     """A caller that disconnects, or does not read, does not stop a run. A slow one gets a part of the progress, and
     always the answer."""
-    left = threading.Event()
+    has_left = threading.Event()
     waited = 0.0
 
     def progress(entry: Entry, total: int) -> None:
         nonlocal waited
-        if left.is_set():
+        if has_left.is_set():
             return
         began = time.monotonic()
         try:
             line.offer(min(PROGRESS_SECONDS, max(ANSWER_SECONDS - waited, 0.0)), progress=entry, total=total)
         except EOFError:
-            left.set()
+            has_left.set()
             LOG.info("the caller of run %s has disconnected; the run continues", entry.run)
         waited += time.monotonic() - began
 

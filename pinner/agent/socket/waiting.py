@@ -43,10 +43,10 @@ def sleep(seconds: float) -> None:
 def steps(seconds: float) -> Iterator[float]:
     """The parts of a wait of ``seconds``, at least one; wait for each. Raises CallerLeft."""
     deadline = time.monotonic() + seconds
-    left = seconds
+    remaining = seconds
     while True:
-        yield min(max(left, 0.0), _STEP_SECONDS)
+        yield min(max(remaining, 0.0), _STEP_SECONDS)
         require_caller()
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
             return

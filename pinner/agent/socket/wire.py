@@ -108,19 +108,19 @@ def parse(text: bytes, values: int | None = None) -> dict[str, Any]:
 
 
 def _read(peer: socket.socket, length: int, deadline: float | None) -> bytes:
-    found = bytearray()
+    received = bytearray()
     try:
-        while len(found) < length:
+        while len(received) < length:
             peer.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
-            piece = peer.recv(min(length - len(found), _PIECE))
+            piece = peer.recv(min(length - len(received), _PIECE))
             if not piece:
                 raise EOFError("the peer has disconnected")
-            found += piece
+            received += piece
     except TimeoutError:
         raise Overdue("the peer does not send: timed out") from None
     except OSError as error:
         raise EOFError(f"the peer does not send: {error}") from None
-    return bytes(found)
+    return bytes(received)
 
 
 class Line:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pinner.agent.socket.peers import calling_user
 from pinner.model.errors import Busy
 
-MAX_RECORDS = 60
-"""Of refusals in a window."""
+MAX_REFUSALS = 60
+"""Refusals in a window that get a record of their own."""
 WINDOW_SECONDS = 60.0
 """A window starts with a refusal."""
 
@@ -47,7 +47,7 @@ class RefusalLimit:
     def add(self) -> bool:
         """Whether the refusal may have a record of its own."""
         with self._guard:
-            if self._window.add() <= MAX_RECORDS:
+            if self._window.add() <= MAX_REFUSALS:
                 return True
             self._left_out += 1
             return False

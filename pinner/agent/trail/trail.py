@@ -20,8 +20,8 @@ from pinner.model.run.journal import Run
 
 LOG = logging.getLogger(__name__)
 
-MAX_RECORDS = 1000
-"""In one answer."""
+MAX_PAGE = 1000
+"""Records in one answer."""
 MAX_HEADS = 600
 """Heads of the centre in a window: one at the end of each run, once a minute, and up to 51 for an export."""
 MAX_MARKS = 300
@@ -83,8 +83,8 @@ class AgentTrailFile:
         return self._key.sign(SignedHead(self._host, own.seq, own.hash, seen.seq, seen.hash, at, "", ""))
 
     def records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
-        if not 1 <= limit <= MAX_RECORDS:
-            raise Invalid("limit", limit, f"a number from 1 to {MAX_RECORDS}")
+        if not 1 <= limit <= MAX_PAGE:
+            raise Invalid("limit", limit, f"a number from 1 to {MAX_PAGE}")
         limits.require_number("after", after)
         return self._chain.records(after, limit)
 

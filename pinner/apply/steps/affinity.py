@@ -91,22 +91,22 @@ class AffinityStep:
         if not self._resumed:
             return threads
         before = masks_of(self._change.before)
-        made = (thread.cpus == self._change.after for thread in threads)
+        are_moved = (thread.cpus == self._change.after for thread in threads)
         return tuple(
             replace(thread, cpus=before.get(thread.key, thread.cpus)) if done else thread
-            for thread, done in zip(threads, made, strict=True)
+            for thread, done in zip(threads, are_moved, strict=True)
         )
 
     def _converge(self) -> None:
         """Without a cpuset controller, libvirt pins only the main thread of an emulator, and a busy process creates new
         threads all the time."""
         target, after = self._change.target, self._change.after
-        left = converge(lambda: list(filter(self._is_misplaced, self._host.masks(target))), self._move)
-        if reset := [thread for thread in left if self._moves[thread.key] > 1]:
+        misplaced = converge(lambda: list(filter(self._is_misplaced, self._host.masks(target))), self._move)
+        if reset := [thread for thread in misplaced if self._moves[thread.key] > 1]:
             where = f"thread {reset[0].tid} is on {reset[0].cpus} again each time that pinner moves it to {after}"
             raise ApplyFailed(str(target), f"{where}: {others_that_move(self._change.target)} sets its affinity")
-        if left:
-            raise ApplyFailed(str(target), f"{len(left)} threads still are not on {after} after {PASSES} passes")
+        if misplaced:
+            raise ApplyFailed(str(target), f"{len(misplaced)} threads still are not on {after} after {PASSES} passes")
 
     def _move(self, misplaced: list[ThreadMask]) -> None:
         self._record_born(misplaced)
@@ -217,10 +217,10 @@ class PriorMasks:
                 self._problems.append(str(error))
             except PinnerError as error:
                 LOG.info("masks are restored without libvirt: %s", error)
-        left = converge(self._misplaced, self._move)
-        if left:
+        misplaced = converge(self._misplaced, self._move)
+        if misplaced:
             self._problems.append(
-                f"threads {', '.join(str(thread.tid) for thread in left)} do not stay on their prior mask"
+                f"threads {', '.join(str(thread.tid) for thread in misplaced)} do not stay on their prior mask"
             )
         if self._refused:
             self._problems.append(listed(list(self._refused.values()), 1, "; "))

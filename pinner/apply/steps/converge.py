@@ -13,14 +13,14 @@ def converge(
     """Returns those that are left after the last pass. After a pass with misplaced threads, two readings in a row must
     find none: during one, a misplaced thread can create another, which only the next reading shows."""
     needed = 1
-    left: list[ThreadMask] = []
+    remaining: list[ThreadMask] = []
     for _ in range(PASSES):
-        left = misplaced()
-        if left:
-            move(left)
+        remaining = misplaced()
+        if remaining:
+            move(remaining)
             needed = 2
         else:
             needed -= 1
         if not needed:
             break
-    return tuple(left)
+    return tuple(remaining)

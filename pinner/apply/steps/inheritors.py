@@ -64,10 +64,10 @@ class _Inheritors:
             return []
         others = self._journal.placed_processes()
         others.pop(ThreadKey(int(self._target.owner), self._target.part or 0), None)
-        left = converge(lambda: self._found(others), lambda threads: self._move(threads, prior))
+        remaining = converge(lambda: self._found(others), lambda threads: self._move(threads, prior))
         problems = list(self._refused.values())[:1]
-        if left:
-            threads = ", ".join(str(thread.tid) for thread in left)
+        if remaining:
+            threads = ", ".join(str(thread.tid) for thread in remaining)
             problems.append(f"threads {threads}, which inherited the mask, still have it after {PASSES} passes")
         if self._unsure:
             threads = ", ".join(str(thread.tid) for thread in self._unsure)
@@ -79,9 +79,9 @@ class _Inheritors:
         return problems
 
     def _found(self, others: Mapping[ThreadKey, int]) -> list[ThreadMask]:
-        found = self._host.inheritors(self._target, self._since, self._given, others)
-        self._unsure = found.unsure
-        return [thread for thread in found.sure if thread.key not in self._refused]
+        inheritors = self._host.inheritors(self._target, self._since, self._given, others)
+        self._unsure = inheritors.unsure
+        return [thread for thread in inheritors.sure if thread.key not in self._refused]
 
     def _move(self, threads: list[ThreadMask], prior: CpuSet) -> None:
         known = {thread.key for thread in self._entry.inheritors}

@@ -23,16 +23,16 @@ def memory_changes(plan: Plan, host: Host) -> tuple[MemoryChange, ...]:
     if not placed:
         why = "false: this plan gives no guest one of several NUMA nodes, so there is no node to move memory to"
         raise Invalid("migrate_memory", True, why)
-    found = []
+    changes = []
     try:
         for target, node in placed:
             before = host.memory(target)
             if remote := sum(kib for other, kib in before.items() if other != node):
                 reason = f"{mib(remote)} are remote: its vCPUs get node {node}"
-                found.append(MemoryChange(target, before, node, host.numatune(target), reason))
+                changes.append(MemoryChange(target, before, node, host.numatune(target), reason))
     except Gone as error:
         raise StalePlan(plan.id, (str(error),)) from None
-    return tuple(found)
+    return tuple(changes)
 
 
 class MemoryStep:
@@ -92,6 +92,6 @@ def _outcome(change: MemoryChange, now: Mapping[int, int]) -> tuple[EntryState, 
 def _misplaced(before: Mapping[int, int], now: Mapping[int, int]) -> int:
     """KiB on another node than before, without memory freed or newly allocated."""
     parts = memory_moved(before, now)
-    left = sum(part.moved_kib for part in parts if part.moved_kib > 0)
+    gone = sum(part.moved_kib for part in parts if part.moved_kib > 0)
     come = -sum(part.moved_kib for part in parts if part.moved_kib < 0)
-    return min(left, come)
+    return min(gone, come)

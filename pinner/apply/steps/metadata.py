@@ -30,8 +30,8 @@ def with_metadata(changes: Iterable[Change], host: Host) -> Iterator[Change]:
             pins.setdefault(change.target.owner, []).append(pin)
     # Side by side: guests that do not answer are waited for together.
     with ThreadPoolExecutor(host.guests_at_once, "metadata") as threads:
-        found = threads.map(lambda guest: _change(first[guest], tuple(pins[guest]), host), first)
-        of_guest = dict(zip(first, found, strict=True))
+        changed = threads.map(lambda guest: _change(first[guest], tuple(pins[guest]), host), first)
+        of_guest = dict(zip(first, changed, strict=True))
     for change in changes:
         if change.target.kind in PINNED and (named := of_guest.pop(change.target.owner, None)):
             yield named
@@ -46,16 +46,16 @@ def _change(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataCh
 
 def _of_running(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataChange:
     try:
-        found = host.named_pins(pinned.owner)
+        named = host.named_pins(pinned.owner)
     except Gone:
         raise
     except PinnerError:
         # The step asks again, and only this guest fails.
-        found = NamedPins(None, None)
+        named = NamedPins(None, None)
     target = Target("metadata", pinned.owner, None, pinned.name)
     parts = {pin.key for pin in pins}
     former = tuple(pin for pin in _former(pinned.owner, host) if pin.key in parts)
-    return MetadataChange(target, found.live or (), found.definition or (), pins, REASON, former)
+    return MetadataChange(target, named.live or (), named.definition or (), pins, REASON, former)
 
 
 def _former(guest: str, host: Host) -> tuple[PartPin, ...]:
@@ -136,12 +136,12 @@ def keeps_pins(guest: str, host: Host) -> bool:
     """Whether the guest's metadata still names pins, live, defined or saved. A run without ``persist`` counts for the
     definition, too: a later run with ``persist`` may have found its masks."""
     try:
-        found = host.named_pins(guest)
+        named = host.named_pins(guest)
     except Gone:
         return False
     except PinnerError:
         return True  # not known
-    return bool(found.live or found.definition or found.saved)
+    return bool(named.live or named.definition or named.saved)
 
 
 def is_named(change: AffinityChange, host: Host) -> bool:
@@ -168,8 +168,7 @@ def joined(first: MetadataChange, later: MetadataChange, *, persist: bool, persi
 
 def _write(target: Target, wanted: NamedPins, host: Host, *, persist: bool) -> None:
     host.name_pins(target, wanted if persist else replace(wanted, definition=None))
-    if (found := host.named_pins(target.owner)) != wanted:
-        why = (
-            f"libvirt has not stored the names: {pins_text(found.live or ())} instead of {pins_text(wanted.live or ())}"
-        )
+    if (written := host.named_pins(target.owner)) != wanted:
+        names = f"{pins_text(written.live or ())} instead of {pins_text(wanted.live or ())}"
+        why = f"libvirt has not stored the names: {names}"
         raise ApplyFailed(str(target), why)

@@ -44,23 +44,23 @@ class WholeUndo:
     """Not undone: their records are damaged."""
 
 
-def whole_undo(run: Run, made: Iterable[InForce | Damaged], at: datetime, host: Host) -> WholeUndo:
-    """The entries of a rollback of all runs in _ORDER; they are undone in reverse. ``made``: the changes in force,
+def whole_undo(run: Run, changed: Iterable[InForce | Damaged], at: datetime, host: Host) -> WholeUndo:
+    """The entries of a rollback of all runs in _ORDER; they are undone in reverse. ``changed``: the changes in force,
     oldest first."""
-    histories = _Histories(made, run.boot, host)
+    histories = _Histories(changed, run.boot, host)
     changes = sorted(histories.entries(), key=lambda entry: _ORDER[entry.change.kind])
     entries = tuple(replace(entry, run=run.id, seq=seq, at=at) for seq, entry in enumerate(changes, start=1))
     return WholeUndo(entries, tuple(histories.damaged))
 
 
-def damaged_in_force(made: Iterable[InForce | Damaged], boot: str) -> tuple[Damaged, ...]:
+def damaged_in_force(changed: Iterable[InForce | Damaged], boot: str) -> tuple[Damaged, ...]:
     """Without those that ended before this boot."""
-    return tuple(change for change in made if isinstance(change, Damaged) and not change.has_ended(boot))
+    return tuple(change for change in changed if isinstance(change, Damaged) and not change.has_ended(boot))
 
 
-def source_runs(ended: Collection[str], made: Iterable[InForce | Damaged], boot: str, host: Host) -> frozenset[str]:
+def source_runs(ended: Collection[str], changed: Iterable[InForce | Damaged], boot: str, host: Host) -> frozenset[str]:
     """Those of the ``ended`` runs that changed a target of another run, or a source of its threads."""
-    return _Histories(made, boot, host).needed_runs(ended) & frozenset(ended)
+    return _Histories(changed, boot, host).needed_runs(ended) & frozenset(ended)
 
 
 _ORDER = {"metadata": 0, "affinity": 1, "state": 2, "memory": 3}
@@ -94,13 +94,13 @@ class _History:
 
 
 class _Histories:
-    def __init__(self, made: Iterable[InForce | Damaged], boot: str, host: Host) -> None:
+    def __init__(self, changed: Iterable[InForce | Damaged], boot: str, host: Host) -> None:
         self.damaged: list[Damaged] = []
         self._host = host
         self._histories: dict[TargetKey, _History] = {}
         self._sources: dict[CpuSet, dict[TargetKey, tuple[_History, Lineage | None]]] = {}
         """The targets that got a mask, each with the lineage of the first change that gave it."""
-        for record in made:
+        for record in changed:
             if isinstance(record, Damaged):
                 self.damaged += [] if record.has_ended(boot) else [record]
                 continue

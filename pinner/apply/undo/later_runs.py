@@ -197,12 +197,12 @@ class _Correction:
     def _entry(self, entry: Entry) -> Entry:
         match change := entry.change:
             case AffinityChange():
-                before, found = (
+                before, masks = (
                     tuple(replace(thread, cpus=self._prior(thread, change.target, entry.lineage)) for thread in threads)
                     for threads in (change.before, entry.found)
                 )
-                self._placed |= {thread.key for thread in (*before, *found)}
-                return replace(entry, change=replace(change, before=before), found=found)
+                self._placed |= {thread.key for thread in (*before, *masks)}
+                return replace(entry, change=replace(change, before=before), found=masks)
             case StateChange():
                 masks = tuple(replace(thread, cpus=self._own_prior(thread)) for thread in entry.found)
                 state = self._states.get(change.target.key, change.before)

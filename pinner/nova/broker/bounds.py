@@ -46,10 +46,10 @@ def bound_compression() -> None:
 def _bounded_decompressor(make: Callable[[], Any]) -> Callable[[bytes], bytes]:
     def decompress(body: bytes) -> bytes:
         decompressor = make()
-        found: bytes = decompressor.decompress(body, MAX_BYTES + 1)
-        if len(found) > MAX_BYTES or not decompressor.eof:
+        unpacked: bytes = decompressor.decompress(body, MAX_BYTES + 1)
+        if len(unpacked) > MAX_BYTES or not decompressor.eof:
             raise ValueError(f"a compressed message has more than {MAX_BYTES} bytes, or is not complete")
-        return found
+        return unpacked
 
     return decompress
 
@@ -110,10 +110,10 @@ def bound_values(refused: Callable[[object, str], None]) -> None:
     def loads(body: bytes | memoryview | str) -> Any:
         text = body.encode() if isinstance(body, str) else bytes(body)
         _check(text)
-        found = json.loads(text)
-        if isinstance(found, dict) and isinstance(inner := found.get(_INNER), str):
+        value = json.loads(text)
+        if isinstance(value, dict) and isinstance(inner := value.get(_INNER), str):
             _check(inner.encode(errors="replace"))
-        return found
+        return value
 
     def _check(text: bytes) -> None:
         if (count := codec.most_values(text)) > MAX_VALUES:

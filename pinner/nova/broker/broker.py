@@ -97,7 +97,7 @@ class BrokerFaults:
 def explained(error: Exception) -> str:
     """The broker's words in an error of oslo.messaging, and the remedy if one is known."""
     text = str(error).rpartition(" tries: ")[2]
-    remedy = next((each for words, each in _REMEDIES if words in text), "")
+    remedy = next((hint for words, hint in _REMEDIES if words in text), "")
     return f"{text} ({remedy})" if remedy else text
 
 

@@ -111,8 +111,8 @@ class DeliveryQueue:
         for thread in self._threads:
             thread.join()
         # A thread may have queued an event for a retry in the meantime.
-        for each in (*queued, *self._take_all()):
-            self._quarantine(each.event, "the listener ended before it was delivered")
+        for queued_event in (*queued, *self._take_all()):
+            self._quarantine(queued_event.event, "the listener ended before it was delivered")
 
     def _work(self, number: int) -> None:
         while (queued := self._next(self.heartbeats[number])) is not None:
@@ -132,7 +132,7 @@ class DeliveryQueue:
         self._changed.notify()
 
     def _take_all(self) -> list[_QueuedEvent]:
-        taken = [each for queue in self._queues.values() for each in queue]
+        taken = [event for queue in self._queues.values() for event in queue]
         self._queues.clear()
         self._waiting = 0
         return taken
@@ -247,14 +247,14 @@ class DeliveryQueue:
             first = host not in self._failing
             self._failing[host] = time.monotonic()
             failed = [queued, *(self._take_due(host) if isinstance(error, HostUnreachable) else ())]
-            for each in failed:
-                each.attempts += 1
-                if each.attempts < MAX_ATTEMPTS:
-                    each.due = time.monotonic() + doubled(FIRST_RETRY, each.attempts - 1, LAST_RETRY)
-                    self._put(each)
-        for each in failed:
-            if each.attempts >= MAX_ATTEMPTS:
-                self._quarantine(each.event, f"{MAX_ATTEMPTS} attempts failed: {error}")
+            for event in failed:
+                event.attempts += 1
+                if event.attempts < MAX_ATTEMPTS:
+                    event.due = time.monotonic() + doubled(FIRST_RETRY, event.attempts - 1, LAST_RETRY)
+                    self._put(event)
+        for event in failed:
+            if event.attempts >= MAX_ATTEMPTS:
+                self._quarantine(event.event, f"{MAX_ATTEMPTS} attempts failed: {error}")
         if first:
             LOG.warning("events of host %s wait for a retry: %s", host, error)
 
@@ -262,13 +262,13 @@ class DeliveryQueue:
         """Take the events of the host that are due and will be repeated out of its queue."""
         now = time.monotonic()
         taken: list[_QueuedEvent] = []
-        left: list[_QueuedEvent] = []
-        for each in self._queues.pop(host, []):
-            (taken if each.due <= now and each.event.guest_event.kind != "gone" else left).append(each)
+        waiting: list[_QueuedEvent] = []
+        for event in self._queues.pop(host, []):
+            (taken if event.due <= now and event.event.guest_event.kind != "gone" else waiting).append(event)
         self._waiting -= len(taken)
-        if left:
-            heapq.heapify(left)
-            self._queues[host] = left
+        if waiting:
+            heapq.heapify(waiting)
+            self._queues[host] = waiting
             self._offer(host)
         return taken
 

@@ -70,34 +70,36 @@ class Need:
 
 def fits(room: Room, need: Need, claimed: int = 0) -> bool:
     """Whether the guest has CPUs as it asks for, after ``claimed`` vCPUs more than those that the room knows of."""
-    found = room.strategies.get(need.strategy) or room.strategies.get(room.strategy)
-    if found is None:
+    strategy = room.strategies.get(need.strategy) or room.strategies.get(room.strategy)
+    if strategy is None:
         return False
-    nodes = sorted(found.nodes, key=lambda node: -node[0])
+    nodes = sorted(strategy.nodes, key=lambda node: -node[0])
     if nodes:
         nodes[0] = (nodes[0][0] - claimed, nodes[0][1])
         nodes.sort(key=lambda node: -node[0])
     if need.cells:
         cells = sorted(need.cells, reverse=True)
         return len(cells) <= len(nodes) and all(cell <= node[0] for cell, node in zip(cells, nodes))  # noqa: B905
-    if found.within_node:
+    if strategy.within_node:
         return any(free >= need.vcpus and (memory is None or memory >= need.memory_kib) for free, memory in nodes)
-    return found.free - claimed >= need.vcpus
+    return strategy.free - claimed >= need.vcpus
 
 
 def parse_room(body: bytes, host: str) -> Room:
     """The room in an answer of pinner. Raises ValueError where it is not a capacity of this host."""
     # A number of many digits would take seconds to read, in which no other thread of the scheduler works.
-    found = json.loads(body.decode("utf-8"), parse_int=_int, parse_constant=_refuse)
-    if not isinstance(found, dict) or found.get("host") != host:
+    answer = json.loads(body.decode("utf-8"), parse_int=_int, parse_constant=_refuse)
+    if not isinstance(answer, dict) or answer.get("host") != host:
         raise ValueError("it is not a capacity of this host")
     strategies = {}
-    for each in _list(found.get("strategies")):
-        if not isinstance(each, dict) or not isinstance(each.get("strategy"), str):
+    for strategy in _list(answer.get("strategies")):
+        if not isinstance(strategy, dict) or not isinstance(strategy.get("strategy"), str):
             raise ValueError("a strategy has no name")
-        nodes = tuple((_count(node, "free_vcpus"), _memory(node)) for node in _list(each.get("nodes")))
-        strategies[each["strategy"]] = StrategyRoom(each.get("within_node") is True, _count(each, "free_vcpus"), nodes)
-    return Room(str(found.get("strategy")), strategies)
+        nodes = tuple((_count(node, "free_vcpus"), _memory(node)) for node in _list(strategy.get("nodes")))
+        strategies[strategy["strategy"]] = StrategyRoom(
+            strategy.get("within_node") is True, _count(strategy, "free_vcpus"), nodes
+        )
+    return Room(str(answer.get("strategy")), strategies)
 
 
 def _int(text: str) -> int:
@@ -180,9 +182,9 @@ class HostRooms:
         now = self._clock()
         with self._lock:
             self._waits = [each for each in self._waits if each[1] is not answered]
-            found = ((host, self._entries[host]) for host in names)
+            entries = ((host, self._entries[host]) for host in names)
             return {
-                host: entry.room for host, entry in found if entry.room and now - entry.at <= self._settings.max_age
+                host: entry.room for host, entry in entries if entry.room and now - entry.at <= self._settings.max_age
             }
 
     def claimed(self, host: str, used: int) -> int:

@@ -211,14 +211,14 @@ def contradictions(
 
     The chain has ``length`` records now; ``hashes`` has those of the claimed ones, empty where it lacks one.
     """
-    cut = max((each for each in claims if each.head.seq > length), key=lambda each: each.head.seq, default=None)
+    cut = max((claim for claim in claims if claim.head.seq > length), key=lambda claim: claim.head.seq, default=None)
     if cut is not None:
         now = f"ends at record {length}" if length else "is empty"
         why = "its last records were cut off, it was replaced, or an older copy of it was put back"
         yield FindingKind.CUT, length + 1, f"{trail} {now}, but {cut.source} shows that it had {cut.head.seq}: {why}"
-    other = [each for each in claims if each.head.seq <= length and hashes.get(each.head.seq) != each.head.hash]
+    other = [claim for claim in claims if claim.head.seq <= length and hashes.get(claim.head.seq) != claim.head.hash]
     if other:
-        first = min(other, key=lambda each: each.head.seq)
+        first = min(other, key=lambda claim: claim.head.seq)
         seq = first.head.seq
         text = f"record {seq} of {trail} is not the one that {first.source} shows: it was rewritten there or before"
         yield FindingKind.REWRITTEN, seq, text
@@ -228,11 +228,11 @@ def _limited(findings: Iterable[TrailFinding]) -> Iterator[TrailFinding]:
     by_kind: dict[FindingKind, list[TrailFinding]] = {}
     for finding in findings:
         by_kind.setdefault(finding.kind, []).append(finding)
-    for kind, found in by_kind.items():
-        yield from found[:MAX_FINDINGS]
-        if len(found) > MAX_FINDINGS:
-            first = found[0]
-            text = f"and {len(found) - MAX_FINDINGS} more findings of the kind {kind.value}"
+    for kind, of_kind in by_kind.items():
+        yield from of_kind[:MAX_FINDINGS]
+        if len(of_kind) > MAX_FINDINGS:
+            first = of_kind[0]
+            text = f"and {len(of_kind) - MAX_FINDINGS} more findings of the kind {kind.value}"
             yield TrailFinding(kind, first.trail, first.host, 0, "", text)
 
 

@@ -108,7 +108,7 @@ def _left_out(head: SignedHead) -> TrailFinding:
 
 
 def _agent(head: SignedHead, stored: list[SignedHead], anchors: tuple[SignedHead, ...], key: str) -> AgentCheck:
-    received, kept = ([each for each in heads if each.host == head.host] for heads in (stored, anchors))
+    received, kept = ([signed for signed in heads if signed.host == head.host] for heads in (stored, anchors))
     check = AgentCheck(head.host, received, kept, key)
     check.add_head(head)
     return check

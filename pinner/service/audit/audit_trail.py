@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from pinner.agent.protocol import Agent
-from pinner.agent.trail.trail import MAX_RECORDS
+from pinner.agent.trail.trail import MAX_PAGE
 from pinner.model.errors import Busy, HostUnreachable, Invalid, NotFound, StoreUnavailable
 from pinner.model.run.agent_audit import AgentAction, AgentRecord, Anchor, SignedHead
 from pinner.model.run.verification import FindingKind, TrailFinding, Verification, verification
@@ -41,7 +41,7 @@ class AuditTrail:
         time.sleep(RECHECK_SECONDS)
         again = self._verify(anchor)
         known = {_place(finding) for finding in first.findings}
-        lasting = [each for each in again.findings if each.kind not in PASSING or _place(each) in known]
+        lasting = [second for second in again.findings if second.kind not in PASSING or _place(second) in known]
         return verification(again.records, again.head, again.agents, lasting)
 
     def anchor(self) -> Anchor:
@@ -86,8 +86,8 @@ class AuditTrail:
 
     def _did_anything(self, before: SignedHead, after: SignedHead) -> bool:
         """Whether the agent has records between the two heads, but the centre's head."""
-        between = self._hosts.agent(after.host).audit_records(before.seq, MAX_RECORDS)
-        return any(each.action != AgentAction.CENTRE_HEAD for each in between if each.seq <= after.seq)
+        between = self._hosts.agent(after.host).audit_records(before.seq, MAX_PAGE)
+        return any(record.action != AgentAction.CENTRE_HEAD for record in between if record.seq <= after.seq)
 
     def _verify(self, anchor: Anchor | None) -> Verification:
         with suppress(StoreUnavailable):  # a table was dropped; the checks below say which
@@ -143,7 +143,7 @@ def _read_newer(agent: Agent, check: AgentCheck) -> None:
 
 
 def _records(agent: Agent, after: int) -> Iterator[AgentRecord]:
-    while records := agent.audit_records(after, MAX_RECORDS):
+    while records := agent.audit_records(after, MAX_PAGE):
         yield from records
         after = records[-1].seq
 

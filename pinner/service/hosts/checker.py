@@ -103,11 +103,11 @@ def _make(answer: _Answer, check: HostCheck, reading: HostReading) -> None:
 
 
 def _findings(check: HostCheck, reading: HostReading) -> Iterator[CheckFinding]:
-    found = iter(check.find(reading))
+    faults = iter(check.find(reading))
     changed = cache(partial(_changed, reading.snapshot, check.code))
-    for each in islice(found, MAX_FINDINGS):
-        yield _sound(check, each, changed)
-    if more := sum(1 for _ in islice(found, MAX_COUNTED)):
+    for fault in islice(faults, MAX_FINDINGS):
+        yield _sound(check, fault, changed)
+    if more := sum(1 for _ in islice(faults, MAX_COUNTED)):
         yield _failed(check, f"{more}{' or more' if more == MAX_COUNTED else ''} further findings are left out")
 
 
@@ -125,20 +125,20 @@ def _changed(snapshot: Snapshot, code: str) -> frozenset[TargetKey]:
     return frozenset(change.target.key for change in plan.changes)
 
 
-def _sound(check: HostCheck, found: Found, changed: Callable[[], frozenset[TargetKey]]) -> CheckFinding:
+def _sound(check: HostCheck, fault: Found, changed: Callable[[], frozenset[TargetKey]]) -> CheckFinding:
     """If it can be sent and shown, and has evidence: mypy does not check a plug-in."""
     try:
-        cured = bool(found.targets) and not changed().isdisjoint(target.key for target in found.targets)
-        made = finding(check, found, is_fixable=cured)
-        text = codec.adapter(CheckFinding).dump_json(made, warnings="error")
+        cured = bool(fault.targets) and not changed().isdisjoint(target.key for target in fault.targets)
+        result = finding(check, fault, is_fixable=cured)
+        text = codec.adapter(CheckFinding).dump_json(result, warnings="error")
         if len(text) > MAX_BYTES:
             return _failed(check, f"one of its findings has {len(text)} bytes, and at most {MAX_BYTES} are shown")
-        made = codec.load(CheckFinding, text, "finding")
+        result = codec.load(CheckFinding, text, "finding")
     except Exception as error:
         return _failed(check, f"one of its findings is nonsense: {_words(error)}")
-    if not made.evidence:
-        return not_known(check, made.subject, f"the check gave no evidence for: {made.message}")
-    return made
+    if not result.evidence:
+        return not_known(check, result.subject, f"the check gave no evidence for: {result.message}")
+    return result
 
 
 def _failed(check: HostCheck, why: str) -> CheckFinding:
@@ -179,7 +179,7 @@ def _loaded(point: EntryPoint) -> Iterator[HostCheck]:
 def _required(given: object) -> HostCheck:
     if not isinstance(given, HostCheck) or not callable(given.find) or given.severity not in RANKS:
         raise TypeError(f"{given!r} is no check")
-    for each in fields(HostCheck):
-        if each.name != "find" and not isinstance(value := getattr(given, each.name), str):
-            raise TypeError(f"{each.name} of a check is {value!r}, and no text")
+    for field in fields(HostCheck):
+        if field.name != "find" and not isinstance(value := getattr(given, field.name), str):
+            raise TypeError(f"{field.name} of a check is {value!r}, and no text")
     return given

@@ -17,8 +17,8 @@ class GuestExclusions:
         self._now = now
 
     def set(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
-        found = self._hosts.snapshot(host, 0.0).running_guest(guest)
-        subject = f"{found.name} ({found.uuid})"
+        running = self._hosts.snapshot(host, 0.0).running_guest(guest)
+        subject = f"{running.name} ({running.uuid})"
 
         def record(result: str) -> None:
             event = audit_event(caller, self._now(), AuditAction.GUEST_EXCLUDE, host, subject, result)
@@ -28,9 +28,9 @@ class GuestExclusions:
         # The mark is no part of the database's transaction: a record without a result is of a server that was killed.
         record(f"{result}: started")
         try:
-            self._hosts.agent(host).set_excluded(found.uuid, excluded=excluded)
+            self._hosts.agent(host).set_excluded(running.uuid, excluded=excluded)
         except PinnerError as error:
             record(f"{result}: failed, {error.code}")
             raise
         record(result)
-        return GuestExclusion(found.uuid, found.name, excluded)
+        return GuestExclusion(running.uuid, running.name, excluded)

@@ -27,8 +27,8 @@ def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: "GuestSh
     from pinner.planning.questions import capacity
     from pinner.planning.questions.capacity import shape_rooms
 
-    found = with_sizes(capacity.capacity(snapshot, request), (shape.vcpus,))
-    return replace(found, shape=shape, fitting=shape_rooms(snapshot, request, shape))
+    room = with_sizes(capacity.capacity(snapshot, request), (shape.vcpus,))
+    return replace(room, shape=shape, fitting=shape_rooms(snapshot, request, shape))
 
 
 def nova_report(snapshot: Snapshot, listening: "Listening") -> "NovaReport":

@@ -54,9 +54,9 @@ class PlanMaker:
             key, basis = snapshot, self._store.snapshots.get(snapshot)
             if basis.host != host:
                 raise Invalid("snapshot", snapshot, f"a snapshot of host {host}; this one is of {basis.host}")
-        made = planner.plan(basis, key, request)
-        self._store.plans.add(made, self._now(), [self._created(made, caller)], record_again=True)
-        return made
+        plan = planner.plan(basis, key, request)
+        self._store.plans.add(plan, self._now(), [self._created(plan, caller)], record_again=True)
+        return plan
 
     def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
         self._hosts.require(host)
@@ -64,11 +64,11 @@ class PlanMaker:
         return what_if(self.observe(host, sample_seconds), request, scenario)
 
     def explain(self, plan: str, guest: str) -> Explanation:
-        found = self._store.plans.get(plan)
-        basis = found.basis.snapshot
-        if found.id != id_of(basis, found.request):
+        stored = self._store.plans.get(plan)
+        basis = stored.basis.snapshot
+        if stored.id != id_of(basis, stored.request):
             raise Invalid("plan", plan, "a plan that a caller requested; this one follows a recorded placement")
-        return explain_placement(self._store.snapshots.get(basis), found.request, guest)
+        return explain_placement(self._store.snapshots.get(basis), stored.request, guest)
 
     def keep(self, basis: Snapshot, plan: Plan, caller: Caller) -> None:
         """The audit trail records the plan when it is new."""

@@ -38,9 +38,11 @@ def save_machine(
     capabilities = missing = ""
     if libvirt is not None:
         try:
-            found, capabilities = libvirt.descriptions(), libvirt.capabilities()
-            guests = tuple(each for each in found if not each.unread)
-            missing = "; ".join(f"guest {each.name} is not saved: {each.unread}" for each in found if each.unread)
+            described, capabilities = libvirt.descriptions(), libvirt.capabilities()
+            guests = tuple(guest for guest in described if not guest.unread)
+            missing = "; ".join(
+                f"guest {guest.name} is not saved: {guest.unread}" for guest in described if guest.unread
+            )
         except (HostUnreachable, NotPermitted, Busy) as error:
             missing = f"{error}; guests are not saved"
     saved = capture(root or LIVE, folder, guests, capabilities, read(), scrub=scrub)

@@ -36,8 +36,8 @@ class MeasureReader:
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
         if not 0 < seconds <= MAX_SECONDS:
             raise Invalid("seconds", seconds, f"a number of seconds above 0 and up to {MAX_SECONDS:g}")
-        found = self._hosts.observe(host, 0.0).running_guest(guest)
-        return self._hosts.blame(host, found.uuid, seconds)
+        running = self._hosts.observe(host, 0.0).running_guest(guest)
+        return self._hosts.blame(host, running.uuid, seconds)
 
     def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
         series = tuple(dict.fromkeys(series))
@@ -64,20 +64,24 @@ class MeasureReader:
     ) -> tuple[History, ...]:
         try:
             # A guest may have the name that means the host.
-            found = self._hosts.agent(host).measures(begin, end, step, "" if guest == HOST else guest, series)
+            histories = self._hosts.agent(host).measures(begin, end, step, "" if guest == HOST else guest, series)
         except (NotFound, Invalid) as error:
             if isinstance(error, Invalid) and error.details["field"] != "subject":
                 raise
             raise NotFound("measures of guest", guest) from None  # no id and no name of a guest that runs
-        if not (found := tuple(each for each in found if each.subject != HOST and guest in (each.subject, each.name))):
+        if not (
+            histories := tuple(
+                history for history in histories if history.subject != HOST and guest in (history.subject, history.name)
+            )
+        ):
             raise NotFound("measures of guest", guest)
-        return found
+        return histories
 
     def _read(
         self, host: str, begin: datetime, end: datetime, step: int, series: tuple[str, ...], *, coarser: bool
     ) -> tuple[int, tuple[History, ...]]:
         """A coarser step where there are too many values, if ``coarser``."""
-        steps = [each for each in sorted(ROWS) if each > step] if coarser else []
+        steps = [longer for longer in sorted(ROWS) if longer > step] if coarser else []
         try:
             return step, self._hosts.agent(host).measures(begin, end, step, "", series)
         except Invalid as error:

@@ -77,7 +77,7 @@ class OutcomeKeeper:
             raise Invalid("watch_seconds", seconds, f"0, or {MIN_WATCH_SECONDS} to {MAX_WATCH_SECONDS}")
         self.require_measured(plan.host)
         if options.undo_if_worse and plan.changes:
-            guests = guests_of(each.target for each in plan.changes)
+            guests = guests_of(change.target for change in plan.changes)
             require_sight(self._sides.before(plan.host, guests, seconds), seconds)
 
     def require_measured(self, host: str) -> None:
@@ -114,8 +114,8 @@ class OutcomeKeeper:
         is_old = run.ended_at is not None and self._now() - run.ended_at > KEPT
         if is_old or self._store.outcomes.observed(run.id) is not None:
             return
-        if (found := self._observed(run)).is_final:
-            self._store.outcomes.put_observed(found)
+        if (outcome := self._observed(run)).is_final:
+            self._store.outcomes.put_observed(outcome)
 
     # -- observed --
 
@@ -179,8 +179,8 @@ class OutcomeKeeper:
             return
         sides = self._sides.watched(run, watched_span(run.watch_seconds))
         steps = (watch_end(run) - run.started_at).total_seconds() / sides.step
-        if found := worse(sides.before, sides.after, steps, needed_steps(run.watch_seconds)):
-            names = " and ".join(measure.name for measure in found)
+        if worsened := worse(sides.before, sides.after, steps, needed_steps(run.watch_seconds)):
+            names = " and ".join(measure.name for measure in worsened)
             self._end_worse(run, f"worse than before the run, after {len(sides.after)} steps: {names}")
         elif sides.why or is_over(run, sides, now):
             self._end_watch(run, undecided(sides, run.watch_seconds, now))
@@ -205,9 +205,9 @@ class OutcomeKeeper:
         return None if known else out_of_time(run, now)
 
     def _undo_of(self, run: Run) -> Run | None:
-        latest = [each for each in self._sides.latest(run.host) if each.state != "failed"]
-        of_all = (each for each in reversed(latest) if each.undoes_all and each.started_at >= run.started_at)
-        return next((each for each in latest if each.undoes == run.id), None) or next(of_all, None)
+        latest = [later for later in self._sides.latest(run.host) if later.state != "failed"]
+        of_all = (later for later in reversed(latest) if later.undoes_all and later.started_at >= run.started_at)
+        return next((later for later in latest if later.undoes == run.id), None) or next(of_all, None)
 
     def _end_worse(self, run: Run, why: str) -> None:
         if not run.undo_if_worse:
@@ -285,7 +285,7 @@ def require_sight(before: Sequence[Sample], watch_seconds: int) -> None:
 
 def blind_spots(before: Sequence[Sample], watch_seconds: int) -> str:
     least = needed_steps(watch_seconds)
-    short = [f"{each.name} ({least - count} of {least})" for each, count in unwatched(before, least).items()]
+    short = [f"{measure.name} ({least - count} of {least})" for measure, count in unwatched(before, least).items()]
     return f"not watched, because steps before the run are missing: {', '.join(short)}" if short else ""
 
 

@@ -230,14 +230,14 @@ class ProbeExecution:
         if why := probing.jumped(clock, self._timing.monotonic() - span.passed):
             return Window(span.arm, {}, {}, why)
         try:
-            found = self._hosts.agent(self._probe.host).measures(span.begin, span.end, STEP, "", (*JUDGED, *USES))
+            histories = self._hosts.agent(self._probe.host).measures(span.begin, span.end, STEP, "", (*JUDGED, *USES))
             self._read_events()
         except PinnerError as error:
             return Window(span.arm, {}, {}, str(error))
-        guests = self._guests or {each.subject for each in found if each.subject != HOST}
-        made = probing.window(span.arm, samples(found, guests, STEP), span.begin, span.end, STEP)
-        shifted = probing.shifted(control_use(found, guests, span.begin, span.end, STEP))
-        return replace(made, void=self._void(span) or shifted or made.void)
+        guests = self._guests or {history.subject for history in histories if history.subject != HOST}
+        window = probing.window(span.arm, samples(histories, guests, STEP), span.begin, span.end, STEP)
+        shifted = probing.shifted(control_use(histories, guests, span.begin, span.end, STEP))
+        return replace(window, void=self._void(span) or shifted or window.void)
 
     def _void(self, span: _Span) -> str:
         if span.before is None or span.after is None:
@@ -253,9 +253,9 @@ class ProbeExecution:
 
     def _read_events(self) -> None:
         """The watched processes stay those of the policy."""
-        found = self._hosts.agent(self._probe.host).host_events(self._after, 0.0, None)
-        self._events = (*self._events, *found)
-        self._after = found[-1].seq if found else self._after
+        events = self._hosts.agent(self._probe.host).host_events(self._after, 0.0, None)
+        self._events = (*self._events, *events)
+        self._after = events[-1].seq if events else self._after
 
     def _snapshot(self) -> Snapshot | None:
         try:
@@ -272,8 +272,8 @@ class ProbeExecution:
         """What is not possible now is left to the next pass of the server."""
         for _ in range(UNDO_TRIES):
             try:
-                left, hindrance = put_back(self._runs, self._probe)
-                store_end(self._probes, self._probe, state, why, (left, hindrance), self._timing.now())
+                in_place, hindrance = put_back(self._runs, self._probe)
+                store_end(self._probes, self._probe, state, why, (in_place, hindrance), self._timing.now())
             except PinnerError as error:
                 LOG.warning("probe %s does not end: %s", self._probe.id, error)
                 self._timing.wait(threading.Event(), 1.0)
@@ -286,8 +286,8 @@ def store_end(
     probes: Probes, probe: Probe, state: ProbeState, why: str, undone: tuple[str, str], now: datetime
 ) -> None:
     """With the verdict if all windows are over. ``undone`` is the result of ``put_back``."""
-    left, hindrance = undone
-    state = "failed" if left else state
+    in_place, hindrance = undone
+    state = "failed" if in_place else state
     outcome = probing.outcome(probe.windows) if state == "ended" else None
     why = "; ".join(part for part in (why, hindrance) if part)
     event = audit_event(
@@ -298,7 +298,7 @@ def store_end(
         probe.id,
         f"{state}: {outcome.judgement if outcome else why}",
     )
-    probes.end(replace(probe, state=state, ended_at=now, why=why, outcome=outcome, left=left), event)
+    probes.end(replace(probe, state=state, ended_at=now, why=why, outcome=outcome, left=in_place), event)
 
 
 def changed_guests(plan: Plan) -> dict[str, str]:

@@ -96,12 +96,12 @@ class ProbeManager:
         return self._store.probes.get(probe)
 
     def cancel(self, probe: str, caller: Caller) -> Probe:
-        found = self.get(probe)
+        running = self.get(probe)
         with self._guard:
             stop = self._stops.get(probe)
         if stop is not None:
             stop.order("cancelled", f"cancelled by {caller.actor}")
-        return found
+        return running
 
     def wait(self, probe: str) -> None:
         with self._guard:

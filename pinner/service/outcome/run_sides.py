@@ -83,10 +83,10 @@ class Sides:
             yield self.why
         if not is_final:
             yield "the measures after the run are not complete yet"
-        for side, found in (("before", self.before), ("after", self.after)):
-            if not found:
+        for side, steps in (("before", self.before), ("after", self.after)):
+            if not steps:
                 yield f"the history has no whole steps of {self.step} s {side} the run"
-        if unknown := [each.measure.name for each in measures if each.guests is None]:
+        if unknown := [measure.measure.name for measure in measures if measure.guests is None]:
             yield f"not known on both sides of the run: {', '.join(unknown)}"
 
 
@@ -115,28 +115,28 @@ class _Reading:
     def sides(self, through: Collection[str] = ()) -> Sides:
         """As far as nothing but the runs ``through`` disturbed them."""
         begin, end, why = self.first, self.end, ""
-        for each in self.disturbances:
-            if each.run in through:
+        for disturbance in self.disturbances:
+            if disturbance.run in through:
                 continue
-            if each.is_later and each.at < end:
-                end, why = max(self.ended, each.at), each.what
-            elif not each.is_later and begin < each.at <= self.run.started_at:
-                begin = each.at
+            if disturbance.is_later and disturbance.at < end:
+                end, why = max(self.ended, disturbance.at), disturbance.what
+            elif not disturbance.is_later and begin < disturbance.at <= self.run.started_at:
+                begin = disturbance.at
         if self.missing:
             return Sides(self.guests, (), begin, end, self.step, (), (), self.missing)
-        known = {each.subject: each.name for each in self.histories if each.subject != HOST}
+        known = {history.subject: history.name for history in self.histories if history.subject != HOST}
         guests = self.guests or known
         # A count is spread over the steps that it touches: the steps beside the run have a part of the run in them.
         wash = timedelta(seconds=self.step)
-        found = samples(self.histories, guests, self.step)
+        steps = samples(self.histories, guests, self.step)
         return Sides(
             guests,
             tuple(sorted(name for uuid, name in known.items() if uuid not in guests and name)),
             begin,
             end,
             self.step,
-            between(found, begin, self.run.started_at - wash, self.step),
-            between(found, self.ended + wash, end, self.step),
+            between(steps, begin, self.run.started_at - wash, self.step),
+            between(steps, self.ended + wash, end, self.step),
             why,
         )
 
@@ -169,13 +169,15 @@ class RunSides:
         guests, latest = self._guests(run), self.latest(run.host)
         before = max(SPAN, known_span_now(run.watch_seconds, self._now() - run.started_at))
         reading, own = self._read(run, before, span, guests, latest), self._runs_through(run, guests, latest)
-        near = reading.sides({each.id for each in own if each.started_at >= run.started_at})
-        return near if len(near.before) >= needed_steps(run.watch_seconds) else reading.sides({each.id for each in own})
+        near = reading.sides({other.id for other in own if other.started_at >= run.started_at})
+        return (
+            near if len(near.before) >= needed_steps(run.watch_seconds) else reading.sides({other.id for other in own})
+        )
 
     def changed_again(self, run: Run) -> Run | None:
         """The latest run of a policy that changed a target of its earlier ``run`` again, or of a run in between which
         did so. It must be rolled back before them."""
-        found, targets = None, self._targets(run)
+        latest, targets = None, self._targets(run)
         for later in reversed(self._runs_through(run, self._guests(run), self.latest(run.host))):
             changed = self._targets(later)
             if (
@@ -183,8 +185,8 @@ class RunSides:
                 and later.state in ("applied", "applied_partly")
                 and changed & targets
             ):
-                found, targets = later, targets | changed
-        return found
+                latest, targets = later, targets | changed
+        return latest
 
     def latest(self, host: str) -> tuple[Run, ...]:
         return self._runs.list(host, PageRequest(_NEIGHBOURS), state=None).items
@@ -246,9 +248,9 @@ def _whole(agent: Agent, begin: datetime, end: datetime, step: int, series: tupl
     except Invalid as error:
         if error.details["field"] != "step" or len(series) == 1:
             raise
-    found: dict[str, History] = {}
+    histories: dict[str, History] = {}
     for part in (series[: len(series) // 2], series[len(series) // 2 :]):
-        for each in _whole(agent, begin, end, step, part):
-            known = found.get(each.subject, each)
-            found[each.subject] = replace(known, values={**known.values, **each.values})
-    return tuple(found.values())
+        for history in _whole(agent, begin, end, step, part):
+            known = histories.get(history.subject, history)
+            histories[history.subject] = replace(known, values={**known.values, **history.values})
+    return tuple(histories.values())

@@ -63,10 +63,10 @@ class CapacityReader:
             if read is None or self._clock() - read.at >= FRESH_SECONDS:
                 read = self._latest[host] = self._read(host)
         sizes = _sizes(len(read.snapshot.topology.online)) if vcpus is None else (vcpus,)
-        found = with_sizes(read.capacity, sizes)
+        room = with_sizes(read.capacity, sizes)
         if shape is None:
-            return found
-        return replace(found, shape=shape, fitting=shape_rooms(read.snapshot, read.request, shape, read.placement))
+            return room
+        return replace(room, shape=shape, fitting=shape_rooms(read.snapshot, read.request, shape, read.placement))
 
     def measure(self, host: str) -> None:
         """Update the metrics; those of a host that cannot be read are deleted."""
@@ -83,9 +83,9 @@ class CapacityReader:
         request = policy.request if policy else placement.request if placement else Request()
         mode = policy.mode if policy else None
         taken = pruned(taken, request, placement)
-        found = capacity.capacity(taken, request, placement, mode)
-        self._metrics.room(found)
-        return _Read(self._clock(), taken, request, placement, found)
+        room = capacity.capacity(taken, request, placement, mode)
+        self._metrics.room(room)
+        return _Read(self._clock(), taken, request, placement, room)
 
 
 def _sizes(cpus: int) -> tuple[int, ...]:

@@ -67,13 +67,13 @@ class Observer:
             plan = planner.plan_from_placement(taken, codec.content_hash(taken), request, placement)
         except (Invalid, NoFit, NotFound, NovaConflict) as error:
             return Observation(policy, placement, taken, None, (), str(error), run_seq, last)
-        found = drifts(plan, placement, taken)
-        if any(drift.cause == "unknown" for drift in found):
-            found = self._hosts.agent(host).explain_drifts(found)
-        found = with_backoff(found, backoffs, self._now())
+        drifting = drifts(plan, placement, taken)
+        if any(drift.cause == "unknown" for drift in drifting):
+            drifting = self._hosts.agent(host).explain_drifts(drifting)
+        drifting = with_backoff(drifting, backoffs, self._now())
         enforced = policy is not None and policy.mode == "enforce"
         obstacle = plan.blocked or (worsening_objection(plan) if enforced else "")
-        return Observation(policy, placement, taken, plan, found, obstacle, run_seq, last)
+        return Observation(policy, placement, taken, plan, drifting, obstacle, run_seq, last)
 
     def placement(self, host: str, policy: Policy | None) -> Placement | None:
         """Brought up to date with the last applied run.
@@ -94,7 +94,10 @@ class Observer:
         placement, since, last = self._recorded(host, self._policies.find(host))
         if placement is not None and run.state in ("applied", "applied_partly"):
             released = {change.target.key for change in plan.changes} - self._unplaced(run)
-            placed = (replace(each, threads=()) if each.target.key in released else each for each in placement.placed)
+            placed = (
+                replace(placed_target, threads=()) if placed_target.target.key in released else placed_target
+                for placed_target in placement.placed
+            )
             self._store.placements.put(replace(placement, placed=tuple(placed)), self._now(), since, last)
         return run
 

@@ -17,11 +17,11 @@ Failures = dict[Group, tuple[Target, str]]
 
 
 def failures_of(entries: Iterable[Entry]) -> Failures:
-    found: Failures = {}
+    failures: Failures = {}
     for entry in entries:
         if entry.state in ("failed", "stuck") and entry.error:
-            found.setdefault(group_of(entry.change.target), (entry.change.target, entry.error))
-    return found
+            failures.setdefault(group_of(entry.change.target), (entry.change.target, entry.error))
+    return failures
 
 
 def are_of_the_host(failures: Failures) -> bool:
@@ -34,23 +34,23 @@ def moving_targets(refusals: Sequence[PinnerError]) -> Failures:
     Each process that a refusal names is one: something moves it faster than a plan is made and applied. A guest is one
     only if two refusals name it, because a guest that was started again makes one plan stale, too.
     """
-    found: Failures = {}
+    moving: Failures = {}
     times: Counter[Group] = Counter()
     for refusal in refusals if len(refusals) > 1 else ():
         named = _moved(refusal)
         times.update(named.keys())
-        found |= named
-    return {group: why for group, why in found.items() if times[group] > 1 or why[0].kind == "process"}
+        moving |= named
+    return {group: why for group, why in moving.items() if times[group] > 1 or why[0].kind == "process"}
 
 
 def _named_targets(refusal: PinnerError) -> Failures:
-    found: Failures = {}
+    targets: Failures = {}
     for fields in refusal.details.get("targets", ()):
         target = Target(**fields)
         if not is_of_the_host(target):
             why = next((text for text in refusal.details["moved"] if text.startswith(str(target))), str(target))
-            found.setdefault(group_of(target), (target, why))
-    return found
+            targets.setdefault(group_of(target), (target, why))
+    return targets
 
 
 def _moved(refusal: PinnerError) -> Failures:
@@ -75,8 +75,8 @@ class HostBackoffs:
 
     def corrected(self, host: str, drifts: Iterable[Drift]) -> Backoffs:
         """Count for each drift how often its target has drifted; returns the new backoffs."""
-        found = tuple(drifts)
-        return self._changed(host, lambda stored, now: backoff_counts.after_reconcile(found, stored, now))
+        counted = tuple(drifts)
+        return self._changed(host, lambda stored, now: backoff_counts.after_reconcile(counted, stored, now))
 
     def back_off(self, host: str, failures: Failures, caller: Caller) -> Backoffs:
         """Skip these groups for a while, and write that to the audit trail; returns the new backoffs."""

@@ -168,11 +168,11 @@ class PolicyController:
         if policy != self._policy:
             self._reconcile(self._first_cause)
             self._policy, self._first_cause = policy, "policy set"
-        left = self._due - self._clock()
-        if left <= 0:
+        seconds = self._due - self._clock()
+        if seconds <= 0:
             self._reconcile("resync")
             return
-        events = self._reconciler.host_events(self._host, self._after, min(left, POLL_SECONDS))
+        events = self._reconciler.host_events(self._host, self._after, min(seconds, POLL_SECONDS))
         if not events or self._stop.is_set():
             return
         arrived = self._clock()
@@ -242,5 +242,7 @@ class PolicyController:
 
 
 def _summary(events: list[HostEvent]) -> str:
-    summaries = list(dict.fromkeys(" ".join(filter(None, (each.kind, each.subject, each.detail))) for each in events))
+    summaries = list(
+        dict.fromkeys(" ".join(filter(None, (event.kind, event.subject, event.detail))) for event in events)
+    )
     return listed(summaries, NAMED, "; ")

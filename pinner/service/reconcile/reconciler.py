@@ -171,13 +171,13 @@ class Reconciler:
         except PreconditionFailed:
             raise StalePlan(wanted.id, ("the host's policy was replaced",)) from None
         failures = {} if run.state == "applied" else failures_of(self._runs.entries(run.id))
-        left = seen.drifts
-        # Also those that could not be placed: each start is a run.
-        counted = restarts(wanted, left)
+        remaining = seen.drifts
+        # Also those that could not be placed: drifted start is a run.
+        counted = restarts(wanted, remaining)
         if run.state in ("applied", "applied_partly"):
-            made = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
-            ended = [each for each in left if not each.backoff_until and each.target.key in made]
-            left = tuple(drift for drift in left if drift not in ended)
+            placed = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
+            ended = [drifted for drifted in remaining if not drifted.backoff_until and drifted.target.key in placed]
+            remaining = tuple(drift for drift in remaining if drift not in ended)
             left_out = unplaced(seen, wanted, failures)
             placement = record(wanted, seen.snapshot, seen.placement, unplaced=left_out)
             number = self._store.runs.number(run.id)
@@ -193,7 +193,7 @@ class Reconciler:
             LOG.info("host %s: %s; the others are tried without the targets that failed", host, state)
             return None
         error = "" if run.state == "applied" else f"{state}: {run.error}"
-        seen = replace(seen, drifts=with_backoff(left, backoffs, self._now()), error=error)
+        seen = replace(seen, drifts=with_backoff(remaining, backoffs, self._now()), error=error)
         return self._end(host, seen, error or state)
 
     def _propose(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> None:
@@ -236,13 +236,13 @@ class Reconciler:
         """Write the new drifts, except those in backoff, to the audit trail, and count them for the backoff."""
         before = self._recorded_drift.get(host, frozenset())
         self._recorded_drift[host] = frozenset((drift.target.key, drift.cause) for drift in seen.drifts)
-        found = tuple(
+        new = tuple(
             drift for drift in seen.drifts if (drift.target.key, drift.cause) not in before and not drift.backoff_until
         )
-        if found:
-            self._backoffs.corrected(host, found)
-            named = listed([f"{drift.target}: {drift.detail or drift.cause}" for drift in found], _NAMED, "; ")
-            self._record(caller, AuditAction.DRIFT_FOUND, host, f"{len(found)} targets", named)
+        if new:
+            self._backoffs.corrected(host, new)
+            named = listed([f"{drift.target}: {drift.detail or drift.cause}" for drift in new], _NAMED, "; ")
+            self._record(caller, AuditAction.DRIFT_FOUND, host, f"{len(new)} targets", named)
 
     def _record_backoffs(self, host: str, ended: Iterable[Drift], backoffs: Backoffs, caller: Caller) -> None:
         for drift in ended:
@@ -266,7 +266,7 @@ class Reconciler:
             proposed=proposed.id if proposed is not None and fits else "",
             error=seen.error,
             migrating=tuple(guest.name for guest in seen.snapshot.guests if guest.is_migrating),
-            repack=self._repacks.found(host),
+            repack=self._repacks.proposal(host),
             setback=self._policies.setback(host),
         )
 

@@ -26,21 +26,21 @@ class RepackProposer:
         self._rule = rule
         self._now = now
         self._watches: dict[str, RepackWatch] = {}
-        self._found: dict[str, Repack] = {}
+        self._proposals: dict[str, Repack] = {}
 
     def observe(self, host: str, seen: Observation, caller: Caller) -> None:
         """A host that drifts, or whose policy only observes, has no proposal."""
         policy, placement, plan = seen.policy, seen.placement, seen.plan
         if policy is None or placement is None or plan is None or plan.changes or policy.mode == "observe":
-            self._found.pop(host, None)
+            self._proposals.pop(host, None)
             return
         now, rule, spread = self._now(), self._rule, pressure(plan.objective)
         watch = self._watches.get(host, RepackWatch()).observed(rule, spread, now)
         if watch.above_since is None:
-            self._found.pop(host, None)
+            self._proposals.pop(host, None)
         if watch.is_due(rule, now):
             watch = watch.paused(rule, now)
-            self._found[host] = self._dry_run(seen.snapshot, policy.request, placement, spread, caller)
+            self._proposals[host] = self._dry_run(seen.snapshot, policy.request, placement, spread, caller)
         self._watches[host] = watch
 
     def _dry_run(
@@ -52,6 +52,6 @@ class RepackProposer:
         self._plans.keep(snapshot, plan, caller)
         return Repack(plan.id, spread)
 
-    def found(self, host: str) -> Repack | None:
+    def proposal(self, host: str) -> Repack | None:
         """Of the host's last dry run, while it is true."""
-        return self._found.get(host)
+        return self._proposals.get(host)

@@ -66,20 +66,20 @@ def content(answer: httpx.Response, limit: int) -> bytes:
     if encoding(answer) != "gzip":
         return bytes(received)
     try:
-        found = zlib.decompressobj(_GZIP).decompress(received, limit + 1)
+        unpacked = zlib.decompressobj(_GZIP).decompress(received, limit + 1)
     except zlib.error as error:
         raise httpx.DecodingError(str(error)) from None
-    if len(found) > limit:
+    if len(unpacked) > limit:
         raise TooLarge(f"it has more than {limit} bytes")
-    return found
+    return unpacked
 
 
 def encoding(answer: httpx.Response) -> str:
     """Raises httpx.DecodingError for any but ENCODINGS."""
-    found = str(answer.headers.get("Content-Encoding", "identity")).lower()
-    if found not in ENCODINGS:
-        raise httpx.DecodingError(f"content encoding {found[:80]!r} instead of {' or '.join(ENCODINGS)}")
-    return found
+    name = str(answer.headers.get("Content-Encoding", "identity")).lower()
+    if name not in ENCODINGS:
+        raise httpx.DecodingError(f"content encoding {name[:80]!r} instead of {' or '.join(ENCODINGS)}")
+    return name
 
 
 class BoundedTransport(httpx.HTTPTransport):
@@ -138,10 +138,10 @@ def _left(timeout: float | None) -> float | None:
     end = _end.get()
     if end is None:
         return timeout
-    left = end - time.monotonic()
-    if left <= 0:
+    seconds = end - time.monotonic()
+    if seconds <= 0:
         raise httpcore.ReadTimeout("timed out")
-    return left if timeout is None else min(timeout, left)
+    return seconds if timeout is None else min(timeout, seconds)
 
 
 class RestClient:
@@ -173,14 +173,14 @@ class RestClient:
         self._http.close()
 
     def whole(self, kind: type[T], *path: str) -> tuple[T, ...]:
-        found: list[T] = []
+        items: list[T] = []
         marker = ""
         for _ in range(MAX_PAGES):
             page: Page[T] = self.get(Page[kind], *path, limit=MAX_LIMIT, marker=marker)  # type: ignore[valid-type]
-            found += page.items
+            items += page.items
             marker = page.next
             if not marker:
-                return tuple(found)
+                return tuple(items)
         raise PinnerError(f"the server's list has more than {MAX_PAGES} pages of {MAX_LIMIT}")
 
     def get(self, kind: type[T], *path: str, **query: str | float | None) -> T:
@@ -310,9 +310,10 @@ def lines(chunks: Iterator[bytes]) -> Iterator[str]:
     other readers take for a line end (U+2028). Raises PinnerError."""
     for line in _parts(chunks, b"\n"):
         try:
-            yield line.decode() + "\n"
+            text = line.decode()
         except UnicodeDecodeError as error:
             raise PinnerError(f"the server's answer is not UTF-8 text: {error}") from None
+        yield text + "\n"
 
 
 def server_sent_events(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:

@@ -64,7 +64,7 @@ class RunRecorder:
         Raises StoreUnavailable, and PreconditionFailed where the host's policy has not the revision ``policy``, if
         given: then do not begin the run.
         """
-        self._runs.add(self._run, events=[self.asked("started")], policy=policy)
+        self._runs.add(self._run, events=[self.request_event("started")], policy=policy)
 
     def note(self, entry: Entry) -> None:
         with self._guard:
@@ -126,9 +126,9 @@ class RunRecorder:
                 self._count(due)
 
     def refuse(self, run: Run, code: str) -> None:
-        self._runs.end(run, events=[self.asked(f"refused: {code}")])
+        self._runs.end(run, events=[self.request_event(f"refused: {code}")])
 
-    def asked(self, result: str) -> AuditEvent:
+    def request_event(self, result: str) -> AuditEvent:
         run = self._run
         if run.kind == "rollback":
             return self._event(AuditAction.RUN_ROLLBACK, f"{run.id} of {run.undoes or ALL_RUNS}", "", "", result)

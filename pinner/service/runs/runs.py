@@ -130,8 +130,8 @@ class RunManager:
         if run.state != "applied":
             return ""
         plan = self._plans.get(run.plan)
-        targets = [each.target for each in (*plan.changes, *plan.wanted)]
-        earlier = self._runs.last_change(run.host, [each.owner for each in targets])
+        targets = [part.target for part in (*plan.changes, *plan.wanted)]
+        earlier = self._runs.last_change(run.host, [part.owner for part in targets])
         return f"; run {earlier} made the changes: roll that run back" if earlier else ""
 
     def require_idle(self, host: str) -> None:

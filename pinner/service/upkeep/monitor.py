@@ -118,13 +118,13 @@ class Monitor(Worker):
         hanging = "; ".join(heartbeat.wrong(self._threads))
         yield Check("threads", not hanging, hanging)
 
-    def _agent(self, host: str, found: dict[str, AgentHealth]) -> Iterator[Check]:
+    def _agent(self, host: str, healths: dict[str, AgentHealth]) -> Iterator[Check]:
         def ask() -> None:
-            found[host] = self._hosts.agent(host).health()
+            healths[host] = self._hosts.agent(host).health()
 
         yield _checked("agent", ask)
-        if host in found:
-            yield from found[host].checks
+        if host in healths:
+            yield from healths[host].checks
 
     def _controller(self, host: str) -> Iterator[Check]:
         """Whether the host is compared with its policy; without one it needs no comparison."""

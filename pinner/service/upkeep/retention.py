@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from pinner.agent.trail.trail import MAX_RECORDS, AgentTrailFile
+from pinner.agent.trail.trail import MAX_PAGE, AgentTrailFile
 from pinner.model.run.agent_audit import AgentRecord, Anchor, purged_text
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.service.audit.audit_export import export_lines
@@ -121,6 +121,6 @@ def cut_chain(chain: AgentChain, trail: AgentTrailFile, folder: Path, limits: Li
 
 def _records(chain: AgentChain) -> Iterator[AgentRecord]:
     after = 0
-    while records := chain.records(after, MAX_RECORDS):
+    while records := chain.records(after, MAX_PAGE):
         yield from records
         after = records[-1].seq

@@ -46,8 +46,8 @@ def write_durably(path: Path, lines: Iterable[str]) -> None:
     """
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        for left in path.parent.glob(f"{_PART}*"):
-            left.unlink(missing_ok=True)
+        for unfinished in path.parent.glob(f"{_PART}*"):
+            unfinished.unlink(missing_ok=True)
         with (
             whole_file.replacing(path, 0o600, path.parent, _PART) as file,
             gzip.GzipFile("", fileobj=file, mode="wb", mtime=0) as packed,

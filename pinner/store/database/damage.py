@@ -36,8 +36,8 @@ def is_damage(error: Exception) -> bool:
     """
     if isinstance(error, ValueError):
         return True
-    found = getattr(error, "orig", None)
-    return isinstance(found, sqlite3.Error) and getattr(found, "sqlite_errorcode", _DAMAGED[0]) & 0xFF in _DAMAGED
+    cause = getattr(error, "orig", None)
+    return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", _DAMAGED[0]) & 0xFF in _DAMAGED
 
 
 def set_aside(path: Path) -> str:
@@ -59,11 +59,11 @@ def set_file_aside(path: Path, at: datetime) -> tuple[Path, ...]:
     Raises Invalid without the file, and StoreUnavailable.
     """
     suffix = f".damaged-{at:%Y%m%dT%H%M%SZ}"
-    found = [file for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")) if file.exists()]
-    if path not in found:
+    files = [file for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")) if file.exists()]
+    if path not in files:
         raise Invalid("file", str(path), "a database file of pinner that exists")
     renamed = []
-    for file in found:
+    for file in files:
         new = Path(f"{path}{suffix}{file.name.removeprefix(path.name)}")
         try:
             file.rename(new)

@@ -48,7 +48,7 @@ def _position(connection: Connection, table: Table, key: str, marker: str) -> in
         value = int(marker) if _NUMBER.fullmatch(marker) else None
     if value is None or "\0" in marker:  # no row can have it
         raise Invalid("marker", marker, EXPECTED)
-    found: int | None = connection.execute(select(table.c.seq).where(column == value)).scalar()
-    if found is None:
+    position: int | None = connection.execute(select(table.c.seq).where(column == value)).scalar()
+    if position is None:
         raise Invalid("marker", marker, EXPECTED)
-    return found
+    return position

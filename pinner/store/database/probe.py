@@ -50,8 +50,8 @@ class DatabaseProbe:
     def size(self) -> int:
         """Bytes, without SQLite's write-ahead log."""
         with reading(self._engine) as connection:
-            found = connection.execute(text(_SIZES.get(self._engine.dialect.name, _MARIADB))).scalar()
-        return int(found or 0)
+            size = connection.execute(text(_SIZES.get(self._engine.dialect.name, _MARIADB))).scalar()
+        return int(size or 0)
 
     def runs(self) -> Mapping[tuple[str, str], int]:
         columns = (tables.runs.c.host, tables.runs.c.state)

@@ -142,9 +142,9 @@ def upgrade(engine: Engine) -> None:
     from alembic import command
 
     with migrating(engine) as connection, _config(connection) as config:
-        found = _current(connection)
-        if found != NEWEST:  # another process may have upgraded the database meanwhile
-            with marked(connection, found, NEWEST):
+        revision = _current(connection)
+        if revision != NEWEST:  # another process may have upgraded the database meanwhile
+            with marked(connection, revision, NEWEST):
                 command.upgrade(config, "head")
 
 
@@ -169,8 +169,8 @@ def _config(connection: Connection) -> Iterator["Config"]:
         config.set_main_option("script_location", str(folder).replace("%", "%%"))
         config.attributes["connection"] = connection
         known = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
-        if (found := _current(connection)) not in (EMPTY, *known):
-            raise OtherRevision(where(connection.engine), found, NEWEST, new_database(connection.engine))
+        if (revision := _current(connection)) not in (EMPTY, *known):
+            raise OtherRevision(where(connection.engine), revision, NEWEST, new_database(connection.engine))
         yield config
 
 

@@ -74,8 +74,8 @@ def _is_stored(engine: Engine, record: tuple[int, str]) -> bool:
     for wait in (*WAITS, None):
         try:
             with reading(engine) as connection:
-                found = connection.execute(select(tables.audit.c.hash).filter_by(seq=seq)).scalar()
-            return bool(found == digest)
+                stored = connection.execute(select(tables.audit.c.hash).filter_by(seq=seq)).scalar()
+            return bool(stored == digest)
         except StoreUnavailable:
             if wait is None:
                 raise

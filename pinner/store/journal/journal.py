@@ -293,12 +293,12 @@ _PERSISTED = text(
 
 def recorded_pins(engine: Engine, guests: Collection[str]) -> RecordedPins:
     """By guest UUID. Each guest costs searches in the index of owners."""
-    asked = {"guests": json.dumps(sorted(guests))}
+    parameters = {"guests": json.dumps(sorted(guests))}
     with reading(engine) as connection:
-        placed = frozenset(connection.execute(_PLACED, asked).scalars())
+        placed = frozenset(connection.execute(_PLACED, parameters).scalars())
         if not placed:
             return RecordedPins()
-        found = connection.execute(_PERSISTED, asked)
+        rows = connection.execute(_PERSISTED, parameters)
         return RecordedPins(
-            placed, frozenset((owner, kind, part, CpuSet.parse(mask)) for owner, kind, part, mask in found)
+            placed, frozenset((owner, kind, part, CpuSet.parse(mask)) for owner, kind, part, mask in rows)
         )

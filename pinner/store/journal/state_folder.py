@@ -44,27 +44,27 @@ def require_own_state(folder: Path, host: StateOwner) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             _create(path, host)
-        found = StateOwner(**json.loads(path.read_bytes()))
+        owner = StateOwner(**json.loads(path.read_bytes()))
     except OSError as error:
         raise StoreUnavailable(str(path), error.strerror or str(error)) from None
     except (ValueError, TypeError):
         raise StoreUnavailable(
             str(path), "the file is damaged; delete it if this folder belongs to this host"
         ) from None
-    if found.machine and host.machine and found.machine != host.machine:
+    if owner.machine and host.machine and owner.machine != host.machine:
         raise Invalid(
             "[agent] state_dir",
             str(folder.parent),
-            f"the state folder of this host, {host}. This one belongs to {found}, whose threads and runs do not exist "
+            f"the state folder of this host, {host}. This one belongs to {owner}, whose threads and runs do not exist "
             "here. Name another folder, or move this one away. If the machine id of this host was changed, delete "
             f"{path}",
         )
-    if found.name != host.name:
+    if owner.name != host.name:
         raise Invalid(
             "[agent] state_dir",
             str(folder.parent),
-            f"the state folder of {host.name}. This one belongs to {found}. If the host was renamed, set "
-            f"[host] name = {found.name} so that its runs can still be rolled back; otherwise name another folder",
+            f"the state folder of {host.name}. This one belongs to {owner}. If the host was renamed, set "
+            f"[host] name = {owner.name} so that its runs can still be rolled back; otherwise name another folder",
         )
 
 

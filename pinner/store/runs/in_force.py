@@ -138,8 +138,8 @@ def _close_entries(
     query = query.where(of_host(run.host), before).order_by(_RUNS.seq, _ENTRIES.seq)
     closed: list[dict[str, object]] = []
     lost: dict[str, bool] = {}
-    for each in list(readable(connection, query, _closing)):
-        name, seq, state, error = _end_of(each, outcomes, run.boot)
+    for change in list(readable(connection, query, _closing)):
+        name, seq, state, error = _end_of(change, outcomes, run.boot)
         lost[name] = lost.get(name, False) or state not in ("undone", "gone")
         if state not in ("", "done"):
             closed.append({"_run": name, "_seq": seq, "_state": state, "_error": error})
@@ -155,20 +155,20 @@ def _closing(row: Row[Any]) -> _Closing:
         raise ValueError(f"the change has no target: {error}") from None
 
 
-def _end_of(made: _Closing | Damaged, outcomes: Mapping[TargetKey, Entry], boot: str) -> tuple[str, int, str, str]:
+def _end_of(change: _Closing | Damaged, outcomes: Mapping[TargetKey, Entry], boot: str) -> tuple[str, int, str, str]:
     """The run and number of a change with its new state and error; no state where the rollback has none."""
-    if isinstance(made, Damaged):
-        return made.run, made.seq, *(("gone", EARLIER_BOOT) if made.has_ended(boot) else ("stuck", made.why))
-    outcome = outcomes.get(made.key)
-    if made.is_earlier and (outcome is None or made.key.kind not in DEFINED):
+    if isinstance(change, Damaged):
+        return change.run, change.seq, *(("gone", EARLIER_BOOT) if change.has_ended(boot) else ("stuck", change.why))
+    outcome = outcomes.get(change.key)
+    if change.is_earlier and (outcome is None or change.key.kind not in DEFINED):
         # The threads have ended. Of a saved guest, the pins may still be in its image, which has an outcome.
-        return made.run, made.seq, "gone", EARLIER_BOOT
-    return made.run, made.seq, *((outcome.state, outcome.error) if outcome else ("", ""))
+        return change.run, change.seq, "gone", EARLIER_BOOT
+    return change.run, change.seq, *((outcome.state, outcome.error) if outcome else ("", ""))
 
 
 def _close_runs(connection: Connection, host: str, lost: Mapping[str, bool], before: ColumnElement[bool]) -> None:
-    made = and_(_RUNS.host == host, _RUNS.kind != "rollback", _RUNS.state.not_in(_NEVER_MADE), before)
-    others = dict.fromkeys(connection.execute(select(_RUNS.id).where(made)).scalars(), False)
+    began = and_(_RUNS.host == host, _RUNS.kind != "rollback", _RUNS.state.not_in(_NEVER_MADE), before)
+    others = dict.fromkeys(connection.execute(select(_RUNS.id).where(began)).scalars(), False)
     states = [
         {"_run": name, "_state": "rolled_back_partly" if in_place else "rolled_back"}
         for name, in_place in (others | dict(lost)).items()

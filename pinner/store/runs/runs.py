@@ -123,7 +123,7 @@ class Runs:
             if run.undoes and run.state in ROLLED_BACK:
                 connection.execute(_update(run.undoes).values(state=run.state))
             known = read_entries(connection, run.undoes or run.id) if changed else ()
-            stored = {each.seq: each for each in known}
+            stored = {stored_entry.seq: stored_entry for stored_entry in known}
             due = [entry for entry in entries if entry.is_news(stored.get(entry.seq))]
             write_entries(connection, due)
             correct_entries(connection, corrected)
@@ -215,9 +215,11 @@ class Runs:
         if host is not None:
             query = query.where(runs.host == host)
         with reading(self._engine) as connection:
-            found = list(map(entry_of, connection.execute(query)))
+            entries = list(map(entry_of, connection.execute(query)))
         return tuple(
-            each for each in found if isinstance(each.change, AffinityChange) and each.change.target.owner == guest
+            entry
+            for entry in entries
+            if isinstance(entry.change, AffinityChange) and entry.change.target.owner == guest
         )
 
     def entries(self, run: str) -> tuple[Entry, ...]:
@@ -228,9 +230,9 @@ class Runs:
     def readable_entries(self, run: str) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
         query = select(*COLUMNS).filter_by(run=run).order_by(tables.entries.c.seq)
         with reading(self._engine) as connection:
-            found = tuple(readable(connection, query, entry_of))
-        entries = tuple(each for each in found if isinstance(each, Entry))
-        return entries, tuple(each for each in found if isinstance(each, Damaged))
+            records = tuple(readable(connection, query, entry_of))
+        entries = tuple(record for record in records if isinstance(record, Entry))
+        return entries, tuple(record for record in records if isinstance(record, Damaged))
 
     def news(self, run: str, seen: Marks) -> tuple[tuple[Entry, ...], int]:
         with reading(self._engine) as connection:
@@ -245,24 +247,24 @@ class Runs:
             yield from readable(connection, query, lambda row: InForce(entry_of(row), row.persist, row.boot))
 
     def changed_later(self, run: str, most: int) -> tuple[tuple[Run, Target], ...]:
-        found: dict[str, tuple[int, Target]] = {}
+        changed: dict[str, tuple[int, Target]] = {}
         due = [run]
         with reading(self._engine) as connection:
-            while due and len(found) < most:
+            while due and len(changed) < most:
                 for name, seq, target in _changed_later(connection, due.pop(0)):
-                    if name not in found:
-                        found[name] = seq, target
+                    if name not in changed:
+                        changed[name] = seq, target
                         due.append(name)
-                    if len(found) == most:
+                    if len(changed) == most:
                         break
-        newest_first = sorted(found, key=lambda name: found[name][0], reverse=True)
-        return tuple((self.get(name), found[name][1]) for name in newest_first)
+        newest_first = sorted(changed, key=lambda name: changed[name][0], reverse=True)
+        return tuple((self.get(name), changed[name][1]) for name in newest_first)
 
 
 def _changed_later(connection: Connection, run: str) -> Iterator[tuple[str, int, Target]]:
-    made = [entry.change for entry in read_entries(connection, run) if entry.state in in_force.IN_FORCE]
-    results = {change.target.key: in_force.result_of(change) for change in made}
-    owners = {change.target.owner[:OWNER_LENGTH] for change in made}
+    changes = [entry.change for entry in read_entries(connection, run) if entry.state in in_force.IN_FORCE]
+    results = {change.target.key: in_force.result_of(change) for change in changes}
+    owners = {change.target.owner[:OWNER_LENGTH] for change in changes}
     for name, seq, body in in_force.later(connection, run, owners):
         change = CHANGE.validate_json(body)
         if results.get(change.target.key, in_force.result_of(change)) != in_force.result_of(change):
@@ -294,8 +296,8 @@ def has_entry() -> ColumnElement[bool]:
 
 def last_applied(connection: Connection, host: str) -> tuple[int, Run] | None:
     # One query for each state: an index has the runs of one state in their order.
-    found = (connection.execute(_QUERY, {"host": host, "state": state}).one_or_none() for state in APPLIED)
-    last = max((row for row in found if row is not None), key=lambda row: row.seq, default=None)
+    rows = (connection.execute(_QUERY, {"host": host, "state": state}).one_or_none() for state in APPLIED)
+    last = max((row for row in rows if row is not None), key=lambda row: row.seq, default=None)
     return None if last is None else (last.seq, Run(*last[: len(RUN)]))
 
 

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from support.values import NOON, make_run
 
-from pinner.agent.trail.refusal_limit import MAX_RECORDS, WINDOW_SECONDS, RefusalLimit
+from pinner.agent.trail.refusal_limit import MAX_REFUSALS, WINDOW_SECONDS, RefusalLimit
 from pinner.agent.trail.signing import SigningKey, is_signed, pem, read_pem
 from pinner.agent.trail.trail import AgentTrailFile
 from pinner.model.errors import HostBusy, Invalid, RunConflict, StoreUnavailable
@@ -115,13 +115,13 @@ def test_a_flood_of_refused_runs_fills_neither_the_trail_nor_the_log(journal, ke
     forged = make_run("x\nroot logged in " + "x" * 1_000_000, actor="a\x1b[2J" + "a" * 1_000_000)
     for _ in range(100):
         refuse(trail, forged)
-    assert len(trail.records(1, 1000)) == caplog.text.count("refused run") == MAX_RECORDS
-    assert len(caplog.text) < 1000 * MAX_RECORDS
+    assert len(trail.records(1, 1000)) == caplog.text.count("refused run") == MAX_REFUSALS
+    assert len(caplog.text) < 1000 * MAX_REFUSALS
     assert "\x1b" not in caplog.text
     assert "\nroot" not in caplog.text
     seconds[0] += WINDOW_SECONDS
     trail.head(None)
-    assert f"refused {100 - MAX_RECORDS} more runs" in caplog.text
+    assert f"refused {100 - MAX_REFUSALS} more runs" in caplog.text
     refuse(trail, make_run())
     assert trail.records(1, 1000)[-1].run == "run-1"
 

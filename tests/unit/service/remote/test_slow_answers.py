@@ -207,3 +207,12 @@ def test_a_line_that_is_no_text_is_refused():
         pytest.raises(PinnerError, match="not UTF-8 text"),
     ):
         export(remote)
+
+
+def test_an_error_of_the_reader_of_lines_stays_its_own():
+    text = rest_client.lines(iter([b"a line\n"]))
+    next(text)
+    own = UnicodeDecodeError("ascii", b"", 0, 1, "of another text")
+
+    with pytest.raises(UnicodeDecodeError):
+        text.throw(own)
