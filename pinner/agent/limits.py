@@ -20,14 +20,14 @@ from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 MAX_CHANGES = 32_768
 """The targets of one plan: 8,192 CPUs (the kernel's limit), each shared by four vCPUs."""
 MAX_THREADS = 262_144
-"""Of one plan."""
+"""The threads of one plan."""
 MAX_TEXT = 4096
 """Characters of a text for people."""
 MAX_NAMES = 4096
 """Names in one list: each process of the host is searched in it."""
 MAX_SERIES = len(GUEST_SERIES) + len(HOST_SERIES)
 MAX_WAIT_SECONDS = 60.0
-"""For host events."""
+"""The longest wait for host events."""
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 """No history ends later: its last step ends after the last time, and must still be a time."""
 

@@ -13,7 +13,7 @@ from pinner.agent import admission, limits
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.protocol import Progress
 from pinner.agent.socket import peers
-from pinner.agent.socket.waiting import require_caller
+from pinner.agent.socket.peers import require_caller
 from pinner.agent.trail.refusal_limit import CallLimit
 from pinner.agent.trail.trail import AgentTrailFile
 from pinner.apply import executor

@@ -51,7 +51,7 @@ class Agent(Protocol):
         an apply or a rollback with this id raises RunConflict from then on. Raises Invalid, StoreUnavailable."""
 
     def entries(self, run: str) -> tuple[Entry, ...]:
-        """By ``seq``."""
+        """The entries are ordered by ``seq``."""
 
     def host_events(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
         """Host events with a number above ``after``, in order; 0: all that the agent still has.

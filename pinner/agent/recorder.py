@@ -8,7 +8,7 @@ from datetime import datetime
 from math import ceil
 from typing import Protocol
 
-from pinner.agent.socket.waiting import require_caller
+from pinner.agent.socket.peers import require_caller
 from pinner.model.errors import Invalid, NotFound, PinnerError, StoreUnavailable
 from pinner.model.outcome.measures import ROWS, Counts, History, Measured, measured, series_of
 from pinner.repeated import Repeated
@@ -35,7 +35,7 @@ class Kept(Protocol):
     """Where the values are kept. HistoryFiles satisfies it."""
 
     def write(self, measured: Iterable[Measured], at: datetime) -> None:
-        """The values of an interval."""
+        """Stores the values of one interval."""
 
     def read(
         self, subject: str, begin: datetime, end: datetime, step: int, name: str = "", series: Collection[str] = ()

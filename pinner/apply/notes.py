@@ -56,7 +56,7 @@ class Notes:
         self.journal = journal
         self.resumed = resumed
         self.latest: dict[int, Entry] = {}
-        """By ``seq``."""
+        """The entries as they were noted last, by ``seq``."""
         self._now = now
         self._progress = progress
         self._corrected = corrected
@@ -96,7 +96,7 @@ def summary(failures: Collection[tuple[Entry, str]], groups: int) -> str:
 
 
 def losses(lost: Sequence[Entry], changes: int) -> str:
-    """Empty where none is ``lost``."""
+    """Empty where ``lost`` is empty."""
     if not lost:
         return ""
     why = "; ".join(entry.error for entry in lost[:LOSSES])

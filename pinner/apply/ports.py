@@ -29,7 +29,7 @@ class Host(Protocol):
         """How many guests may be changed at once."""
 
     def fingerprint(self) -> str:
-        """The present Topology.fingerprint."""
+        """The value of Topology.fingerprint now."""
 
     def online(self) -> CpuSet:
         """The CPUs that are online now."""
@@ -111,7 +111,7 @@ class Host(Protocol):
         """The nodes of the live numatune where libvirt may change them (mode restrictive), or empty."""
 
     def set_numatune(self, target: Target, nodes: str) -> None:
-        """Through libvirt. Raises like ``pin``."""
+        """Sets it through libvirt. Raises like ``pin``."""
 
     def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
         """By migrate_pages; some pages cannot be moved. Raises Gone, NotPermitted, ApplyFailed."""

@@ -56,7 +56,7 @@ class Transaction:
         self._forced: set[int] = set()
         """The ``seq`` of each change that failed just now and has touched the host."""
         self._errors: dict[int, str] = {}
-        """By ``seq``."""
+        """The errors by the ``seq`` of their entries."""
         self._failures: dict[Group, tuple[Entry, str]] = {}
         """Each with the change that failed and its error."""
         self._begun: set[Group] = set()
@@ -134,7 +134,7 @@ class Transaction:
             self._abort(entry, later=isinstance(error, Busy))
 
     def _may_skip(self, entry: Entry) -> bool:
-        """Although its groups are not independent."""
+        """Whether the run goes on without the entry, although its groups are not independent."""
         return not self._run.all_or_nothing and entry.change.target.kind in SETTINGS
 
     def _make(self, step: Step) -> Entry:
@@ -233,7 +233,7 @@ class Transaction:
         return state, summary(self._failures.values(), len(self._groups))
 
     def _placed(self) -> list[Entry]:
-        """Metadata without pins places no guest."""
+        """Metadata without pins places no guest, so its changes are left out."""
         placed = self._in_groups(self._groups.keys() - self._failures.keys(), self._in_place.values())
         return [entry for entry in placed if entry.state == "done" and not isinstance(entry.change, MetadataChange)]
 

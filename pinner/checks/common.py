@@ -16,7 +16,7 @@ from pinner.model.snapshot import Snapshot, emulator_cpus, restricted, vcpu_cpus
 _LAST = re.compile(r"\bN\b")
 _ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _FLAGS = ("nohz", "managed_irq", "domain")
-"""Of isolcpus."""
+"""The flags that isolcpus takes."""
 T = TypeVar("T")
 ROOT = "as root"
 BOOT = "the kernel's command line"
@@ -76,7 +76,7 @@ def sampled_nics(reading: HostReading) -> Iterator[SampledNic]:
 
 
 def rate(name: str, count: int, seconds: float, unit: str) -> tuple[Evidence, Evidence]:
-    """In all and by second."""
+    """The count, and the count per second."""
     return Evidence(name, count, unit), Evidence(f"{name} rate", count / seconds, f"{unit}/s")
 
 
@@ -102,7 +102,7 @@ def memory_homes(vcpus: Iterable[Vcpu], snapshot: Snapshot) -> set[int]:
 
 
 def device_node(device: str, snapshot: Snapshot) -> int | None:
-    """None where it is not known."""
+    """None where the node is not known."""
     return next((known.node for known in snapshot.topology.devices if known.name == device), None)
 
 
@@ -121,7 +121,7 @@ def housekeeping(snapshot: Snapshot, node: int | None = None) -> CpuSet:
 
 
 def command(line: str) -> Remedy:
-    """For root, at once."""
+    """A command that root gives at once."""
     return Remedy(line, ROOT)
 
 
@@ -131,7 +131,7 @@ def sysctl(key: str, value: object) -> tuple[Remedy, Remedy]:
 
 
 def sysctl_now(reading: HostReading, key: str) -> int | None:
-    """None where it is not known."""
+    """None where the value is not known."""
     return (reading.snapshot.sysctls or {}).get(key)
 
 

@@ -18,7 +18,7 @@ BUSY_EMULATOR = 30.0
 UNEQUAL = 4.0
 """The weight for each vCPU of one guest over that of another."""
 MOST_WEIGHT = 10_000
-"""Of cpu.weight."""
+"""The highest value of cpu.weight."""
 IDLE_WEIGHT = 3 * 100 / 1024
 """Of a cgroup with cpu.idle, for which the kernel shows 0. WEIGHT_IDLEPRIO (kernel/sched/sched.h) is 3, and the weight
 100 is 1024 there."""

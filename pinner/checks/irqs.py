@@ -355,7 +355,7 @@ def _napi(snapshot: Snapshot, process: Process, nic: Nic) -> Interrupt:
 
 
 def _interfaces(reading: HostReading) -> dict[str, str]:
-    """By PCI address."""
+    """The interface of each card that has only one, by PCI address."""
     names: defaultdict[str, list[str]] = defaultdict(list)
     for nic in reading.details.nics:
         if nic.device:
@@ -370,7 +370,7 @@ def _interrupt(snapshot: Snapshot, irq: DeviceIrq, total: int) -> Interrupt:
 
 
 def _roles(snapshot: Snapshot, cpus: CpuSet) -> tuple[RoleCpus, ...]:
-    """Without roles that have no CPU."""
+    """Roles without CPUs are left out."""
     named = [RoleCpus(_ROLES[name], cpus & those) for name, those in roles(snapshot)]
     rest = cpus
     for role in named:

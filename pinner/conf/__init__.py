@@ -1,26 +1,26 @@
 """pinner's configuration options by group. Only ``pinner.wiring`` reads them."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from oslo_config import cfg
 from oslo_log import log
 
-from pinner.conf import host_options as host
-from pinner.conf import server_options as server
+from pinner.conf import options
 from pinner.conf.checks import check_names, check_values
 from pinner.model.errors import Invalid
 
 GROUPS: dict[str, list[cfg.Opt]] = {
-    "agent": host.AGENT,
-    "api": server.API,
-    "database": server.DATABASE,
-    "host": host.HOST,
-    "libvirt": host.LIBVIRT,
-    "nova": host.NOVA,
-    "nova_listener": server.NOVA_LISTENER,
-    "objective": server.OBJECTIVE,
-    "policy": server.POLICY,
-    "retention": server.RETENTION,
+    "agent": options.AGENT,
+    "api": options.API,
+    "database": options.DATABASE,
+    "host": options.HOST,
+    "libvirt": options.LIBVIRT,
+    "nova": options.NOVA,
+    "nova_listener": options.NOVA_LISTENER,
+    "objective": options.OBJECTIVE,
+    "policy": options.POLICY,
+    "retention": options.RETENTION,
 }
 
 
@@ -31,8 +31,18 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 
 def register(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
     """Register the options with ``conf``, and return it."""
-    for group, options in GROUPS.items():
-        conf.register_opts(options, group=group)
+    for group, members in GROUPS.items():
+        conf.register_opts(members, group=group)
+    return conf
+
+
+def register_rabbit(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
+    """Register the options of RabbitMQ's queues with ``conf``, and return it. Those that oslo.messaging has registered
+    stay. Raises Invalid for a wrong value."""
+    for option in options.RABBIT:
+        with suppress(cfg.DuplicateOptError):
+            conf.register_opt(option, group=options.RABBIT_GROUP)
+    check_values(conf, {options.RABBIT_GROUP: options.RABBIT})
     return conf
 
 

@@ -36,7 +36,7 @@ class Shift:
     """What the planned placement adds to the values."""
 
     shifts: tuple[float, ...]
-    """r(w), ascending."""
+    """The values r(w) in ascending order."""
     equal: int = 0
     """Orders that the control does not tell from the drawn one. They count against each shift."""
 
@@ -66,7 +66,7 @@ class Shift:
 
 
 def two_sided(p: tuple[float, float]) -> float:
-    """Of two one-sided p-values."""
+    """The two-sided p-value from the two one-sided ones."""
     return min(1.0, 2 * min(p))
 
 

@@ -9,11 +9,11 @@ from pinner.model.outcome.outcome import MEASURES, PINGS, Comparison, Measure, O
 
 _DELAYS = ("delay_vcpu", "delay_emulator", "delay_iothread", "delay_vhost")
 _SERIES = {each.name: (each.name,) for each in MEASURES} | {"run_delay": _DELAYS}
-"""Added up for each measure."""
+"""The series that are added up for each measure."""
 _OF_HOST = ("softnet_drops", "pressure")
 JUDGED = tuple(name for names in _SERIES.values() for name in names)
 USES = ("use_vcpu", "use_emulator", "use_iothread", "use_vhost")
-"""Of ``control_use``."""
+"""The series of ``control_use``."""
 _MEANS = tuple(each.name for each in PINGS)
 """Measures that are no sum over the guests."""
 
@@ -55,7 +55,7 @@ def control_use(
 
 
 def between(known: Iterable[Sample], begin: datetime, end: datetime, step: int) -> tuple[Sample, ...]:
-    """Whole steps between two times."""
+    """The whole steps between two times."""
     return tuple(sample for sample in known if begin <= sample.at - timedelta(seconds=step) and sample.at <= end)
 
 

@@ -27,7 +27,7 @@ _ALWAYS = ("run_delay", "softnet_drops", "pressure")
 
 
 def least_steps(watched: int) -> int:
-    """Known ones before the run."""
+    """So many steps before the run must be known."""
     return max(LEAST_STEPS, WATCH_FOLD * watched)
 
 
@@ -65,7 +65,7 @@ def unwatched(before: Sequence[Sample], least: int) -> dict[Measure, int]:
 
 
 def is_blind(before: Sequence[Sample], least: int) -> bool:
-    """No measure can be watched."""
+    """True where no measure can be watched."""
     return all(len(_known(before, measure)) < least for measure in MEASURES)
 
 

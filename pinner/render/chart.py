@@ -41,7 +41,7 @@ class Mark:
 def chart(
     lines: Sequence[ChartLine], series: Series, image: ImageFormat, title: str, marks: Sequence[Mark] = ()
 ) -> bytes:
-    """Raises Invalid without a line."""
+    """Raises Invalid where there is no line to draw."""
     if not lines:
         raise Invalid("guest", "", "a guest or a host with measures")
     begin, step = int(lines[0].history.begin.timestamp()), lines[0].history.step
@@ -67,7 +67,7 @@ def _rule(mark: Mark) -> str:
 
 
 def image_format(path: Path) -> ImageFormat:
-    """By the file's name. Raises Invalid."""
+    """The format that the file's name ends with. Raises Invalid."""
     match path.suffix.lower():
         case ".svg":
             return "SVG"

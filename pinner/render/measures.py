@@ -30,7 +30,7 @@ class MeasureRow:
     drops: float | None
     """Packets/s of the taps; None also for a guest without a tap."""
     trend: tuple[float | None, ...]
-    """Run delay of the vCPUs."""
+    """The run delay of the vCPUs, oldest first."""
     ping: float | None = None
     """Mean round trip in ms; None: not pinged, or no answer."""
     ping_loss: float | None = None
@@ -38,7 +38,7 @@ class MeasureRow:
 
     @property
     def delay(self) -> float | None:
-        """Of all threads, in ms/s."""
+        """The delay of all threads, in ms/s."""
         return _sum(self.delays)
 
     @property
@@ -92,7 +92,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def _descending(value: float | None) -> float:
-    """Unknown ones last."""
+    """Unknown values come last."""
     return inf if value is None else -value
 
 

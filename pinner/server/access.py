@@ -32,5 +32,5 @@ def access_control(config: cfg.ConfigOpts, store: Store) -> AccessControl:
 
 
 def get_enforcer() -> Enforcer:
-    """For oslopolicy's own commands."""
+    """The commands of oslo.policy call it."""
     return Authorizer(Enforcer(wiring.configuration(None)), time.monotonic).enforcer

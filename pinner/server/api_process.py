@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 256 * 1024
-"""Of a request."""
+"""The longest body of a request."""
 
 ORPHAN_SECONDS = 10.0
 """How long a new server waits for the end of an API whose agent was killed."""

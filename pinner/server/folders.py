@@ -74,7 +74,7 @@ def _write_pid(folder: int) -> None:
 
 
 def _holder(folder: Path) -> str:
-    """Empty where it cannot be read."""
+    """Empty where the file cannot be read."""
     try:
         return f"; process {int((folder / PID_FILE).read_text('ascii'))} does"
     except (OSError, ValueError):

@@ -25,7 +25,7 @@ from pinner.server.supervisor import Supervisor
 
 _M_ARENA_MAX = -8
 PARTS = ("agent", "api")
-"""Of `pinner serve --only`."""
+"""The values of `pinner serve --only`."""
 
 
 def serve(config_files: list[Path] | None, bind: str | None, port: int | None, only: str | None = None) -> None:
@@ -57,7 +57,7 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None, o
 
 
 def _api_address(config: cfg.ConfigOpts, bind: str | None, port: int | None) -> ApiAddress:
-    """A given port alone means loopback."""
+    """Where only a port is given, the address is loopback."""
     host = bind or config.api.bind or (sockets.LOOPBACK if port is not None else "")
     number = config.api.port if port is None else port
     # Read here, because root has not been given up: only root needs to read the key.

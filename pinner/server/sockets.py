@@ -16,7 +16,7 @@ from pinner.model.errors import Invalid, NotPermitted
 from pinner.owners import connect_remedy, require_own
 
 MAX_PATH = 107
-"""Bytes (sun_path in unix(7))."""
+"""In bytes (sun_path in unix(7))."""
 LOOPBACK = "127.0.0.1"
 PROBE_SECONDS = 5.0
 BACKLOG = 128
@@ -35,7 +35,7 @@ class ApiAddress:
     bind: str
     port: int
     tls: ssl.SSLContext | None = None
-    """Of ``bind``; None: plain HTTP."""
+    """The certificates of ``bind``; None: plain HTTP."""
 
 
 def listen(address: ApiAddress, undo: ExitStack, *, wait_seconds: float = 0.0) -> list[socket.socket]:

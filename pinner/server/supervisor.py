@@ -21,7 +21,7 @@ from pinner.model.errors import PinnerError
 LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
-"""Between two checks of the threads."""
+"""The time between two checks of the threads."""
 NEVER_BEGUN = "Exception ignored in thread started by"
 """How Python begins its words about such a thread. Since 3.13 they name the function, too, and no object is given."""
 END_SECONDS = 60

@@ -21,8 +21,7 @@ from pinner.service.policy.capacity import CapacityReader
 from pinner.service.policy.observation import Observer
 from pinner.service.policy.policies import HostPolicies
 from pinner.service.reconcile.guest_events import GuestEventHandler
-from pinner.service.reconcile.reconciler import Reconciler
-from pinner.service.reconcile.repacks import RepackProposer
+from pinner.service.reconcile.reconciler import Reconciler, RepackProposer
 from pinner.service.runs.audit_heads import AuditHeads
 from pinner.service.runs.runs import RunManager
 from pinner.service.upkeep.monitor import Monitor

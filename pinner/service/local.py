@@ -41,8 +41,6 @@ from pinner.store.repositories import Store
 
 
 class LocalService:
-    """Satisfies Service."""
-
     where = ""
 
     def __init__(

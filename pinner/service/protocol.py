@@ -33,9 +33,9 @@ class StrategyInfo:
     """The description of a strategy: its name, one sentence, and the request fields that it reads."""
 
     name: str
-    """The name, for a request."""
+    """A request names the strategy so."""
     summary: str
-    """The strategy in one sentence."""
+    """One sentence."""
     parameters: tuple[str, ...]
     """The fields of a request that the strategy reads."""
 
@@ -45,16 +45,16 @@ class Service(Protocol):
     """The URL of the server that answers, and goes on without this process; empty where this process does the work."""
 
     def hosts(self) -> tuple[str, ...]:
-        """Those that can be planned for."""
+        """The names of the hosts that can be planned for."""
 
     def strategies(self) -> tuple[StrategyInfo, ...]:
-        """The installed ones."""
+        """The strategies that are installed."""
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
         """A new snapshot, which is not stored. 0 seconds: without CPU use, at once."""
 
     def topology(self, host: str) -> Topology:
-        """Processes and guests are not read."""
+        """The call does not read processes and guests."""
 
     def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
         """How many more guests fit beside the present ones, of so many vCPUs, or (None) of 1, 2, 4 and so on; and
@@ -81,7 +81,7 @@ class Service(Protocol):
         """Returns its id (content hash), too. None: the configured sample."""
 
     def snapshot(self, snapshot: str) -> Snapshot:
-        """A stored one."""
+        """``snapshot`` is the id of a stored one."""
 
     def plan(
         self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
@@ -89,7 +89,7 @@ class Service(Protocol):
         """From a stored snapshot, or (None) from a new one; the plan is stored."""
 
     def plan_by_id(self, plan: str) -> Plan:
-        """A stored one."""
+        """``plan`` is the id of a stored one."""
 
     def explain(self, plan: str, guest: str) -> Explanation:
         """Why a plan gives a guest (name or UUID) its CPUs, and what other places would cost. Raises Invalid for a plan
@@ -115,7 +115,7 @@ class Service(Protocol):
         """
 
     def run(self, run: str) -> Run:
-        """As it is now."""
+        """The run as it is now."""
 
     def outcome(self, run: str) -> RunOutcome:
         """Observed, not tested. Raises NotFound, and RunConflict for a run that has not ended."""
@@ -129,7 +129,7 @@ class Service(Protocol):
         """
 
     def probe_by_id(self, probe: str) -> Probe:
-        """As it is now. Raises NotFound."""
+        """The probe as it is now. Raises NotFound."""
 
     def cancel_probe(self, probe: str, caller: Caller) -> Probe:
         """The placement is put back soon after. An ended probe stays as it is."""

@@ -23,7 +23,7 @@ class StoredAnswer:
     fingerprint: str
     """The hash of the request: a key with another request is refused."""
     status: int
-    """HTTP; 0 without an answer."""
+    """The HTTP status; 0 while there is no answer."""
     location: str
     body: bytes
 
@@ -33,7 +33,7 @@ class Reservation:
     """A request that asks for a key, or has it."""
 
     actor: str
-    """The scope of the key."""
+    """A key belongs to this actor alone."""
     key: str
     fingerprint: str
     at: datetime

@@ -15,10 +15,10 @@ from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import Histories, LocalAgent, no_history
 from pinner.agent.recorder import Recorder
 from pinner.agent.socket.client import AgentClient
-from pinner.agent.socket.waiting import sleep
+from pinner.agent.socket.peers import sleep
 from pinner.agent.trail.signing import SigningKey
 from pinner.agent.trail.trail import AgentTrailFile
-from pinner.conf.host_options import MOST_PINGED
+from pinner.conf.options import MOST_PINGED
 from pinner.heartbeat import Heartbeat
 from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
 from pinner.host.kernel import tracefs

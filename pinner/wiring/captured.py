@@ -2,8 +2,9 @@
 
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -11,21 +12,57 @@ from oslo_config import cfg
 
 from pinner.agent.captured import CapturedAgent
 from pinner.agent.protocol import Agent
-from pinner.host.captured.captured_guests import captured_guests
+from pinner.host.captured.capture import capture
+from pinner.host.captured.captured_guests import DescribedGuests, captured_guests
 from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
 from pinner.host.reading import captured
 from pinner.host.reading.sampler import take_reading
+from pinner.host.virt.guests import DomainDescription
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.reading import SavedReading
 from pinner.model.snapshot import Snapshot
-from pinner.service.hosts import saving
-from pinner.service.hosts.saving import SavedMachine
 from pinner.service.protocol import Service
 from pinner.wiring.service import service_parts
 from pinner.wiring.settings import configuration, nova_sets, now
 
 CAPTURE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class SavedMachine:
+    """The numbers of files and guests, and why guests are missing (empty: all are saved)."""
+
+    files: int
+    guests: int
+    missing: str
+
+
+def save_files(
+    root: Path | None,
+    folder: Path,
+    libvirt: DescribedGuests | None,
+    read: Callable[[], SavedReading | None] = lambda: None,
+    *,
+    scrub: bool,
+) -> SavedMachine:
+    """This machine, or the captured one below ``root``.
+
+    ``libvirt``: None: the machine has no guests. ``read`` gives the counters and settings. Raises Invalid.
+    """
+    guests: tuple[DomainDescription, ...] = ()
+    capabilities = missing = ""
+    if libvirt is not None:
+        try:
+            described, capabilities = libvirt.descriptions(), libvirt.capabilities()
+            guests = tuple(guest for guest in described if not guest.unread)
+            missing = "; ".join(
+                f"guest {guest.name} is not saved: {guest.unread}" for guest in described if guest.unread
+            )
+        except (HostUnreachable, NotPermitted, Busy) as error:
+            missing = f"{error}; guests are not saved"
+    saved = capture(root or LIVE, folder, guests, capabilities, read(), scrub=scrub)
+    return SavedMachine(saved, len(guests), missing)
 
 
 def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
@@ -45,9 +82,9 @@ def save_machine(config_files: list[Path] | None, root: Path | None, folder: Pat
     """This machine with its guests, or the captured one below ``root``, as files in ``folder``."""
     options = configuration(config_files).libvirt
     if root is not None:
-        return saving.save_machine(root, folder, captured_guests(root), partial(captured.read_file, root), scrub=scrub)
+        return save_files(root, folder, captured_guests(root), partial(captured.read_file, root), scrub=scrub)
     libvirt = Libvirt(options.uri, options.call_timeout)
-    return saving.save_machine(None, folder, libvirt, partial(_reading_of_this_host, libvirt), scrub=scrub)
+    return save_files(None, folder, libvirt, partial(_reading_of_this_host, libvirt), scrub=scrub)
 
 
 def _reading_of_this_host(libvirt: Libvirt) -> SavedReading:

@@ -9,7 +9,7 @@ from pathlib import Path
 from oslo_config import cfg
 
 from pinner import conf
-from pinner.conf import rabbit
+from pinner.conf.options import RABBIT_GROUP
 from pinner.host.nova import nova_conf
 from pinner.model.errors import Invalid
 from pinner.model.guest.nova import Listening, NovaConf, NovaSets, cpus
@@ -97,7 +97,7 @@ def nova_reader(config: cfg.ConfigOpts) -> Callable[[], NovaConf | None]:
 
 
 def listening(config_files: list[Path] | None) -> Listening:
-    config = rabbit.register(configuration(config_files))
-    listener, queues = config.nova_listener, config[rabbit.NAME]
+    config = conf.register_rabbit(configuration(config_files))
+    listener, queues = config.nova_listener, config[RABBIT_GROUP]
     is_durable = queues.amqp_durable_queues or queues.rabbit_quorum_queue
     return Listening(tuple(listener.topics), listener.pool, is_durable, queues.rabbit_quorum_queue)

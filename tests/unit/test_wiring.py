@@ -10,8 +10,8 @@ from support.hosts import cpus, guest, plain, snapshot
 from support.machines import root_of, unpack
 
 from pinner import wiring
-from pinner.agent.socket.waiting import CallerLeft, waits_for
-from pinner.conf import rabbit
+from pinner.agent.socket.peers import CallerLeft, waits_for
+from pinner.conf import register_rabbit
 from pinner.host.kernel import tracefs
 from pinner.model.errors import Invalid
 from pinner.model.guest.nova import Listening
@@ -80,7 +80,7 @@ def test_the_options_of_oslo_messaging_stay_as_the_library_has_registered_them(c
     conf = cfg.ConfigOpts()
     conf.register_opt(theirs, group="oslo_messaging_rabbit")
     conf([], default_config_files=[str(configured("")[0])])
-    assert rabbit.register(rabbit.register(conf)).oslo_messaging_rabbit.rabbit_quorum_queue is True
+    assert register_rabbit(register_rabbit(conf)).oslo_messaging_rabbit.rabbit_quorum_queue is True
 
 
 def test_a_snapshot_has_the_configured_weights(configured) -> None:

@@ -10,8 +10,7 @@ from pinner import codec
 from pinner.agent import limits
 from pinner.agent.protocol import Agent, Progress
 from pinner.agent.socket import peers
-from pinner.agent.socket.peers import Peer
-from pinner.agent.socket.waiting import steps
+from pinner.agent.socket.peers import Peer, steps
 from pinner.model.errors import Invalid
 from pinner.model.event import HostEvent
 from pinner.model.outcome.blame import MAX_SECONDS
@@ -194,4 +193,4 @@ HANDLERS: dict[str, Handler] = {
     "audit_head": _audit_head,
     "audit_records": _audit_records,
 }
-"""Every method of Agent."""
+"""It has every method of Agent."""

@@ -1,14 +1,21 @@
-"""The callers of the agent, as the kernel names them."""
+"""The caller that the agent works for: who it is, as the kernel names it, and waits that end when it disconnects,
+because nobody would get the answer."""
 
 import os
 import pwd
 import socket
 import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred of unix(7): process id, user id, group id."""
+_STEP_SECONDS = 0.5
+"""How long a wait may outlast the caller."""
+_is_left: ContextVar[Callable[[], bool]] = ContextVar("is_left", default=lambda: False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +27,7 @@ class Peer:
 
     @property
     def label(self) -> str:
-        """``pinner (uid 991), pid 1234``."""
+        """For example ``pinner (uid 991), pid 1234``."""
         return f"{_user_name(self.uid)} (uid {self.uid}), pid {self.pid}"
 
 
@@ -48,3 +55,44 @@ def _user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return "unknown"
+
+
+class CallerLeft(Exception):
+    """The caller has disconnected, so the call ends without an answer."""
+
+    def __init__(self) -> None:
+        super().__init__("it has disconnected")
+
+
+@contextmanager
+def waits_for(is_left: Callable[[], bool]) -> Iterator[None]:
+    """In this block and thread, waits end when ``is_left()`` is true."""
+    token = _is_left.set(is_left)
+    try:
+        yield
+    finally:
+        _is_left.reset(token)
+
+
+def require_caller() -> None:
+    """Raises CallerLeft. For work in many parts."""
+    if _is_left.get()():
+        raise CallerLeft
+
+
+def sleep(seconds: float) -> None:
+    """Raises CallerLeft."""
+    for step in steps(seconds):
+        time.sleep(step)
+
+
+def steps(seconds: float) -> Iterator[float]:
+    """The parts of a wait of ``seconds``, at least one; wait for each. Raises CallerLeft."""
+    deadline = time.monotonic() + seconds
+    remaining = seconds
+    while True:
+        yield min(max(remaining, 0.0), _STEP_SECONDS)
+        require_caller()
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            return

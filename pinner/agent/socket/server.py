@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 from pinner.agent.protocol import Agent, Progress
 from pinner.agent.socket import calls, peers, wire
-from pinner.agent.socket.waiting import CallerLeft, waits_for
+from pinner.agent.socket.peers import CallerLeft, waits_for
 from pinner.heartbeat import BeatingThread
 from pinner.model.errors import Busy, NotPermitted, PinnerError, document
 from pinner.model.run.journal import Entry
@@ -45,10 +45,10 @@ MAX_LARGE_CALLS = 2
 """Calls of more than LARGE_BYTES at once; see wire.MAX_VALUES."""
 
 REQUEST_SECONDS = 10.0
-"""To send a call."""
+"""A caller has so long to send a call."""
 
 ANSWER_SECONDS = 30.0
-"""To read an answer."""
+"""A caller has so long to read an answer."""
 
 PROGRESS_SECONDS = 2.0
 """How long a run waits for a caller that does not read its progress; ANSWER_SECONDS in all."""

@@ -35,7 +35,7 @@ class Chain(Protocol):
     """The chain of records. The store implements it."""
 
     def append(self, *events: AgentEvent) -> None:
-        """Durably."""
+        """The records are on disk when it returns."""
 
     def append_new(self, event: AgentEvent) -> None:
         """Unless the last event of its action has the same target and ``after``."""
@@ -44,7 +44,7 @@ class Chain(Protocol):
         """The chain's own, and the last one of the centre's trail in it."""
 
     def records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
-        """Those above ``after``, in order."""
+        """The records above ``after``, in their order."""
 
 
 class AgentTrailFile:

@@ -124,7 +124,7 @@ class AffinityStep:
         return thread.key in self._known or thread.cpus in self._inherited
 
     def _record_born(self, threads: Iterable[ThreadMask]) -> None:
-        """Before these threads are moved."""
+        """Must be called before these threads are moved."""
         born = tuple(thread for thread in threads if self._is_misplaced(thread) and thread.key not in self._known)
         if born:
             self._known.update(thread.key for thread in born)

@@ -41,7 +41,7 @@ class WholeUndo:
 
     entries: tuple[Entry, ...]
     damaged: tuple[Damaged, ...] = ()
-    """Not undone: their records are damaged."""
+    """They are not undone, because their records are damaged."""
 
 
 def whole_undo(run: Run, changed: Iterable[InForce | Damaged], at: datetime, host: Host) -> WholeUndo:

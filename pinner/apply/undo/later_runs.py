@@ -113,7 +113,7 @@ class _Source:
     since: Lineage | None
     masks: frozenset[CpuSet]
     prior_mask: CpuSet
-    """Of the inheritors."""
+    """The prior mask of the inheritors."""
     own: Mapping[ThreadKey, CpuSet]
     """The prior masks of the target's own threads."""
 

@@ -1,5 +1,6 @@
 """Shows the answer of a command, and writes the picture that --output names."""
 
+import io
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,11 +10,32 @@ from pinner import codec
 from pinner.cli.frame.context import CommandContext, reason
 from pinner.cli.frame.output import print_json
 from pinner.model.errors import Invalid
+from pinner.render import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 T = TypeVar("T")
+
+_COLUMNS = 120
+_SVG = """\
+<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font-family: monospace; font-size: {char_height}px; line-height: {line_height}px }}
+.{unique_id}-title {{ font-family: sans-serif; font-size: 18px; font-weight: bold }}
+{styles}
+</style>
+<defs>{lines}</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+"""Without the fonts of rich's own frame: a viewer would load them from another server."""
 
 
 def require_svg(file: Path | None) -> None:
@@ -32,10 +54,7 @@ def show(
         for part in parts(found):
             context.out.print(part)
     if file is not None:
-        # Imported here because only a picture needs it.
-        from pinner.render.picture import picture
-
-        write_picture(file, picture(parts(found), title))
+        write_picture(file, _picture(parts(found), title))
 
 
 def write_picture(file: Path, picture: bytes) -> None:
@@ -44,3 +63,17 @@ def write_picture(file: Path, picture: bytes) -> None:
         file.write_bytes(picture)
     except OSError as error:
         raise Invalid("--output", str(file), f"a file that can be written ({reason(error)})") from None
+
+
+def _picture(parts: "Iterable[RenderableType]", title: str) -> bytes:
+    """SVG on a white ground."""
+    # Imported here because only a picture needs it.
+    from rich.console import Console
+    from rich.terminal_theme import DEFAULT_TERMINAL_THEME
+
+    console = Console(
+        file=io.StringIO(), record=True, width=_COLUMNS, markup=False, highlight=False, emoji=False, color_system=None
+    )
+    for part in parts:
+        console.print(part)
+    return console.export_svg(title=visible(title), theme=DEFAULT_TERMINAL_THEME, code_format=_SVG).encode()

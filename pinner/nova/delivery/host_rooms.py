@@ -58,8 +58,6 @@ class Room:
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """What a guest needs."""
-
     vcpus: int
     memory_kib: int
     strategy: str = ""
@@ -140,7 +138,7 @@ class _Entry:
     asking: bool = False
     awaited: bool = False
     failures: int = 0
-    """Missing answers since the last one."""
+    """How many answers were missing since the last one."""
     used: int | None = None
 
 

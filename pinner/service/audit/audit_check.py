@@ -175,7 +175,7 @@ class CentreCheck:
         """The last records of those that were exported and deleted."""
 
     def observe(self, record: Mapping[str, Any]) -> None:
-        """In their order."""
+        """Call it with the records in their order."""
         seq = record["seq"]
         if not self.length:
             self._start = ChainHead(seq - 1, record["previous"])

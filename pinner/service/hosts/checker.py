@@ -34,11 +34,11 @@ GROUP = "pinner.checks"
 SECONDS = 10.0
 """For all checks of a reading. They are pure and take milliseconds; a plug-in may hang."""
 MAX_FINDINGS = 200
-"""Of one check."""
+"""The findings of one check that are shown."""
 MAX_COUNTED = 10_000
 """A check may yield findings without end: it is stopped after so many more."""
 MAX_BYTES = 256 * 1024
-"""Of one finding as JSON."""
+"""The size of one finding as JSON."""
 _MAX_ERROR = 500
 
 _Answer = Future[tuple[CheckFinding, ...]]

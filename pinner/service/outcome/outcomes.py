@@ -31,8 +31,8 @@ from pinner.service.hosts.hosts import Hosts
 from pinner.service.outcome.run_sides import LATE, SPAN, STEP, RunSides, Sides, needed_steps, watched_span
 from pinner.service.policy.policies import HostPolicies
 from pinner.service.runs.runs import RunManager
-from pinner.service.upkeep.passes import Passes, visit
 from pinner.store.repositories import Store
+from pinner.worker import Passes, visit
 
 LOG = logging.getLogger(__name__)
 

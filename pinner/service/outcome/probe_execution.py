@@ -19,7 +19,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import ApplyOptions, Run
 from pinner.model.snapshot import Snapshot
-from pinner.outcome import probing
+from pinner.outcome import verdict, windows
 from pinner.outcome.samples import JUDGED, USES, control_use, samples
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.runs.runs import RunManager
@@ -124,7 +124,7 @@ def _is_undone(runs: RunManager, undo: Run) -> bool:
 class Timing:
     now: Callable[[], datetime]
     monotonic: Callable[[], float] = time.monotonic
-    """Seconds that nobody sets."""
+    """Seconds of a clock that nobody sets."""
     wait: Callable[[threading.Event, float], bool] = threading.Event.wait
     """For an event for some seconds; whether it is set."""
     seed: Callable[[], int] = lambda: randbits(64)
@@ -227,7 +227,7 @@ class ProbeExecution:
 
     def _window(self, span: _Span) -> Window:
         clock = (self._timing.now() - span.since).total_seconds()
-        if why := probing.jumped(clock, self._timing.monotonic() - span.passed):
+        if why := windows.jumped(clock, self._timing.monotonic() - span.passed):
             return Window(span.arm, {}, {}, why)
         try:
             histories = self._hosts.agent(self._probe.host).measures(span.begin, span.end, STEP, "", (*JUDGED, *USES))
@@ -235,8 +235,8 @@ class ProbeExecution:
         except PinnerError as error:
             return Window(span.arm, {}, {}, str(error))
         guests = self._guests or {history.subject for history in histories if history.subject != HOST}
-        window = probing.window(span.arm, samples(histories, guests, STEP), span.begin, span.end, STEP)
-        shifted = probing.shifted(control_use(histories, guests, span.begin, span.end, STEP))
+        window = windows.window(span.arm, samples(histories, guests, STEP), span.begin, span.end, STEP)
+        shifted = windows.shifted(control_use(histories, guests, span.begin, span.end, STEP))
         return replace(window, void=self._void(span) or shifted or window.void)
 
     def _void(self, span: _Span) -> str:
@@ -246,9 +246,9 @@ class ProbeExecution:
         self._events = tuple(event for event in self._events if event.at >= span.since)
         names = {guest.uuid: guest.name for guest in span.before.guests}
         return (
-            probing.crossed(latest, self._probe.mark, span.since, span.end)
-            or probing.disturbed(span.before, span.after)
-            or probing.reported(self._events, names, span.since, span.end)
+            windows.crossed(latest, self._probe.mark, span.since, span.end)
+            or windows.disturbed(span.before, span.after)
+            or windows.reported(self._events, names, span.since, span.end)
         )
 
     def _read_events(self) -> None:
@@ -288,7 +288,7 @@ def store_end(
     """With the verdict if all windows are over. ``undone`` is the result of ``put_back``."""
     in_place, hindrance = undone
     state = "failed" if in_place else state
-    outcome = probing.outcome(probe.windows) if state == "ended" else None
+    outcome = verdict.outcome(probe.windows) if state == "ended" else None
     why = "; ".join(part for part in (why, hindrance) if part)
     event = audit_event(
         Caller(probe.actor, probe.mark, ""),
@@ -302,5 +302,5 @@ def store_end(
 
 
 def changed_guests(plan: Plan) -> dict[str, str]:
-    """UUID to name."""
+    """The names of the guests by their UUID."""
     return guests_of(change.target for change in plan.changes)

@@ -21,8 +21,8 @@ from pinner.service.hosts.hosts import Hosts
 from pinner.service.outcome.probe_execution import ProbeExecution, Stop, Timing, changed_guests, put_back, store_end
 from pinner.service.policy.policies import HostPolicies
 from pinner.service.runs.runs import RunManager
-from pinner.service.upkeep.passes import Passes, visit
 from pinner.store.repositories import Store
+from pinner.worker import Passes, visit
 
 LOG = logging.getLogger(__name__)
 

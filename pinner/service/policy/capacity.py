@@ -31,7 +31,7 @@ class _Read:
     snapshot: Snapshot
     request: Request
     placement: Placement | None
-    """The recorded one of the request."""
+    """The recorded placement that the request belongs to."""
     capacity: Capacity
 
 

@@ -38,7 +38,7 @@ class Observation:
     run_seq: int
     """Of the last run that the placement takes into account."""
     last_run: int
-    """0: none."""
+    """The number of the host's last applied run; 0 where there is none."""
 
 
 class Observer:

@@ -123,7 +123,7 @@ class HostPolicies:
 
 
 def revision(policy: Policy | None) -> str:
-    """Empty for no policy."""
+    """Empty where there is no policy."""
     return "" if policy is None else codec.content_hash(policy)
 
 

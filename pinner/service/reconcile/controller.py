@@ -59,20 +59,20 @@ class HostReconciler(Protocol):
         """See Agent.host_events."""
 
     def further_events(self, host: str, after: int) -> tuple[HostEvent, ...]:
-        """See Reconciler."""
+        """See Reconciler.further_events."""
 
     def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
-        """See Reconciler."""
+        """See Reconciler.reconcile."""
 
 
 class ReconcileNote(Protocol):
-    """For metrics."""
+    """What the metrics get to know of reconciles."""
 
     def reconciled(self, report: DriftReport, seconds: float | None) -> None:
         """``seconds`` after its cause; None: it waited for a sample of CPU use."""
 
     def reconcile_failed(self, host: str) -> None:
-        """A reconcile failed."""
+        """Called instead of ``reconciled`` where the reconcile raised an error."""
 
     def policy_deleted(self, host: str) -> None:
         """The host has no policy any more."""

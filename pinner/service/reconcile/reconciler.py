@@ -1,4 +1,5 @@
-"""Reconciler: finds drift on a host and, by the policy's mode, reports it, proposes a plan, or applies that plan."""
+"""A reconcile of a host: Reconciler finds drift and, by the policy's mode, reports it, proposes a plan, or applies that
+plan. RepackProposer proposes a plan for guests that have spread over nodes, caches and cores."""
 
 import logging
 import threading
@@ -13,23 +14,25 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NovaConflict, PinnerError, PreconditionFailed, Refused, StalePlan
 from pinner.model.event import HostEvent
 from pinner.model.plan.plan import Placement, Plan
-from pinner.model.policy import Backoffs, Drift, DriftReport, Policy
+from pinner.model.plan.request import Request
+from pinner.model.policy import Backoffs, Drift, DriftReport, Policy, Repack
 from pinner.model.run.audit import POLICY_ACTOR, AuditAction, Caller, audit_event
 from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
 from pinner.model.text import listed
+from pinner.planning import planner
 from pinner.planning.placement.backoff_counts import counted_as, restarts, with_backoff
 from pinner.planning.placement.backoff_counts import reasons as backoff_reasons
 from pinner.planning.placement.drift import reasoned
 from pinner.planning.placement.record import record
 from pinner.planning.policy.leaving_out import leave_out
 from pinner.planning.policy.release import release
+from pinner.planning.policy.repack import RepackRule, RepackWatch, pressure, refusal
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.hosts.plan_maker import PlanMaker
 from pinner.service.policy.observation import Observation, Observer, unplaced
 from pinner.service.policy.policies import HostPolicies
 from pinner.service.policy.stored_backoffs import HostBackoffs, are_of_the_host, failures_of, moving_targets
-from pinner.service.reconcile.repacks import RepackProposer
 from pinner.service.runs.runs import RunManager
 from pinner.store.repositories import Store
 
@@ -42,6 +45,48 @@ MAX_ATTEMPTS = 8
 """The same while each time other targets are found that something keeps moving."""
 
 _NAMED = 5
+
+
+class RepackProposer:
+    """Stores a plan where a re-pack pays. A person applies it; a policy never does.
+
+    What it remembers of a host is lost at a restart: then the host is watched anew.
+    """
+
+    def __init__(self, plans: PlanMaker, rule: RepackRule, now: Callable[[], datetime]) -> None:
+        self._plans = plans
+        self._rule = rule
+        self._now = now
+        self._watches: dict[str, RepackWatch] = {}
+        self._proposals: dict[str, Repack] = {}
+
+    def observe(self, host: str, seen: Observation, caller: Caller) -> None:
+        """A host that drifts, or whose policy only observes, has no proposal."""
+        policy, placement, plan = seen.policy, seen.placement, seen.plan
+        if policy is None or placement is None or plan is None or plan.changes or policy.mode == "observe":
+            self._proposals.pop(host, None)
+            return
+        now, rule, spread = self._now(), self._rule, pressure(plan.objective)
+        watch = self._watches.get(host, RepackWatch()).observed(rule, spread, now)
+        if watch.above_since is None:
+            self._proposals.pop(host, None)
+        if watch.is_due(rule, now):
+            watch = watch.paused(rule, now)
+            self._proposals[host] = self._dry_run(seen.snapshot, policy.request, placement, spread, caller)
+        self._watches[host] = watch
+
+    def _dry_run(
+        self, snapshot: Snapshot, request: Request, placement: Placement, spread: float, caller: Caller
+    ) -> Repack:
+        plan = planner.repack(snapshot, codec.content_hash(snapshot), request, placement)
+        if why := refusal(self._rule, plan):
+            return Repack("", spread, why)
+        self._plans.keep(snapshot, plan, caller)
+        return Repack(plan.id, spread)
+
+    def proposal(self, host: str) -> Repack | None:
+        """Of the host's last dry run, while it is true."""
+        return self._proposals.get(host)
 
 
 class Reconciler:

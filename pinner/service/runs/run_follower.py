@@ -12,7 +12,7 @@ class RunFollower:
         self._known: dict[int, Entry] = {}
 
     def learn(self, progress: RunProgress) -> RunProgress:
-        """Progress that was received elsewhere."""
+        """Take over progress that was received elsewhere."""
         if progress.entry is not None:
             self._known[progress.entry.seq] = progress.entry
         return progress

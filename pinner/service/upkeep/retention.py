@@ -34,7 +34,7 @@ class Limits:
     plans: timedelta
     audit: timedelta
     audit_folder: Path | None
-    """None: the records are kept."""
+    """None where the records are kept for ever."""
 
 
 @dataclass(frozen=True, slots=True)

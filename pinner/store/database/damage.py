@@ -16,7 +16,7 @@ _REPAIRS = {
     sqlite3.SQLITE_READONLY: "give it back to its owner (see its folder), mode 0600, on a writable disk",
     sqlite3.SQLITE_CANTOPEN: "it must be a file, not a folder, in a folder that pinner's user can write",
 }
-"""By the primary result code (https://www.sqlite.org/rescode.html)."""
+"""The repair for each primary result code (https://www.sqlite.org/rescode.html)."""
 
 
 def repair(engine: Engine, error: BaseException | None) -> str:

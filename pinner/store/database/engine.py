@@ -170,7 +170,7 @@ def connect(url: str | URL) -> Engine:
 
 
 def engine_of(url: str | URL) -> Engine:
-    """Creates no file. Raises Invalid."""
+    """Does not create the file. Raises Invalid."""
     engine = load_driver(url)
     parsed = engine.url
     if parsed.get_backend_name() == "sqlite":
@@ -183,7 +183,7 @@ def engine_of(url: str | URL) -> Engine:
 
 
 def sqlite_file(url: str) -> Path | None:
-    """None for another database. Raises Invalid."""
+    """None where the URL is of another database. Raises Invalid."""
     parsed = load_driver(url).url
     return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
 

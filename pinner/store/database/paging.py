@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 EXPECTED = "the `next` of the previous page"
 _NUMBER = re.compile("[0-9]{1,9}")
-"""These fit into 32 bits."""
+"""Such numbers fit into 32 bits."""
 
 
 def page(

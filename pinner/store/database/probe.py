@@ -48,7 +48,7 @@ class DatabaseProbe:
             connection.rollback()
 
     def size(self) -> int:
-        """Bytes, without SQLite's write-ahead log."""
+        """In bytes, without SQLite's write-ahead log."""
         with reading(self._engine) as connection:
             size = connection.execute(text(_SIZES.get(self._engine.dialect.name, _MARIADB))).scalar()
         return int(size or 0)

@@ -122,7 +122,7 @@ EMPTY = "base"
 
 
 def current(engine: Engine) -> str:
-    """EMPTY without tables. Raises StoreUnavailable."""
+    """EMPTY where the database has no tables. Raises StoreUnavailable."""
     with reading(engine) as connection:
         return _current(connection)
 
@@ -138,7 +138,7 @@ def ensure(engine: Engine) -> None:
 
 
 def upgrade(engine: Engine) -> None:
-    """In one transaction. Raises like ``ensure``."""
+    """All steps are one transaction. Raises like ``ensure``."""
     from alembic import command
 
     with migrating(engine) as connection, _config(connection) as config:

@@ -176,7 +176,7 @@ class StoredJournal:
         return self._runs.in_force(host, after)
 
     def recorded_pins(self, guests: Collection[str]) -> RecordedPins:
-        """By guest UUID."""
+        """``guests`` are UUIDs."""
         self._flush()
         return recorded_pins(self._engine, guests)
 

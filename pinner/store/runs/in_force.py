@@ -70,7 +70,7 @@ def of_host(host: str) -> Any:
 
 
 def placed_processes(connection: Connection) -> dict[ThreadKey, int]:
-    """See apply's Journal. Only for SQLite."""
+    """See Journal.placed_processes. It works with SQLite only."""
     started = json_value(_ENTRIES.change, "$.target.part").label("started")
     since = func.min(json_value(_ENTRIES.lineage, "$.since"))
     query = select(_ENTRIES.owner, started, since).where(text(tables.PROCESSES_IN_FORCE))

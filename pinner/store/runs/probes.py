@@ -34,11 +34,11 @@ class Probes:
         write(self._engine, store)
 
     def put(self, probe: Probe) -> None:
-        """Unless its end is stored."""
+        """Does nothing where the end of the probe is stored."""
         write(self._engine, partial(_put, probe=probe))
 
     def end(self, probe: Probe, event: AuditEvent) -> None:
-        """Unless an end is stored."""
+        """Does nothing where an end of the probe is stored."""
 
         def store(connection: Connection) -> None:
             if _put(connection, probe):

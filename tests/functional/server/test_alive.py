@@ -198,8 +198,8 @@ sys.exit(main())
         ("service.reconcile.controller", "PolicyController", "_repeat", "controller-"),
         pytest.param("service.runs.audit_heads", "AuditHeads", "_repeat", "audit-heads", marks=MORE),
         pytest.param("service.upkeep.daily", "Daily", "_repeat", "retention", marks=MORE),
-        ("service.upkeep.passes", "Passes", "_repeat", "outcomes of runs"),
-        pytest.param("service.upkeep.passes", "Passes", "_repeat", "interrupted probes", marks=MORE),
+        ("worker", "Passes", "_repeat", "outcomes of runs"),
+        pytest.param("worker", "Passes", "_repeat", "interrupted probes", marks=MORE),
         pytest.param("service.upkeep.monitor", "Monitor", "_repeat", "health", marks=MORE),
     ],
 )

@@ -44,7 +44,7 @@ from pinner.model.run.audit import AuditRecord, Caller
 from pinner.model.run.journal import ApplyOptions, Entry, Run, RunProgress, RunState
 from pinner.model.run.verification import AgentTrail, Verification, verification
 from pinner.model.snapshot import Snapshot
-from pinner.outcome import probing
+from pinner.outcome import verdict
 from pinner.planning.questions import capacity
 from pinner.planning.questions.capacity import shape_rooms
 from pinner.planning.questions.explain import explain_placement
@@ -282,7 +282,7 @@ class InMemoryService:
         name = f"probe-{len(self.probes) + 1}"
         who = (found.host, plan, caller.actor, caller.origin)
         probe = Probe(name, *who, "running", NOON, order, seconds, (EVIL,), made)
-        self.probes[name] = replace(probe, state="ended", ended_at=NOON, outcome=probing.outcome(made))
+        self.probes[name] = replace(probe, state="ended", ended_at=NOON, outcome=verdict.outcome(made))
         return self.probes[name] if self.instant else probe
 
     def probe_by_id(self, probe: str) -> Probe:

@@ -13,8 +13,8 @@ from pathlib import Path
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.recorder import Recorder
+from pinner.agent.socket.peers import sleep
 from pinner.agent.socket.server import AgentServer
-from pinner.agent.socket.waiting import sleep
 from pinner.agent.trail.signing import SigningKey
 from pinner.agent.trail.trail import AgentTrailFile
 from pinner.host.inventory import SnapshotInputs, take_snapshot

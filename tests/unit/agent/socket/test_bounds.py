@@ -11,7 +11,7 @@ from pinner import codec
 from pinner.agent import limits
 from pinner.agent.recorder import Recorder
 from pinner.agent.socket import calls, peers, server, wire
-from pinner.agent.socket.waiting import CallerLeft, waits_for
+from pinner.agent.socket.peers import CallerLeft, waits_for
 from pinner.model.change import Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid

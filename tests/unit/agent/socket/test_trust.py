@@ -220,7 +220,7 @@ def test_a_sample_ends_when_its_caller_disconnects(tmp_path: Path, caplog: pytes
 
 
 def _sampled(seconds: float) -> object:
-    from pinner.agent.socket.waiting import sleep
+    from pinner.agent.socket.peers import sleep
 
     sleep(seconds)
     return make_snapshot()

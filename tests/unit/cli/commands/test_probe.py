@@ -8,7 +8,7 @@ import pytest
 
 from pinner.cli.commands import outcome as command
 from pinner.model.outcome.outcome import Probe
-from pinner.outcome import probing
+from pinner.outcome import verdict
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_worse_plan_ends_with_status_1(pinner, cli, plan, monkeypatch):
         found = made(*arguments)
         flipped = {"planned": "current", "current": "planned"}
         windows = tuple(replace(each, arm=flipped[each.arm]) for each in found.windows)
-        return replace(found, windows=windows, outcome=probing.outcome(windows))
+        return replace(found, windows=windows, outcome=verdict.outcome(windows))
 
     monkeypatch.setattr(pinner, "probe", worse)
     result = cli("probe", plan, "--windows", "6", "--yes")

@@ -5,7 +5,7 @@ from pathlib import Path
 from support.roots import two_nodes
 
 from pinner.host.virt.guests import DomainDescription
-from pinner.service.hosts.saving import save_machine
+from pinner.wiring.captured import save_files
 
 FOUND = DomainDescription("00000000-0000-4000-8000-000000000001", "web", "running", "<domain/>", None)
 
@@ -29,5 +29,5 @@ def test_a_cpu_list_that_does_not_parse_excludes_its_guest_alone() -> None:
 
 
 def test_a_capture_leaves_an_unread_guest_out_and_names_it(tmp_path: Path) -> None:
-    saved = save_machine(two_nodes(tmp_path / "machine"), tmp_path / "saved", Described(), scrub=False)
+    saved = save_files(two_nodes(tmp_path / "machine"), tmp_path / "saved", Described(), scrub=False)
     assert (saved.guests, saved.missing) == (1, "guest db is not saved: libvirt: internal error")

@@ -10,7 +10,7 @@ from pinner.model.errors import NotFound, ProbeBusy
 from pinner.model.outcome.outcome import Probe, Window
 from pinner.model.page import PageRequest
 from pinner.model.run.audit import AuditAction, Caller, audit_event
-from pinner.outcome.probing import outcome
+from pinner.outcome.verdict import outcome
 from pinner.store.audit.audit import Audit
 from pinner.store.retention import Retention
 from pinner.store.runs.probes import Probes

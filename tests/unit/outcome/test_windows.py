@@ -11,7 +11,8 @@ from pinner import codec
 from pinner.model.event import HostEvent
 from pinner.model.guest.guest import Tap, Vcpu
 from pinner.model.outcome.outcome import Outcome, Sample, Window
-from pinner.outcome.probing import crossed, disturbed, jumped, outcome, reported, shifted, window
+from pinner.outcome.verdict import outcome
+from pinner.outcome.windows import crossed, disturbed, jumped, reported, shifted, window
 
 HOST = sample_snapshot()
 GUEST = replace(HOST.guests[0], name="web1", taps=(Tap("vnet0", "52:54:00:00:00:01", 50, 50, 0, 0),))
