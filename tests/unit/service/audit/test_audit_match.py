@@ -79,10 +79,16 @@ def test_a_guest_that_is_excluded_while_the_trails_are_read_is_no_contradiction(
     assert kinds_of(agent, centre, newer) == []
 
 
-def kinds_of(agent, centre, newer=()):
+@pytest.mark.fault(46)
+@pytest.mark.parametrize(("agent", "kinds"), [([], ["forged"]), (MADE, [])])
+def test_an_exclusion_before_the_first_head_whose_result_is_not_known_hides_no_forged_one(agent, kinds):
+    assert kinds_of(agent, LOST + DONE, head=len(LOST)) == kinds
+
+
+def kinds_of(agent, centre, newer=(), head=0):
     """The findings for results of the agent, then of the centre, then for those that the agent has added meanwhile."""
     match = TrailMatch("h1")
-    match.add_agent(agents(1, "centre.head", "", target="0", after="", run=""))
+    match.add_agent(agents(1, "centre.head", "", target=str(head), after="", run=""))
     for seq, result in enumerate(agent, 2):
         match.add_agent(agents(seq, "guest.exclude", result, target=GUEST, run=""))
     match.end_of_first_part()
