@@ -181,5 +181,5 @@ class JournalRetry(Worker):
             with suppress(StoreUnavailable):
                 StoredJournal(self._folder).close()
                 raise PinnerError(
-                    f"the journal in {self._folder} can be used again, and the agent starts again with it"
+                    f"the journal in {self._folder} can be used again, but only by an agent that is started again"
                 )
