@@ -51,7 +51,8 @@ def require_plan(plan: Plan, run: Run, host: str) -> None:
     for field, values in (("changes", plan.changes), ("wanted", plan.wanted), ("memory", plan.memory)):
         if len(values) > MAX_CHANGES:
             raise Invalid(f"plan {field}", len(values), f"at most {MAX_CHANGES} of them")
-    if (threads := sum(len(each.before) for each in plan.changes if isinstance(each, AffinityChange))) > MAX_THREADS:
+    threads = sum(len(change.before) for change in plan.changes if isinstance(change, AffinityChange))
+    if threads > MAX_THREADS:
         raise Invalid("plan changes", threads, f"at most {MAX_THREADS} threads")
     _require_request(plan.request)
     for change in plan.changes:

@@ -69,7 +69,7 @@ class SampledNic(NamedTuple):
 def sampled_nics(reading: HostReading) -> Iterator[SampledNic]:
     if reading.before is None:
         return
-    before, now = ({nic.key: nic for nic in each.nics} for each in (reading.before, reading.now))
+    before, now = ({nic.key: nic for nic in sample.nics} for sample in (reading.before, reading.now))
     for nic in reading.details.nics:
         if nic.key in before and nic.key in now:
             yield SampledNic(nic, before[nic.key], now[nic.key])
@@ -156,7 +156,7 @@ def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *flags: str) -> 
     cpus = (argument_cpus(topology, name) & known) | wanted
     if not cpus:
         return kernel_argument(f"no {name}")
-    return kernel_argument(f"{name}={','.join((*(each for each in _FLAGS if each in given | {*flags}), str(cpus)))}")
+    return kernel_argument(f"{name}={','.join((*(flag for flag in _FLAGS if flag in given | {*flags}), str(cpus)))}")
 
 
 def isolcpus_flags(topology: Topology) -> frozenset[str]:

@@ -338,7 +338,7 @@ def interrupt_map(reading: HostReading) -> HostInterrupts:
         if named and (nic := nics.get(named[1])) is not None:
             by_device[nic.device, interfaces.get(nic.device, nic.name)].append(_napi(snapshot, process, nic))
     devices = (_device(snapshot, device, nics.get(name), irqs) for (device, name), irqs in by_device.items())
-    ordered = sorted(devices, key=lambda each: (-1 if each.node is None else each.node, each.device, each.interface))
+    ordered = sorted(devices, key=lambda one: (-1 if one.node is None else one.node, one.device, one.interface))
     return HostInterrupts(snapshot.host, tuple(ordered))
 
 

@@ -88,7 +88,7 @@ def _siblings(reading: HostReading) -> Iterator[Found]:
         owners = dict.fromkeys(own_cpus(guest), guest.name) | owners
     seen: set[frozenset[int]] = set()
     for cpu in reading.snapshot.topology.cpus:
-        guests = sorted({owners[each] for each in cpu.siblings if each in owners})
+        guests = sorted({owners[sibling] for sibling in cpu.siblings if sibling in owners})
         if len(guests) > 1 and cpu.siblings.ids not in seen:
             seen.add(cpu.siblings.ids)
             yield Found(

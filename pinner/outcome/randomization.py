@@ -114,8 +114,8 @@ def shift_beside(values: Sequence[float], control: Sequence[float], planned: Seq
     free = len(drawn) * (len(values) - len(drawn)) / len(values)
 
     def score(order: frozenset[int], of: Sequence[float]) -> float:
-        left = free - sum(centred[index] for index in order) ** 2 / spread
-        return sum(of[index] for index in order) / sqrt(left) if left > _ROUNDING * free else 0.0
+        residual = free - sum(centred[index] for index in order) ** 2 / spread
+        return sum(of[index] for index in order) / sqrt(residual) if residual > _ROUNDING * free else 0.0
 
     observed, most = score(drawn, residuals), score(drawn, own)
     smallest = _ROUNDING * max(abs(value) for value in residuals) * len(values)

@@ -86,7 +86,7 @@ class HistoryFiles:
         except _FAILURES as error:
             raise StoreUnavailable(str(file), str(error)) from None
         columns = zip(*rows, strict=True) if rows else [()] * len(names)
-        values = {each: column for each, column in zip(names, columns, strict=True) if not series or each in series}
+        values = {key: column for key, column in zip(names, columns, strict=True) if not series or key in series}
         return History(subject, name, datetime.fromtimestamp(start + found_step, UTC), found_step, values)
 
     def subjects(self, since: datetime = _EARLIEST) -> tuple[str, ...]:

@@ -146,7 +146,7 @@ def _readings(config: cfg.ConfigOpts) -> Callable[[Snapshot, float], HostReading
 
 
 def _pinger(config: cfg.ConfigOpts) -> Pinger | None:
-    pairs = [each.rpartition("=") for each in config.agent.pinged_guests[:MOST_PINGED]]
+    pairs = [pinged.rpartition("=") for pinged in config.agent.pinged_guests[:MOST_PINGED]]
     addresses = {name: address for name, _, address in pairs}
     return Pinger(addresses) if addresses else None
 

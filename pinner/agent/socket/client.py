@@ -123,15 +123,15 @@ class AgentClient:
     def _call(self, seconds: float = 0.0, progress: Progress | None = None, **call: object) -> Any:
         """``seconds``: what the call takes by its nature. Raises the agent's error."""
         deadline = time.monotonic() + seconds + self._patience
-        asked = False
+        was_asked = False
         try:
             with self._signs.call() as hear, self._connect() as peer:
-                asked = True
+                was_asked = True
                 message = self._exchange(peer, call, deadline, hear, progress)
         except Silent as silent:
-            raise self._silent(silent.seconds, "has given no sign of life", asked=asked) from None
+            raise self._silent(silent.seconds, "has given no sign of life", was_asked=was_asked) from None
         if message is None:
-            raise self._silent(seconds + self._patience, f"has worked on the call {call['call']}", asked=True)
+            raise self._silent(seconds + self._patience, f"has worked on the call {call['call']}", was_asked=True)
         if "error" in message:
             refusal = self._read(_Refusal, message["error"])
             raise revive(refusal.code, refusal.message, refusal.details)
@@ -181,8 +181,8 @@ class AgentClient:
             raise Unanswered(self._host, f"its agent at {self._path} ended before it answered: {error}") from None
         return None
 
-    def _silent(self, seconds: float, what: str, *, asked: bool) -> HostUnreachable:
-        kind = Unanswered if asked else HostUnreachable
+    def _silent(self, seconds: float, what: str, *, was_asked: bool) -> HostUnreachable:
+        kind = Unanswered if was_asked else HostUnreachable
         why = f"its agent at {self._path} {what} for {seconds:.0f} s; check whether it is stopped or overloaded"
         return kind(self._host, why, seconds=round(seconds, 1))
 

@@ -136,10 +136,10 @@ class _Source:
         return "" in (seen.service, self.since.service) or seen.service == self.since.service
 
 
-def last_of_others(known: str, found: str, written: Collection[CpuSet], target: Target, host: Host) -> str:
-    """The definition that a run ``found``, unless earlier runs had ``written`` the target's pin there: then
+def last_of_others(known: str, seen: str, written: Collection[CpuSet], target: Target, host: Host) -> str:
+    """The definition that a run has ``seen``, unless earlier runs had ``written`` the target's pin there: then
     ``known``."""
-    return known if host.defined_pin(target, found) in written else found
+    return known if host.defined_pin(target, seen) in written else seen
 
 
 class Definitions:

@@ -179,7 +179,7 @@ class HostRooms:
             answered.wait(self._settings.timeout)
         now = self._clock()
         with self._lock:
-            self._waits = [each for each in self._waits if each[1] is not answered]
+            self._waits = [waiting for waiting in self._waits if waiting[1] is not answered]
             entries = ((host, self._entries[host]) for host in names)
             return {
                 host: entry.room for host, entry in entries if entry.room and now - entry.at <= self._settings.max_age

@@ -60,7 +60,7 @@ class HostChecker:
         checks = self._checks()
         answers = [(check, self._begin(check, reading)) for check in checks]
         wait([answer for _, answer in answers], self._seconds)
-        findings = [each for check, answer in answers for each in self._answer(check, answer)]
+        findings = [result for check, answer in answers for result in self._answer(check, answer)]
         return report(reading, findings, len(checks))
 
     def _begin(self, check: HostCheck, reading: HostReading) -> _Answer:
