@@ -33,9 +33,9 @@ class StrategyInfo:
     """The description of a strategy: its name, one sentence, and the request fields that it reads."""
 
     name: str
-    """A request names the strategy so."""
+    """The name, for a request."""
     summary: str
-    """One sentence."""
+    """The strategy in one sentence."""
     parameters: tuple[str, ...]
     """The fields of a request that the strategy reads."""
 

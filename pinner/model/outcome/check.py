@@ -68,7 +68,7 @@ class Remedy:
 class Found:
     subject: Subject
     message: str
-    """One sentence."""
+    """The strategy in one sentence."""
     evidence: tuple[Evidence, ...]
     remedies: tuple[Remedy, ...] = ()
     severity: Severity | None = None
