@@ -68,7 +68,7 @@ class Remedy:
 class Found:
     subject: Subject
     message: str
-    """The strategy in one sentence."""
+    """The finding in one sentence."""
     evidence: tuple[Evidence, ...]
     remedies: tuple[Remedy, ...] = ()
     severity: Severity | None = None
