@@ -20,8 +20,7 @@ from pinner.planning.plan_identity import inventory_of, refused
 from pinner.planning.policy import release
 from pinner.planning.policy.release import Placed
 from pinner.planning.request.context import Context
-from pinner.planning.request.process_matching import instance
-from pinner.planning.request.processes import allocatable_cpus, moving
+from pinner.planning.request.processes import allocatable_cpus, instance, moving
 from pinner.planning.settings import fixes, table
 from pinner.planning.strategies import rules
 from pinner.planning.strategies.strategy import Answer

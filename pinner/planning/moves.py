@@ -17,8 +17,8 @@ from pinner.model.guest.guest import Guest
 from pinner.model.plan.objective import COST, TERMS, Objective
 from pinner.model.plan.plan import CpusByGuest, Move, vcpus_by_guest
 from pinner.planning.changes import valid_order
-from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, ObjectiveMeasure, between, weights
-from pinner.planning.objective.spread import GuestSpread, guests_terms, shared_cores
+from pinner.planning.objective import SPREAD, MeasuredAnswer, ObjectiveMeasure, between, weights
+from pinner.planning.objective_terms import GuestSpread, guests_terms, shared_cores
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer
 

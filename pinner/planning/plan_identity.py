@@ -13,7 +13,7 @@ from pinner.model.plan.plan import Placement, Plan, plan_id
 from pinner.model.plan.request import Request
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.partitions import settings
+from pinner.planning.available.states import settings
 from pinner.planning.request.processes import process_target
 
 

@@ -18,10 +18,9 @@ from pinner.model.plan.request import Request
 from pinner.model.run.change_text import before_and_after
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
-from pinner.planning.placement.drift import drifts
-from pinner.planning.placement.record import record
+from pinner.planning.placement import drifts, record
 from pinner.planning.plan_identity import identified
-from pinner.planning.request.process_matching import pruned
+from pinner.planning.request.processes import pruned
 from pinner.render import shell, text
 from pinner.store.journal.journal import StoredJournal
 

@@ -1,6 +1,6 @@
-"""Which guests and processes the request, metadata or flavors exclude, or ask for."""
+"""What the request, metadata and flavors exclude or ask for: guests, processes, strategies."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from uuid import UUID
 
 from pinner.model.cpuset import CpuSet, union
@@ -9,12 +9,11 @@ from pinner.model.guest.guest import Guest, own_vcpu_pins
 from pinner.model.machine.process import Process
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available import flavors
 
 
 def is_excluded_guest(guest: Guest, request: Request) -> bool:
     moves = guest.leaving or guest.is_migrating
-    return guest.excluded or moves or flavors.excluded(guest) or is_named(guest, request.excluded_guests)
+    return guest.excluded or moves or is_excluded_by_flavor(guest) or is_named(guest, request.excluded_guests)
 
 
 def is_named(guest: Guest, names: Container[str]) -> bool:
@@ -91,3 +90,49 @@ def require_running_guests(snapshot: Snapshot, request: Request) -> None:
     for guest in snapshot.inactive:
         if guest.name in request.guests or guest.uuid in request.guests:
             raise Invalid("guests", guest.name, "a running guest; this one is shut off", guest=guest.uuid)
+
+
+EXCLUDED = "pinner:excluded"
+STRATEGY = "pinner:strategy"
+_PREFIX = "pinner:"
+
+
+def is_excluded_by_flavor(guest: Guest) -> bool:
+    """A value that is not a boolean excludes nothing."""
+    value = _specs(guest).get(EXCLUDED, "")
+    return bool(value) and _boolean(value) is True
+
+
+def strategy_of_flavor(guest: Guest, known: Collection[str]) -> str:
+    """The strategy that the flavor asks for, if ``known`` has it; else empty."""
+    asked = _specs(guest).get(STRATEGY, "")
+    return asked if asked and asked in known else ""
+
+
+def warnings_of_flavor(guest: Guest, known: Collection[str]) -> Iterator[str]:
+    """About settings for pinner that have no effect."""
+    for spec, value in sorted(_specs(guest).items()):
+        whose = f"guest {guest.name}: its flavor has {spec}"
+        if spec == EXCLUDED and _boolean(value) is None:
+            yield f"{whose} = {value!r}, which has no effect; valid is true or false"
+        # All names are asked for only here: that loads the plug-ins, and fails where one of them does not load.
+        elif spec == STRATEGY and value not in known:
+            yield f"{whose} = {value!r}, which has no effect; valid is {' or '.join(sorted(known))}"
+        elif spec.startswith(_PREFIX) and spec not in (EXCLUDED, STRATEGY):
+            yield f"{whose}, which pinner does not know; valid are {EXCLUDED} and {STRATEGY}"
+
+
+def _boolean(value: str) -> bool | None:
+    """The value as Nova reads it; None for any other text."""
+    # Few flavors have the setting, and the import takes longer than a plan.
+    from oslo_utils import strutils
+
+    try:
+        found: bool = strutils.bool_from_string(value, strict=True)
+    except ValueError:
+        return None
+    return found
+
+
+def _specs(guest: Guest) -> dict[str, str]:
+    return dict(guest.nova.extra_specs) if guest.nova else {}

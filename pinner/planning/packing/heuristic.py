@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 
-from pinner.planning.packing.allocation import scored
-from pinner.planning.packing.bound import bound
+from pinner.planning.packing.allocation import bound, scored
 from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Piece, Score
 
 

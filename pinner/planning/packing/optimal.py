@@ -7,8 +7,7 @@ unplaced guests or a lower sum of ranks; shared cores are a bound.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pinner.planning.packing.allocation import scored
-from pinner.planning.packing.bound import cores
+from pinner.planning.packing.allocation import cores, scored
 from pinner.planning.packing.exchange import exchanged
 from pinner.planning.packing.heuristic import Packing
 from pinner.planning.packing.patterns import MOST_PATTERNS, Model, are_alike, build, realised

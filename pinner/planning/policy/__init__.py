@@ -1,1 +1,2 @@
-"""What a policy does with plans: it leaves targets out, releases guests, and proposes re-packs."""
+"""What a policy does with plans and with events of guests: it leaves targets out, releases guests, and proposes
+re-packs."""

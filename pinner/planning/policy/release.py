@@ -22,8 +22,8 @@ from pinner.model.run.journal import Entry
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.allocatable_cpus import AllocatableCpus
 from pinner.planning.available.numa_bounds import VcpuGroup, bound_of
-from pinner.planning.objective.of_plan import ObjectiveMeasure, weights
-from pinner.planning.request.list_order import in_order
+from pinner.planning.objective import ObjectiveMeasure, weights
+from pinner.planning.request.context import in_order
 from pinner.planning.request.processes import allocatable_cpus
 
 

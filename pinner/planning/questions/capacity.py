@@ -21,7 +21,7 @@ from pinner.model.questions import Capacity, GuestShape, NewGuests, NodeCapacity
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.available.memory_balance import MemoryBalance, everything, outstanding
-from pinner.planning.placement.record import record
+from pinner.planning.placement import record
 from pinner.planning.questions.whatif import is_hypothetical, with_guests
 from pinner.planning.request.context import Context, vcpu_masks
 from pinner.planning.strategies.allocator.free_cpus import free_slots

@@ -1,20 +1,24 @@
-"""The input of a strategy: a snapshot, read for one request."""
+"""The input of a strategy: a snapshot, in a fixed order and read for one request. A plan does not depend on the order
+in which libvirt and the kernel list things."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from pinner.model.change import Target, TargetKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, nova_cpus
 from pinner.model.kinds import QEMUS_OWN, State
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
-from pinner.model.machine.process import Thread
+from pinner.model.machine.process import Process, Thread
+from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import LeftOut, Placement, Roles, Wanted
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.text import listed
-from pinner.planning.available import flavors
+from pinner.planning.available import exclusions
 from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.available.exclusions import (
     is_excluded_guest,
@@ -25,18 +29,18 @@ from pinner.planning.available.exclusions import (
 )
 from pinner.planning.available.memory_balance import MemoryBalance
 from pinner.planning.available.numa_bounds import NumaBound, VcpuGroup, bounds_of
-from pinner.planning.available.partitions import settings
 from pinner.planning.available.restrictions import restricted_since
 from pinner.planning.available.roles import Resolved, resolve
-from pinner.planning.request.list_order import in_order
-from pinner.planning.request.process_matching import managed_processes, without_own_masks
+from pinner.planning.available.states import settings
 from pinner.planning.request.processes import (
     Moving,
     allocatable_cpus,
+    managed_processes,
     moving,
     require_asked,
     require_threshold,
     staying,
+    without_own_masks,
 )
 
 DEFERRED = "deferred: it is not plugged in, so its pin could not be verified; a plan made after the hotplug places it"
@@ -272,8 +276,8 @@ def why_skipped(guest: Guest, allocatable: AllocatableCpus, request: Request) ->
         return f"it cannot be read: {guest.unread}"
     if guest.dedicated:
         return f"Nova dedicates CPUs {nova_cpus(guest, allocatable.online)} to it{_emulators(guest, request)}"
-    if flavors.excluded(guest):
-        return f"its flavor excludes it ({flavors.EXCLUDED})"
+    if exclusions.is_excluded_by_flavor(guest):
+        return f"its flavor excludes it ({exclusions.EXCLUDED})"
     if guest.is_migrating:
         return "its migration has not ended"
     if guest.leaving:
@@ -299,3 +303,58 @@ def _emulators(guest: Guest, request: Request) -> str:
     if guest.emulator.policy:
         return f"; Nova pins its emulator threads too (hw:emulator_threads_policy {guest.emulator.policy})"
     return "; only its emulator threads are placed"
+
+
+T = TypeVar("T")
+_ID, _TID = attrgetter("id"), attrgetter("tid")
+
+
+def in_order(snapshot: Snapshot) -> Snapshot:
+    """Sorted by UUIDs and ids. What is in order already stays the same object, because it keeps derived tables."""
+    return replace(
+        snapshot,
+        topology=_topology_in_order(snapshot.topology),
+        guests=_by_key(map(_guest_in_order, snapshot.guests), attrgetter("uuid")),
+        processes=_by_key(map(_process_in_order, snapshot.processes), attrgetter("pid", "started")),
+    )
+
+
+def _topology_in_order(topology: Topology) -> Topology:
+    cpus = _by_key(topology.cpus, _ID)
+    nodes = _by_key(topology.nodes, _ID)
+    devices = _by_key(topology.devices, attrgetter("kind", "name"))
+    if (cpus, nodes, devices) == (topology.cpus, topology.nodes, topology.devices):
+        return topology
+    return replace(topology, cpus=cpus, nodes=nodes, devices=devices)
+
+
+def _guest_in_order(guest: Guest) -> Guest:
+    vcpus = _by_key(guest.vcpus, _ID)
+    emulators = _by_key(guest.emulator.threads, _TID)
+    iothreads = _by_key(guest.iothreads, _ID)
+    vhosts = _by_key(guest.vhost_threads, _TID)
+    memory, pci = tuple(sorted(guest.memory_per_node.items())), tuple(sorted(guest.pci))
+    now = guest.vcpus, guest.emulator.threads, guest.iothreads, guest.vhost_threads
+    if (vcpus, emulators, iothreads, vhosts) == now and (memory, pci) == (
+        tuple(guest.memory_per_node.items()),
+        guest.pci,
+    ):
+        return guest
+    return replace(
+        guest,
+        vcpus=vcpus,
+        emulator=replace(guest.emulator, threads=emulators),
+        iothreads=iothreads,
+        vhost_threads=vhosts,
+        memory_per_node=dict(memory),
+        pci=pci,
+    )
+
+
+def _process_in_order(process: Process) -> Process:
+    threads = _by_key(process.threads, _TID)
+    return process if threads == process.threads else replace(process, threads=threads)
+
+
+def _by_key(values: Iterable[T], key: Callable[[T], Any]) -> tuple[T, ...]:
+    return tuple(sorted(values, key=key))

@@ -1,15 +1,29 @@
-"""Each vCPU on an isolated CPU of its own, all of a guest on one NUMA node."""
+"""Each vCPU on an isolated CPU of its own, all of a guest on one NUMA node: isolated by the boot's parameters, or live.
 
+The live form makes the unit of every guest an isolated cgroup v2 partition. The parent of a partition must be one too,
+and partitions share no CPU (admin-guide/cgroup-v2.rst). So the guests' slice becomes a partition. In it each guest's
+scope has one CPU more for QEMU's own threads, which cannot run outside: with one CPU, the kernel need not balance them.
+An automatic emulator set follows the number of guests, down to the minimum of cores of each node.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from typing import ClassVar
 
-from pinner.model.plan.plan import LeftOut
-from pinner.model.plan.request import ISOLATED
+from pinner.model.change import TargetKey
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest.guest import Guest
+from pinner.model.kinds import PartitionState
+from pinner.model.plan.plan import LeftOut, Roles, Wanted
+from pinner.model.plan.request import AUTO, ISOLATED
 from pinner.planning.available import isolation
 from pinner.planning.available.roles import Resolved
+from pinner.planning.available.states import WORK, cgroup_target
 from pinner.planning.request.context import Context
-from pinner.planning.strategies import isolated_live
 from pinner.planning.strategies.allocator.cpu_allocator import Allocation, allocate
+from pinner.planning.strategies.allocator.free_cpus import GuestAllocation
 from pinner.planning.strategies.common import beside, divided, pin, place_emulator, place_host_processes, why_here
 from pinner.planning.strategies.strategy import COMMON, Answer
 
@@ -38,7 +52,7 @@ def place(context: Context, resolved: Resolved) -> Answer:
     allocation = allocate(context, exclusive)
     lacking = resolved.roles.vcpu - exclusive
     if lacking and context.request.isolation == "live" and (allocation.unplaced or not exclusive):
-        live = isolated_live.place(context, resolved)
+        live = _place_live(context, resolved)
         if not exclusive or (not live.blocked and len(live.unplaced) < len(allocation.unplaced)):
             return live
     if lacking and not exclusive:
@@ -106,3 +120,205 @@ def _with_remedy(context: Context, resolved: Resolved, unplaced: tuple[LeftOut, 
 def _remedy(context: Context, resolved: Resolved) -> str:
     wanted = resolved.roles.vcpu
     return f"this boot isolates {len(context.allocatable.exclusive)} of the {len(wanted)} CPUs wanted ({wanted})"
+
+
+_UNIT_DEPTH = 2
+"""The slice, and the scope in that."""
+_NOTE = (
+    "Live until the next boot or until the guest stops: load balancing and unbound kernel work leave the CPUs. Their "
+    "tick (nohz_full), RCU callbacks (rcu_nocbs) and managed interrupts stay."
+)
+
+
+def _place_live(context: Context, resolved: Resolved) -> Answer:
+    """Blocked where the kernel has no partitions."""
+    roles = replace(resolved.roles, vcpu=resolved.roles.vcpu - context.allocatable.exclusive)
+    kernel, slice_ = context.snapshot.topology.kernel, _slice(context)
+    fit, unplaced = _divided(context, slice_) if kernel.partitions else (context, [])
+    roles, allocation, emulators = allocated(fit, resolved, roles)
+    unplaced += (*allocation.unplaced, *_without_emulator_cpu(fit, allocation.places, emulators))
+    whole = (
+        context.allocatable.online - context.allocatable.isolated - roles.housekeeping - context.allocatable.restricted
+    )
+    scopes = {uuid: cpus | CpuSet.of(allocation.places[uuid].cpus.values()) for uuid, cpus in emulators.items()}
+    if kernel.partitions:
+        unplaced += _without_rest(fit, scopes, whole)
+    left_out = {left.target for left in unplaced}
+    guests = [guest for guest in fit.guests if guest.target not in left_out]
+    scopes = {guest.uuid: scopes[guest.uuid] for guest in guests}
+    wanted = list(place_host_processes(context, roles))
+    for guest in guests:
+        where = allocation.places[guest.uuid]
+        why = f"an isolated CPU of its own; {why_here(context, guest, where.nodes)}"
+        wanted += (*place_emulator(guest, emulators[guest.uuid]), *pin(guest, where.cpus, why))
+    if kernel.partitions:
+        wanted += _partitions(context, guests, scopes, whole)
+    needs = isolation.describe(kernel, union(scopes.values()), context.snapshot.topology.isolated)
+    return Answer(
+        roles,
+        tuple(wanted),
+        tuple(unplaced),
+        resolved.warnings,
+        replace(needs, partition=(), partition_note=_NOTE) if kernel.partitions else needs,
+        "" if kernel.partitions else isolation.no_partitions(kernel),
+        allocation.optimality,
+    )
+
+
+def _slice(context: Context) -> str:
+    """One only: partitions of two slices cannot share CPUs."""
+    slices = Counter(guest.cgroups[0] for guest in context.guests if len(guest.cgroups) == _UNIT_DEPTH)
+    found = min(slices, key=lambda each: (each.state.kind == "member", -slices[each], each.path), default=None)
+    return found.path if found else ""
+
+
+def _divided(context: Context, slice_: str) -> tuple[Context, list[LeftOut]]:
+    unplaced = []
+    for guest in context.guests:
+        if len(guest.cgroups) != _UNIT_DEPTH:
+            why = "it is not in a systemd scope of a slice with the cpuset controller of cgroup v2"
+            unplaced.append(LeftOut(guest.target, why))
+        elif guest.cgroups[0].path != slice_:
+            here = guest.cgroups[0].path
+            why = f"it is in {here}, the other guests' partitions are in {slice_}: two slices cannot share CPUs"
+            unplaced.append(LeftOut(guest.target, why))
+    others = {left.target for left in unplaced}
+    return replace(context, guests=tuple(g for g in context.guests if g.target not in others)), unplaced
+
+
+def _without_rest(context: Context, scopes: Mapping[str, CpuSet], whole: CpuSet) -> list[LeftOut]:
+    """Where the partitions would take all CPUs of the slice: one without a partition, if there is one, and of these the
+    smallest."""
+    if not scopes or whole - union(scopes.values()):
+        return []
+    guests = [guest for guest in context.guests if guest.uuid in scopes]
+    last = max(enumerate(guests), key=lambda each: (each[1].cgroups[1].state.kind == "member", each[0]))[1]
+    why = (
+        f"its partition would take CPUs {scopes[last.uuid]}, the last ones outside the guests' partitions: no other "
+        "guest could start"
+    )
+    return [LeftOut(last.target, why)]
+
+
+def _without_emulator_cpu(
+    context: Context, places: Mapping[str, GuestAllocation], emulators: Mapping[str, CpuSet]
+) -> Iterator[LeftOut]:
+    for guest in context.guests:
+        if guest.uuid in places and guest.uuid not in emulators:
+            why = (
+                f"its emulator threads need a CPU of the emulator set for themselves, and all {len(emulators)} are in "
+                "use; 1 more CPU would make room: ask for a larger emulator set"
+            )
+            yield LeftOut(guest.target, why)
+
+
+def _partitions(context: Context, guests: list[Guest], scopes: Mapping[str, CpuSet], whole: CpuSet) -> Iterator[Wanted]:
+    if not guests:
+        return
+    unbound = context.snapshot.topology.kernel.unbound
+    remaining = (unbound | context.allocatable.partitioned) - union(scopes.values())
+    if unbound and remaining:
+        yield Wanted(WORK, remaining, "unbound kernel work leaves the isolated CPUs", remaining)
+    why = "reserves the guests' CPUs: other processes of the host cannot use them"
+    yield Wanted(cgroup_target(guests[0].cgroups[0].path), whole, why, PartitionState("root", whole))
+    for guest in guests:
+        cpus = scopes[guest.uuid]
+        why = f"no load balancing on the CPUs of guest {guest.name}"
+        yield Wanted(cgroup_target(guest.cgroups[1].path), cpus, why, PartitionState("isolated", cpus))
+
+
+def allocated(context: Context, resolved: Resolved, roles: Roles) -> tuple[Roles, Allocation, dict[str, CpuSet]]:
+    """The sets by need, the CPUs of vCPUs, and that of QEMU's own threads by UUID. Guests for which no CPU is left have
+    none."""
+    auto = context.request.emulator == AUTO
+    if auto:
+        roles = _as_pinned(context, roles)
+    allocation = allocate(context, roles.vcpu)
+    if auto and allocation.unplaced and (spare := _spare(context, roles)):
+        wider = replace(roles, emulator=roles.emulator - spare, vcpu=roles.vcpu | spare)
+        again = allocate(context, wider.vcpu)
+        if len(again.unplaced) < len(allocation.unplaced):
+            roles, allocation = wider, again
+    left = roles.vcpu - union(CpuSet.of(place.cpus.values()) for place in allocation.places.values())
+    emulators = _emulators(context, resolved, roles, allocation, left if auto else CpuSet())
+    grown = roles.vcpu & union(emulators.values())
+    return replace(roles, emulator=roles.emulator | grown, vcpu=roles.vcpu - grown), allocation, emulators
+
+
+def _as_pinned(context: Context, roles: Roles) -> Roles:
+    if context.request.rebalance:
+        return roles
+    movable = _for_vcpus(context, roles)
+    masks = (context.recorded(guest) or context.current(guest) for guest in context.guests)
+    ones = union(mask for found in masks for mask in found.values() if len(mask) == 1) & movable
+    if context.request.smt == "isolate":
+        ones = union(context.allocatable.cores[cpu] for cpu in ones) & movable
+    own = union(_own(context, guest) for guest in context.guests)
+    return replace(
+        roles, emulator=(roles.emulator - ones) | (own & roles.vcpu), vcpu=(roles.vcpu | ones) - (own & roles.vcpu)
+    )
+
+
+def _for_vcpus(context: Context, roles: Roles) -> CpuSet:
+    return context.allocatable.nova.for_vcpus(roles.emulator - roles.housekeeping)
+
+
+def _own(context: Context, guest: Guest) -> CpuSet:
+    """If it is one CPU."""
+    recorded = context.places.get(TargetKey("emulator", guest.uuid, None), CpuSet())
+    if recorded or context.request.rebalance:
+        return recorded if len(recorded) == 1 else CpuSet()
+    return union(thread.affinity for thread in guest.emulator.threads if len(thread.affinity) == 1)
+
+
+def _spare(context: Context, roles: Roles) -> CpuSet:
+    """That no guest needs, the same number of each node as far as possible."""
+    free = roles.emulator - roles.housekeeping
+    needed = union(_own(context, guest) for guest in context.guests)
+    count, found = len(free) - len(context.guests), CpuSet()
+    for core in _in_turn(context, free):
+        if len(core) <= count and not core & needed and core <= _for_vcpus(context, roles):
+            found, count = found | core, count - len(core)
+    return found
+
+
+def _in_turn(context: Context, free: CpuSet) -> Iterator[CpuSet]:
+    """The highest first, without the minimum of each node."""
+    least = context.allocatable.minimum_cores
+    by_node = (
+        [*reversed(context.allocatable.cores_within(free & cpus)[least:])]
+        for cpus in context.allocatable.nodes.values()
+    )
+    for cores in zip_longest(*by_node):
+        yield from (core for core in cores if core)
+
+
+def _emulators(
+    context: Context, resolved: Resolved, roles: Roles, allocation: Allocation, extra: CpuSet
+) -> dict[str, CpuSet]:
+    """The recorded or the current CPU, if it is free, else one of the set on the guest's node, else any of the set,
+    else one of ``extra``, which are free CPUs for vCPUs. A bound guest gets only a CPU of its nodes."""
+    free = roles.emulator - roles.housekeeping
+    guests = [guest for guest in context.guests if guest.uuid in allocation.places]
+    chosen: dict[str, CpuSet] = {}
+    for guest in guests:
+        if own := context.near(guest, _own(context, guest) & (free | extra)):
+            chosen[guest.uuid] = CpuSet.of([min(own)])
+            free, extra = free - own, extra - own
+    for guest in guests:
+        if guest.uuid in chosen:
+            continue
+        nodes = allocation.places[guest.uuid].nodes
+        possible = context.near(guest, free)
+        if near := beside(context, resolved, guest, nodes) & possible or possible:
+            chosen[guest.uuid] = CpuSet.of([min(near)])
+        elif possible := context.near(guest, extra):
+            home = union(context.allocatable.nodes[node] for node in nodes)
+            chosen[guest.uuid] = CpuSet.of([_of_begun_core(context, home & possible or possible)])
+        free, extra = free - chosen.get(guest.uuid, CpuSet()), extra - chosen.get(guest.uuid, CpuSet())
+    return chosen
+
+
+def _of_begun_core(context: Context, cpus: CpuSet) -> int:
+    cores: Mapping[int, CpuSet] = context.allocatable.cores
+    return min(cpus, key=lambda cpu: (cores[cpu] <= cpus, cpu))

@@ -9,7 +9,7 @@ from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest.guest import Guest, nova_cpus
 from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Wanted
-from pinner.planning.available import flavors
+from pinner.planning.available import exclusions
 from pinner.planning.request.context import Context
 from pinner.planning.strategies import rules
 from pinner.planning.strategies.common import place_emulator
@@ -65,7 +65,9 @@ def _parts(context: Context, strategies: Mapping[str, Strategy]) -> tuple[Answer
 def _groups(context: Context, strategies: Mapping[str, Strategy]) -> dict[str, list[Guest]]:
     groups: dict[str, list[Guest]] = {}
     for guest in context.guests:
-        groups.setdefault(flavors.strategy(guest, strategies) or context.request.strategy, []).append(guest)
+        groups.setdefault(exclusions.strategy_of_flavor(guest, strategies) or context.request.strategy, []).append(
+            guest
+        )
     return groups
 
 
@@ -107,7 +109,7 @@ def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
 
 
 def _merged(answer: Answer, part: _Part, host: str) -> Answer:
-    asked = f"its flavor has {flavors.STRATEGY} = {part.name!r}, but it gets {host}"
+    asked = f"its flavor has {exclusions.STRATEGY} = {part.name!r}, but it gets {host}"
     warnings = tuple(
         f"guest {guest.name}: {asked}: {part.refused[guest.uuid]}"
         for guest in part.guests

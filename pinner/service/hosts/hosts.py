@@ -15,7 +15,7 @@ from pinner.model.machine.topology import Topology
 from pinner.model.outcome.blame import Blame
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
-from pinner.planning.placement.event_order import with_guest_hints
+from pinner.planning.policy.event_order import with_guest_hints
 from pinner.store.guest_hints import GuestHints
 
 LOG = logging.getLogger(__name__)

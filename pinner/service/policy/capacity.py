@@ -12,10 +12,10 @@ from pinner.model.plan.plan import Placement
 from pinner.model.plan.request import Request
 from pinner.model.questions import Capacity, GuestShape, with_sizes
 from pinner.model.snapshot import Snapshot
-from pinner.planning.placement.record import in_boot
+from pinner.planning.placement import in_boot
 from pinner.planning.questions import capacity
 from pinner.planning.questions.capacity import shape_rooms
-from pinner.planning.request.process_matching import pruned
+from pinner.planning.request.processes import pruned
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.metrics import Metrics
 from pinner.service.policy.observation import Observer

@@ -12,11 +12,10 @@ from pinner.model.policy import Backoffs, Drift, Policy
 from pinner.model.run.journal import UNDO_BEGUN, Run
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.objective.of_plan import worsening_objection
-from pinner.planning.placement.backoff_counts import with_backoff
-from pinner.planning.placement.drift import OTHERS, drifts
-from pinner.planning.placement.record import in_boot, record
-from pinner.planning.request.process_matching import pruned, watched, with_loads
+from pinner.planning.objective import worsening_objection
+from pinner.planning.placement import OTHERS, drifts, in_boot, record
+from pinner.planning.policy.backoff_counts import with_backoff
+from pinner.planning.request.processes import pruned, watched, with_loads
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.policy.policies import HostPolicies
 from pinner.service.policy.stored_backoffs import Failures

@@ -9,7 +9,7 @@ from pinner.model.errors import PinnerError
 from pinner.model.policy import Backoffs, Drift
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import Entry
-from pinner.planning.placement import backoff_counts
+from pinner.planning.policy import backoff_counts
 from pinner.store.repositories import Store
 
 Failures = dict[Group, tuple[Target, str]]

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pinner import codec
 from pinner.model.event import GuestEvent, GuestEventOutcome, GuestHint
 from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event
-from pinner.planning.placement.event_order import hint_after
+from pinner.planning.policy.event_order import hint_after
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.reconcile.reconciler import Reconciler
 from pinner.store.repositories import Store

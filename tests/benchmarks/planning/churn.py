@@ -24,7 +24,7 @@ from support.hosts import applied, guest
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.plan import Placement, Plan
 from pinner.model.plan.request import Request
-from pinner.planning.placement.record import record
+from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement
 
 SHAPE = Shape(256, 4, 8)

@@ -16,7 +16,7 @@ from pinner.model.errors import NovaConflict
 from pinner.model.guest.nova import NovaSets, configured
 from pinner.model.plan.request import Request
 from pinner.planning import planner
-from pinner.planning.placement.record import record
+from pinner.planning.placement import record
 from pinner.planning.planner import plan
 
 pytestmark = pytest.mark.needs("exactly_two_cpus")

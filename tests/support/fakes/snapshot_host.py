@@ -16,7 +16,7 @@ from pinner.model.kinds import Number, State, TargetKind
 from pinner.model.machine.topology import Topology
 from pinner.model.policy import Cause, Drift
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.partitions import settings
+from pinner.planning.available.states import settings
 from pinner.planning.request.processes import process_target
 
 

@@ -17,7 +17,7 @@ from pinner.model.errors import PinnerError
 from pinner.model.plan.request import FIXES, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.packing import program
-from pinner.planning.placement.record import record
+from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement, repack
 
 SEEDS = range(280)

@@ -19,7 +19,7 @@ from pinner.nova.broker import bounds, notification
 from pinner.nova.delivery import delivery, handover, sender
 from pinner.nova.weigher_conf import Settings
 from pinner.planning import planner
-from pinner.planning.placement import event_order
+from pinner.planning.policy import event_order
 from pinner.planning.questions import nova_check
 from pinner.service.reconcile import controller
 from pinner.service.upkeep import daily, retention

@@ -21,9 +21,9 @@ from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.admission import Past, require_permitted
-from pinner.planning.available.partitions import settings as settings_of
 from pinner.planning.available.reservations import require_free
-from pinner.planning.placement.record import record
+from pinner.planning.available.states import settings as settings_of
+from pinner.planning.placement import record
 from pinner.planning.plan_identity import identified
 from pinner.planning.policy.release import past_of, release
 from pinner.planning.request.processes import process_target

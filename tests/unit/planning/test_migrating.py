@@ -5,7 +5,7 @@ from dataclasses import replace
 from support.hosts import cpus, guest, plain, snapshot
 
 from pinner.model.plan.request import Request
-from pinner.planning.placement.record import record
+from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement
 
 ALL = cpus("0-7")

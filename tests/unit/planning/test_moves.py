@@ -14,7 +14,7 @@ from pinner.model.plan.plan import Placement, Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.changes import exchanging, ranks
-from pinner.planning.placement.record import record
+from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement
 
 CACHES = with_caches(plain(18, isolated="2-17"), "0-1", "2-5", "6-9", "10-13", "14-17")

@@ -13,7 +13,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.placement.record import record
+from pinner.planning.placement import record
 from pinner.planning.planner import plan
 
 STRATEGIES = ("shared-pool", "numa-local", "isolated")

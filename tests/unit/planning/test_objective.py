@@ -14,8 +14,8 @@ from pinner.model.plan.objective import TERMS, compared, rise, value_of, weighte
 from pinner.model.plan.plan import Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.objective.of_plan import ObjectiveMeasure, worsening_objection
-from pinner.planning.placement.record import record
+from pinner.planning.objective import ObjectiveMeasure, worsening_objection
+from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement
 
 CONTENTION = {kind.name: 0.0 for kind in TERMS if kind.tier == 6}

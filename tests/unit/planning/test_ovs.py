@@ -11,7 +11,7 @@ from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest.nova import Listening
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import OvsDpdk, OvsMasks, Snapshot
-from pinner.planning.placement.record import record
+from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement
 from pinner.planning.questions import nova_check
 from pinner.planning.questions.capacity import capacity

@@ -9,7 +9,7 @@ from pinner.model.change import PartPin
 from pinner.model.errors import NoFit
 from pinner.model.guest.guest import Guest, NovaIdentity, with_nova_identity
 from pinner.model.plan.request import Request
-from pinner.planning.placement.record import record
+from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement
 
 pytestmark = pytest.mark.fault(77)

@@ -20,10 +20,10 @@ from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.available.exclusions import is_excluded_guest
-from pinner.planning.placement.record import record
+from pinner.planning.placement import record
 from pinner.planning.planner import plan
-from pinner.planning.policy.leaving_out import leave_out
-from pinner.planning.request.process_matching import pruned, watched
+from pinner.planning.policy.backoff_counts import leave_out
+from pinner.planning.request.processes import pruned, watched
 
 ALL = cpus("0-15")
 TWO_NODES = plain(16, nodes=2)

@@ -10,8 +10,8 @@ from pinner.model.plan.plan import Plan, Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.objective.of_plan import worsening_objection
-from pinner.planning.placement.record import record
+from pinner.planning.objective import worsening_objection
+from pinner.planning.placement import record
 from pinner.planning.planner import plan
 
 ALL = "0-31"

@@ -12,7 +12,7 @@ from pinner.model.plan.request import OPTIMAL
 from pinner.planning.available.memory_balance import MemoryBalance, outstanding
 from pinner.planning.packing import values
 from pinner.planning.packing.allocation import allocate, score_of
-from pinner.planning.packing.bound import bound as bound_of
+from pinner.planning.packing.allocation import bound as bound_of
 from pinner.planning.packing.heuristic import Packing, pack
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import node_choice

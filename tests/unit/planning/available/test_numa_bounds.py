@@ -20,8 +20,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.admission import Past, require_permitted
 from pinner.planning.available.numa_bounds import bound_of
-from pinner.planning.placement.drift import drifts
-from pinner.planning.placement.record import record
+from pinner.planning.placement import drifts, record
 from pinner.planning.plan_identity import identified
 from pinner.planning.planner import plan
 from pinner.planning.policy.release import past_of, release

@@ -21,7 +21,7 @@ from pinner.model.machine.process import RESERVING_LOAD
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available import flavors
+from pinner.planning.available import exclusions
 from pinner.planning.available.numa_bounds import bounds_of
 from pinner.planning.planner import plan
 from pinner.planning.request.context import Context
@@ -154,7 +154,9 @@ def test_a_plan_names_only_targets_of_the_host_and_each_guest_once(host: Snapsho
         assert any(one.cpus != change.after for one in change.before)
     placed = {guests[want.target.owner].name for want in made.wanted if want.target.kind == "vcpu"}
     unplaced = {left.target.name for left in made.unplaced}
-    asked_for = [g for g in host.guests if g.name in (request.guests or (g.name,)) and not flavors.excluded(g)]
+    asked_for = [
+        g for g in host.guests if g.name in (request.guests or (g.name,)) and not exclusions.is_excluded_by_flavor(g)
+    ]
     scope = {g.name for g in asked_for if not g.dedicated}
     novas = {g.uuid: g for g in asked_for if g.dedicated}
     for want in made.wanted:
@@ -236,7 +238,9 @@ def test_isolated_places_vcpus_with_the_same_bound_on_one_node_and_follows_its_s
     made = planned(host, Request("isolated", smt=smt))
     pinned: dict[tuple[str, CpuSet | None], list[int]] = {}
     bounds = bounds_of(host.guests, host.topology)
-    floating = {g.uuid for g in host.guests if flavors.strategy(g, STRATEGIES) in ("shared-pool", "numa-local")}
+    floating = {
+        g.uuid for g in host.guests if exclusions.strategy_of_flavor(g, STRATEGIES) in ("shared-pool", "numa-local")
+    }
     for want in made.wanted:
         if want.target.kind == "vcpu" and want.target.owner not in floating:
             bound = bounds[want.target.owner].of(want.target).cpus if want.target.owner in bounds else None

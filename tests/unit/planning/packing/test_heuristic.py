@@ -8,8 +8,7 @@ from support.made_up.generated_hosts import generated, with_homes
 from support.made_up.small_packings import node, small_packings
 
 from pinner.planning.packing import heuristic
-from pinner.planning.packing.allocation import allocate, cpus, scored
-from pinner.planning.packing.bound import bound, least_rank
+from pinner.planning.packing.allocation import allocate, bound, cpus, least_rank, scored
 from pinner.planning.packing.heuristic import pack
 from pinner.planning.packing.values import PackingGuest, PackingNode
 

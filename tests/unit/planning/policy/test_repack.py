@@ -13,7 +13,7 @@ from pinner.model.plan.objective import compared, weighted
 from pinner.model.plan.plan import Placement
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.placement.record import record
+from pinner.planning.placement import record
 from pinner.planning.planner import plan_from_placement, repack
 from pinner.planning.policy.repack import RepackRule, RepackWatch, pressure, refusal
 

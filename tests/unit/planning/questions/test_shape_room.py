@@ -17,7 +17,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.questions import GuestShape, NewGuests, ShapeRoom, with_sizes
 from pinner.model.snapshot import Snapshot
-from pinner.planning.placement.record import record
+from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement
 from pinner.planning.questions.capacity import capacity, shape_rooms
 from pinner.planning.questions.whatif import with_guests

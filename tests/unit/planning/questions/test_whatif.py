@@ -16,8 +16,7 @@ from pinner.model.plan.request import Request
 from pinner.model.questions import Explanation, GuestShape, NewGuests, Scenario, WhatIf
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
-from pinner.planning.questions.explain import explain_placement
-from pinner.planning.questions.whatif import changed, what_if
+from pinner.planning.questions.whatif import changed, explain_placement, what_if
 
 HOST = plain(32, 2)
 """Pools of 12 CPUs a node: 4-15 and 20-31."""

@@ -7,7 +7,7 @@ from support.hosts import applied, cpus, guest, plain, process, snapshot, topolo
 
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.planning.placement.record import record
+from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement
 
 ALL = "0-31"

@@ -24,10 +24,9 @@ from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRi
 from pinner.model.settings.cpu_weights import SLICE
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.planning import admission, planner
-from pinner.planning.placement.drift import drifts
-from pinner.planning.placement.record import record
+from pinner.planning.placement import drifts, record
 from pinner.planning.plan_identity import identified
-from pinner.planning.request.process_matching import pruned
+from pinner.planning.request.processes import pruned
 from pinner.service.hosts.checker import installed
 
 CASES = {**NETWORK, **CPUS, **HOSTS}

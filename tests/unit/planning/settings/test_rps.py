@@ -11,8 +11,7 @@ from pinner.model.errors import Refused
 from pinner.model.plan.request import Request
 from pinner.model.settings.cards import RpsQueue
 from pinner.planning import admission, planner
-from pinner.planning.placement.drift import drifts
-from pinner.planning.placement.record import record
+from pinner.planning.placement import drifts, record
 from pinner.planning.plan_identity import identified
 from pinner.render import shell, text
 

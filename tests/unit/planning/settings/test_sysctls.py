@@ -13,8 +13,7 @@ from pinner.model.kinds import Number
 from pinner.model.plan.request import Request
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.planning import admission, planner
-from pinner.planning.placement.drift import drifts
-from pinner.planning.placement.record import record
+from pinner.planning.placement import drifts, record
 from pinner.planning.plan_identity import identified
 
 WITH = Request(remedies=("sysctls",))

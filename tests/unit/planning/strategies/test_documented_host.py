@@ -5,7 +5,7 @@ from support.hosts import GIB, applied, cpus, guest, interleaved, plain, process
 
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.planning.objective.of_plan import worsening_objection
+from pinner.planning.objective import worsening_objection
 from pinner.planning.planner import plan
 
 ARGUMENTS = "isolcpus=managed_irq,domain,8-31 nohz_full=8-31 rcu_nocbs=8-31"

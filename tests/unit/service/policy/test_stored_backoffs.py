@@ -6,7 +6,7 @@ import pytest
 from support.values import NOON
 
 from pinner.model.policy import Backoff
-from pinner.planning.placement import backoff_counts
+from pinner.planning.policy import backoff_counts
 from pinner.service.policy.stored_backoffs import HostBackoffs
 
 HUNG, OVER = ("guest", "uuid-1", None), ("guest", "uuid-2", None)

@@ -8,7 +8,7 @@ from support.values import NOON
 
 from pinner.model.plan.request import Request
 from pinner.planning import planner
-from pinner.planning.placement.record import record
+from pinner.planning.placement import record
 from pinner.store.runs.runs import Placements
 
 HOST = snapshot(plain(8), [guest(1, 2, cpus("0-7"))], [process(500, 50.0, "0-7", name="daemon")])

@@ -19,7 +19,7 @@ from pinner.model.policy import (
     Drift,
 )
 from pinner.model.settings.cards import GuestQueue, GuestRps
-from pinner.planning.placement.backoff_counts import (
+from pinner.planning.policy.backoff_counts import (
     after_failures,
     after_reconcile,
     counted_as,

@@ -16,8 +16,7 @@ from pinner.model.plan.objective import COST, LEAST, TERMS, Objective, Term, com
 from pinner.model.plan.plan import GuestMemory, Plan, Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.objective.contention import Crowd
-from pinner.planning.objective.spread import GuestNeed, GuestSpread, Places, guests_terms
+from pinner.planning.objective_terms import Crowd, GuestNeed, GuestSpread, Places, guests_terms
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer, Strategy
 

@@ -11,7 +11,7 @@ from support.hosts import NOON
 
 from pinner.model.event import GuestEvent
 from pinner.model.guest.guest import NovaIdentity
-from pinner.planning.placement.event_order import MAX_AHEAD, REMEMBERED, hint_after
+from pinner.planning.policy.event_order import MAX_AHEAD, REMEMBERED, hint_after
 
 HOUR = timedelta(hours=1)
 SOURCE, DESTINATION = "compute1", "compute2"

@@ -1,4 +1,4 @@
-"""The states of targets without threads."""
+"""The states of a host's targets without threads, as a snapshot has them."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -12,8 +12,7 @@ from pinner.model.plan.request import Request
 from pinner.model.policy import Drift
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.placement.drift import drifts, reasoned
-from pinner.planning.placement.record import record
+from pinner.planning.placement import drifts, reasoned, record
 
 ALL = cpus("0-15")
 REQUEST = Request()

@@ -10,7 +10,7 @@ from pinner.model.event import GuestHint
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.plan.request import Request
 from pinner.planning import planner
-from pinner.planning.placement.event_order import with_guest_hints
+from pinner.planning.policy.event_order import with_guest_hints
 
 WRITTEN = NovaIdentity("i-1", "p-1", "", "big", flavor_id="7")
 NOVA = NovaIdentity("i-2", "p-2", "u-2", "big", {"hw:cpu_policy": "dedicated"})
