@@ -117,9 +117,9 @@ def ready() -> tuple[Ready, int, dict[str, str]]:
 
     The answer is at most some seconds old, and costs nothing. It does not say why a check fails; see `/v1/health`.
     """
-    found = _readiness()
-    answer = Ready(found.status, tuple(PublicCheck(check.name, check.ok) for check in found.checks))
-    return (answer, 200, {}) if found.status == "ready" else (answer, 503, {"Retry-After": str(RETRY_SECONDS)})
+    state = _readiness()
+    answer = Ready(state.status, tuple(PublicCheck(check.name, check.ok) for check in state.checks))
+    return (answer, 200, {}) if state.status == "ready" else (answer, 503, {"Retry-After": str(RETRY_SECONDS)})
 
 
 @bp.get("/v1/health")

@@ -43,7 +43,6 @@ STATUS: Mapping[str, int] = {
     "store_unavailable": 503,
     "internal": 500,
 }
-"""Public error code to HTTP status."""
 
 HTTP_CODES: Mapping[int, str] = {
     400: "invalid",

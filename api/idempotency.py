@@ -15,7 +15,7 @@ LOG = logging.getLogger(__name__)
 
 KEY = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
-"""Header field of an answer that was given before."""
+"""An answer that was given before has this header field."""
 MAX_LENGTH = 255
 
 
@@ -29,8 +29,6 @@ class InProgress(PinnerError):
 
 
 class KeyReused(PinnerError):
-    """The key was used for another request."""
-
     code = "key_reused"
 
     def __init__(self, key: str) -> None:

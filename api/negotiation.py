@@ -11,13 +11,13 @@ from flask import Response, request
 from werkzeug.exceptions import NotAcceptable
 
 SMALLEST = 1024
-"""Bytes; a shorter answer stays as it is."""
+"""A shorter answer, in bytes, stays as it is."""
 _LEVEL = 5
-"""Of 9: higher levels take twice the time for a few per cent."""
+"""The highest level is 9: higher ones take twice the time for a few per cent."""
 
 
 def compress(response: Response) -> Response:
-    """The answer in gzip where the client accepts that, the answer is not a stream, and it is worth it."""
+    """gzip is used where the client accepts that, the answer is not a stream, and it is longer than SMALLEST."""
     if response.is_streamed or response.status_code in (204, 304) or "Content-Encoding" in response.headers:
         return response
     if (response.calculate_content_length() or 0) > SMALLEST:
@@ -37,11 +37,11 @@ _SERVICE = "pinner"
 
 def check_version() -> None:
     """Refuse a request for a version that this server does not speak (406)."""
-    for asked in request.headers.get(VERSION_HEADER, "").split(","):
-        service, _, version = asked.strip().partition(" ")
+    for wanted in request.headers.get(VERSION_HEADER, "").split(","):
+        service, _, version = wanted.strip().partition(" ")
         if service.lower() == _SERVICE and version.strip() not in (VERSION, "latest"):
             raise NotAcceptable(
-                f"{VERSION_HEADER}: {asked.strip()!r} is not served; send {_SERVICE} {VERSION} or latest"
+                f"{VERSION_HEADER}: {wanted.strip()!r} is not served; send {_SERVICE} {VERSION} or latest"
             )
 
 

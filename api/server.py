@@ -34,7 +34,7 @@ class Server:
         self._serving = Serving(app, limits, THREADS, self._loop)
         self._thread = BeatingThread(self._loop.run_forever, "api", HANGS_SECONDS)
         self.heartbeat = self._thread.heartbeat
-        """Of the event loop, which nothing may block."""
+        """It belongs to the event loop, which nothing may block."""
         self._serving.on_tick(self.heartbeat.beat)
         self._thread.start()
         self.urls = tuple(_url(bound, tls) for bound in sockets)

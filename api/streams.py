@@ -24,8 +24,6 @@ client that has gone."""
 
 
 class Streams:
-    """The open streams of one application."""
-
     def __init__(self) -> None:
         self._slots = threading.BoundedSemaphore(MAX_STREAMS)
         self._open: set[_Stream] = set()
@@ -69,8 +67,6 @@ class Streams:
 
 
 class _Stream:
-    """The events of a run on their way to one client."""
-
     def __init__(self, request_id: str, release: Callable[[], None]) -> None:
         """``release`` is called once, after the changes are read and the answer is sent, or its client has gone."""
         self._request_id = request_id

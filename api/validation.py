@@ -20,13 +20,10 @@ from pinner.model.errors import Invalid
 
 _NO_NUL = "text without the character NUL"
 COMPONENT = "#/components/schemas/{model}"
-"""The reference to a schema in the OpenAPI document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An answer that is JSON already."""
-
     json: bytes
 
 
@@ -45,7 +42,7 @@ class StrictAdapter(PydanticAdapter):
     """Reads JSON bodies and query strings, and describes the schemas of requests and answers."""
 
     def validate_input(self, request: Request, location: str, **_options: Any) -> BaseModel:
-        """The request's body or query as a value of the model. Raises Invalid."""
+        """Raises Invalid."""
         try:
             if location == "query":
                 return self.model_class.model_validate(_single(request))
@@ -108,7 +105,7 @@ def _json(request: Request) -> str:
     """The body as text. An empty body is refused: it may have been lost on the way; {} asks for the defaults."""
     body = request.get_data(cache=False)
     coding = request.headers.get("Content-Encoding", "identity")
-    if any(each.strip().lower() != "identity" for each in coding.split(",")):
+    if any(name.strip().lower() != "identity" for name in coding.split(",")):
         what = f"Content-Encoding: {coding[:80]!r} is not supported; send the body as it is (identity)"
         raise UnsupportedMediaType(what)
     if request.mimetype != "application/json" and (body or request.mimetype):

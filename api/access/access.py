@@ -26,7 +26,6 @@ REQUEST_ID = "X-Openstack-Request-Id"
 PUBLIC = frozenset({"root.versions", "root.version", "root.healthcheck", "root.live", "root.ready", "openapi.spec"})
 """Endpoints that need no credentials."""
 READING = ("GET", "HEAD")
-"""Methods that change nothing."""
 REFUSALS = (401, 403, 429)
 """The statuses that the audit trail records."""
 UNKNOWN_PEER = "unknown"
@@ -58,7 +57,6 @@ def _is_public() -> bool:
 
 
 def finish_response(response: Response) -> Response:
-    """Add the request id and the header against guessing the content type; log the answer."""
     response.headers[REQUEST_ID] = g.request_id
     response.headers["X-Content-Type-Options"] = "nosniff"
     if response.status_code in REFUSALS:

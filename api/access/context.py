@@ -70,8 +70,6 @@ class KeptPlans:
 
 @dataclass(frozen=True, slots=True)
 class AccessControl:
-    """The parts that decide on a request."""
-
     credentials: Credentials
     authorizer: Authorizer
     refusals: RefusalAudit
@@ -114,7 +112,6 @@ def require_own_host(kind: str, name: str, host: str) -> None:
 
 
 def identity() -> Identity:
-    """The sender of the current request."""
     sender: Identity = g.identity
     return sender
 
@@ -126,7 +123,6 @@ def caller() -> Caller:
 
 
 def of_one_host(every: Service, host: str) -> Service:
-    """The service, limited to one host."""
     return cast(Service, HostService(every, host))
 
 
@@ -142,7 +138,7 @@ class HostService:
         self._host = host
 
     def hosts(self) -> tuple[str, ...]:
-        """The one host, where the server manages it."""
+        """Empty where the server does not manage the host."""
         return tuple(host for host in self._every.hosts() if host == self._host)
 
     def strategies(self) -> tuple[StrategyInfo, ...]:
@@ -150,9 +146,9 @@ class HostService:
         return self._every.strategies()
 
     def snapshot(self, snapshot: str) -> Snapshot:
-        found = self._every.snapshot(snapshot)
-        self._require_own("snapshot", snapshot, found.host)
-        return found
+        stored = self._every.snapshot(snapshot)
+        self._require_own("snapshot", snapshot, stored.host)
+        return stored
 
     def plan(
         self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
@@ -163,9 +159,9 @@ class HostService:
         return self._every.plan(host, request, snapshot, sample_seconds, caller)
 
     def plan_by_id(self, plan: str) -> Plan:
-        found = self._every.plan_by_id(plan)
-        self._require_own("plan", plan, found.host)
-        return found
+        stored = self._every.plan_by_id(plan)
+        self._require_own("plan", plan, stored.host)
+        return stored
 
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         host = self._only(host)
@@ -174,14 +170,14 @@ class HostService:
         return self._every.plans(host, part)
 
     def run(self, run: str) -> Run:
-        found = self._every.run(run)
-        self._require_own("run", run, found.host)
-        return found
+        stored = self._every.run(run)
+        self._require_own("run", run, stored.host)
+        return stored
 
     def probe_by_id(self, probe: str) -> Probe:
-        found = self._every.probe_by_id(probe)
-        self._require_own("probe", probe, found.host)
-        return found
+        stored = self._every.probe_by_id(probe)
+        self._require_own("probe", probe, stored.host)
+        return stored
 
     def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         host = self._only(host)

@@ -1,11 +1,10 @@
 """Who sends a request: by the Unix socket's peer, a bearer token, or a TLS client certificate.
 
 A known good token cannot be locked out. Failures are counted by client address, and after a few the address gets 429
-with Retry-After. Many callers may share it, behind a NAT or on loopback, so 429 answers wrong credentials only, and a
-right token passes. A second count, by address and token, limits guessing: after a few wrong secrets for one existing
-token, even the right secret is not accepted from that address until the wait is over (at most a minute), so that
-guesses tell nothing. A credential that was accepted from the address within the last hour is exempt: only its holder
-can present it.
+with Retry-After. Many callers may share an address, behind a NAT or on loopback, so 429 answers wrong credentials only.
+A second count, by address and token, limits guessing: after a few wrong secrets for one existing token, even the right
+secret is refused from that address until the wait is over (at most a minute), so that guesses tell nothing. A
+credential that was accepted from the address within the last hour is exempt: only its holder can present it.
 
 Hashes are compared in constant time, so no timing tells how much of a secret was right. The id of a token is no secret.
 
@@ -61,8 +60,8 @@ class Throttle:
     def wait(self, key: str) -> float:
         """The seconds that the key has to wait; 0 where it may go on."""
         with self._guard:
-            found = self._failures.get(key)
-            return max(0.0, found.until - self._clock()) if found else 0.0
+            failures = self._failures.get(key)
+            return max(0.0, failures.until - self._clock()) if failures else 0.0
 
     def failed(self, key: str) -> float:
         """Count a failure; the seconds that the key has to wait now, 0 while its failures are free.
@@ -71,14 +70,14 @@ class Throttle:
         """
         with self._guard:
             now = self._clock()
-            found = self._failures.get(key, _Failures(0, now))
-            if found.until <= now:
-                count = found.count + 1
+            failures = self._failures.get(key, _Failures(0, now))
+            if failures.until <= now:
+                count = failures.count + 1
                 # The exponent is bounded, so that years of failures do not make a number that no float holds.
                 seconds = min(2.0 ** min(count - FREE_FAILURES - 1, 30), LONGEST_SECONDS)
-                found = _Failures(count, now + seconds if count > FREE_FAILURES else now)
-            self._failures[key] = found
-            return found.until - now
+                failures = _Failures(count, now + seconds if count > FREE_FAILURES else now)
+            self._failures[key] = failures
+            return failures.until - now
 
 
 ACTOR_HEADER = "X-Pinner-Actor"
@@ -107,18 +106,15 @@ class Identity:
 
 
 class TokenReader(Protocol):
-    """Reads the stored tokens (pinner.store.tokens.Tokens)."""
+    """The stored tokens (pinner.store.tokens.Tokens)."""
 
     def find(self, token_id: str) -> Token:
         """Raises NotFound."""
 
 
 class Credentials:
-    """The credentials that a server accepts.
-
-    ``client_roles`` has the role of a client certificate by its common name. ``trusted`` are the reverse proxies whose
-    X-Forwarded-For is believed. ``clock`` gives seconds that only increase.
-    """
+    """``client_roles`` has the role of a client certificate by its common name. ``trusted`` are the reverse proxies
+    whose X-Forwarded-For is believed. ``clock`` gives seconds that only increase."""
 
     def __init__(
         self,
@@ -158,10 +154,10 @@ class Credentials:
             case UnixPeer(uid):
                 return Identity(_local_actor(uid, headers), sender.origin, "admin")
             case TcpPeer():
-                found = self._over_tcp(peer, headers, sender.origin)
+                identity = self._over_tcp(peer, headers, sender.origin)
                 if ACTOR_HEADER in headers:
                     raise Invalid(ACTOR_HEADER, "(not shown)", "no such header: only root on the Unix socket sends it")
-                return found
+                return identity
 
     def _over_tcp(self, peer: TcpPeer, headers: Headers, origin: str) -> Identity:
         if "Authorization" in headers:
@@ -209,17 +205,17 @@ class Credentials:
         raise self._refused(key, _no_match(presented))
 
     def _find(self, token_id: str) -> Token | None:
-        """The token's row, at most FRESH_SECONDS old; None where there is none."""
+        """The token's row is at most FRESH_SECONDS old; None where there is none."""
         with self._guard:
-            found = self._rows.get(token_id)
-        if found is None:
+            row = self._rows.get(token_id)
+        if row is None:
             try:
-                found = self._tokens.find(token_id)
+                row = self._tokens.find(token_id)
             except NotFound:
                 return None
             with self._guard:
-                self._rows[token_id] = found
-        return found
+                self._rows[token_id] = row
+        return row
 
     def _was_accepted(self, key: str, presented: PresentedToken) -> bool:
         with self._guard:

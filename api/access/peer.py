@@ -39,7 +39,7 @@ _CLIENT_PREFIX = 64
 
 def parse_networks(texts: Iterable[str], field: str) -> Networks:
     """Addresses and networks, such as 10.0.0.7 and 2001:db8::/64. Raises Invalid."""
-    found = []
+    networks = []
     for text in texts:
         try:
             network = ip_network(text)
@@ -47,12 +47,11 @@ def parse_networks(texts: Iterable[str], field: str) -> Networks:
             raise Invalid(field, text, f"an IP address or network such as 10.0.0.7 or 10.0.0.0/24 ({error})") from None
         if network.prefixlen == 0:
             raise Invalid(field, text, "the addresses of your proxies; this network is every address")
-        found.append(network)
-    return tuple(found)
+        networks.append(network)
+    return tuple(networks)
 
 
 def is_trusted(address: str, trusted: Networks) -> bool:
-    """Whether the address belongs to a trusted proxy."""
     parsed = _parse(address)
     return parsed is not None and any(parsed in network for network in trusted)
 
@@ -83,7 +82,7 @@ def throttle_key(address: str) -> str:
 
 
 def _parse(text: str) -> IPv4Address | IPv6Address | None:
-    """The address; an IPv4 address written as IPv6 (RFC 4291, 2.5.5.2) is an IPv4 address. None: no address."""
+    """An IPv4 address written as IPv6 (RFC 4291, 2.5.5.2) is an IPv4 address. None: the text is no address."""
     try:
         address = ip_address(text)
     except ValueError:

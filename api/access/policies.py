@@ -18,7 +18,7 @@ from pinner.model.errors import Invalid
 LOG = logging.getLogger(__name__)
 
 RELOAD_SECONDS = 1.0
-"""Between two searches for the policy files. oslo.policy searches at each check, which takes longer than the check."""
+"""The policy files are searched so often. oslo.policy searches at each check, which takes longer than the check."""
 MAX_DECISIONS = 1024
 """Decisions that are kept until the files are read again."""
 PREFIX = "pinner:"
@@ -99,29 +99,31 @@ _OPERATIONS = (
 
 
 def list_rules() -> list[RuleDefault]:
-    """Every rule with its default, for oslopolicy-sample-generator."""
+    """oslopolicy-sample-generator calls it."""
     return [*_ROLES, *_OPERATIONS]
 
 
 def rules_of(routes: Map, public: frozenset[str]) -> Mapping[str, str]:
     """The rule of each endpoint that is not public. Raises LookupError for an endpoint without exactly one rule."""
-    rules = {(each["method"], each["path"]): rule.name for rule in _OPERATIONS for each in rule.operations}
-    found = {}
+    rules = {
+        (operation["method"], operation["path"]): rule.name for rule in _OPERATIONS for operation in rule.operations
+    }
+    rule_of = {}
     for route in routes.iter_rules():
         if route.endpoint in public:
             continue
         path = route.rule.replace("<", "{").replace(">", "}")
         named = {rules.get((method, path)) for method in (route.methods or set()) - {"HEAD", "OPTIONS"}}
-        if len(named) != 1 or None in named or route.endpoint in found:
+        if len(named) != 1 or None in named or route.endpoint in rule_of:
             raise LookupError(
                 f"{sorted(route.methods or ())} {path} needs exactly one rule in pinner/api/access/policies.py"
             )
-        found[route.endpoint] = str(named.pop())
-    return found
+        rule_of[route.endpoint] = str(named.pop())
+    return rule_of
 
 
 class Authorizer:
-    """Decides by oslo.policy's rules. ``clock`` gives seconds that only increase."""
+    """``clock`` gives seconds that only increase."""
 
     def __init__(self, enforcer: Enforcer, clock: Callable[[], float]) -> None:
         """Raises Invalid for a policy file that is wrong."""

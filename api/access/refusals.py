@@ -30,11 +30,8 @@ class AuditSink(Protocol):
 
 
 class RefusalAudit:
-    """Records of refused requests.
-
-    A window of ``window_seconds`` starts with a refusal. Refusals above PER_ORIGIN and TOTAL are only counted; at the
-    end of the window one record has their number.
-    """
+    """A window of ``window_seconds`` starts with a refusal. Refusals above PER_ORIGIN and TOTAL are only counted; at
+    the end of the window one record has their number."""
 
     def __init__(
         self, audit: AuditSink, now: Callable[[], datetime], *, window_seconds: float = WINDOW_SECONDS
@@ -51,10 +48,7 @@ class RefusalAudit:
         self._last_request = ""
 
     def record(self, caller: Caller, key: str, request: str, result: str) -> None:
-        """Record or count a refused request.
-
-        ``key`` names the origin for the limit, ``request`` is the method and the path, ``result`` says why.
-        """
+        """``key`` names the origin for the limit, ``request`` is the method and the path, ``result`` says why."""
         if self._is_counted_only(caller, key):
             return
         self._append(caller, bounded(request), bounded(result))
@@ -98,6 +92,6 @@ class RefusalAudit:
 
 
 def bounded(text: str) -> str:
-    """The text without unprintable characters, cut to MAX_TEXT characters."""
+    """Unprintable characters are left out, and the text is cut to MAX_TEXT characters."""
     shown = visible(text[:MAX_TEXT])
     return shown if len(text) <= MAX_TEXT and len(shown) <= MAX_TEXT else f"{shown[:MAX_TEXT]}..."

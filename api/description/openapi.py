@@ -83,7 +83,6 @@ SECURITY: Json = {
 
 
 def configure(app: APIFlask) -> None:
-    """Make ``app`` complete its document."""
     app.config.update(AUTO_404_RESPONSE=False, AUTO_VALIDATION_ERROR_RESPONSE=False, AUTO_SERVERS=False)
     app.config["SECURITY_SCHEMES"] = SECURITY
 
@@ -141,7 +140,6 @@ def _operations(spec: Json) -> Iterator[tuple[str, str, Json]]:
 
 
 def _describe_bodies(operation: Json) -> None:
-    """Mark the request's body as required; add the examples."""
     bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
     for body in bodies:
         for content in body.get("content", {}).values():
@@ -190,7 +188,7 @@ def _description(parameter: Json) -> str:
 
 
 def _answer_headers(status: int, operation: str) -> Iterator[str]:
-    """The names of the answer's header fields, in _ANSWER_HEADERS."""
+    """The names are keys of _ANSWER_HEADERS."""
     yield from ("RequestId", "Version")
     if status == 200 and operation in ("show_policy", "set_policy"):
         yield "ETag"
@@ -203,7 +201,7 @@ def _answer_headers(status: int, operation: str) -> Iterator[str]:
 
 
 def _statuses(versioned: bool, method: str) -> Iterator[int]:
-    """The statuses of requests that are refused before they reach the service."""
+    """A request with one of these statuses is refused before they reach the service."""
     yield from (406, 408, 411, 413, 431)
     if method in ("post", "put"):
         yield 415
@@ -243,9 +241,9 @@ def with_plain_references(value: Any) -> Any:
         case {"$ref": str(reference)}:
             return value | {"$ref": REF + plain_name(reference.removeprefix(REF))}
         case dict():
-            return {key: with_plain_references(each) for key, each in value.items()}
+            return {key: with_plain_references(part) for key, part in value.items()}
         case list():
-            return [with_plain_references(each) for each in value]
+            return [with_plain_references(part) for part in value]
     return value
 
 
@@ -277,16 +275,16 @@ def _field_docstrings() -> dict[str, dict[str, str]]:
     read them in every installation after it has given up root.
     """
     names = [
-        each.name for room in (model, schemas) for each in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
+        info.name for room in (model, schemas) for info in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
     ]
     modules = [*map(import_module, names), protocol]
-    found: dict[str, dict[str, str]] = {}
+    docstrings: dict[str, dict[str, str]] = {}
     for module in modules:
         for node in ast.parse(inspect.getsource(module)).body:
             if isinstance(node, ast.ClassDef):
-                bases = [found.get(base.id, {}) for base in node.bases if isinstance(base, ast.Name)]
-                found[node.name] = dict(ChainMap(dict(_docstrings(node)), *bases))
-    return found
+                bases = [docstrings.get(base.id, {}) for base in node.bases if isinstance(base, ast.Name)]
+                docstrings[node.name] = dict(ChainMap(dict(_docstrings(node)), *bases))
+    return docstrings
 
 
 def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:

@@ -25,8 +25,6 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs of its server."""
-
     limits: ClientLimits
     loop: asyncio.AbstractEventLoop
     ending: bool
@@ -85,7 +83,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def _unsent(self) -> int:
-        """Bytes of answers that the client has not read."""
         encrypted = 0 if self._tcp is self._transport else self._tcp.get_write_buffer_size()
         return self._transport.get_write_buffer_size() + encrypted
 
@@ -161,7 +158,7 @@ class Connection(asyncio.Protocol):
     # The server calls these in the event loop.
 
     def abort(self) -> None:
-        """Drop the connection and what is still to be sent."""
+        """Drop the connection, with what is still to be sent."""
         self._closing = True
         if self._handshake is not None:
             self._handshake.cancel()

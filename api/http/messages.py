@@ -25,7 +25,7 @@ class RequestRefused(Exception):
 
 
 def malformed(message: str) -> RequestRefused:
-    """The refusal of bytes that are not a valid HTTP/1.1 request."""
+    """The bytes are not a valid HTTP/1.1 request."""
     return RequestRefused(400, "invalid", message)
 
 
@@ -36,7 +36,7 @@ class HttpRequest:
     """A path with its query, or an absolute URL (RFC 9112, section 3.2)."""
     version: str = "1.1"
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    """Names in lower case, with their values."""
+    """The names are in lower case."""
     body: bytearray = field(default_factory=bytearray)
     keep_alive: bool = False
     """Whether the client expects to send another request over the connection."""
@@ -49,8 +49,6 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """The two ends of a connection."""
-
     peer: Peer
     scheme: str
     name: str
@@ -59,7 +57,7 @@ class Endpoints:
 
 
 def environ(request: HttpRequest, ends: Endpoints) -> dict[str, Any]:
-    """The WSGI environment of a request. Raises Refused for a target that is no path and no URL."""
+    """Raises RequestRefused for a target that is no path and no URL."""
     path, query, authority = _target(request.target)
     if b"%2f" in path.lower():
         # A proxy that decodes it sees another path, and may permit that one.
@@ -67,7 +65,7 @@ def environ(request: HttpRequest, ends: Endpoints) -> dict[str, Any]:
     if path.startswith(b"//"):
         # A proxy may have rules for the path with one slash.
         raise malformed("request target: a path must begin with one slash")
-    found: dict[str, Any] = {
+    variables: dict[str, Any] = {
         "REQUEST_METHOD": request.method,
         "SCRIPT_NAME": "",
         "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
@@ -87,19 +85,16 @@ def environ(request: HttpRequest, ends: Endpoints) -> dict[str, Any]:
         ENVIRON: ends.peer,
     }
     if isinstance(ends.peer, TcpPeer):
-        found["REMOTE_ADDR"] = ends.peer.address
-    found.update(_header_variables(request.headers))
+        variables["REMOTE_ADDR"] = ends.peer.address
+    variables.update(_header_variables(request.headers))
     if authority:
-        found["HTTP_HOST"] = authority
-    return found
+        variables["HTTP_HOST"] = authority
+    return variables
 
 
 def _header_variables(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The headers under their names in the environment.
-
-    A name with an underscore is left out: it would look like the same name with a hyphen.
-    """
-    found: dict[str, str] = {}
+    """A name with an underscore is left out: it would look like the same name with a hyphen."""
+    variables: dict[str, str] = {}
     for name, value in headers:
         if b"_" in name:
             continue
@@ -107,12 +102,12 @@ def _header_variables(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
         if key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
             key = f"HTTP_{key}"
         text = value.decode("latin-1")
-        found[key] = f"{found[key]},{text}" if key in found else text
-    return found
+        variables[key] = f"{variables[key]},{text}" if key in variables else text
+    return variables
 
 
 def _target(target: bytes) -> tuple[bytes, bytes, str]:
-    """Path, query and authority of a request target; the authority is empty where the target is a path."""
+    """The parts are path, query and authority. The authority is empty where the target is a path."""
     if target.startswith(b"/") or target == b"*":
         path, _, query = target.partition(b"?")
         return path, query, ""

@@ -24,11 +24,12 @@ class ClientLimits:
     """The request line and all headers of one request."""
     headers: int = 100
     head_seconds: float = 10.0
-    """From the connection, or from the first byte of a later request, to the end of the head; includes TLS."""
+    """The time goes from the connection, or from the first byte of a later request, to the end of the head. It includes
+    TLS."""
     body_seconds: float = 30.0
-    """From the end of the head to the end of the body."""
+    """The time goes from the end of the head to the end of the body."""
     idle_seconds: float = 30.0
-    """Between an answer and the next request of the same connection."""
+    """The time goes from an answer to the next request of the same connection."""
     send_seconds: float = 60.0
     """The client must have read an answer, or one event of a stream, after this time."""
     linger_seconds: float = 2.0
@@ -48,7 +49,7 @@ Phase = Literal["idle", "head", "body"]
 
 
 class RequestReader:
-    """The requests of one connection, in order. Reads nothing after the first malformed one."""
+    """It gives the requests of one connection, in order, and reads nothing after the first malformed one."""
 
     def __init__(self, limits: ClientLimits) -> None:
         self._limits = limits
@@ -59,7 +60,7 @@ class RequestReader:
         """The request line, as far as it has arrived."""
         self._length = 0
         self._announced = 0
-        """The Content-Length of the request."""
+        """The request has this Content-Length."""
         self._missing = 0
         """Bytes of the body of a message that the parser has ended at its head."""
         self._refused: RequestRefused | None = None
@@ -74,8 +75,8 @@ class RequestReader:
         return 0 if self.phase == "idle" else self._request.size
 
     def feed(self, data: bytes) -> list[HttpRequest | RequestRefused]:
-        """The requests that ``data`` completes. A RequestRefused is the last item: no later byte of the connection
-        counts."""
+        """The requests are those that ``data`` completes. A RequestRefused is the last item: no later byte of the
+        connection counts."""
         if self._refused:
             return []
         at = 0
@@ -91,8 +92,8 @@ class RequestReader:
                 503, "overloaded", "the server has no memory for this request; try again later"
             )
             self._complete.append(self._refused)
-        found, self._complete = self._complete, []
-        return found
+        complete, self._complete = self._complete, []
+        return complete
 
     def on_message_begin(self) -> None:
         if self._missing:
@@ -165,7 +166,7 @@ class RequestReader:
         return part
 
     def _parse(self, data: bytes) -> int:
-        """Parse the bytes; the number of those that the parser has used."""
+        """The answer is the number of bytes that the parser has used."""
         try:
             self._parser.feed_data(data)
             if self.phase == "head" and self._head_bytes > self._limits.head_bytes:
@@ -180,7 +181,7 @@ class RequestReader:
         return len(data)
 
     def _take_missing(self, data: bytes, at: int) -> int:
-        """Read the body that the parser has not read; the number of its bytes."""
+        """Read the body that the parser has not read. The answer is the number of its bytes."""
         part = data[at : at + self._missing]
         self._request.body += part
         self._missing -= len(part)

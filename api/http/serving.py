@@ -55,7 +55,7 @@ class Serving:
         self._health = ThreadPoolExecutor(1, "api-health")
 
     def on_tick(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called several times in a second, while the event loop works."""
+        """``call`` is called several times in a second, while the event loop works."""
         self._on_tick = call
 
     async def listen(self, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None) -> None:
@@ -72,7 +72,7 @@ class Serving:
     def admit(self, connection: Connection) -> bool:
         """Count a connection. At the limit, drop the one whose client the server has waited for longest.
 
-        False where the server waits for no client, or stops: then the new one cannot be served.
+        The answer is False where the server waits for no client, or stops: then the new one cannot be served.
         """
         if self.ending:
             return False
@@ -98,7 +98,7 @@ class Serving:
         threads.submit(self._answer, number, connection, request)
 
     def queue(self) -> Queue:
-        """The requests that wait for a thread; called by any thread."""
+        """Any thread may call it. The requests are those that wait for a thread."""
         waiting = sorted(self._waiting.values())
         return Queue(len(waiting), self.loop.time() - waiting[0]) if waiting else Queue()
 
@@ -179,14 +179,12 @@ class Serving:
 
 
 class _Head:
-    """The status and headers that the application gives to ``start_response``."""
-
     def __init__(self) -> None:
         self.status = ""
         self.headers: list[tuple[str, str]] = []
 
     def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[..., None]:  # noqa: ARG002
-        """See PEP 3333. Nothing is sent before the body begins, so a later call replaces an earlier one."""
+        """PEP 3333 describes it. Nothing is sent before the body begins, so a later call replaces an earlier one."""
         self.status, self.headers = status, headers
         return _no_write
 
@@ -212,7 +210,7 @@ def answer(
 def _whole(
     app: "WSGIApplication", connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
 ) -> tuple[bytes, bool]:
-    """As ``_answer``, but an error is answered, too."""
+    """An error is answered, too."""
     try:
         return _answer(app, connection, request, loop)
     except RequestRefused as refused:

@@ -142,9 +142,9 @@ def page(items: Iterable[T], key: Callable[[T], str], limit: int, marker: str) -
     return Page(shown, key(shown[-1]) if len(rest) > limit else "")
 
 
-def linked(found: Page[T]) -> PageAnswer[T]:
+def linked(shown: Page[T]) -> PageAnswer[T]:
     """The answer with a page: its header field Link (RFC 8288) is the URL of the next page."""
-    if not found.next:
-        return found, 200, {}
-    query = urlencode(request.args.to_dict() | {"marker": found.next})
-    return found, 200, {"Link": f'<{request.path}?{query}>; rel="next"'}
+    if not shown.next:
+        return shown, 200, {}
+    query = urlencode(request.args.to_dict() | {"marker": shown.next})
+    return shown, 200, {"Link": f'<{request.path}?{query}>; rel="next"'}

@@ -67,7 +67,6 @@ class NewApply(Input):
     ] = False
 
     def options(self) -> ApplyOptions:
-        """The options as a value."""
         return ApplyOptions(**self.model_dump() | {"watch_seconds": self.watch_seconds or 0})
 
 
@@ -125,7 +124,6 @@ class AnchorInput(Input):
     """The signed head of each host."""
 
     def value(self) -> Anchor:
-        """The anchor as a value."""
         return Anchor(self.version, tuple(SignedHead(**head.model_dump()) for head in self.heads))
 
 
@@ -177,7 +175,6 @@ class NewEvent(Input):
     nova: Annotated[NewIdentity | None, Field(description="The instance, if Nova reported the event.")] = None
 
     def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
-        """The event for the service."""
         nova = NovaIdentity(**self.nova.model_dump()) if self.nova else None
         at = self.at or datetime.now(UTC)
         source, guest = self.source or caller.actor, self.guest.lower()
@@ -197,5 +194,5 @@ class NewLeavingEvent(NewEvent):
     ] = ""
 
     def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
-        """The event for the service. Raises Invalid."""
+        """Raises Invalid."""
         return replace(super().to_event(kind, caller), cpus=CpuSet.parse(self.cpus, "cpus"))

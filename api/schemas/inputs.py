@@ -29,7 +29,7 @@ _TIME = "a date and time with a time zone, such as 2026-11-21T10:00:00Z"
 
 
 def _timestamp(text: Any) -> datetime:
-    """An RFC 3339 time in UTC. Raises ValueError."""
+    """The text is an RFC 3339 time, the value in UTC. Raises ValueError."""
     if not isinstance(text, str):
         raise ValueError("a string")
     try:
@@ -55,7 +55,7 @@ Seconds = Annotated[
     Field(ge=0, le=MAX_SAMPLE_SECONDS, description="Measure CPU use for so many seconds; 0: do not measure it."),
 ]
 Whole = BeforeValidator(_whole)
-"""Of an integer, behind its limits: 2.0 is one, too, as in JSON Schema."""
+"""It stands behind the limits of an integer: 2.0 is one, too, as in JSON Schema."""
 BusyThreshold = Annotated[
     float, Field(ge=0, description="A process is busy if it uses more than so many per cent of one CPU.")
 ]
@@ -64,7 +64,6 @@ Timestamp = Annotated[
 ]
 ShortText = Annotated[str, Field(max_length=500)]
 MAX_NAMES = 1000
-"""The most names in one list of a request."""
 Name = Annotated[str, Field(max_length=255)]
 Names = Annotated[tuple[Name, ...], Field(max_length=MAX_NAMES)]
 CpuList = Annotated[
@@ -85,6 +84,5 @@ class Input(BaseModel):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """See BaseModel."""
         schema: CoreSchema = codec.failing_fast(handler(source), handler)
         return schema

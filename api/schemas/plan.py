@@ -122,7 +122,7 @@ class PlanParameters(Input):
     ] = _DEFAULT.remedies
 
     def request(self) -> Request:
-        """The request for the planner. Raises Invalid."""
+        """Raises Invalid."""
         fields = {name: getattr(self, name) for name in Request.__dataclass_fields__ if hasattr(self, name)}
         return Request(**(fields | {"weights": self.weights.model_dump(exclude_none=True)}))
 
@@ -228,7 +228,7 @@ class NewPolicy(Input):
     ] = None
 
     def policy(self) -> Policy:
-        """The policy for the service. Raises Invalid."""
+        """Raises Invalid."""
         return Policy(self.request.request(), self.mode, self.undo_if_worse)
 
 
@@ -267,7 +267,7 @@ class AddedGuests(Input):
     strategy: Annotated[Name, Field(description="The strategy that their flavor asks for; empty: none.")] = ""
 
     def guests(self) -> NewGuests:
-        """The guests as a value. Raises Invalid."""
+        """Raises Invalid."""
         shape = GuestShape(self.shape.vcpus, self.shape.memory_kib, self.shape.page_kib)
         return NewGuests(shape, self.count, self.strategy)
 
@@ -300,9 +300,9 @@ class NewScenario(Input):
     sample_seconds: Seconds = 0.0
 
     def scenario(self) -> Scenario:
-        """The differences as a value. Raises Invalid."""
+        """Raises Invalid."""
         return Scenario(
-            tuple(each.guests() for each in self.add),
+            tuple(addition.guests() for addition in self.add),
             self.remove,
             self.without_nodes,
             CpuSet.parse(self.without_cpus, "without_cpus"),

@@ -33,7 +33,6 @@ class HostPageQuery(PageQuery):
     sort_dir: Annotated[SortDirection, Field(description="desc: newest first; asc: oldest first.")] = "desc"
 
     def part(self) -> PageRequest:
-        """The wanted part as a value."""
         return PageRequest(self.limit, self.marker, self.sort_dir)
 
 
@@ -101,7 +100,7 @@ class CapacityQuery(Input):
     ] = 0
 
     def shape(self) -> GuestShape | None:
-        """The shape of the guests to plan; None: no guest is planned. Raises Invalid."""
+        """It is None where no guest is planned. Raises Invalid."""
         if self.memory_kib is None and not self.page_kib:
             return None
         return GuestShape(self.vcpus or 1, self.memory_kib or 0, self.page_kib)
@@ -148,7 +147,6 @@ class MeasuresQuery(Input):
     ] = ()
 
     def span(self) -> Span:
-        """The part of the history as a value."""
         return Span(self.begin, self.end, self.step)
 
 

@@ -27,8 +27,8 @@ LINES = "text/plain"
 def listing(query_data: AuditQuery) -> PageAnswer[AuditRecord]:
     """List the records of the audit trail."""
     query = query_data
-    found = pinner().audit(query.host, query.actor, query.since, query.part())
-    return linked(found)
+    records = pinner().audit(query.host, query.actor, query.since, query.part())
+    return linked(records)
 
 
 @bp.get("/audit/verify")

@@ -165,11 +165,11 @@ def processes(host: str, query_data: ProcessQuery) -> PageAnswer[Process]:
     CPU use is measured anew for each page. With `busy` the list has only the processes that use more than
     `busy_threshold` per cent of one CPU.
     """
-    found = pinner().observe(host, query_data.sample_seconds).processes
+    listed = pinner().observe(host, query_data.sample_seconds).processes
     if query_data.busy:
-        found = tuple(process for process in found if process.load > query_data.busy_threshold)
+        listed = tuple(process for process in listed if process.load > query_data.busy_threshold)
     # Markers are compared as text: ten digits are enough for every process id and sort like the numbers.
-    return linked(page(found, lambda process: f"{process.pid:010}", query_data.limit, query_data.marker))
+    return linked(page(listed, lambda process: f"{process.pid:010}", query_data.limit, query_data.marker))
 
 
 @bp.get("/hosts/<host>/guests")

@@ -76,8 +76,8 @@ def show(plan: str, query_data: PlanQuery) -> Response:
         answer.set_etag(plan, weak=True)
         answer.make_conditional(request)
         return answer
-    found = pinner().plan_by_id(plan)
-    return Response(RENDERERS[query_data.format](found), content_type="text/plain; charset=utf-8")
+    stored = pinner().plan_by_id(plan)
+    return Response(RENDERERS[query_data.format](stored), content_type="text/plain; charset=utf-8")
 
 
 @bp.get("/plans/<plan>/explanation")

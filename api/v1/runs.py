@@ -51,8 +51,8 @@ bp = APIBlueprint("runs", __name__, tag="Runs")
 def listing(query_data: RunQuery) -> PageAnswer[Run]:
     """List the runs."""
     query = query_data
-    found = pinner().runs(query.host, query.part(), state=query.state)
-    return linked(found)
+    runs = pinner().runs(query.host, query.part(), state=query.state)
+    return linked(runs)
 
 
 @bp.get("/runs/<run>")

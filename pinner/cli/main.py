@@ -78,7 +78,7 @@ first; without a terminal it needs --yes.
 
 
 def make_parser(argv: Sequence[str] = ()) -> Parser:
-    """The parser of the command that the arguments name; of all commands where they name none, as for --help."""
+    """The parser has the command that the arguments name; all commands where they name none, as for --help."""
     parser = Parser(prog="pinner", description=DESCRIPTION, epilog=EPILOG, parents=[shared_options()])
     commands = parser.with_commands()
     modules = [COMMANDS[argv[0]]] if argv and argv[0] in COMMANDS else dict.fromkeys(COMMANDS.values())
@@ -90,7 +90,6 @@ def make_parser(argv: Sequence[str] = ()) -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Execute one command; the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
     # pinner uses no plug-in of pydantic, and a search for them reads the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

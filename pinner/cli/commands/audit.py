@@ -104,8 +104,8 @@ def _change(record: "AuditRecord") -> str:
     return _HASHES.sub(_short, f"{record.before} -> {record.after}") if record.before or record.after else ""
 
 
-def _short(found: re.Match[str]) -> str:
-    return f"{found[0][:SHOWN]}..."
+def _short(digest: re.Match[str]) -> str:
+    return f"{digest[0][:SHOWN]}..."
 
 
 if TYPE_CHECKING:
@@ -185,12 +185,12 @@ def verify(context: CommandContext, arguments: Namespace) -> int:
     if (arguments.file is None) != (arguments.public_key is None):
         raise Invalid("--file", str(arguments.file), "--file and --public-key together")
     if arguments.file is not None:
-        found = _verify_file(arguments.file, arguments.public_key, anchor)
+        verification = _verify_file(arguments.file, arguments.public_key, anchor)
     else:
         with context.open() as pinner:
-            found = pinner.verify_audit(anchor) if anchor else pinner.verify_audit()
-    _show_verification(context, found)
-    return 0 if found.ok else 1
+            verification = pinner.verify_audit(anchor) if anchor else pinner.verify_audit()
+    _show_verification(context, verification)
+    return 0 if verification.ok else 1
 
 
 def anchor(context: CommandContext, _arguments: Namespace) -> int:
@@ -227,13 +227,13 @@ def print_key(context: CommandContext, arguments: Namespace) -> int:
     with context.open() as pinner:
         heads = pinner.audit_anchor().heads
     names = tuple(head.host for head in heads)
-    found = [head for head in heads if arguments.host in (None, head.host)]
-    if len(found) != 1:
+    matches = [head for head in heads if arguments.host in (None, head.host)]
+    if len(matches) != 1:
         raise Invalid("--host", arguments.host or "", f"one of {', '.join(names)}")
     if context.json:
-        print_json({"host": found[0].host, "key": found[0].key})
+        print_json({"host": matches[0].host, "key": matches[0].key})
     else:
-        sys.stdout.write(pem(found[0].key))
+        sys.stdout.write(pem(matches[0].key))
     return 0
 
 
@@ -264,15 +264,15 @@ def _read(file: Path, option: str) -> bytes:
     return content
 
 
-def _show_verification(context: CommandContext, found: "Verification") -> None:
+def _show_verification(context: CommandContext, verification: "Verification") -> None:
     if context.json:
-        print_json(codec.plain(found))
+        print_json(codec.plain(verification))
         return
-    for finding in found.findings:
+    for finding in verification.findings:
         context.out.print(*cells(f"{finding.kind.value}: {finding.message}", style="bold red"), soft_wrap=True)
-    centre = f"{found.result}: {found.records} records of the centre, head {found.head or '-'}"
-    context.out.print(*cells(centre, style="" if found.ok else "bold red"), soft_wrap=True)
-    for agent in found.agents:
+    centre = f"{verification.result}: {verification.records} records of the centre, head {verification.head or '-'}"
+    context.out.print(*cells(centre, style="" if verification.ok else "bold red"), soft_wrap=True)
+    for agent in verification.agents:
         signed = f", signed at {agent.head.at} with the key {agent.head.key}" if agent.head else ""
         head = agent.head.hash if agent.head else "-"
         text = f"agent on {agent.host}: {agent.records} records, head {head}{signed}"

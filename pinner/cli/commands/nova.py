@@ -68,13 +68,12 @@ def _print(context: CommandContext, report: "NovaReport") -> None:
         return
     context.show(findings(report.findings))
     context.show("\nto change:")
-    for each in report.findings:
+    for finding in report.findings:
         # One line each, so that the line can be copied.
-        context.out.print(visible(f"  {each.where or 'as root'}: {each.remedy}"), soft_wrap=True)
+        context.out.print(visible(f"  {finding.where or 'as root'}: {finding.remedy}"), soft_wrap=True)
 
 
 def owners(report: "NovaReport") -> Table:
-    """The owner of each CPU set, and the reason."""
     drawn = table("OWNER", "CPUS", "WHY")
     source = "; ".join(filter(None, (", ".join(report.files), report.source))) or "pinner.conf"
     for owner, cpus, why in (
@@ -89,10 +88,10 @@ def owners(report: "NovaReport") -> Table:
     return drawn
 
 
-def findings(found: tuple["Finding", ...]) -> Table:
+def findings(shown: tuple["Finding", ...]) -> Table:
     drawn = table("FINDING", "WHY", whole=("FINDING",))
-    for each in found:
-        drawn.add_row(*cells(each.what, each.why))
+    for finding in shown:
+        drawn.add_row(*cells(finding.what, finding.why))
     return drawn
 
 

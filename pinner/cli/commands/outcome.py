@@ -78,13 +78,13 @@ def outcome(context: CommandContext, arguments: Namespace) -> int:
     if arguments.id.startswith(PROBE_ID):
         return _of_probe(context, arguments)
     with context.open() as pinner:
-        found, drawn = pinner.outcome(arguments.id), b""
+        observed, drawn = pinner.outcome(arguments.id), b""
         if arguments.output is not None:
-            drawn = _picture(pinner, found, SERIES[arguments.series or _DEFAULT_SERIES], arguments.output)
+            drawn = _picture(pinner, observed, SERIES[arguments.series or _DEFAULT_SERIES], arguments.output)
     if context.json:
-        print_json(codec.plain(found))
+        print_json(codec.plain(observed))
     else:
-        show_outcome(context, found)
+        show_outcome(context, observed)
     if arguments.output is not None:
         write_picture(arguments.output, drawn)
     return 0
@@ -95,73 +95,73 @@ def _of_probe(context: CommandContext, arguments: Namespace) -> int:
         raise Invalid("--series", arguments.series, "no series, because the picture of a probe has all measures")
     require_svg(arguments.output)
     with context.open() as pinner:
-        found = pinner.probe_by_id(arguments.id)
-    judgement = found.outcome.judgement if found.outcome else found.state
-    show(context, found, _probe_parts, arguments.output, f"{found.host}: {judgement} ({found.id})")
+        probe = pinner.probe_by_id(arguments.id)
+    judgement = probe.outcome.judgement if probe.outcome else probe.state
+    show(context, probe, _probe_parts, arguments.output, f"{probe.host}: {judgement} ({probe.id})")
     return 0
 
 
-def _probe_parts(found: "Probe") -> "list[RenderableType]":
-    return [*verdict_parts(found), *window_parts(found)]
+def _probe_parts(probe: "Probe") -> "list[RenderableType]":
+    return [*verdict_parts(probe), *window_parts(probe)]
 
 
-def _picture(pinner: "Service", found: "RunOutcome", series: "Series", file: Path) -> bytes:
-    """The guests of the outcome before and after the run, with a mark for it. Raises NotFound, Invalid."""
+def _picture(pinner: "Service", observed: "RunOutcome", series: "Series", file: Path) -> bytes:
+    """The run has a mark. Raises NotFound, Invalid."""
     # Imported here because it loads RRDtool.
     from pinner.render.chart import ChartLine, Mark, chart, image_format
 
-    image, run = image_format(file), pinner.run(found.run)
-    measures = pinner.measures(run.host, Span(begin=found.begin, end=found.end), None, (series.name,))
-    of_run = [each for each in measures.histories if each.subject == HOST or each.name in found.guests]
+    image, run = image_format(file), pinner.run(observed.run)
+    measures = pinner.measures(run.host, Span(begin=observed.begin, end=observed.end), None, (series.name,))
+    of_run = [history for history in measures.histories if history.subject == HOST or history.name in observed.guests]
     lines = [
         ChartLine(label, history) for label, history in highest(replace(measures, histories=tuple(of_run)), series)
     ]
     if not lines:
-        raise NotFound("measures", f"{series.name} of run {found.run}")
+        raise NotFound("measures", f"{series.name} of run {observed.run}")
     marks = [Mark(run.started_at, f"{run.id} begins")]
     marks += [Mark(run.ended_at, "it ends")] if run.ended_at is not None else []
-    title = f"{run.host}: {series.name} before and after {run.id} ({found.label})"
+    title = f"{run.host}: {series.name} before and after {run.id} ({observed.label})"
     return chart(lines, series, image, title, marks)
 
 
-def show_outcome(context: CommandContext, found: "RunOutcome") -> None:
-    watch = f"{found.watch.state}: {found.watch.why}" if found.watch else ""
-    undone = f"run {found.watch.rollback}" if found.watch else ""
-    terms = ", ".join(f"{term.name} {term.before:g} -> {term.after:g}" for term in found.expected)
+def show_outcome(context: CommandContext, observed: "RunOutcome") -> None:
+    watch = f"{observed.watch.state}: {observed.watch.why}" if observed.watch else ""
+    undone = f"run {observed.watch.rollback}" if observed.watch else ""
+    terms = ", ".join(f"{term.name} {term.before:g} -> {term.after:g}" for term in observed.expected)
     rows = (
-        ("run", found.run),
-        ("evidence", found.label),
+        ("run", observed.run),
+        ("evidence", observed.label),
         ("expected", terms or "no change of the objective"),
-        ("guests", ", ".join(found.guests)),
-        ("control", ", ".join(found.control)),
-        ("from", moment(found.begin)),
-        ("to", moment(found.end)),
+        ("guests", ", ".join(observed.guests)),
+        ("control", ", ".join(observed.control)),
+        ("from", moment(observed.begin)),
+        ("to", moment(observed.end)),
         ("watch", watch),
-        ("undone by", undone if found.watch and found.watch.rollback else ""),
+        ("undone by", undone if observed.watch and observed.watch.rollback else ""),
     )
     context.out.print(facts(*(row for row in rows if row[1])))
     context.out.print()
-    context.out.print(_table(found.measures))
-    for note in found.notes:
+    context.out.print(_table(observed.measures))
+    for note in observed.notes:
         context.out.print(visible(f"note: {note}"))
 
 
 def _table(measures: tuple["ObservedMeasure", ...]) -> Table:
     numbers = ("BEFORE", "AFTER", "DIFFERENCE", "HIGHER", "CONTROL", "STEPS")
     drawn = table("MEASURE", "UNIT", *numbers, right=numbers, whole=numbers)
-    for each in measures:
-        steps = f"{each.steps_before} + {each.steps_after}"
-        control = f"{each.control.difference:+.1f}" if each.control else "-"
-        found = each.guests
+    for measure in measures:
+        steps = f"{measure.steps_before} + {measure.steps_after}"
+        control = f"{measure.control.difference:+.1f}" if measure.control else "-"
+        guests = measure.guests
         values = ("-", "-", "-", "-")
-        if found:
+        if guests:
             values = (
-                f"{found.before:.1f}",
-                f"{found.after:.1f}",
-                f"{found.difference:+.1f}",
-                f"{100 * found.higher:.0f} %",
+                f"{guests.before:.1f}",
+                f"{guests.after:.1f}",
+                f"{guests.difference:+.1f}",
+                f"{100 * guests.higher:.0f} %",
             )
-        drawn.add_row(*cells(each.measure.name, each.measure.unit, *values, control, steps))
+        drawn.add_row(*cells(measure.measure.name, measure.measure.unit, *values, control, steps))
     return drawn
 
 
@@ -215,7 +215,6 @@ def _register_probe(commands: Commands) -> None:
 
 
 def probe(context: CommandContext, arguments: Namespace) -> int:
-    """Start a probe, show its windows, and print its verdict."""
     require_answer(yes=arguments.yes)
     with context.open() as pinner:
         changes = len(pinner.plan_by_id(arguments.plan).changes)
@@ -233,64 +232,63 @@ def probe(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _followed(context: CommandContext, pinner: "Service", arguments: Namespace) -> "Probe":
-    """Start a probe and wait for its end. Raises Interrupted on Ctrl-C, which ends the probe."""
-    found: Probe | None = None
+    """Raises Interrupted on Ctrl-C, which ends the probe."""
+    probe: Probe | None = None
     try:
-        found = pinner.probe(arguments.plan, arguments.windows, arguments.seconds, context.caller)
-        context.note(f"probe {found.id}: {len(found.order)} windows, about {found.total_seconds / 60:.0f} min")
+        probe = pinner.probe(arguments.plan, arguments.windows, arguments.seconds, context.caller)
+        context.note(f"probe {probe.id}: {len(probe.order)} windows, about {probe.total_seconds / 60:.0f} min")
         shown = 0
         while True:
-            for number in range(shown, len(found.windows)):
-                _show_window(context, found, number)
-            shown = len(found.windows)
-            if found.state != "running":
-                return found
+            for number in range(shown, len(probe.windows)):
+                _show_window(context, probe, number)
+            shown = len(probe.windows)
+            if probe.state != "running":
+                return probe
             time.sleep(POLL_SECONDS)
-            found = pinner.probe_by_id(found.id)
+            probe = pinner.probe_by_id(probe.id)
     except KeyboardInterrupt:
-        if found is None:
+        if probe is None:
             raise Interrupted("interrupted; `pinner audit list` shows whether a probe was started") from None
-        raise Interrupted(_cancelled(context, pinner, found)) from None
+        raise Interrupted(_cancelled(context, pinner, probe)) from None
 
 
-def _cancelled(context: CommandContext, pinner: "Service", found: "Probe") -> str:
+def _cancelled(context: CommandContext, pinner: "Service", probe: "Probe") -> str:
     with suppress(KeyboardInterrupt):
         try:
-            pinner.cancel_probe(found.id, context.caller)
-            context.note(f"interrupted; probe {found.id} puts the placement back")
-            while (found := pinner.probe_by_id(found.id)).state == "running":
+            pinner.cancel_probe(probe.id, context.caller)
+            context.note(f"interrupted; probe {probe.id} puts the placement back")
+            while (probe := pinner.probe_by_id(probe.id)).state == "running":
                 time.sleep(POLL_SECONDS)
         except PinnerError as error:
-            return f"interrupted; probe {found.id} goes on: {error}"
-    left = f"; run {found.left} is still in place" if found.left else ""
-    return f"interrupted; probe {found.id} is {found.state}{left}"
+            return f"interrupted; probe {probe.id} goes on: {error}"
+    remains = f"; run {probe.left} is still in place" if probe.left else ""
+    return f"interrupted; probe {probe.id} is {probe.state}{remains}"
 
 
-def _show_window(context: CommandContext, found: "Probe", number: int) -> None:
-    each = found.windows[number]
-    values = ", ".join(f"{name} {value:.1f}" for name, value in each.values.items())
-    text = f"does not count: {each.void}" if each.void else values
-    total = len(found.order)
-    line = f"[{number + 1:>{len(str(total))}}/{total}] {each.arm:<7} {text}"
-    context.err.print(visible(line), style="yellow" if each.void else None, soft_wrap=True)
+def _show_window(context: CommandContext, probe: "Probe", number: int) -> None:
+    window = probe.windows[number]
+    values = ", ".join(f"{name} {value:.1f}" for name, value in window.values.items())
+    text = f"does not count: {window.void}" if window.void else values
+    total = len(probe.order)
+    line = f"[{number + 1:>{len(str(total))}}/{total}] {window.arm:<7} {text}"
+    context.err.print(visible(line), style="yellow" if window.void else None, soft_wrap=True)
 
 
-def verdict_parts(found: "Probe") -> "list[RenderableType]":
-    """The facts of a probe, the table of its measures, and why windows do not count."""
-    tested = found.outcome
+def verdict_parts(probe: "Probe") -> "list[RenderableType]":
+    tested = probe.outcome
     rows = (
-        ("probe", found.id),
-        ("state", found.state),
+        ("probe", probe.id),
+        ("state", probe.state),
         ("verdict", tested.judgement if tested else ""),
-        ("plan", found.plan),
-        ("host", found.host),
-        ("guests", ", ".join(found.guests) or "all"),
+        ("plan", probe.plan),
+        ("host", probe.host),
+        ("guests", ", ".join(probe.guests) or "all"),
         ("windows", f"{tested.windows} count, {len(tested.void)} do not" if tested else ""),
         ("missing", f"about {tested.missing} windows of each placement" if tested and tested.missing else ""),
-        ("started", moment(found.started_at)),
-        ("ended", moment(found.ended_at) if found.ended_at else "not yet"),
-        ("why", found.why),
-        ("still placed", f"run {found.left}" if found.left else ""),
+        ("started", moment(probe.started_at)),
+        ("ended", moment(probe.ended_at) if probe.ended_at else "not yet"),
+        ("why", probe.why),
+        ("still placed", f"run {probe.left}" if probe.left else ""),
     )
     parts: list[RenderableType] = [facts(*(row for row in rows if row[1]))]
     if tested and tested.measures:
@@ -298,15 +296,14 @@ def verdict_parts(found: "Probe") -> "list[RenderableType]":
     return parts + [visible(f"does not count: {why}") for why in dict.fromkeys(tested.void if tested else ())]
 
 
-def window_parts(found: "Probe") -> "list[RenderableType]":
-    """The table of the windows, in their order, with the value of each measure."""
-    if not found.windows:
+def window_parts(probe: "Probe") -> "list[RenderableType]":
+    if not probe.windows:
         return []
-    known = [each for each in MEASURES if any(each.name in window.values for window in found.windows)]
-    names = [each.name.upper().replace("_", " ") for each in known]
+    known = [measure for measure in MEASURES if any(measure.name in window.values for window in probe.windows)]
+    names = [measure.name.upper().replace("_", " ") for measure in known]
     drawn = table("WINDOW", "PLACEMENT", *names, "DOES NOT COUNT", right=("WINDOW", *names), whole=names)
-    for number, window in enumerate(found.windows, 1):
-        values = (f"{window.values[each.name]:.1f}" if each.name in window.values else "-" for each in known)
+    for number, window in enumerate(probe.windows, 1):
+        values = (f"{window.values[measure.name]:.1f}" if measure.name in window.values else "-" for measure in known)
         drawn.add_row(*cells(number, window.arm, *values, window.void))
     return ["", drawn]
 
@@ -314,11 +311,19 @@ def window_parts(found: "Probe") -> "list[RenderableType]":
 def _measures(tested: "Outcome") -> Table:
     numbers = ("CURRENT", "PLANNED", "EFFECT", "95 %", "P")
     drawn = table("MEASURE", "UNIT", *numbers, "VERDICT", right=numbers, whole=numbers)
-    for each in tested.measures:
-        values = (f"{each.current:.1f}", f"{each.planned:.1f}", f"{each.effect:+.1f}", _interval(each), f"{each.p:.3f}")
-        drawn.add_row(*cells(each.measure.name, each.measure.unit, *values, each.judgement))
+    for measure in tested.measures:
+        values = (
+            f"{measure.current:.1f}",
+            f"{measure.planned:.1f}",
+            f"{measure.effect:+.1f}",
+            _interval(measure),
+            f"{measure.p:.3f}",
+        )
+        drawn.add_row(*cells(measure.measure.name, measure.measure.unit, *values, measure.judgement))
     return drawn
 
 
-def _interval(each: "MeasureOutcome") -> str:
-    return "not bounded" if each.low is None or each.high is None else f"{each.low:+.1f} to {each.high:+.1f}"
+def _interval(measure: "MeasureOutcome") -> str:
+    if measure.low is None or measure.high is None:
+        return "not bounded"
+    return f"{measure.low:+.1f} to {measure.high:+.1f}"

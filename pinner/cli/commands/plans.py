@@ -168,18 +168,18 @@ def show_stored(context: CommandContext, arguments: Namespace) -> int:
     return 0
 
 
-def print_explanation(context: CommandContext, found: "Explanation") -> int:
+def print_explanation(context: CommandContext, explanation: "Explanation") -> int:
     if context.json:
-        print_value(found)
+        print_value(explanation)
     else:
         from pinner.cli.commands.what_if import show_explanation
 
-        show_explanation(context, found)
+        show_explanation(context, explanation)
     return 0
 
 
 def print_plan(context: CommandContext, plan: "Plan", form: str) -> None:
-    """Print a plan in one of FORMATS."""
+    """``form`` is one of FORMATS."""
     match "json" if context.json else form:
         case "json":
             print_value(plan)
@@ -202,7 +202,7 @@ DOCUMENTED = ("shared-pool", "numa-local", "isolated")
 
 @dataclass(frozen=True, slots=True)
 class StrategyResult:
-    """The result of a strategy: a plan, or the error that prevented one."""
+    """It has a plan, or the error that prevented one."""
 
     strategy: str
     plan: "Plan | None"
@@ -292,7 +292,7 @@ def _plain(outcome: StrategyResult) -> dict[str, object]:
 
 
 def _term(name: str, plan: "Plan") -> str:
-    """The value of a term now and as planned; one number where it stays."""
+    """It is one number where the term stays."""
     term = plan.objective.term(name)
     return " -> ".join(dict.fromkeys((number(term.before), number(term.after))))
 

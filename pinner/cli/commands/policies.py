@@ -159,12 +159,12 @@ def show_drift(context: CommandContext, arguments: Namespace) -> int:
     return status
 
 
-def drifts(found: tuple["Drift", ...]) -> Table | None:
-    """Each target that differs from the recorded placement; None where there is none."""
-    if not found:
+def drifts(differences: tuple["Drift", ...]) -> Table | None:
+    """The table is None where nothing differs from the recorded placement."""
+    if not differences:
         return None
     drawn = table("OF", "WHAT", "EXPECTED", "ACTUAL", "CAUSE", "", whole=("EXPECTED", "ACTUAL", "CAUSE"))
-    for drift in found:
+    for drift in differences:
         if drift.states is None:
             expected, actual = str(drift.expected), masks(mask.cpus for mask in drift.actual)
         else:
@@ -192,16 +192,16 @@ def _note(drift: "Drift") -> str:
     return "; ".join(notes)
 
 
-def _repack(found: "Repack") -> str:
-    spread = f"the guests are spread (pressure {found.pressure:.2f})"
-    if found.plan:
-        return f"{spread}; to re-pack them: pinner apply {found.plan}"
-    return f"{spread}; no re-pack is proposed: {visible(found.why)}"
+def _repack(repack: "Repack") -> str:
+    spread = f"the guests are spread (pressure {repack.pressure:.2f})"
+    if repack.plan:
+        return f"{spread}; to re-pack them: pinner apply {repack.plan}"
+    return f"{spread}; no re-pack is proposed: {visible(repack.why)}"
 
 
-def _setback(found: "Setback") -> str:
-    since = moment(found.at)
-    return f"the policy proposes and no longer enforces since {since}, because of run {found.run}: {found.why}"
+def _setback(setback: "Setback") -> str:
+    since = moment(setback.at)
+    return f"the policy proposes and no longer enforces since {since}, because of run {setback.run}: {setback.why}"
 
 
 def _summary(report: "DriftReport") -> str:

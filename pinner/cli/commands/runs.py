@@ -146,7 +146,7 @@ def _plan(context: CommandContext, pinner: "Service", arguments: Namespace) -> "
 
 
 def _agreed(plan: "Plan", arguments: Namespace) -> bool:
-    """Ask whether to apply; yes without a question for a plan that changes nothing."""
+    """A plan that changes nothing needs no question."""
     moving = " and move guests' memory" if arguments.migrate_memory else ""
     if not (plan.changes or moving):
         return True

@@ -89,24 +89,24 @@ def _scenario_options(parser: Parser) -> None:
 
 def show_what_if(context: CommandContext, arguments: Namespace) -> int:
     request = make_request(arguments)
-    found = _answer(context, arguments, request, _scenario(arguments, request))
+    answer = _answer(context, arguments, request, _scenario(arguments, request))
     if context.json:
-        print_json(codec.plain(found))
+        print_json(codec.plain(answer))
         return 0
-    context.show(facts(("host", f"{found.host}, as it was at {moment(found.taken_at)}")))
+    context.show(facts(("host", f"{answer.host}, as it was at {moment(answer.taken_at)}")))
     context.show("")
-    context.show(_numbers(found))
-    for title, outcome in (("UNPLACED BEFORE", found.before), ("UNPLACED AFTER", found.after)):
+    context.show(_numbers(answer))
+    for title, outcome in (("UNPLACED BEFORE", answer.before), ("UNPLACED AFTER", answer.after)):
         if (drawn := left_out(title, outcome.unplaced)) is not None:
             context.show("")
             context.show(drawn)
-    if found.moved:
-        names = ", ".join(visible(each.name) for each in found.moved)
+    if answer.moved:
+        names = ", ".join(visible(guest.name) for guest in answer.moved)
         context.note(f"guests on other CPUs than before: {names}")
-    for warning in found.after.warnings:
-        if warning not in found.before.warnings:
+    for warning in answer.after.warnings:
+        if warning not in answer.before.warnings:
             context.warn(f"after: {warning}")
-    for when, outcome in (("before", found.before), ("after", found.after)):
+    for when, outcome in (("before", answer.before), ("after", answer.after)):
         if outcome.blocked or outcome.impossible:
             context.warn(f"{when}: {outcome.impossible or f'blocked: {outcome.blocked}'}")
     return 0
@@ -140,9 +140,9 @@ def _answer(context: CommandContext, arguments: Namespace, request: "Request", s
             return pinner.what_if(host, request, scenario, seconds)
 
 
-def _numbers(found: "WhatIf") -> Table:
+def _numbers(answer: "WhatIf") -> Table:
     drawn = table("", "BEFORE", "AFTER", "CHANGE", right=("BEFORE", "AFTER", "CHANGE"))
-    one, other = found.before, found.after
+    one, other = answer.before, answer.after
     drawn.add_row(*cells("strategy", one.strategy, other.strategy, ""))
     for name, before, after in (
         ("guests placed", one.guests, other.guests),
@@ -150,7 +150,7 @@ def _numbers(found: "WhatIf") -> Table:
     ):
         drawn.add_row(*cells(name, before, "" if other.impossible else after, ""))
     for name in dict.fromkeys((*one.planned, *other.planned)):
-        drawn.add_row(*cells(name, *(_term(each, name) for each in (one, other)), _change(found.change.get(name, 0.0))))
+        drawn.add_row(*cells(name, _term(one, name), _term(other, name), _change(answer.change.get(name, 0.0))))
     return drawn
 
 
@@ -162,40 +162,40 @@ def _change(more: float) -> str:
     return f"{more:+.2f}" if more else ""
 
 
-def show_explanation(context: CommandContext, found: "Explanation") -> None:
-    """Print why a guest has its place, and the costs of the others."""
-    nodes = ", ".join(map(str, found.nodes)) or "none"
+def show_explanation(context: CommandContext, explanation: "Explanation") -> None:
+    nodes = ", ".join(map(str, explanation.nodes)) or "none"
     context.show(
         facts(
-            ("guest", found.guest.name),
-            ("CPUs of its vCPUs", found.cpus or "none"),
+            ("guest", explanation.guest.name),
+            ("CPUs of its vCPUs", explanation.cpus or "none"),
             ("nodes", nodes),
-            *(("why", why) for why in found.why),
+            *(("why", why) for why in explanation.why),
         )
     )
-    if not found.alternatives:
+    if not explanation.alternatives:
         return
     context.show("")
     drawn = table("ALTERNATIVE", "CPUS", "COST, OR WHY NOT", whole=("CPUS",))
-    for each in found.alternatives:
-        terms = [f"{term} {_change(more)}" for term, more in each.cost.items()]
-        moved = [f"{len(each.moved)} other guests move"] if each.moved else []
-        lost = [f"{left.label} has no place" for left in each.unplaced]
-        what = (each.impossible and f"impossible: {each.impossible}") or "; ".join((*terms, *moved, *lost)) or "nothing"
-        drawn.add_row(*cells(_place(each)), cpu_cell(each.cpus), *cells(what))
+    for alternative in explanation.alternatives:
+        terms = [f"{term} {_change(more)}" for term, more in alternative.cost.items()]
+        moved = [f"{len(alternative.moved)} other guests move"] if alternative.moved else []
+        lost = [f"{guest.label} has no place" for guest in alternative.unplaced]
+        impossible = f"impossible: {alternative.impossible}" if alternative.impossible else ""
+        what = impossible or "; ".join((*terms, *moved, *lost)) or "nothing"
+        drawn.add_row(*cells(_place(alternative)), cpu_cell(alternative.cpus), *cells(what))
     context.show(drawn)
 
 
-def _place(each: "Alternative") -> str:
-    match each.kind:
+def _place(alternative: "Alternative") -> str:
+    match alternative.kind:
         case "node":
-            return f"node {'unknown' if each.node is None else each.node}"
+            return f"node {'unknown' if alternative.node is None else alternative.node}"
         case "l3":
             return "L3 cache"
         case "now":
             return "as now"
         case _:
-            assert_never(each.kind)
+            assert_never(alternative.kind)
 
 
 _CAPACITY_ABOUT = """\
@@ -245,16 +245,16 @@ def show_shape_rooms(context: CommandContext, arguments: Namespace) -> int:
     if arguments.huge_pages and not arguments.memory:
         raise Invalid("--huge-pages", kib(arguments.huge_pages), "an option beside --memory, whose pages these are")
     shape = GuestShape(arguments.vcpus, arguments.memory, arguments.huge_pages)
-    found = _capacity(context, arguments, shape)
+    capacity = _capacity(context, arguments, shape)
     if context.json:
-        print_json(codec.plain(found))
+        print_json(codec.plain(capacity))
         return 0
     pages = f" in pages of {kib(shape.page_kib)}" if shape.page_kib else ""
     size = f"{shape.vcpus} vCPUs, {kib(shape.memory_kib) + pages if shape.memory_kib else 'any memory'}"
-    context.show(facts(("host", found.host), ("strategy", found.strategy), ("guests of", size)))
+    context.show(facts(("host", capacity.host), ("strategy", capacity.strategy), ("guests of", size)))
     context.show("")
     drawn = table("STRATEGY", "MORE GUESTS", "WHY NOT ONE MORE", right=("MORE GUESTS",), whole=("STRATEGY",))
-    for room in found.fitting:
+    for room in capacity.fitting:
         drawn.add_row(*cells(room.strategy, room.guests, room.why))
     context.show(drawn)
     return 0

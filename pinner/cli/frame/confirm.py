@@ -11,8 +11,6 @@ from pinner.render import visible
 
 
 class AnswerNeeded(UsageError):
-    """The command asks before it changes anything, and nobody can answer."""
-
     code = "answer_needed"
 
     def __init__(self) -> None:
@@ -22,13 +20,13 @@ class AnswerNeeded(UsageError):
 
 
 def require_answer(*, yes: bool) -> None:
-    """Raise AnswerNeeded where the user can neither be asked nor has given --yes. Call it before any work."""
+    """Raises AnswerNeeded where the user can neither be asked nor has given --yes. Call it before any work."""
     if not (yes or (_is_terminal(sys.stdin) and _is_terminal(sys.stderr))):
         raise AnswerNeeded
 
 
 def agreed(question: str, *, yes: bool) -> bool:
-    """Whether the user wants the change: by --yes, or by the answer at the terminal. Raises AnswerNeeded."""
+    """--yes agrees, or the answer at the terminal. Raises AnswerNeeded."""
     require_answer(yes=yes)
     if yes:
         return True
@@ -40,5 +38,5 @@ def agreed(question: str, *, yes: bool) -> bool:
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
-    """Whether the stream is a terminal. Python has None for a stream that the caller has closed."""
+    """Python has None for a stream that the caller has closed."""
     return stream is not None and not stream.closed and stream.isatty()

@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # a command imports only what it uses: see main
 
 @contextmanager
 def open_pinner(context: "CommandContext", root: Path | None) -> "Iterator[Service]":
-    """The service for one command: of the server at ``context.url``, else of the machine captured below ``root``, else
-    of this host."""
+    """The service is that of the server at ``context.url``, else of the machine captured below ``root``, else of this
+    host."""
     # Imported here, because ``--help`` must not wait until the database and libvirt are imported.
     actor = context.caller.actor if os.geteuid() == 0 else ""
     if context.url:
@@ -69,7 +69,7 @@ class CommandContext:
         return console(stderr=True)
 
     def open(self, root: Path | None = None) -> "AbstractContextManager[Service]":
-        """Open the service; with ``root``, that of the captured machine in this folder. Raises Invalid."""
+        """With ``root``, the service is that of the captured machine in this folder. Raises Invalid."""
         if root is not None and self.url:
             raise Invalid("--root", str(root), f"no --root together with a server ({self.url})")
         if root is not None and not any(root.glob("sys/devices/system/cpu/cpu[0-9]*")):
@@ -77,7 +77,7 @@ class CommandContext:
         return open_pinner(self, root)
 
     def show(self, part: Table | str) -> None:
-        """Print a table or a text, without rich if it needs none."""
+        """rich is used only where it is needed."""
         lines = plain_lines(part)
         if lines is None:
             self.out.print(part)
@@ -85,21 +85,20 @@ class CommandContext:
             sys.stdout.writelines(f"{line}\n" for line in lines)
 
     def note(self, text: str) -> None:
-        """Print a line on stderr."""
         self.say(visible(text))
 
     def warn(self, text: str) -> None:
         self.say(f"warning: {visible(text)}", style="yellow")
 
     def say(self, text: str, style: str = "") -> None:
-        """Print a line on stderr, on a terminal in a style of rich."""
+        """The text goes to stderr, on a terminal in a style of rich."""
         if sys.stderr.isatty():
             self.err.print(text, style=style, soft_wrap=True)
         else:
             print(text, file=sys.stderr)
 
     def show_page(self, page: "Page[Any]", drawn: Table) -> None:
-        """Print a page of a list as a table or as JSON, and the marker of the next page."""
+        """Print a page as a table or as JSON, and the marker of the next page."""
         if self.json:
             print_json(plain_page(page))
             return
@@ -109,7 +108,6 @@ class CommandContext:
 
     @contextmanager
     def measuring(self, sample_seconds: float | None) -> Iterator[None]:
-        """Show on a terminal that CPU use is being measured."""
         if not sys.stderr.isatty() or sample_seconds == 0:
             yield
             return

@@ -54,18 +54,18 @@ def follow_watch(context: CommandContext, pinner: "Service", run: "Run") -> "Wat
     if not run.watch_seconds or run.state not in ("applied", "applied_partly"):
         return None
     try:
-        found = pinner.outcome(run.id).watch
-        if found is not None and found.state == "watching":
-            context.note(f"run {run.id}: {found.why}")
-        while found is not None and found.state == "watching":
+        watch = pinner.outcome(run.id).watch
+        if watch is not None and watch.state == "watching":
+            context.note(f"run {run.id}: {watch.why}")
+        while watch is not None and watch.state == "watching":
             time.sleep(WATCH_POLL_SECONDS)
-            found = pinner.outcome(run.id).watch
+            watch = pinner.outcome(run.id).watch
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; the watch of run {run.id} goes on (see it: pinner outcome {run.id})") from None
-    if found is not None:
-        undone = f"; run {found.rollback} undoes it" if found.rollback else ""
-        context.note(f"watched: {found.why}{undone}")
-    return found
+    if watch is not None:
+        undone = f"; run {watch.rollback} undoes it" if watch.rollback else ""
+        context.note(f"watched: {watch.why}{undone}")
+    return watch
 
 
 def _outcome(context: CommandContext, pinner: "Service", run: "Run") -> str:
@@ -94,7 +94,6 @@ def _change(entry: "Entry") -> str:
 
 
 def subject(run: "Run") -> str:
-    """What a run applies or undoes."""
     if run.undoes_all:
         return ALL_RUNS
     return f"run {run.undoes}" if run.undoes else f"plan {run.plan}"
@@ -139,7 +138,7 @@ def show_run(context: CommandContext, run: "Run", entries: tuple["Entry", ...], 
 
 
 def _memory(entries: tuple["Entry", ...]) -> Table:
-    """How much memory moved and how much stayed, by the kernel's numbers before and after."""
+    """The numbers are the kernel's, before and after."""
     numbers = ("NODE", "BEFORE", "MOVED AWAY", "THERE NOW")
     drawn = table("MEMORY OF", *numbers, right=numbers)
     for entry in entries:

@@ -19,8 +19,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """How errors of one program are reported."""
-
     program: str
     json: bool
     debug: bool | None
@@ -28,7 +26,7 @@ class _Report:
     def error(
         self, code: str, message: str, status: int, details: Mapping[str, Any], *, traced: bool | None = None
     ) -> int:
-        """Report an error, and return ``status``; ``traced`` says whether the traceback is printed first."""
+        """Report an error, and return ``status``. ``traced`` says whether the traceback is printed first."""
         if self.debug if traced is None else traced:
             traceback.print_exc()
         document = {"error": {"code": code, "message": message, "details": dict(details)}}
@@ -45,14 +43,14 @@ class _Report:
         return 130
 
     def internal(self, error: Exception) -> int:
-        """Report a defect; the exit status."""
+        """The error is a defect."""
         hint = " (--debug shows the traceback)" if self.debug is False else ""
         message = f"internal: {type(error).__name__}: {error}{hint}"
         return self.error("internal", message, 1, {}, traced=self.debug is not False)
 
 
 def guarded(program: str, command: Callable[[], int], *, debug: bool | None = None, as_json: bool = False) -> int:
-    """Run ``command``; the exit status.
+    """Run ``command``, and return the exit status.
 
     With ``debug``, the traceback of an error is printed first; None: the program has no such option, and the traceback
     of a defect is always printed. With ``as_json``, an error is one line of JSON, like a body of REST.

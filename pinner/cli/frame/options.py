@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BUSY_THRESHOLD = Request().busy_threshold
 OBSERVE_SECONDS = 1.0
-"""Between the two samples of a command that makes no plan; a plan uses the configured span."""
+"""The two samples of a command that makes no plan are so far apart; a plan uses the configured span."""
 
 REQUEST = tuple(field.name for field in fields(Request))
 _LISTS = ("guests", "processes", "excluded_guests", "excluded_processes", "remedies", "fix")
@@ -36,7 +36,7 @@ def host_option(parser: Parser) -> None:
 
 
 def sample_option(to: Options, default: str) -> None:
-    """The option --sample-seconds, None if it is not given."""
+    """The value is None if the option is not given."""
     to.add_argument(
         "--sample-seconds",
         metavar="SECONDS",
@@ -55,7 +55,7 @@ def page_options(parser: Parser) -> None:
 
 
 def source_options(parser: Parser) -> None:
-    """The options of the snapshot's source: a host, a snapshot file, or a captured machine."""
+    """The source of the snapshot is a host, a snapshot file, or a captured machine."""
     group = parser.add_argument_group("source (at most one)").add_mutually_exclusive_group()
     group.add_argument("--host", metavar="HOST", help="the host with this name (default: the only host)")
     group.add_argument(
@@ -80,7 +80,7 @@ def fix_option(parser: Parser) -> None:
 
 
 def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool = False) -> None:
-    """The options for the parameters of a plan or a policy; an option that is not given is None.
+    """The parameters of a plan or a policy; an option that is not given is None.
 
     A policy has no --rebalance and no --sample-seconds: it never rebalances, and its span is in the configuration.
     """
@@ -115,7 +115,6 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
 
 
 def _remedies() -> str:
-    """Each setting with its summary."""
     return "; ".join(f"{kind.remedy} = {kind.summary}" for kind in REMEDIES.values())
 
 
@@ -226,17 +225,16 @@ def _placement_options(group: Options) -> None:
 
 
 def given(arguments: Namespace) -> list[str]:
-    """The names of the plan options that are given on the command line."""
     return [name for name in (*REQUEST, "sample_seconds") if getattr(arguments, name, None) is not None]
 
 
 def make_request(arguments: Namespace, **settings: str) -> Request:
-    """The request from the given options, with the defaults of the others. Raises Invalid."""
+    """Raises Invalid."""
     return updated(Request(), arguments, **settings)
 
 
 def updated(request: Request, arguments: Namespace, **settings: Any) -> Request:
-    """The request with the values of the given options in place of its own. Raises Invalid."""
+    """Options that are given replace values of the request. Raises Invalid."""
     for name in given(arguments):
         if name in REQUEST:
             value = getattr(arguments, name)
@@ -260,7 +258,7 @@ def make_plan(
 
 
 def require_no_sample(arguments: Namespace) -> None:
-    """Raise Invalid where CPU use is to be measured of a snapshot or a captured machine, which has its own."""
+    """Raises Invalid where CPU use is to be measured of a snapshot or a captured machine, which has its own."""
     source = next((name for name in ("snapshot", "root") if getattr(arguments, name, None) is not None), None)
     if source and getattr(arguments, "sample_seconds", None):
         why = f"0, or no such option, beside --{source}: only a running host can be measured"
@@ -279,7 +277,7 @@ def captured(context: CommandContext, arguments: Namespace) -> "Snapshot | None"
 
 
 def plan_offline(snapshot: "Snapshot", request: Request) -> "Plan":
-    """A plan from a snapshot, without a host, a database or privileges. It is not stored."""
+    """The plan needs no host, database or privileges, and is not stored."""
     # Imported here for the same reason as in context.open_pinner.
     from pinner.service.hosts import offline
 
@@ -291,7 +289,7 @@ MAX_BYTES = 1024**3
 
 
 def read_snapshot(file: Path) -> "Snapshot":
-    """The snapshot in a file. Raises Invalid with the file and the wrong field."""
+    """Raises Invalid with the file and the wrong field."""
     # Imported here, because most commands read no snapshot.
     from pinner.model.snapshot import Snapshot
 
@@ -314,19 +312,19 @@ def read_snapshot(file: Path) -> "Snapshot":
 def _contradictions(topology: "Topology") -> Iterator[str]:
     """What no machine can be: a file that was edited may say it."""
     cpus, nodes = [cpu.id for cpu in topology.cpus], [node.id for node in topology.nodes]
-    for cpu in cpus:
-        if not 0 <= cpu < MAX_CPUS:
-            yield f"CPU {cpu} has no number from 0 to {MAX_CPUS - 1}"
+    for number in cpus:
+        if not 0 <= number < MAX_CPUS:
+            yield f"CPU {number} has no number from 0 to {MAX_CPUS - 1}"
     if not topology.online:
         yield "no CPU is online"
     for name, ids in (("CPU", cpus), ("node", nodes)):
         if twice := [id_ for id_, count in Counter(ids).items() if count > 1]:
             yield f"{name} {twice[0]} is listed twice"
-    for each in topology.cpus:
-        if each.node is not None and each.node not in nodes:
-            yield f"CPU {each.id} is on node {each.node}, which is not listed"
-        if each.l3 is not None and not 0 <= each.l3 < len(topology.l3_domains):
-            yield f"CPU {each.id} is in level-3 domain {each.l3}, which is not listed"
+    for cpu in topology.cpus:
+        if cpu.node is not None and cpu.node not in nodes:
+            yield f"CPU {cpu.id} is on node {cpu.node}, which is not listed"
+        if cpu.l3 is not None and not 0 <= cpu.l3 < len(topology.l3_domains):
+            yield f"CPU {cpu.id} is in level-3 domain {cpu.l3}, which is not listed"
 
 
 def _invalid(file: Path, why: str) -> Invalid:

@@ -45,7 +45,7 @@ class Cell:
         return Text(self.text, self.style, no_wrap=self.cut, overflow="ellipsis" if self.cut else None)
 
     def folded(self, width: int) -> "Cell":
-        """The cell with its lines broken at blanks, or cut off."""
+        """Lines are broken at blanks, or the text is cut off."""
         if self.cut:
             return Cell(self.text if len(self.text) <= width else f"{self.text[: width - 1]}…", self.style)
         lines = (
@@ -55,7 +55,7 @@ class Cell:
 
 
 class Table:
-    """A table without lines between its cells, easy to read and to grep.
+    """A table has no lines between its cells: it is easy to read and to grep.
 
     Columns in ``right`` hold numbers. Columns in ``whole`` keep their width if the table has to shrink.
     """
@@ -82,11 +82,11 @@ class Table:
         if not all(cell.text.isascii() for row in rows for cell in row):
             return None
         *others, last = _widths(rows, len)
-        left = width - sum(others) - GAP * len(others)
-        if last > left >= LEAST and self.headers[-1] not in self.whole:
-            rows = [(*row[:-1], row[-1].folded(left)) for row in rows]
+        free = width - sum(others) - GAP * len(others)
+        if last > free >= LEAST and self.headers[-1] not in self.whole:
+            rows = [(*row[:-1], row[-1].folded(free)) for row in rows]
             *_, last = _widths(rows, len)
-        if last > left:
+        if last > free:
             return None
         return ["".join(cell.text for cell in line).rstrip() for line in self._lines(rows, len)]
 
@@ -114,8 +114,8 @@ class Table:
         for row in rows:
             for line in zip_longest(*(cell.text.split("\n") for cell in row), fillvalue=""):
                 padded = []
-                for number, (each, cell, width) in enumerate(zip(line, row, widths, strict=True)):
-                    text = each.rstrip()
+                for number, (part, cell, width) in enumerate(zip(line, row, widths, strict=True)):
+                    text = part.rstrip()
                     blank = " " * (width - length(text))
                     text = blank + text if self.headers[number] in self.right else text + blank
                     padded.append(Cell(" " * GAP + text if number else text, cell.style))
@@ -190,7 +190,7 @@ def _width(stream: TextIO) -> int:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document in ASCII, so that it contains no terminal escape."""
+    """The document is in ASCII, so it contains no terminal escape."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
@@ -214,13 +214,12 @@ def plain_page(page: "Page[Any]") -> dict[str, Any]:
 
 
 def table(*headers: str, right: Collection[str] = (), whole: Collection[str] = ()) -> Table:
-    """An empty table. Columns in ``right`` hold numbers. Columns in ``whole`` keep their width if the table has to
-    shrink."""
+    """Columns in ``right`` hold numbers. Columns in ``whole`` keep their width if the table has to shrink."""
     return Table(headers, right=right, whole=whole)
 
 
 def cells(*values: object, style: str = "") -> list[Cell]:
-    """A row of a table. A Cell stays as it is, any other value is escaped for the terminal."""
+    """A Cell stays as it is, any other value is escaped for the terminal."""
     return [value if isinstance(value, Cell) else Cell(visible(str(value)), style) for value in values]
 
 
@@ -249,7 +248,7 @@ def masks(sets: Iterable["CpuSet"]) -> str:
 
 
 def cut(text: str) -> Cell:
-    """Text in one line of a cell; the end of a long text is cut off."""
+    """The end of a long text is cut off."""
     return Cell(visible(text), cut=True)
 
 
@@ -259,7 +258,6 @@ def moment(at: datetime) -> str:
 
 
 def kib(amount: int) -> str:
-    """An amount of memory in KiB, MiB or GiB."""
     if amount < 1024:
         return f"{amount} KiB"
     return f"{amount / 1024:.0f} MiB" if amount < 1024**2 else f"{amount / 1024**2:.1f} GiB"

@@ -10,7 +10,6 @@ from typing import Any, NoReturn, TypeAlias
 from pinner.cli.frame.values import path
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
-"""The group that commands are added to."""
 Options: TypeAlias = "argparse._ActionsContainer"
 """A parser, or a group of options in a parser."""
 
@@ -28,8 +27,6 @@ CHANGES = 3
 
 
 class UsageError(Exception):
-    """The command line cannot be parsed, or is not complete."""
-
     code = "usage"
 
 
@@ -53,7 +50,6 @@ class Parser(argparse.ArgumentParser):
         self.commands: Commands | None = None
 
     def with_commands(self) -> Commands:
-        """Make this the parser of a noun; the group for the noun's commands."""
         self.commands = self.add_subparsers(title="commands", metavar="COMMAND", required=True)
         return self.commands
 
@@ -102,7 +98,7 @@ def wants_json(argv: Sequence[str]) -> bool:
 
 
 def detailed_exitcode(parser: Parser, changes: str) -> None:
-    """Add the option --detailed-exitcode; ``changes`` says when the exit status is 3."""
+    """``changes`` says when the exit status is 3."""
     parser.add_argument("--detailed-exitcode", action="store_true", help=f"exit status {CHANGES} {changes}, else 0")
 
 
@@ -123,7 +119,6 @@ def add_config_file(to: Options) -> None:
 
 
 def add_noun(commands: Commands, name: str, summary: str, *, implied: str = "", about: str = "") -> Commands:
-    """Add a noun; the group for its commands."""
     parser = commands.add_parser(
         name,
         help=summary,
@@ -145,7 +140,7 @@ def add_command(
     asks: bool = False,
     examples: Sequence[str],
 ) -> Parser:
-    """Add a command. ``run(context, arguments)`` executes it and returns the exit status.
+    """``run(context, arguments)`` executes the command and returns the exit status.
 
     ``status`` replaces meanings in EXIT_STATUS. ``asks``: the command asks before it changes anything, and has the
     option --yes.
@@ -175,7 +170,7 @@ def add_database_command(
     example: str = "",
     asks: bool = False,
 ) -> Parser:
-    """Add a command of pinner-manage. ``run(engine, arguments)`` executes it.
+    """A command of pinner-manage, which ``run(engine, arguments)`` executes.
 
     ``example`` is a call of it; empty: the command without options. ``asks`` as for ``add_command``.
     """
@@ -193,7 +188,7 @@ def add_database_command(
 
 
 def exit_status(own: Mapping[int, str]) -> str:
-    """The part of a help text that explains the exit status; ``own`` replaces meanings in EXIT_STATUS."""
+    """``own`` replaces meanings in EXIT_STATUS."""
     meanings = sorted({**EXIT_STATUS, **own}.items())
     return "exit status:\n" + "\n".join(f"  {number:<5}{text}" for number, text in meanings)
 

@@ -39,22 +39,22 @@ _SVG = """\
 
 
 def require_svg(file: Path | None) -> None:
-    """Raise Invalid where a file is named, and its name does not end with .svg."""
+    """Raises Invalid where a file is named, and its name does not end with .svg."""
     if file is not None and file.suffix.lower() != ".svg":
         raise Invalid("--output", os.fspath(file), "a name that ends with .svg")
 
 
 def show(
-    context: CommandContext, found: T, parts: "Callable[[T], Iterable[RenderableType]]", file: Path | None, title: str
+    context: CommandContext, answer: T, parts: "Callable[[T], Iterable[RenderableType]]", file: Path | None, title: str
 ) -> None:
-    """Print an answer, as its parts or as JSON, and draw the parts where a file is named. Raises Invalid."""
+    """Print an answer as its parts or as JSON; draw the parts where a file is named. Raises Invalid."""
     if context.json:
-        print_json(codec.plain(found))
+        print_json(codec.plain(answer))
     else:
-        for part in parts(found):
+        for part in parts(answer):
             context.out.print(part)
     if file is not None:
-        write_picture(file, _picture(parts(found), title))
+        write_picture(file, _picture(parts(answer), title))
 
 
 def write_picture(file: Path, picture: bytes) -> None:

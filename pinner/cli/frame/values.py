@@ -79,11 +79,11 @@ def rounds(text: str) -> int:
 
 
 def watch_seconds(text: str) -> int:
-    """A number of seconds or minutes."""
+    """The text has a unit: seconds or minutes."""
     from pinner.model.run.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
 
-    found = re.fullmatch(r"([1-9][0-9]{0,3})([sm])", text, re.ASCII)
-    length = int(found[1]) * (60 if found[2] == "m" else 1) if found else 0
+    match = re.fullmatch(r"([1-9][0-9]{0,3})([sm])", text, re.ASCII)
+    length = int(match[1]) * (60 if match[2] == "m" else 1) if match else 0
     if not MIN_WATCH_SECONDS <= length <= MAX_WATCH_SECONDS:
         limits = f"from {MIN_WATCH_SECONDS}s to {MAX_WATCH_SECONDS // 60}m"
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 30s or 2m, {limits}")
@@ -91,7 +91,6 @@ def watch_seconds(text: str) -> int:
 
 
 def probe_windows(text: str) -> int:
-    """The number of windows of each placement."""
     from pinner.model.outcome.outcome import MAX_WINDOWS, MIN_WINDOWS
 
     return whole(text, MIN_WINDOWS, MAX_WINDOWS, f"a number of windows from {MIN_WINDOWS} to {MAX_WINDOWS}")
@@ -105,17 +104,17 @@ def window_seconds(text: str) -> int:
 
 def span(text: str) -> timedelta:
     """A time up to now: a number of minutes, hours, days or weeks."""
-    if not (found := re.fullmatch(r"([1-9][0-9]{0,5})([mhdw])", text)):
+    if not (match := re.fullmatch(r"([1-9][0-9]{0,5})([mhdw])", text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time span such as 30m, 6h, 2d or 4w")
-    return int(found[1]) * (timedelta(minutes=1) if found[2] == "m" else _UNITS[found[2]])
+    return int(match[1]) * (timedelta(minutes=1) if match[2] == "m" else _UNITS[match[2]])
 
 
 def memory(text: str) -> int:
     """A size of memory in KiB: a number with the unit K, M, G or T (powers of 1024)."""
     from pinner.model.questions import MAX_MEMORY_KIB
 
-    found = _SIZE.fullmatch(text)
-    if not found or (kib := int(found[1]) << _KIB_SHIFTS[found[2].upper()]) > MAX_MEMORY_KIB:
+    match = _SIZE.fullmatch(text)
+    if not match or (kib := int(match[1]) << _KIB_SHIFTS[match[2].upper()]) > MAX_MEMORY_KIB:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512M or 16G, at most 1024T")
     return kib
 
@@ -125,13 +124,13 @@ def node(text: str) -> int:
 
 
 def new_guests(text: str) -> "NewGuests":
-    """Guests that a question adds: [COUNTx]VCPUS[:MEMORY]."""
+    """The text is [COUNTx]VCPUS[:MEMORY]."""
     from pinner.model.questions import GuestShape, NewGuests
 
     expected = f"{text!r} is not [COUNTx]VCPUS[:MEMORY], such as 3x8:16G"
-    if not (found := _GUESTS.fullmatch(text)):
+    if not (match := _GUESTS.fullmatch(text)):
         raise argparse.ArgumentTypeError(expected)
-    count, number, size = found.groups()
+    count, number, size = match.groups()
     try:
         return NewGuests(GuestShape(vcpus(number), 0 if size is None else memory(size)), int(count or 1))
     except (argparse.ArgumentTypeError, Invalid) as error:
@@ -160,9 +159,9 @@ def moment(text: str) -> datetime:
 
 def expiry(text: str) -> timedelta | datetime:
     """The end of a validity: a number of days, hours or weeks (90d, 12h, 4w), or a moment."""
-    found = _SPAN.fullmatch(text)
+    match = _SPAN.fullmatch(text)
     try:
-        return int(found[1]) * _UNITS[found[2]] if found else moment(text)
+        return int(match[1]) * _UNITS[match[2]] if match else moment(text)
     except (argparse.ArgumentTypeError, OverflowError):
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time span such as 90d, 12h or 4w, or a date such as 2027-01-31"
@@ -170,7 +169,7 @@ def expiry(text: str) -> timedelta | datetime:
 
 
 def whole(text: str, least: int, most: int, expected: str) -> int:
-    """A whole number between two bounds; ``expected`` says so in the error."""
+    """``expected`` names the bounds in the error."""
     # A number of thousands of digits would be refused by int() in other words.
     if not (text.isascii() and text.isdigit() and len(text.lstrip("0")) < 9 and least <= int(text) <= most):
         raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")

@@ -56,7 +56,6 @@ without a terminal it needs --yes.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Execute one command; the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
     return guarded("pinner-manage", lambda: _run(argv), as_json=wants_json(argv))
 
@@ -74,7 +73,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _shared_options() -> Parser:
-    """The options that are accepted before and after the command."""
+    """They are accepted before and after the command."""
     parser = Parser(add_help=False)
     add_config_file(parser)
     return parser

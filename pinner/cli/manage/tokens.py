@@ -32,7 +32,7 @@ was started with the token goes on; so does an open stream of its events."""
 
 
 def register(nouns: Commands, execute: Callable[[Namespace], None]) -> None:
-    """Add the noun and its commands. ``execute`` opens the database and calls the command's ``run``."""
+    """``execute`` opens the database and calls the command's ``run``."""
     about = "Make, list and revoke the tokens with which callers use the API over TCP."
     tokens = nouns.add_parser("token", help="make, list and revoke the API's tokens", description=about)
     tokens.set_defaults(execute=execute)
@@ -76,12 +76,12 @@ def _create(engine: Engine, arguments: Namespace) -> None:
 def _list(engine: Engine, arguments: Namespace) -> None:
     schema.ensure(engine)
     now = datetime.now(UTC)
-    found = Tokens(engine).list()
+    tokens = Tokens(engine).list()
     if arguments.json:
-        print_items(_plain(token, now) for token in found)
+        print_items(_plain(token, now) for token in tokens)
         return
     drawn = table("ID", "NAME", "ROLE", "HOST", "STATE", "CREATED", "BY", "EXPIRES", whole=("ID", "ROLE", "STATE"))
-    for token in found:
+    for token in tokens:
         created, expires = moment(token.created_at), moment(token.expires_at) if token.expires_at else "never"
         where = token.host or "every"
         drawn.add_row(
@@ -111,7 +111,7 @@ def _end(expires: timedelta | datetime | None, now: datetime) -> datetime | None
 
 
 def _plain(token: "Token", now: datetime) -> dict[str, str | None]:
-    """The token for JSON, without its hash."""
+    """The hash is left out."""
     return {
         "id": token.id,
         "name": token.name,

@@ -172,7 +172,7 @@ _SHOWN = {"01": "storage", "02": "network", "03": "display", "0b": "processor", 
 
 
 def details(topology: "Topology", node: "Node", width: int) -> Iterator[str]:
-    """Lines of at most ``width`` columns about a node: its caches, huge pages and devices, as far as known."""
+    """Each line has at most ``width`` columns. What is not known is left out."""
     caches = [cache for cache in topology.caches if cache.cpus & node.cpus]
     facts = (
         ("caches", _caches(caches, node)),
@@ -191,13 +191,13 @@ def memory_only(topology: "Topology") -> Mapping[int, list[tuple[int, "Node"]]]:
     A node whose distance is not known is left out.
     """
     populated = [node for node in topology.nodes if node.cpus]
-    found: dict[int, list[tuple[int, Node]]] = defaultdict(list)
+    nearby: dict[int, list[tuple[int, Node]]] = defaultdict(list)
     for node in topology.nodes:
         ways = [(near.distances[node.id], near.id) for near in populated if node.id in near.distances]
         if ways and node.memory_kib and not node.cpus:
             distance, nearest = min(ways)
-            found[nearest].append((distance, node))
-    return found
+            nearby[nearest].append((distance, node))
+    return nearby
 
 
 def _is_near(device: "Device", node: "Node", topology: "Topology") -> bool:
@@ -206,7 +206,7 @@ def _is_near(device: "Device", node: "Node", topology: "Topology") -> bool:
 
 
 def _caches(caches: list["Cache"], node: "Node") -> list[str]:
-    """``4 L2 of 1 MiB``, by level and size."""
+    """The texts are like ``4 L2 of 1 MiB``, by level and size."""
     counted = Counter((cache.level, cache.size_kib, cache.cpus <= node.cpus) for cache in caches)
     return [
         f"{count} L{level} of {_size(size)}{'' if own else ' shared with other nodes'}"

@@ -36,7 +36,6 @@ def show_plan(context: CommandContext, plan: "Plan") -> None:
 
 
 def heading(plan: "Plan") -> Table:
-    """The request, the basis of the plan, and the resolved CPU sets."""
     request = plan.request
     return facts(
         ("plan", plan.id),
@@ -75,10 +74,10 @@ def changes(plan: "Plan") -> Table | str:
     return drawn
 
 
-def moves(found: Iterable["Move"]) -> Table | None:
+def moves(moved: Iterable["Move"]) -> Table | None:
     """The guests that move because of new guests, each with its gain; None where none moves."""
     drawn = table("MOVE OF", "GAIN")
-    for move in found:
+    for move in moved:
         drawn.add_row(*cells(move.guest.name, text.gain(move)))
     return drawn if drawn.rows else None
 
@@ -95,7 +94,7 @@ def memory(guests: Iterable["GuestMemory"]) -> Table | None:
 
 
 def left_out(title: str, items: Iterable["LeftOut"]) -> Table | None:
-    """The targets that the plan leaves out, with the reasons; None where there are none."""
+    """The table is None where nothing is left out."""
     rows = [cells(item.label, item.why) for item in items]
     if not rows:
         return None
@@ -106,7 +105,7 @@ def left_out(title: str, items: Iterable["LeftOut"]) -> Table | None:
 
 
 def isolation(needed: "Isolation") -> Table:
-    """The kernel arguments that isolate the CPUs, and whether this boot has them."""
+    """The table says whether this boot has the kernel arguments."""
     missing = needed.wanted - needed.present
     state = f"{needed.wanted}: this boot isolates " + (f"all but {missing}" if missing else "all of them")
     return facts(
@@ -118,11 +117,11 @@ def isolation(needed: "Isolation") -> Table:
     )
 
 
-def objective(found: "Objective") -> Table:
+def objective(shown: "Objective") -> Table:
     """The terms of the objective, now and as planned; one that the strategy does not ask for is dim."""
     numbers = ("NOW", "PLANNED")
     drawn = table("OBJECTIVE (0 is best)", "TIER", *numbers, "UNIT", "WEIGHT", right=("TIER", *numbers, "WEIGHT"))
-    for term in found.terms:
+    for term in shown.terms:
         values = (text.number(term.before), text.number(term.after))
         style = "" if term.asked else "dim"
         drawn.add_row(*cells(term.name, term.tier, *values, term.unit, f"{term.weight:g}", style=style))

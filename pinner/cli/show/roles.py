@@ -60,12 +60,12 @@ def uses_now(snapshot: "Snapshot", busy_threshold: float) -> Uses:
 
 
 def uses_unknown(topology: "Topology") -> Uses:
-    """The roles where the guests and processes of the host are not known."""
+    """The guests and processes of the host are not known."""
     return _paint(topology, {}, topology.isolated, CpuSet())
 
 
 def uses_planned(snapshot: "Snapshot", plan: "Plan") -> Uses:
-    """The roles by the plan. CPUs that it isolates for vCPUs are shown as isolated."""
+    """CPUs that the plan isolates for vCPUs are shown as isolated."""
     wanted = plan.isolation.wanted if plan.isolation else CpuSet()
     sets = {
         HOUSEKEEPING: plan.roles.housekeeping,

@@ -48,27 +48,25 @@ def blame(context: CommandContext, arguments: Namespace) -> int:
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
         with context.measuring(arguments.seconds):
-            found = pinner.blame(host, arguments.guest, arguments.seconds)
-    show(context, found, _parts, arguments.output, f"{host}: who delays guest {found.guest}")
+            answer = pinner.blame(host, arguments.guest, arguments.seconds)
+    show(context, answer, _parts, arguments.output, f"{host}: who delays guest {answer.guest}")
     return 0
 
 
-def _parts(found: "Blame") -> "list[RenderableType]":
-    waited = ", ".join(f"{each.role} {each.ms:.1f} ms" for each in found.waited)
-    parts: list[RenderableType] = [visible(f"guest {found.guest} waited in {found.seconds:.1f} s: {waited or 'never'}")]
-    if found.lost:
-        parts.append(f"The kernel lost {found.lost} events: the true figures are higher. Trace for a shorter time.")
-    return [*parts, _culprits(found)] if found.culprits else parts
+def _parts(blame: "Blame") -> "list[RenderableType]":
+    waited = ", ".join(f"{wait.role} {wait.ms:.1f} ms" for wait in blame.waited)
+    parts: list[RenderableType] = [visible(f"guest {blame.guest} waited in {blame.seconds:.1f} s: {waited or 'never'}")]
+    if blame.lost:
+        parts.append(f"The kernel lost {blame.lost} events: the true figures are higher. Trace for a shorter time.")
+    return [*parts, _culprits(blame)] if blame.culprits else parts
 
 
-def _culprits(found: "Blame") -> Table:
+def _culprits(blame: "Blame") -> Table:
     drawn = table("SHARE", "", "WAITED", "THREAD", "ID", "PROCESS", "OF", right=("SHARE", "WAITED", "ID", "PROCESS"))
-    for each in found.culprits:
-        bar = "█" * round(each.share * _BAR)
-        owner = f"guest {each.guest}" if each.guest else each.unit
-        has_ended = " (has ended)" if each.tid and not each.pid else ""
-        name = f"{each.name or 'a thread'}{has_ended}"
-        drawn.add_row(
-            *cells(f"{100 * each.share:.0f} %", bar, f"{each.ms:.1f} ms", name, each.tid, each.pid or "-", owner)
-        )
+    for culprit in blame.culprits:
+        share, bar = f"{100 * culprit.share:.0f} %", "█" * round(culprit.share * _BAR)
+        owner = f"guest {culprit.guest}" if culprit.guest else culprit.unit
+        has_ended = " (has ended)" if culprit.tid and not culprit.pid else ""
+        name = f"{culprit.name or 'a thread'}{has_ended}"
+        drawn.add_row(*cells(share, bar, f"{culprit.ms:.1f} ms", name, culprit.tid, culprit.pid or "-", owner))
     return drawn

@@ -97,7 +97,9 @@ def _report(context: CommandContext, arguments: Namespace) -> "CheckReport":
 def monitor_line(report: "CheckReport") -> str:
     """One line as monitoring plug-ins print it: the state, the worst findings, and the performance data."""
     counts = Counter(finding.severity for finding in report.findings)
-    worst = ", ".join(f"{each.code} ({each.subject})" for each in report.findings[:3] if each.severity != "unknown")
+    worst = ", ".join(
+        f"{finding.code} ({finding.subject})" for finding in report.findings[:3] if finding.severity != "unknown"
+    )
     data = " ".join(f"{severity}={counts[severity]}" for severity in RANKS)
     state = "OK" if report.state == "unknown" else report.state.upper()
     text = worst or f"{report.checks} checks found nothing"

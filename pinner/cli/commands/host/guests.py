@@ -67,7 +67,6 @@ def register(commands: Commands) -> None:
 
 
 def set_excluded(context: CommandContext, arguments: Namespace, *, excluded: bool) -> int:
-    """Mark a guest as excluded, or remove the mark."""
     require_answer(yes=arguments.yes)
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
@@ -96,16 +95,18 @@ def list_guests(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _trends(pinner: "Service", host: str) -> dict[str, str]:
-    """The run delay of each guest's vCPUs within the last hour as a sparkline; none where nothing is measured."""
+    """The line is the run delay of the guest's vCPUs within the last hour; none where nothing is measured."""
     try:
-        found = pinner.measures(host, Span(), None, (TREND,)).histories
+        histories = pinner.measures(host, Span(), None, (TREND,)).histories
     except PinnerError:
         return {}
-    return {each.subject: sparkline(each.values[TREND], _BARS) for each in found if each.subject != HOST}
+    return {
+        history.subject: sparkline(history.values[TREND], _BARS) for history in histories if history.subject != HOST
+    }
 
 
 def guests(shown: Iterable["Guest"], trends: Mapping[str, str] = NO_TRENDS) -> Table:
-    """A table of guests; ``trends`` has the sparkline of a guest by UUID."""
+    """``trends`` has the sparkline of a guest by UUID."""
     headers = (
         "GUEST",
         "STATE",

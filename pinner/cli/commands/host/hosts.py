@@ -78,23 +78,23 @@ def list_hosts(context: CommandContext, _arguments: Namespace) -> int:
 def show_host(context: CommandContext, arguments: Namespace) -> int:
     """CPU use is not measured."""
     with context.open(arguments.root) as pinner:
-        found = observe(pinner, pick_host(pinner, arguments.host), 0)
-    for warning in found.warnings:
+        host_now = observe(pinner, pick_host(pinner, arguments.host), 0)
+    for warning in host_now.warnings:
         context.warn(warning)
-    show_topology(context, found)
+    show_topology(context, host_now)
     return 0
 
 
-def show_topology(context: CommandContext, found: HostNow) -> None:
+def show_topology(context: CommandContext, host_now: HostNow) -> None:
     if context.json:
-        print_json({"host": found.host, "topology": codec.plain(found.topology)})
+        print_json({"host": host_now.host, "topology": codec.plain(host_now.topology)})
         return
-    context.show(summary(found))
+    context.show(summary(host_now))
     context.show("")
-    show_nodes(context, found.topology)
-    if found.topology.devices:
+    show_nodes(context, host_now.topology)
+    if host_now.topology.devices:
         context.show("")
-        context.show(devices(found.topology))
+        context.show(devices(host_now.topology))
 
 
 def observe(pinner: "Service", host: str, sample_seconds: float, *, complete: bool = False) -> HostNow:
@@ -111,14 +111,15 @@ def observe(pinner: "Service", host: str, sample_seconds: float, *, complete: bo
         return HostNow(host, pinner.topology(host), None, (warning,))
 
 
-def summary(found: HostNow) -> Table:
-    topology, kernel = found.topology, found.topology.kernel
-    dedicated = found.snapshot.dedicated if found.snapshot else CpuSet()
+def summary(host_now: HostNow) -> Table:
+    topology, kernel = host_now.topology, host_now.topology.kernel
+    dedicated = host_now.snapshot.dedicated if host_now.snapshot else CpuSet()
+    ovs = host_now.snapshot.ovs if host_now.snapshot else None
     sockets = {cpu.socket for cpu in topology.cpus if cpu.socket is not None}
     cores = {cpu.siblings for cpu in topology.cpus if cpu.online}
     governors = {cpu.governor for cpu in topology.cpus if cpu.governor}
     rows: tuple[tuple[str, object], ...] = (
-        ("host", found.host),
+        ("host", host_now.host),
         (
             "CPUs",
             f"{len(topology.online)} online ({topology.online}); cores: {len(cores)}, "
@@ -129,7 +130,7 @@ def summary(found: HostNow) -> Table:
         ("isolated", topology.isolated),
         ("nohz_full", topology.nohz_full),
         ("dedicated by Nova", dedicated),
-        ("Open vSwitch (DPDK)", found.snapshot.ovs.cpus if found.snapshot and found.snapshot.ovs else CpuSet()),
+        ("Open vSwitch (DPDK)", ovs.cpus if ovs else CpuSet()),
         ("governor", ", ".join(sorted(governors))),
         ("kernel", f"{kernel.release or 'unknown'}, cpuset cgroup {kernel.cgroup}"),
         ("command line", kernel.command_line),
@@ -138,7 +139,7 @@ def summary(found: HostNow) -> Table:
 
 
 def show_nodes(context: CommandContext, topology: "Topology") -> None:
-    """Print the NUMA nodes, and the distances of many nodes as a matrix."""
+    """The distances of many nodes are a matrix."""
     context.show(nodes(topology))
     for matrix in distances(topology, context.out.width) if len(topology.nodes) > MANY_NODES else ():
         context.show("")
@@ -181,7 +182,7 @@ def distances(topology: "Topology", width: int) -> Iterator[Table]:
 
 
 def devices(topology: "Topology") -> Table:
-    """PCI functions and network interfaces, each with its NUMA node."""
+    """PCI functions and network interfaces are listed, each with its NUMA node."""
     drawn = table("DEVICE", "KIND", "NODE", "DESCRIPTION")
     for device in topology.devices:
         node = "unknown" if device.node is None else device.node
@@ -211,37 +212,37 @@ def _register_capacity(verbs: Commands) -> None:
 
 def show_capacity(context: CommandContext, arguments: Namespace) -> int:
     with context.open() as pinner:
-        found = pinner.capacity(pick_host(pinner, arguments.host), arguments.vcpus)
+        capacity = pinner.capacity(pick_host(pinner, arguments.host), arguments.vcpus)
     if context.json:
-        print_json(codec.plain(found))
+        print_json(codec.plain(capacity))
         return 0
-    rows = (("host", found.host), ("strategy", found.strategy), ("policy", found.mode or "none"))
+    rows = (("host", capacity.host), ("strategy", capacity.strategy), ("policy", capacity.mode or "none"))
     context.show(facts(*rows))
     context.show("")
-    context.show(rooms(found))
-    for each in found.strategies:
-        if each.why:
-            context.out.print(*cells(f"{each.strategy}: no guest can be placed: {each.why}"), soft_wrap=True)
+    context.show(rooms(capacity))
+    for strategy in capacity.strategies:
+        if strategy.why:
+            context.out.print(*cells(f"{strategy.strategy}: no guest can be placed: {strategy.why}"), soft_wrap=True)
     return 0
 
 
-def rooms(found: "Capacity") -> Table:
+def rooms(capacity: "Capacity") -> Table:
     """The number of guests of each size, a row for each strategy and node."""
-    sizes = sorted({size for each in found.strategies for size in each.guests})
+    sizes = sorted({size for strategy in capacity.strategies for size in strategy.guests})
     of_size = [f"{size} VCPU{'S' if size > 1 else ''}" for size in sizes]
     drawn = table("STRATEGY", "NODE", "CPUS", _FREE, *of_size, right=(_FREE, *of_size), whole=("STRATEGY", "CPUS"))
-    for each in found.strategies:
-        for row in _room_rows(each, sizes):
+    for strategy in capacity.strategies:
+        for row in _room_rows(strategy, sizes):
             drawn.add_row(*row)
     return drawn
 
 
-def _room_rows(each: "StrategyCapacity", sizes: list[int]) -> Iterator[list[Cell]]:
-    for node in each.nodes:
+def _room_rows(strategy: "StrategyCapacity", sizes: list[int]) -> Iterator[list[Cell]]:
+    for node in strategy.nodes:
         name = "unknown" if node.node is None else node.node
         numbers = (node.guests[size] for size in sizes)
-        yield cells(each.strategy, name, cpu_cell(node.cpus or "no CPUs"), node.free_vcpus, *numbers)
-    yield cells(each.strategy, "all", "", each.free_vcpus, *(each.guests[size] for size in sizes))
+        yield cells(strategy.strategy, name, cpu_cell(node.cpus or "no CPUs"), node.free_vcpus, *numbers)
+    yield cells(strategy.strategy, "all", "", strategy.free_vcpus, *(strategy.guests[size] for size in sizes))
 
 
 if TYPE_CHECKING:
@@ -266,19 +267,19 @@ def _register_interrupts(verbs: Commands) -> None:
 
 def show_interrupts(context: CommandContext, arguments: Namespace) -> int:
     with context.open(arguments.root) as pinner:
-        found = pinner.interrupts(pick_host(pinner, arguments.host))
+        listed = pinner.interrupts(pick_host(pinner, arguments.host))
     if context.json:
-        print_json(codec.plain(found))
-    elif found.devices:
-        context.show(interrupts(found))
+        print_json(codec.plain(listed))
+    elif listed.devices:
+        context.show(interrupts(listed))
     else:
         context.show("no interrupts of devices are known")
     return 0
 
 
-def interrupts(found: "HostInterrupts") -> Table:
+def interrupts(listed: "HostInterrupts") -> Table:
     drawn = table("DEVICE", "NODE", "NUMBER", "NAME", "CPUS", "ROLES", "LOCAL", right=("NUMBER",), whole=("DEVICE",))
-    for device in found.devices:
+    for device in listed.devices:
         for row in _interrupt_rows(device):
             drawn.add_row(*row)
     return drawn
@@ -287,8 +288,10 @@ def interrupts(found: "HostInterrupts") -> Table:
 def _interrupt_rows(device: "DeviceInterrupts") -> Iterator[list[Cell]]:
     label = device.interface or device.device
     node = "unknown" if device.node is None else device.node
-    for each in device.interrupts:
-        roles = ", ".join(f"{role.role} {role.cpus}" if len(each.roles) > 1 else role.role for role in each.roles)
-        local = {True: "yes", False: "no", None: "unknown"}[each.is_local]
-        name = f"{each.name} (managed)" if each.managed else each.name
-        yield cells(label, node, each.number, name, cpu_cell(each.cpus or "none"), roles, local)
+    for interrupt in device.interrupts:
+        roles = ", ".join(
+            f"{role.role} {role.cpus}" if len(interrupt.roles) > 1 else role.role for role in interrupt.roles
+        )
+        local = {True: "yes", False: "no", None: "unknown"}[interrupt.is_local]
+        name = f"{interrupt.name} (managed)" if interrupt.managed else interrupt.name
+        yield cells(label, node, interrupt.number, name, cpu_cell(interrupt.cpus or "none"), roles, local)

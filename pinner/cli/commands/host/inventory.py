@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pinner.model.snapshot import Snapshot
 
 SAVE_SECONDS = 5.0
-"""Between the samples of a saved snapshot: the default of a plan, because plans are made from it."""
+"""The samples of a saved snapshot are as far apart as those of a plan, because plans are made from it."""
 
 
 def register(commands: Commands) -> None:
@@ -60,12 +60,12 @@ def inventory(context: CommandContext, arguments: Namespace) -> int:
         host = pick_host(pinner, arguments.host)
         with context.measuring(span):
             # A saved snapshot without guests would give wrong plans.
-            found = hosts.observe(pinner, host, span, complete=arguments.save is not None)
-    for warning in found.warnings:
+            host_now = hosts.observe(pinner, host, span, complete=arguments.save is not None)
+    for warning in host_now.warnings:
         context.warn(warning)
-    snapshot = found.snapshot
+    snapshot = host_now.snapshot
     if snapshot is None:
-        hosts.show_topology(context, found)
+        hosts.show_topology(context, host_now)
         return 0
     if arguments.save == "-":
         sys.stdout.write(codec.dump(snapshot).decode() + "\n")
@@ -76,7 +76,7 @@ def inventory(context: CommandContext, arguments: Namespace) -> int:
     if context.json:
         print_json(codec.plain(snapshot))
     else:
-        show(context, found, snapshot)
+        show(context, host_now, snapshot)
     return 0
 
 
@@ -101,8 +101,8 @@ def save(text: bytes, file: Path) -> None:
         raise Invalid("--save", str(file), f"a file that can be written ({reason(error)})") from None
 
 
-def show(context: CommandContext, found: hosts.HostNow, snapshot: "Snapshot") -> None:
-    context.show(hosts.summary(found))
+def show(context: CommandContext, host_now: hosts.HostNow, snapshot: "Snapshot") -> None:
+    context.show(hosts.summary(host_now))
     context.show("")
     hosts.show_nodes(context, snapshot.topology)
     context.show("")

@@ -93,7 +93,9 @@ def _read(pinner: "Service", host: str) -> "tuple[Measures, Measures]":
     """All measures of the last minute, and the series of the line of the last hour: all of an hour would be too much of
     a host with hundreds of guests."""
     hour = pinner.measures(host, Span(), None, (TREND, "use_host"))
-    ends = [each.begin + timedelta(seconds=each.step * (len(_longest(each)) - 1)) for each in hour.histories]
+    ends = [
+        history.begin + timedelta(seconds=history.step * (len(_longest(history)) - 1)) for history in hour.histories
+    ]
     if not ends:
         return hour, hour
     return pinner.measures(host, Span(begin=max(ends) - _LATEST)), hour
@@ -123,18 +125,18 @@ def _shown(measures: "Measures", hour: "Measures", sort: SortKey, width: int) ->
 
 
 def _table(guests: "tuple[MeasureRow, ...]", sort: SortKey, width: int) -> Table:
-    """The table of the guests; in a narrow terminal with fewer columns, so that the names can be read."""
-    found = sorted_rows(guests, sort)
-    texts = [_texts(row) for row in found]
+    """A narrow terminal shows fewer columns, so that the names can be read."""
+    ordered = sorted_rows(guests, sort)
+    texts = [_texts(row) for row in ordered]
     columns = [name for name in _COLUMNS if name not in _PINGS or any(text[name] != "-" for text in texts)]
-    free = width - min(LONGEST_NAME, max(len(name) for name in ("GUEST", *(visible(row.name) for row in found))))
+    free = width - min(LONGEST_NAME, max(len(name) for name in ("GUEST", *(visible(row.name) for row in ordered))))
     for name in _LESS:
         if _width(columns, texts) + LEAST_BARS <= free:
             break
         columns.remove(name)
     bars = max(LEAST_BARS, min(BARS, free - _width(columns, texts)))
     drawn = table("GUEST", *columns, "LAST HOUR", right=columns, whole=(*columns, "LAST HOUR"))
-    for row, text in zip(found, texts, strict=True):
+    for row, text in zip(ordered, texts, strict=True):
         style = "bold red" if row.is_late else ""
         trend = Cell(sparkline(row.trend, bars), "cyan")
         drawn.add_row(*cells(row.name, *(text[name] for name in columns), style=style), trend)
@@ -155,7 +157,7 @@ def _text(value: float | None, digits: str, unit: str = "") -> str:
 
 
 def _width(columns: list[str], texts: list[dict[str, str]]) -> int:
-    """The width of these columns, with the spaces after them and after the two other columns."""
+    """The spaces after the columns, and after the two other columns, count too."""
     return sum(2 + max(len(name), *(len(text[name]) for text in texts), 0) for name in columns) + 4
 
 
@@ -196,11 +198,12 @@ def chart(context: CommandContext, arguments: Namespace) -> int:
     series, image = SERIES[arguments.series], image_format(arguments.output)
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
-        found = pinner.measures(host, Span(begin=datetime.now(UTC) - arguments.last), arguments.guest, (series.name,))
-    lines = [ChartLine(label, history) for label, history in highest(found, series)]
+        last = Span(begin=datetime.now(UTC) - arguments.last)
+        measures = pinner.measures(host, last, arguments.guest, (series.name,))
+    lines = [ChartLine(label, history) for label, history in highest(measures, series)]
     if not lines:
         raise NotFound("measures", series.name)
-    write_picture(arguments.output, draw(lines, series, image, f"{found.host}: {series.about}"))
+    write_picture(arguments.output, draw(lines, series, image, f"{measures.host}: {series.about}"))
     if context.json:
         print_json({"file": str(arguments.output), "lines": [codec.plain(line.label) for line in lines]})
     else:
@@ -208,15 +211,18 @@ def chart(context: CommandContext, arguments: Namespace) -> int:
     return 0
 
 
-def highest(found: "Measures", series: "Series") -> list[tuple[str, "History"]]:
+def highest(measures: "Measures", series: "Series") -> list[tuple[str, "History"]]:
     """The label and the values of each line: the host's, or those of the guests with the highest sums."""
-    subjects = [each for each in found.histories if (each.subject == HOST) == (series in HOST_SERIES)]
-    values = {
-        each.subject: [value for value in each.values.get(series.name, ()) if value is not None] for each in subjects
-    }
-    known = sorted((each for each in subjects if values[each.subject]), key=lambda each: -sum(values[each.subject]))
-    return [(each.name or each.subject, each) for each in known[:_MOST_LINES]]
+    subjects = [history for history in measures.histories if (history.subject == HOST) == (series in HOST_SERIES)]
+    values = {history.subject: _known(history, series) for history in subjects}
+    known = [history for history in subjects if values[history.subject]]
+    known.sort(key=lambda history: -sum(values[history.subject]))
+    return [(history.name or history.subject, history) for history in known[:_MOST_LINES]]
+
+
+def _known(history: "History", series: "Series") -> list[float]:
+    return [value for value in history.values.get(series.name, ()) if value is not None]
 
 
 def _listed(series: tuple["Series", ...]) -> str:
-    return "\n".join(f"  {each.name:14} {each.unit}" for each in series)
+    return "\n".join(f"  {measure.name:14} {measure.unit}" for measure in series)

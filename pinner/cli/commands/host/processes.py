@@ -49,7 +49,7 @@ def register(commands: Commands) -> None:
 
 
 def list_processes(context: CommandContext, arguments: Namespace) -> int:
-    """The busiest first. Raises Invalid."""
+    """Raises Invalid."""
     if arguments.threshold is not None and not arguments.busy:
         raise Invalid("--threshold", f"{arguments.threshold:g}", "an option beside --busy")
     threshold = BUSY_THRESHOLD if arguments.threshold is None else arguments.threshold
@@ -64,9 +64,9 @@ def list_processes(context: CommandContext, arguments: Namespace) -> int:
     return 0
 
 
-def busiest(found: Iterable["Process"], threshold: float = -1.0) -> list["Process"]:
-    """The processes above ``threshold`` per cent of one CPU, highest load first."""
-    return sorted((p for p in found if p.load > threshold), key=lambda p: (-p.load, p.pid))
+def busiest(processes: Iterable["Process"], threshold: float = -1.0) -> list["Process"]:
+    """``threshold`` is in per cent of one CPU. The highest load is first."""
+    return sorted((p for p in processes if p.load > threshold), key=lambda p: (-p.load, p.pid))
 
 
 def processes(shown: Iterable["Process"]) -> Table:

@@ -61,29 +61,29 @@ def register(commands: Commands) -> None:
 
 
 def topology(context: CommandContext, arguments: Namespace) -> int:
-    found, plan = _observation_and_plan(context, arguments)
-    for warning in found.warnings if plan is None else ():  # a plan has its own warnings
+    host_now, plan = _observation_and_plan(context, arguments)
+    for warning in host_now.warnings if plan is None else ():  # a plan has its own warnings
         context.warn(warning)
     threshold = plan.request.busy_threshold if plan else BUSY_THRESHOLD
-    now = uses_now(found.snapshot, threshold) if found.snapshot else None
-    planned = uses_planned(found.snapshot, plan) if found.snapshot and plan else None
+    now = uses_now(host_now.snapshot, threshold) if host_now.snapshot else None
+    planned = uses_planned(host_now.snapshot, plan) if host_now.snapshot and plan else None
     if context.json:
         print_json(
             {
-                "host": found.host,
-                "topology": codec.plain(found.topology),
+                "host": host_now.host,
+                "topology": codec.plain(host_now.topology),
                 "now": _plain(now),
                 "plan": plan.id if plan else None,
                 "planned": _plain(planned),
             }
         )
         return 0
-    views = [(f"{found.host} now", now or uses_unknown(found.topology))]
+    views = [(f"{host_now.host} now", now or uses_unknown(host_now.topology))]
     if plan and planned:
         views.append((f"as planned by {plan.request.strategy}, plan {plan.id}", planned))
     from pinner.cli.show.draw import drawing
 
-    for line in drawing(found.topology, views, context.out.width):
+    for line in drawing(host_now.topology, views, context.out.width):
         context.out.print(line, soft_wrap=True)
     return 0
 
