@@ -98,7 +98,8 @@ class Objective:
     @property
     def gain(self) -> float:
         """How much lower the decisive tier gets; negative where it rises, 0 where no tier changes."""
-        return -rise(self.decisive())
+        tier = self.decisive()
+        return -rise(tier) if tier else 0
 
     def term(self, name: str) -> Term:
         """Raises KeyError."""
