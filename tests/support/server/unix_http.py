@@ -17,7 +17,7 @@ UNIX = "unix:"
 NOBODY = UnixPeer(uid=65534, pid=1)
 
 
-def http_client(url: str, *, path: str = "", timeout: float = 10.0) -> httpx.Client:
+def http_client(url: str, *, path: str = "", timeout: float = 60.0) -> httpx.Client:
     """A client of the server at ``url``: unix:/path or http://address:port. Requests begin with ``path``.
 
     It keeps no connection open between requests, so it need not be closed.

@@ -97,8 +97,11 @@ def test_a_stream_has_each_change_and_then_the_end(server, pinner):
 def test_a_silent_stream_sends_comments(server, pinner, monkeypatch):
     monkeypatch.setattr(streams, "KEEP_ALIVE", 0.05)
     url, run = running_run(server, pinner)
-    threading.Timer(0.5, pinner.finish, [run]).start()
-    assert server.http.get(f"{url}/events").text.startswith(": following\n\n: still running\n\n")
+    with server.http.stream("GET", f"{url}/events") as answer:
+        lines = answer.iter_lines()
+        assert [next(lines) for _ in range(4)] == [": following", "", ": still running", ""]
+        pinner.finish(run)
+        assert any(line.startswith("event: ") for line in lines)
 
 
 def test_streams_leave_threads_for_requests_and_free_their_slots(server, pinner, monkeypatch):
