@@ -133,7 +133,7 @@ class Observer:
         return frozenset(entry.change.target.key for entry in entries if entry.state in UNDO_BEGUN)
 
 
-def unplaced(seen: Observation, wanted: Plan, failures: Failures) -> set[TargetKey]:
+def not_in_place(seen: Observation, wanted: Plan, failures: Failures) -> set[TargetKey]:
     """The targets that the plan could not place, or did not try to. One that another program moves stays recorded: it
     was placed before."""
     assert seen.plan is not None

@@ -73,7 +73,7 @@ class HostBackoffs:
         begun now."""
         return self._changed(host, backoff_counts.forget)
 
-    def corrected(self, host: str, drifts: Iterable[Drift]) -> Backoffs:
+    def count_corrected(self, host: str, drifts: Iterable[Drift]) -> Backoffs:
         """Count for each drift how often its target has drifted; returns the new backoffs."""
         counted = tuple(drifts)
         return self._changed(host, lambda stored, now: backoff_counts.after_reconcile(counted, stored, now))

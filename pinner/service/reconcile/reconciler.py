@@ -28,7 +28,7 @@ from pinner.planning.policy.release import release
 from pinner.planning.policy.repack import RepackRule, RepackWatch, pressure, refusal
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.hosts.plan_maker import PlanMaker
-from pinner.service.policy.observation import Observation, Observer, unplaced
+from pinner.service.policy.observation import Observation, Observer, not_in_place
 from pinner.service.policy.policies import HostPolicies
 from pinner.service.policy.stored_backoffs import HostBackoffs, are_of_the_host, failures_of, moving_targets
 from pinner.service.runs.runs import RunManager
@@ -183,7 +183,7 @@ class Reconciler:
                 return self._end(host, seen, seen.error or "it has no policy")
             caller, wanted = self._caller(cause), _without_backoffs(seen, seen.plan)
             why = _nothing_to_apply(wanted, seen.policy)
-            self._keep(host, seen, wanted, caller, applies=not why)
+            self._record_observed(host, seen, wanted, caller, applies=not why)
             if why := why or _why_not_now(seen):
                 return self._end(host, seen, why)
             if report := self._enforce(host, seen, wanted, caller):
@@ -196,7 +196,7 @@ class Reconciler:
             self._reasons[host] = why
         return self._report(host, seen)
 
-    def _keep(self, host: str, seen: Observation, wanted: Plan, caller: Caller, *, applies: bool) -> None:
+    def _record_observed(self, host: str, seen: Observation, wanted: Plan, caller: Caller, *, applies: bool) -> None:
         plan, mode = seen.plan or wanted, seen.policy.mode if seen.policy else None
         if not plan.changes or (seen.placement is None and not applies):
             self._accept(seen, wanted if wanted.id == plan.id else plan, caller)
@@ -215,18 +215,18 @@ class Reconciler:
             raise StalePlan(wanted.id, ("the host's policy was replaced",)) from None
         failures = {} if run.state == "applied" else failures_of(self._runs.entries(run.id))
         remaining = seen.drifts
-        # Also those that could not be placed: drifted start is a run.
+        # Also those that could not be placed: each start is a run.
         counted = restarts(wanted, remaining)
         if run.state in ("applied", "applied_partly"):
             placed = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
             ended = [drifted for drifted in remaining if not drifted.backoff_until and drifted.target.key in placed]
             remaining = tuple(drift for drift in remaining if drift not in ended)
-            left_out = unplaced(seen, wanted, failures)
+            left_out = not_in_place(seen, wanted, failures)
             placement = record(wanted, seen.snapshot, seen.placement, unplaced=left_out)
             number = self._store.runs.number(run.id)
             self._store_placement(replace(seen, run_seq=number, last_run=number), placement)
             counted += [drift for drift in ended if drift not in counted]
-        backoffs = self._backoffs.corrected(host, counted)
+        backoffs = self._backoffs.count_corrected(host, counted)
         self._record_backoffs(host, counted, backoffs, caller)
         if failures:
             backoffs = self._backoffs.back_off(host, failures, caller)
@@ -283,7 +283,7 @@ class Reconciler:
             drift for drift in seen.drifts if (drift.target.key, drift.cause) not in before and not drift.backoff_until
         )
         if new:
-            self._backoffs.corrected(host, new)
+            self._backoffs.count_corrected(host, new)
             named = listed([f"{drift.target}: {drift.detail or drift.cause}" for drift in new], _NAMED, "; ")
             self._record(caller, AuditAction.DRIFT_FOUND, host, f"{len(new)} targets", named)
 
