@@ -16,7 +16,7 @@ from pinner.host.processes import ovs
 from pinner.host.processes.immovable import classify
 from pinner.host.processes.reservations import NO_OWNERS, AffinityOwners, with_reservations
 from pinner.host.processes.sampling import Scanner
-from pinner.host.settings import states
+from pinner.host.settings import table
 from pinner.host.settings.coalescing import received
 from pinner.host.settings.row import Facts
 from pinner.host.virt.guests import without_recorded_pins
@@ -106,7 +106,7 @@ def take_snapshot(
         sample_seconds=sample_seconds,
         warnings=(*_warnings(root, topology, libvirt), *_unread(guests)) if only is None else (),
         inactive=libvirt.inactive() if libvirt else (),
-        **states.read(facts, SETTINGS if only is None else only),
+        **table.read(facts, SETTINGS if only is None else only),
         refused=tuple(facts.refused),
     )
 

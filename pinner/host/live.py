@@ -9,7 +9,7 @@ from pinner.host.hardware.sysfs import read_fingerprint, read_topology
 from pinner.host.kernel import affinity, files, memory, procfs
 from pinner.host.kernel.cpu_clocks import KnownMasks
 from pinner.host.processes import lineage, qemu, sampling
-from pinner.host.settings import states
+from pinner.host.settings import table
 from pinner.host.settings.guest_rps import LimitedAgents
 from pinner.host.virt import domain_xml
 from pinner.host.virt.guests import cell_pins, pinned_by_nova
@@ -131,10 +131,10 @@ class LiveHost:
         return bool(found.sure or found.unsure)
 
     def state(self, target: Target) -> State:
-        return states.state_of(ROOT, target, self._agents)
+        return table.state_of(ROOT, target, self._agents)
 
     def set_state(self, target: Target, state: State) -> None:
-        states.set_state(ROOT, target, state, self._agents)
+        table.set_state(ROOT, target, state, self._agents)
 
     def parts(self, guest: str) -> frozenset[tuple[TargetKind, int]]:
         stats = procfs.stats_of(ROOT, self._qemu(guest))

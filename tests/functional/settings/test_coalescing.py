@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from pinner.host.settings import cards, coalescing, states
+from pinner.host.settings import cards, coalescing, table
 from pinner.model.kinds import Number
 
 pytestmark = pytest.mark.machine("needs the real cards of the machine")
@@ -44,10 +44,10 @@ def test_the_packets_of_each_card_are_counted():
 @pytest.mark.skipif("PINNER_COALESCING" not in os.environ, reason="needs a card that may change")
 def test_a_card_gets_its_time_and_its_old_one_back():
     card = next(each for each in read() if each.interface == os.environ["PINNER_COALESCING"])
-    before = states.state_of(cards.LIVE, card.target)
+    before = table.state_of(cards.LIVE, card.target)
     try:
-        states.set_state(cards.LIVE, card.target, Number(card.usecs + 8))
+        table.set_state(cards.LIVE, card.target, Number(card.usecs + 8))
         assert in_ethtool(card.interface)[0] == card.usecs + 8
     finally:
-        states.set_state(cards.LIVE, card.target, before)
+        table.set_state(cards.LIVE, card.target, before)
     assert coalescing.usecs_of(card.target) == before

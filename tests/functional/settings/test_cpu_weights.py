@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host.settings import cpu_weights, states
+from pinner.host.settings import cpu_weights, table
 from pinner.model.errors import ApplyFailed
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, WEIGHT
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(Path("/run/systemd/system").exists(), reason="ne
 def test_without_systemd_there_is_no_weight_and_none_is_set(weight):
     assert cpu_weights.read_cpu_weights(ROOT) == {}
     with pytest.raises(ApplyFailed, match=r"systemd does not (tell|answer)"):
-        states.state_of(ROOT, WEIGHT)
+        table.state_of(ROOT, WEIGHT)
     with pytest.raises(ApplyFailed, match=r"systemd (refuses CPUWeight|does not answer)"):
-        states.set_state(ROOT, WEIGHT, weight)
+        table.set_state(ROOT, WEIGHT, weight)
     assert not (ROOT / cpu_weights.CONTROL).exists()

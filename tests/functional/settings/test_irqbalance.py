@@ -9,7 +9,7 @@ import time
 import pytest
 
 from pinner.host.kernel import procfs
-from pinner.host.settings import irqbalance, states
+from pinner.host.settings import irqbalance, table
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.machine.interrupts import Balancer
@@ -57,11 +57,11 @@ def wait_for_socket(process):
 
 
 def test_the_cpus_are_banned_and_given_back_and_forgotten_with_the_process(running):
-    assert states.state_of(irqbalance.LIVE, running.target) == CpuSet.parse("0")
-    states.set_state(irqbalance.LIVE, running.target, ONE)
-    assert states.state_of(irqbalance.LIVE, running.target) == ONE
-    states.set_state(irqbalance.LIVE, running.target, CpuSet.parse("0"))
-    assert states.state_of(irqbalance.LIVE, running.target) == CpuSet.parse("0")
+    assert table.state_of(irqbalance.LIVE, running.target) == CpuSet.parse("0")
+    table.set_state(irqbalance.LIVE, running.target, ONE)
+    assert table.state_of(irqbalance.LIVE, running.target) == ONE
+    table.set_state(irqbalance.LIVE, running.target, CpuSet.parse("0"))
+    assert table.state_of(irqbalance.LIVE, running.target) == CpuSet.parse("0")
 
 
 def test_a_request_that_another_one_follows_has_no_effect(running):

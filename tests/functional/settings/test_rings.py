@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host.settings import rings, states
+from pinner.host.settings import rings, table
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import Number
 
@@ -53,10 +53,10 @@ def test_a_size_beyond_the_maximum_changes_nothing():
 def test_a_ring_is_set_and_restored():
     ring = next(each for each in read() if each.interface == os.environ["PINNER_RINGS"])
     other = Number(ring.most if ring.size != ring.most else ring.most // 2)
-    before = states.state_of(ROOT, ring.target)
+    before = table.state_of(ROOT, ring.target)
     try:
-        states.set_state(ROOT, ring.target, other)
+        table.set_state(ROOT, ring.target, other)
         assert rings.size_of(ring.target) == other
     finally:
-        states.set_state(ROOT, ring.target, before)
+        table.set_state(ROOT, ring.target, before)
     assert rings.size_of(ring.target) == before

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host.settings import states, sysctls
+from pinner.host.settings import sysctls, table
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Invalid
 from pinner.model.kinds import Number
@@ -25,14 +25,14 @@ def test_the_values_are_those_of_the_kernel():
 
 
 def test_a_sysctl_is_set_and_restored():
-    before = states.state_of(ROOT, RMEM)
+    before = table.state_of(ROOT, RMEM)
     other = Number(before.value + 4096)
     try:
-        states.set_state(ROOT, RMEM, other)
+        table.set_state(ROOT, RMEM, other)
         assert FILE.read_text().strip() == str(other)
-        assert states.state_of(ROOT, RMEM) == other
+        assert table.state_of(ROOT, RMEM) == other
     finally:
-        states.set_state(ROOT, RMEM, before)
+        table.set_state(ROOT, RMEM, before)
     assert FILE.read_text().strip() == str(before)
 
 

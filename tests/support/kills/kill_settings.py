@@ -13,7 +13,7 @@ from support.kills.kill_environment import Environment, prepared
 from support.kills.kills import Work
 
 from pinner import codec
-from pinner.host.settings import states
+from pinner.host.settings import table
 from pinner.model.change import StateChange
 from pinner.model.kinds import State
 from pinner.model.plan.plan import Plan
@@ -27,12 +27,12 @@ def main() -> None:
     changes = [change for change in plan.changes if isinstance(change, StateChange)]
 
     def observe() -> dict[str, State]:
-        return {change.target.key: states.state_of(ROOT, change.target) for change in changes}
+        return {change.target.key: table.state_of(ROOT, change.target) for change in changes}
 
     def restore() -> None:
         for change in reversed(changes):
-            if states.state_of(ROOT, change.target) != change.before:
-                states.set_state(ROOT, change.target, change.before)
+            if table.state_of(ROOT, change.target) != change.before:
+                table.set_state(ROOT, change.target, change.before)
 
     with tempfile.TemporaryDirectory() as folder:
         work = Work(Path(folder), "qemu:///system", plan)

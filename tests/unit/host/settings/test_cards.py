@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pinner.host.settings import cards, coalescing, queues, rings, states
+from pinner.host.settings import cards, coalescing, queues, rings, table
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid
 from pinner.model.kinds import KINDS, Number, TargetKind
@@ -133,11 +133,11 @@ def target(setting, name="ens1", index: object = 2):
 
 
 def state(card) -> Number:
-    return states.state_of(cards.LIVE, card)
+    return table.state_of(cards.LIVE, card)
 
 
 def give(card, number: int) -> None:
-    states.set_state(cards.LIVE, card, Number(number))
+    table.set_state(cards.LIVE, card, Number(number))
 
 
 def test_the_setting_changes_and_comes_back_and_no_other_value_of_the_card_does(driver, setting):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinner.host.kernel import cgroups
-from pinner.host.settings import cpu_weights, states
+from pinner.host.settings import cpu_weights, table
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Invalid
 from pinner.model.kinds import Number
@@ -64,30 +64,30 @@ def systemd(request, tmp_path, monkeypatch):
 def test_the_guests_get_their_weight_and_nothing_is_left_after_the_undo(systemd):
     root = systemd.root
     assert cpu_weights.read_cpu_weights(root) == {SLICE: 100}
-    states.set_state(root, WEIGHT, RAISED)
-    assert states.state_of(root, WEIGHT) == RAISED
+    table.set_state(root, WEIGHT, RAISED)
+    assert table.state_of(root, WEIGHT) == RAISED
     assert cpu_weights.read_cpu_weights(root) == {SLICE: 1000}
     assert "CPUWeight=1000" in systemd.drop_in.read_text()
-    states.set_state(root, WEIGHT, DEFAULT)
-    assert states.state_of(root, WEIGHT) == DEFAULT
+    table.set_state(root, WEIGHT, DEFAULT)
+    assert table.state_of(root, WEIGHT) == DEFAULT
     assert list((root / cpu_weights.CONTROL).iterdir()) == []
 
 
 def test_an_undo_without_a_guest_reaches_systemd(systemd):
     """The slice has no cgroup then, and the next guest must not find the weight of the run."""
-    states.set_state(systemd.root, WEIGHT, RAISED)
+    table.set_state(systemd.root, WEIGHT, RAISED)
     systemd.kernel.unlink()
     systemd.kernel.parent.rmdir()
     assert cpu_weights.read_cpu_weights(systemd.root) == {}
-    assert states.state_of(systemd.root, WEIGHT) == RAISED
-    states.set_state(systemd.root, WEIGHT, DEFAULT)
-    assert states.state_of(systemd.root, WEIGHT) == DEFAULT
+    assert table.state_of(systemd.root, WEIGHT) == RAISED
+    table.set_state(systemd.root, WEIGHT, DEFAULT)
+    assert table.state_of(systemd.root, WEIGHT) == DEFAULT
     assert not systemd.drop_in.exists()
 
 
 def test_an_undo_waits_for_the_end_of_the_slice_of_ended_guests(systemd, monkeypatch):
     """systemd gives no weight to a slice that it has stopped, whose cgroup ends somewhat later."""
-    states.set_state(systemd.root, WEIGHT, RAISED)
+    table.set_state(systemd.root, WEIGHT, RAISED)
     monkeypatch.setattr(systemd, "write", lambda _: None)
 
     def end_of_slice(_):
@@ -95,12 +95,12 @@ def test_an_undo_waits_for_the_end_of_the_slice_of_ended_guests(systemd, monkeyp
         systemd.kernel.parent.rmdir()
 
     cpu_weights.set_weight(systemd.root, WEIGHT, DEFAULT, end_of_slice)
-    assert states.state_of(systemd.root, WEIGHT) == DEFAULT
+    assert table.state_of(systemd.root, WEIGHT) == DEFAULT
     assert not systemd.drop_in.exists()
 
 
 def test_an_undo_that_the_kernel_does_not_show_leaves_no_file(systemd, monkeypatch):
-    states.set_state(systemd.root, WEIGHT, RAISED)
+    table.set_state(systemd.root, WEIGHT, RAISED)
     monkeypatch.setattr(systemd, "write", lambda _: None)
     times = iter(range(100))
     with pytest.raises(ApplyFailed, match=r"weight machine\.slice: asked for 100, the kernel says 1000"):
@@ -122,7 +122,7 @@ def test_a_weight_that_systemd_may_still_set_after_its_time_is_unset(systemd, mo
     with pytest.raises(ApplyFailed, match="timed out after 5 seconds"):
         cpu_weights.set_weight(systemd.root, WEIGHT, RAISED)
     assert asked == ["CPUWeight=1000", "CPUWeight="]
-    assert states.state_of(systemd.root, WEIGHT) == DEFAULT
+    assert table.state_of(systemd.root, WEIGHT) == DEFAULT
     assert not systemd.drop_in.exists()
 
 
@@ -150,7 +150,7 @@ def test_systemd_says_in_several_ways_that_nobody_has_set_a_weight(tmp_path, mon
 def test_other_files_of_systemd_stay(systemd):
     cpuset, own = systemd.drop_in.with_name("50-AllowedCPUs.conf"), f"{COMMENT}[Slice]\nCPUWeight=\nCPUQuota=5%\n"
     cpuset.write_text("[Slice]\nAllowedCPUs=0-3\n")
-    states.set_state(systemd.root, WEIGHT, DEFAULT)
+    table.set_state(systemd.root, WEIGHT, DEFAULT)
     assert list(systemd.drop_in.parent.iterdir()) == [cpuset]
     systemd.drop_in.write_text(own)
     cpu_weights._remove_drop_in(systemd.root)
@@ -163,8 +163,8 @@ def test_a_file_that_cannot_be_removed_is_named(systemd, monkeypatch):
 
     monkeypatch.setattr(os, "unlink", unlink)
     with pytest.raises(ApplyFailed, match=r"50-CPUWeight\.conf stays: .*ReadWritePaths=/run/systemd/system\.control"):
-        states.set_state(systemd.root, WEIGHT, DEFAULT)
-    assert states.state_of(systemd.root, WEIGHT) == DEFAULT
+        table.set_state(systemd.root, WEIGHT, DEFAULT)
+    assert table.state_of(systemd.root, WEIGHT) == DEFAULT
 
 
 def test_a_weight_that_the_kernel_does_not_show_is_an_error(systemd, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from support.values import cpus
 
 from pinner.host.captured.capture import capture
-from pinner.host.settings import governors, states
+from pinner.host.settings import governors, table
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.kinds import Governor
@@ -61,9 +61,9 @@ def test_offline_cpus_and_malformed_files_are_left_out(root):
 
 
 def test_cpus_get_their_governor_and_their_old_one_back(root):
-    states.set_state(root, target(), FAST)
-    assert (now(root), now(root, 0), states.state_of(root, target())) == ("performance", "powersave", FAST)
-    states.set_state(root, target(), Governor("powersave"))
+    table.set_state(root, target(), FAST)
+    assert (now(root), now(root, 0), table.state_of(root, target())) == ("performance", "powersave", FAST)
+    table.set_state(root, target(), Governor("powersave"))
     assert now(root) == "powersave"
 
 

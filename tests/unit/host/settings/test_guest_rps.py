@@ -10,7 +10,7 @@ from support.fakes.guest_agents import BOOT, MAC, NET, UUID, MadeUpGuest, queue_
 from support.hosts import cpus
 
 from pinner.host.inventory import LIVE
-from pinner.host.settings import guest_rps, states
+from pinner.host.settings import guest_rps, table
 from pinner.host.settings.guest_rps import FIRST_PAUSE, LONGEST_PAUSE, GuestRpsReader, LimitedAgents
 from pinner.host.virt import guest_agent
 from pinner.host.virt.guest_agent import GuestAgent
@@ -316,11 +316,11 @@ def test_a_file_is_closed_although_the_time_is_over(slow_command, limited):
 
 def test_a_queue_gets_its_vcpus_and_its_old_ones_back():
     made = MadeUpGuest(queues=2)
-    states.set_state(LIVE, target(number=1), GuestCpus(cpus("0-3")), made)
+    table.set_state(LIVE, target(number=1), GuestCpus(cpus("0-3")), made)
     assert (made.files[queue_path(0)], made.files[queue_path(1)]) == ("0\n", "0000000f\n")
-    assert states.state_of(LIVE, target(number=1), made) == GuestCpus(cpus("0-3"))
-    states.set_state(LIVE, target(number=1), GuestCpus(cpus("")), made)
-    assert states.state_of(LIVE, target(number=1), made) == GuestCpus(cpus(""))
+    assert table.state_of(LIVE, target(number=1), made) == GuestCpus(cpus("0-3"))
+    table.set_state(LIVE, target(number=1), GuestCpus(cpus("")), made)
+    assert table.state_of(LIVE, target(number=1), made) == GuestCpus(cpus(""))
     assert made.open == {}
 
 
@@ -369,4 +369,4 @@ def test_an_owner_that_names_no_queue_is_refused_before_the_guest_is_asked(owner
 
 def test_without_libvirt_no_guest_can_be_asked():
     with pytest.raises(ApplyFailed, match="without libvirt"):
-        states.state_of(LIVE, target())
+        table.state_of(LIVE, target())

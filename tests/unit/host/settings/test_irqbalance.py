@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from pinner.host.kernel import procfs
-from pinner.host.settings import irqbalance, states
+from pinner.host.settings import irqbalance, table
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid
@@ -84,7 +84,7 @@ def set_banned(made, text):
 
 def test_the_banned_cpus_are_those_that_irqbalance_tells(running):
     running.banned = CpuSet.parse("2-3,40")
-    assert states.state_of(irqbalance.LIVE, RUNNING.target) == CpuSet.parse("2-3,40")
+    assert table.state_of(irqbalance.LIVE, RUNNING.target) == CpuSet.parse("2-3,40")
 
 
 def test_new_cpus_hold_from_its_next_look_and_its_configuration_is_followed_again(running):

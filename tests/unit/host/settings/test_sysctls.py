@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pinner.host.settings import states, sysctls
+from pinner.host.settings import sysctls, table
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.kinds import Number
@@ -36,11 +36,11 @@ def test_the_sysctls_of_the_table_are_read_without_those_that_the_kernel_lacks(r
 
 def test_a_sysctl_gets_its_value_and_its_old_one_back(root):
     file = root / "proc/sys/kernel/sched_rt_runtime_us"
-    before = states.state_of(root, RUNTIME)
-    states.set_state(root, RUNTIME, Number(-1))
-    assert (before, file.read_text(), states.state_of(root, RUNTIME)) == (Number(950000), "-1", Number(-1))
-    states.set_state(root, RUNTIME, before)
-    assert (file.read_text(), states.state_of(root, RUNTIME)) == ("950000", before)
+    before = table.state_of(root, RUNTIME)
+    table.set_state(root, RUNTIME, Number(-1))
+    assert (before, file.read_text(), table.state_of(root, RUNTIME)) == (Number(950000), "-1", Number(-1))
+    table.set_state(root, RUNTIME, before)
+    assert (file.read_text(), table.state_of(root, RUNTIME)) == ("950000", before)
 
 
 @pytest.mark.parametrize("key", ["net.core.somaxconn", "vm.swappiness"])

@@ -6,14 +6,14 @@ import pytest
 from support.hosts import cpus
 from support.made_up.setting_cases import CASES
 
-from pinner.host.settings import states
+from pinner.host.settings import table as host_table
 from pinner.host.settings.row import Facts
 from pinner.model import kinds
 from pinner.model.change import Target
 from pinner.model.errors import Invalid
 from pinner.model.kinds import KINDS, SETTINGS, WITH_STATE, Governor, PartitionState
 from pinner.model.snapshot import Snapshot
-from pinner.planning.settings import table
+from pinner.planning.settings import table as planning_table
 
 STATES = (Governor("performance"), PartitionState("member", cpus("")))
 
@@ -23,18 +23,18 @@ def test_a_state_of_another_kind_is_refused_before_anything_is_written(tmp_path,
     for state in STATES:
         if not isinstance(state, KINDS[kind].state):
             with pytest.raises(Invalid, match=f"a state of the kind {kind}"):
-                states.set_state(tmp_path, CASES[kind].target, state)
+                host_table.set_state(tmp_path, CASES[kind].target, state)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in WITH_STATE])
 def test_a_target_without_a_state_has_none(tmp_path, kind):
     target = Target(kind, "1", 1, "it")
-    for act in (states.state_of, lambda *where: states.set_state(*where, cpus("1"))):
+    for act in (host_table.state_of, lambda *where: host_table.set_state(*where, cpus("1"))):
         with pytest.raises(Invalid, match="a target that has a state"):
             act(tmp_path, target)
 
 
-@pytest.mark.parametrize("rows", [states, table], ids=["host", "planning"])
+@pytest.mark.parametrize("rows", [host_table, planning_table], ids=["host", "planning"])
 def test_a_kind_without_a_module_or_a_row_in_it_is_an_error(monkeypatch, rows):
     monkeypatch.setitem(KINDS, "ring", replace(KINDS["ring"], remedy="fans"))
     with pytest.raises(ImportError, match="fans"):
@@ -51,6 +51,6 @@ def test_a_kind_that_the_table_lacks_is_an_error(monkeypatch):
 
 
 def test_each_setting_is_read_into_the_field_of_its_name(tmp_path):
-    assert set(states.read(Facts(tmp_path), SETTINGS)) == {KINDS[kind].module for kind in SETTINGS}
-    assert set(states.read(Facts(tmp_path), ["ring"])) == {"rings"}
+    assert set(host_table.read(Facts(tmp_path), SETTINGS)) == {KINDS[kind].module for kind in SETTINGS}
+    assert set(host_table.read(Facts(tmp_path), ["ring"])) == {"rings"}
     assert {KINDS[kind].module for kind in SETTINGS} <= set(Snapshot.__dataclass_fields__)
