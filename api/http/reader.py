@@ -20,6 +20,7 @@ class ClientLimits:
     """What one client, and all together, may cost. Sizes are in bytes, deadlines in seconds."""
 
     body_bytes: int = 256 * 1024
+    """``serve`` takes the limit of the application in its place."""
     head_bytes: int = 64 * 1024
     """The request line and all headers of one request."""
     headers: int = 100

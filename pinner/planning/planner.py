@@ -38,7 +38,7 @@ from pinner.planning.plan_identity import id_from_placement, id_of
 from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
 from pinner.planning.request.processes import moves_processes, moving, require_threshold
-from pinner.planning.settings.fixes import curing, with_remedies
+from pinner.planning.settings.fixes import curing, with_requested
 from pinner.planning.strategies import per_flavor, rules
 from pinner.planning.strategies.strategy import Answer, Strategy, installed, require_known
 
@@ -125,7 +125,7 @@ def build(
         moves=moves,
         optimality=answer.optimality,
     )
-    return with_remedies(replace(plan, contested=contested(plan, snapshot)), context)
+    return with_requested(replace(plan, contested=contested(plan, snapshot)), context)
 
 
 @dataclass(frozen=True, slots=True)

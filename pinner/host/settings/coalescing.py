@@ -36,7 +36,7 @@ def read_coalescing(
     if root != cards.LIVE:
         return None
     found = []
-    for name, index, now in cards.answers("coalescing", _get, refused):
+    for name, index, now in cards.answers("coalescing", _read, refused):
         grown = (cards.counter(name, "rx_packets") or 0) - before[index] if index in before else 0
         rate = grown / seconds if grown > 0 and seconds > 0 else 0.0
         found.append(RxCoalescing(name, index, now[_USECS], now[_FRAMES], bool(now[_ADAPTIVE]), round(rate, 1)))
@@ -47,7 +47,7 @@ def usecs_of(target: Target) -> Number:
     """Raises Gone, and ApplyFailed where the driver does not answer."""
     name = cards.name_of(target)
     try:
-        return Number(_get(name)[_USECS])
+        return Number(_read(name)[_USECS])
     except OSError as error:
         raise cards.failure(target, "the driver does not tell its coalescing", error) from None
 
@@ -58,7 +58,7 @@ def set_usecs(target: Target, usecs: Number) -> None:
     if not 0 <= usecs.value <= _MAX_US:
         raise ApplyFailed(str(target), f"asked for {usecs} us, and 0 to {_MAX_US} are possible")
     try:
-        now = _get(name)
+        now = _read(name)
         cards.ask(name, _SET, (usecs.value, *now[1:]))
     except OSError as error:
         raise cards.failure(target, f"the driver refuses {usecs} us", error) from None
@@ -66,7 +66,7 @@ def set_usecs(target: Target, usecs: Number) -> None:
         raise ApplyFailed(str(target), f"asked for {usecs} us, the driver says {granted}", granted=str(granted))
 
 
-def _get(name: str) -> tuple[int, ...]:
+def _read(name: str) -> tuple[int, ...]:
     return cards.ask(name, _GET, (0,) * _FIELDS)
 
 

@@ -33,7 +33,7 @@ def read_queues(root: Path, refused: list[RefusedSetting]) -> tuple[CardQueues, 
         return None
     return tuple(
         CardQueues(name, index, now.combined, now.combined_max, cards.is_up(name))
-        for name, index, now in cards.answers("queues", _get, refused)
+        for name, index, now in cards.answers("queues", _read, refused)
     )
 
 
@@ -41,7 +41,7 @@ def count_of(target: Target) -> Number:
     """Raises Gone, and ApplyFailed where the driver does not answer."""
     name = cards.name_of(target)
     try:
-        return Number(_get(name).combined)
+        return Number(_read(name).combined)
     except OSError as error:
         raise cards.failure(target, "the driver does not tell its queues", error) from None
 
@@ -50,7 +50,7 @@ def set_count(target: Target, count: Number) -> None:
     """Set those that receive and send, and read back. Raises Gone; ApplyFailed also beyond the maximum."""
     name = cards.name_of(target)
     try:
-        now = _get(name)
+        now = _read(name)
         if not 0 < count.value <= now.combined_max:
             raise ApplyFailed(str(target), f"asked for {count} queues, and the driver allows 1 to {now.combined_max}")
         cards.ask(name, _SET, now._replace(combined=count.value))
@@ -60,7 +60,7 @@ def set_count(target: Target, count: Number) -> None:
         raise ApplyFailed(str(target), f"asked for {count}, the driver says {granted}", granted=str(granted))
 
 
-def _get(name: str) -> _Channels:
+def _read(name: str) -> _Channels:
     return _Channels(*cards.ask(name, _GET, _Channels(*[0] * 8)))
 
 

@@ -33,7 +33,7 @@ def read_rings(root: Path, refused: list[RefusedSetting]) -> tuple[RxRing, ...] 
         return None
     return tuple(
         RxRing(name, index, rings.rx, rings.rx_max, any(cards.counter(name, each) for each in NO_ROOM))
-        for name, index, rings in cards.answers("rings", _get, refused)
+        for name, index, rings in cards.answers("rings", _read, refused)
     )
 
 
@@ -41,7 +41,7 @@ def size_of(target: Target) -> Number:
     """Raises Gone, and ApplyFailed where the driver does not answer."""
     name = cards.name_of(target)
     try:
-        return Number(_get(name).rx)
+        return Number(_read(name).rx)
     except OSError as error:
         raise cards.failure(target, "the driver does not tell its size", error) from None
 
@@ -50,7 +50,7 @@ def set_size(target: Target, size: Number) -> None:
     """Set, leaving other rings, and read back. Raises Gone; ApplyFailed also beyond the maximum."""
     name = cards.name_of(target)
     try:
-        now = _get(name)
+        now = _read(name)
         if not 0 < size.value <= now.rx_max:
             raise ApplyFailed(str(target), f"asked for {size} packets, and the driver allows 1 to {now.rx_max}")
         cards.ask(name, _SET, now._replace(rx=size.value))
@@ -60,7 +60,7 @@ def set_size(target: Target, size: Number) -> None:
         raise ApplyFailed(str(target), f"asked for {size}, the driver says {granted}", granted=str(granted))
 
 
-def _get(name: str) -> _Rings:
+def _read(name: str) -> _Rings:
     return _Rings(*cards.ask(name, _GET, _Rings(*[0] * 8)))
 
 

@@ -9,7 +9,7 @@ from pinner.model.snapshot import emulator_cpus, vcpu_cpus
 from pinner.planning.request.context import Context
 
 
-def with_remedies(plan: Plan, context: Context) -> Plan:
+def with_requested(plan: Plan, context: Context) -> Plan:
     """With the settings for which the request asks. Raises Invalid."""
     if not plan.request.remedies and not plan.request.fix:
         return plan
@@ -35,7 +35,7 @@ def curing(context: Context, snapshot_id: str, name: str, blocked: str) -> Plan:
         warnings=(*snapshot.warnings, *_without_effect(context.request)),
         blocked=blocked,
     )
-    return with_remedies(plan, context)
+    return with_requested(plan, context)
 
 
 def with_roles_now(plan: Plan, context: Context) -> Plan:
