@@ -12,7 +12,7 @@ from pinner.apply.ports import Admission, Admit, Host, Journal, Part, Progress
 from pinner.apply.steps.memory import memory_changes
 from pinner.apply.steps.metadata import with_metadata
 from pinner.apply.transaction import Transaction
-from pinner.apply.undo.history import whole_undo
+from pinner.apply.undo.all_runs import whole_undo
 from pinner.apply.undo.later_runs import corrected_later_runs
 from pinner.apply.undo.undoing import Undoing, undoable, with_prior_facts
 from pinner.model.change import AffinityChange, Change, PlannedChange, Target, are_independent, contiguous
@@ -80,15 +80,15 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
     try:
         with _refusing(run, journal, now):
             # Checked again under the host's lock: another rollback of the run may have just ended.
-            undone = _require_reversible(run.undoes, journal)
-            if not (noted := journal.entries(undone.id)):
-                raise RunConflict(undone.id, undone.state, NOTHING_CHANGED)
-            earlier = undone.is_of_earlier_boot(run.boot)
-            entries = with_prior_facts(undone, undoable(undone, noted), host, journal, earlier_boot=earlier)
-            corrected = corrected_later_runs(undone, entries, host, journal, earlier_boot=earlier)
+            to_undo = _require_reversible(run.undoes, journal)
+            if not (noted := journal.entries(to_undo.id)):
+                raise RunConflict(to_undo.id, to_undo.state, NOTHING_CHANGED)
+            earlier = to_undo.is_of_earlier_boot(run.boot)
+            entries = with_prior_facts(to_undo, undoable(to_undo, noted), host, journal, earlier_boot=earlier)
+            corrected = corrected_later_runs(to_undo, entries, host, journal, earlier_boot=earlier)
         # From here on, a recovery finishes a rollback that is interrupted.
         notes = Notes(run, len(entries), journal, now, progress, corrected=corrected)
-        return Undoing(notes, entries, host, earlier_boot=earlier).roll_back(persist=undone.persist)
+        return Undoing(notes, entries, host, earlier_boot=earlier).roll_back(persist=to_undo.persist)
     finally:
         journal.leave(run)
 

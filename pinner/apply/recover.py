@@ -12,7 +12,7 @@ from pinner.apply.notes import Notes, reported
 from pinner.apply.ports import Host, Journal
 from pinner.apply.side_by_side import parts_of
 from pinner.apply.transaction import Transaction
-from pinner.apply.undo.history import damaged_in_force, whole_undo
+from pinner.apply.undo.all_runs import damaged_in_force, whole_undo
 from pinner.apply.undo.later_runs import corrected_later_runs
 from pinner.apply.undo.undoing import Undoing, undoable, with_prior_facts
 from pinner.model.change import are_independent, group_of
@@ -40,8 +40,8 @@ def recover(
 def _resolve(
     run: Run, host: Host, journal: Journal, policy: RecoveryPolicy, now: Callable[[], datetime], boot: str
 ) -> Run:
-    undone = journal.run(run.undoes) if run.undoes else run
-    earlier = undone.is_of_earlier_boot(boot)
+    to_undo = journal.run(run.undoes) if run.undoes else run
+    earlier = to_undo.is_of_earlier_boot(boot)
 
     def undoing(entries: Sequence[Entry], corrected: Sequence[Entry] = ()) -> Undoing:
         known = reported(run, entries)
@@ -50,7 +50,7 @@ def _resolve(
         )
         return Undoing(notes, entries, host, earlier_boot=earlier)
 
-    entries, damaged = journal.readable_entries(undone.id)
+    entries, damaged = journal.readable_entries(to_undo.id)
     if run.undoes_all:
         if entries or damaged:
             damaged += damaged_in_force(journal.in_force(run.host), boot)
@@ -69,15 +69,15 @@ def _resolve(
     forward = run.kind == "apply" and policy == "forward" and not earlier and not damaged
     if forward and entries and (independent or not begun):
         return Transaction(run, entries, host, journal, now, lambda *_: None, resumed=True).make()
-    entries = tuple(with_prior_facts(undone, entries, host, journal, earlier_boot=earlier))
+    entries = tuple(with_prior_facts(to_undo, entries, host, journal, earlier_boot=earlier))
     under_way = frozenset() if earlier else _under_way(entries, host)
     # A half-made change of a state is undone first: it may have widened the masks that the later changes set.
     first = [entry.seq for entry in entries if entry.seq in under_way and steps.resets_masks(entry.change)]
-    due = sorted(undoable(undone, entries), key=lambda entry: entry.seq not in first)
-    if undone is run:
+    due = sorted(undoable(to_undo, entries), key=lambda entry: entry.seq not in first)
+    if to_undo is run:
         return undoing(due).undo(under_way=under_way, damaged=damaged)
-    corrected = corrected_later_runs(undone, _rolled_back(entries), host, journal, earlier_boot=earlier)
-    return undoing(due, corrected).roll_back(persist=undone.persist, under_way=under_way, damaged=damaged)
+    corrected = corrected_later_runs(to_undo, _rolled_back(entries), host, journal, earlier_boot=earlier)
+    return undoing(due, corrected).roll_back(persist=to_undo.persist, under_way=under_way, damaged=damaged)
 
 
 def _rolled_back(entries: Sequence[Entry]) -> list[Entry]:

@@ -30,7 +30,7 @@ from pinner.model.run.journal import Damaged, Entry, InForce, Run
 
 
 def corrected_later_runs(
-    undone: Run, entries: Sequence[Entry], host: Host, journal: Journal, *, earlier_boot: bool
+    to_undo: Run, entries: Sequence[Entry], host: Host, journal: Journal, *, earlier_boot: bool
 ) -> tuple[Entry, ...]:
     """The journal gets them in one step with the end of the rollback: a second correction could take a corrected mask
     for a mask of the run."""
@@ -42,15 +42,15 @@ def corrected_later_runs(
         and (not earlier_boot or entry.change.target.kind in PINNED)
     ]
     names = [
-        as_started(entry.change) if earlier_boot and undone.persist else entry.change
+        as_started(entry.change) if earlier_boot and to_undo.persist else entry.change
         for entry in entries
         if isinstance(entry.change, MetadataChange)
     ]
     states = {} if earlier_boot else _prior_states(entries)
     if not sources and not names and not states:
         return ()
-    definitions = Definitions(undone, entries, host)
-    later = (record for record in journal.in_force(undone.host, after=undone.id) if isinstance(record, InForce))
+    definitions = Definitions(to_undo, entries, host)
+    later = (record for record in journal.in_force(to_undo.host, after=to_undo.id) if isinstance(record, InForce))
     return tuple(_Correction(sources, names, definitions, states).corrected(later))
 
 
@@ -60,12 +60,12 @@ def _prior_states(entries: Sequence[Entry]) -> dict[TargetKey, State]:
     return {change.target.key: change.before for change in changes if isinstance(change, StateChange)}
 
 
-def without_ended_masks(undone: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> list[Entry]:
+def without_ended_masks(to_undo: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> list[Entry]:
     """The entries of a run of an earlier boot with ``persist``, without prior masks that the restart ended: a guest
     that started from its definition has only the masks of runs that wrote definitions."""
     guests = {entry.change.target.owner for entry in entries}
     older = []
-    for record in _made_before(undone, journal):
+    for record in _made_before(to_undo, journal):
         change = record.entry.change
         if isinstance(change, AffinityChange) and change.before and change.target.owner in guests:
             older.append((_Source.of(record.entry, change, host, earlier_boot=True), record.persist))

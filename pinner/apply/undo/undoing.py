@@ -13,7 +13,7 @@ from pinner.apply.side_by_side import with_busy_last
 from pinner.apply.steps import state
 from pinner.apply.steps.inheritors import given_masks
 from pinner.apply.steps.metadata import is_saved, keeps_pins
-from pinner.apply.undo.history import source_runs
+from pinner.apply.undo.all_runs import source_runs
 from pinner.apply.undo.later_runs import with_pins_of_others, without_ended_masks
 from pinner.model.change import AffinityChange, MemoryChange, MetadataChange, StateChange, are_independent
 from pinner.model.errors import Gone, PinnerError
@@ -42,11 +42,11 @@ def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def with_prior_facts(
-    undone: Run, entries: Iterable[Entry], host: Host, journal: Journal, *, earlier_boot: bool
+    to_undo: Run, entries: Iterable[Entry], host: Host, journal: Journal, *, earlier_boot: bool
 ) -> list[Entry]:
     """The journal's, but for the pins of operators and for masks that a restart of the host ended."""
-    restored = with_pins_of_others(undone, tuple(entries), host, journal)
-    return without_ended_masks(undone, restored, host, journal) if earlier_boot and undone.persist else restored
+    restored = with_pins_of_others(to_undo, tuple(entries), host, journal)
+    return without_ended_masks(to_undo, restored, host, journal) if earlier_boot and to_undo.persist else restored
 
 
 class Undoing:
