@@ -104,9 +104,9 @@ def explain_drifts(
     unit = cache(lambda name: _unit(root, name))
 
     def evidence_of(drift: Drift) -> DriftEvidence:
-        found = _cpusets_of(root, drift.actual[0].tid)
-        names = [name for cpuset in found if (name := cpuset.path.rpartition("/")[2]).endswith(cgroups.UNITS)]
-        return DriftEvidence(found, _pin(drift.target, pin_of), {name: unit(name) for name in names}, running())
+        confining = _cpusets_of(root, drift.actual[0].tid)
+        names = [name for cpuset in confining if (name := cpuset.path.rpartition("/")[2]).endswith(cgroups.UNITS)]
+        return DriftEvidence(confining, _pin(drift.target, pin_of), {name: unit(name) for name in names}, running())
 
     def explained(drift: Drift) -> Drift:
         if drift.cause == "unknown" and drift.target.kind == "irq":
@@ -156,8 +156,8 @@ def _unit(root: Path, name: str) -> Unit:
 
 def parse_unit(text: str) -> Unit:
     """``text`` is of ``systemctl show``: CPUs and ranges, separated by spaces."""
-    found = dict(line.partition("=")[::2] for line in text.splitlines())
-    return Unit(_cpus(found.get("AllowedCPUs", "")), _cpus(found.get("CPUAffinity", "")))
+    settings = dict(line.partition("=")[::2] for line in text.splitlines())
+    return Unit(_cpus(settings.get("AllowedCPUs", "")), _cpus(settings.get("CPUAffinity", "")))
 
 
 def _cpus(text: str) -> CpuSet:

@@ -179,10 +179,10 @@ def _unread(guests: tuple[Guest, ...]) -> tuple[str, ...]:
 
 
 def _warnings(root: Path, topology: Topology, libvirt: Guests | None) -> tuple[str, ...]:
-    found = overlaps(root)
+    warnings = overlaps(root)
     if libvirt:
         try:
-            found += disagreements.with_libvirt(topology, libvirt.capabilities())
+            warnings += disagreements.with_libvirt(topology, libvirt.capabilities())
         except Invalid as error:
-            found += (str(error),)
-    return found + (disagreements.with_libnuma(topology) if root == LIVE else ())
+            warnings += (str(error),)
+    return warnings + (disagreements.with_libnuma(topology) if root == LIVE else ())

@@ -168,9 +168,9 @@ class LiveHost:
         self._libvirt.name_pins(target, pins)
 
     def memory(self, target: Target) -> Mapping[int, int]:
-        found = qemu.memory_per_node(ROOT, self._first_thread(target))
+        per_node = qemu.memory_per_node(ROOT, self._first_thread(target))
         self._first_thread(target)
-        return found
+        return per_node
 
     def numatune(self, target: Target) -> str:
         return self._libvirt.numatune(target)
@@ -219,9 +219,9 @@ class LiveHost:
         """Searched only once while the thread lives."""
         if known := self._singles.get(target):
             with suppress(Gone):
-                found = affinity.mask(known.tid)
-                if found.started == known.started:
-                    return found
+                now = affinity.mask(known.tid)
+                if now.started == known.started:
+                    return now
             self._singles.pop(target, None)
         roles = qemu.roles(procfs.threads_of(ROOT, self._qemu(target.owner)))
         kinds: Mapping[TargetKind, Mapping[int, Thread]] = {"vcpu": roles.vcpus, "iothread": roles.iothreads}
@@ -257,7 +257,7 @@ class LiveHost:
     def _keep(self, guests: Container[str]) -> None:
         """Drop all other guests (by UUID)."""
         self._known.keep(guests)
-        for uuid in [each for each in tuple(self._qemus) if each not in guests]:
+        for uuid in [known for known in tuple(self._qemus) if known not in guests]:
             self._qemus.pop(uuid, None)
-        for target in [each for each in tuple(self._singles) if each.owner not in guests]:
+        for target in [known for known in tuple(self._singles) if known.owner not in guests]:
             self._singles.pop(target, None)

@@ -100,8 +100,8 @@ class _Copy:
         machine = chain.from_iterable(sorted(self._root.glob(pattern)) for pattern in _MACHINE)
         # The folders of units are named after guests.
         guests = _of_guests(self._root, self._guests, units=self._scrubber is None)
-        found = chain(machine, _cgroups(self._root), _threads(self._root), guests)
-        return sum(self._copy(path.relative_to(self._root)) for path in found)
+        paths = chain(machine, _cgroups(self._root), _threads(self._root), guests)
+        return sum(self._copy(path.relative_to(self._root)) for path in paths)
 
     def libvirt(self, capabilities: str) -> int:
         written = captured_guests.capabilities_file(capabilities)

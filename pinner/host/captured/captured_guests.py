@@ -72,8 +72,8 @@ def aliases(descriptions: Sequence[DomainDescription]) -> dict[str, Alias]:
     """By UUID."""
     numbers = count(1)
     return {
-        each.uuid: Alias(f"guest-{number}", f"00000000-0000-4000-8000-{number:012}")
-        for each, number in zip(descriptions, numbers, strict=False)
+        description.uuid: Alias(f"guest-{number}", f"00000000-0000-4000-8000-{number:012}")
+        for description, number in zip(descriptions, numbers, strict=False)
     }
 
 
@@ -113,10 +113,10 @@ def _read(folder: Path) -> DomainDescription:
 
 
 def _text(path: Path) -> str:
-    found = files.text(path)
-    if found is None:
+    text = files.text(path)
+    if text is None:
         raise _damaged(path, "it cannot be read")
-    return found
+    return text
 
 
 def _damaged(path: Path, why: str) -> Invalid:

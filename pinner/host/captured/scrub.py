@@ -132,9 +132,9 @@ def reduced(xml: str, alias: Alias | None = None) -> str:
 
 def capabilities(xml: str) -> str:
     """Without identities. Raises etree.XMLSyntaxError."""
-    found = etree.fromstring(xml.encode(), etree.XMLParser(resolve_entities=False, no_network=True))
+    host_xml = etree.fromstring(xml.encode(), etree.XMLParser(resolve_entities=False, no_network=True))
     result = etree.Element("capabilities")
-    etree.SubElement(result, "host").extend(found.findall("host/topology"))
+    etree.SubElement(result, "host").extend(host_xml.findall("host/topology"))
     return etree.tostring(result, encoding="unicode")
 
 

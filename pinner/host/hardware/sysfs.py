@@ -57,7 +57,7 @@ def _interface(path: Path, functions: Path) -> Device:
         return Device("net", _name(path), None, "")
     # The device of a virtio or USB card is below its PCI function, and only the function has a node.
     behind = (device.resolve(), *device.resolve().parents)
-    function = next((each for each in behind if (functions / each.name).is_symlink()), behind[0])
+    function = next((path_above for path_above in behind if (functions / path_above.name).is_symlink()), behind[0])
     return Device("net", _name(path), number(function / "numa_node"), _name(function))
 
 
@@ -100,16 +100,18 @@ def read_nodes(root: Path) -> tuple[Node, ...]:
 def overlaps(root: Path) -> tuple[str, ...]:
     """A sentence for each node that lists CPUs of an earlier one."""
     owner: dict[int, int] = {}
-    found = []
+    sentences = []
     for id_, folder in numbered(root / _NODES, "node").items():
         cpus = _listed(folder)
         duplicates = CpuSet.of(cpu for cpu in cpus if cpu in owner)
         if duplicates:
             others = sorted({owner[cpu] for cpu in duplicates})
             nodes = f"node{'s' if len(others) > 1 else ''} {', '.join(map(str, others))}"
-            found.append(f"node {id_} lists CPUs {duplicates} of {nodes}; pinner uses the first node that lists a CPU")
+            sentences.append(
+                f"node {id_} lists CPUs {duplicates} of {nodes}; pinner uses the first node that lists a CPU"
+            )
         owner |= dict.fromkeys(cpus - duplicates, id_)
-    return tuple(found)
+    return tuple(sentences)
 
 
 def _whole_machine(root: Path) -> Node:
@@ -124,8 +126,8 @@ def _listed(folder: Path) -> CpuSet:
 def _memory(meminfo: Path) -> tuple[int, int]:
     """Total and free KiB; 0: not reported."""
     content = text(meminfo) or ""
-    found = dict(re.findall(r"(MemTotal|MemFree):\s+(\d{1,18}) kB", content, re.ASCII))
-    return int(found.get("MemTotal", 0)), int(found.get("MemFree", 0))
+    sizes = dict(re.findall(r"(MemTotal|MemFree):\s+(\d{1,18}) kB", content, re.ASCII))
+    return int(sizes.get("MemTotal", 0)), int(sizes.get("MemFree", 0))
 
 
 def _distances(folder: Path, nodes: tuple[int, ...]) -> Mapping[int, int]:
@@ -251,8 +253,8 @@ def _by_value(values: Mapping[int, int | None]) -> Mapping[int, int]:
     rank = dict.fromkeys(distinct[:1], 0)
     for faster, slower in pairwise(distinct):
         rank[slower] = rank[faster] + (slower * _SLOWER[0] < faster * _SLOWER[1])
-    found = {cpu: rank[value] if value else 0 for cpu, value in values.items()}
-    return found if any(found.values()) else {}
+    classes = {cpu: rank[value] if value else 0 for cpu, value in values.items()}
+    return classes if any(classes.values()) else {}
 
 
 def _by_unit(root: Path, folders: Mapping[int, Path]) -> Mapping[int, int]:
@@ -261,10 +263,10 @@ def _by_unit(root: Path, folders: Mapping[int, Path]) -> Mapping[int, int]:
 
 
 def _by_frequency(folders: Mapping[int, Path], siblings: Mapping[int, CpuSet]) -> Mapping[int, int]:
-    found = _by_value(_numbers(folders, "cpufreq/base_frequency"))
-    fewest = min((len(siblings[cpu]) for cpu, rank in found.items() if not rank), default=0)
-    alike = any(len(siblings[cpu]) >= fewest for cpu, rank in found.items() if rank)
-    return {} if alike else found
+    classes = _by_value(_numbers(folders, "cpufreq/base_frequency"))
+    fewest = min((len(siblings[cpu]) for cpu, rank in classes.items() if not rank), default=0)
+    alike = any(len(siblings[cpu]) >= fewest for cpu, rank in classes.items() if rank)
+    return {} if alike else classes
 
 
 _SIZE = re.compile(r"(\d{1,12})([KMG]?)", re.ASCII)
@@ -280,7 +282,7 @@ def read_caches(root: Path) -> tuple[Cache, ...]:
 @lru_cache(maxsize=8)
 def _read_caches(root: Path, online: CpuSet) -> tuple[Cache, ...]:
     known: set[tuple[int, int]] = set()  # level and CPU
-    found = []
+    caches = []
     for cpu, folder in present(root).items():
         # CPUs that share a level-2 cache share all higher ones.
         for level, index in _caches_of(folder) if cpu in online and (2, cpu) not in known else ():
@@ -288,9 +290,9 @@ def _read_caches(root: Path, online: CpuSet) -> tuple[Cache, ...]:
                 continue
             shared = cpu_set(index, "shared_cpu_list", "shared_cpu_map") or CpuSet.of([cpu])
             if cpu in shared:
-                found.append(Cache(level, _kib_of(text(index / "size") or ""), shared & online))
-                known |= {(level, each) for each in shared}
-    return tuple(sorted(found, key=lambda cache: (cache.level, min(cache.cpus))))
+                caches.append(Cache(level, _kib_of(text(index / "size") or ""), shared & online))
+                known |= {(level, sharer) for sharer in shared}
+    return tuple(sorted(caches, key=lambda cache: (cache.level, min(cache.cpus))))
 
 
 def _caches_of(folder: Path) -> Iterator[tuple[int, Path]]:
@@ -302,5 +304,5 @@ def _caches_of(folder: Path) -> Iterator[tuple[int, Path]]:
 
 
 def _kib_of(content: str) -> int:
-    found = _SIZE.fullmatch(content)
-    return round(int(found[1]) * _KIB[found[2]]) if found else 0
+    match = _SIZE.fullmatch(content)
+    return round(int(match[1]) * _KIB[match[2]]) if match else 0

@@ -27,17 +27,17 @@ def masks(pid: int, wanted: Callable[[str], bool] = lambda _: True) -> tuple[Thr
 
     Threads with PF_NO_SETAFFINITY are left out; before Linux 6.3 io_uring workers have that flag.
     """
-    found = []
+    thread_masks = []
     with _opened(pid) as folder:
         for number in files.numbers(f"/proc/{pid}/task"):
             tid = int(number)
             with suppress(Gone):
                 stat = procfs.parse_stat(_read(folder, f"task/{tid}/stat", tid))
                 if wanted(stat.name) and not stat.flags & procfs.PF_NO_SETAFFINITY:
-                    found.append(_mask(folder, f"task/{tid}/", tid, stat))
-    if not found:
+                    thread_masks.append(_mask(folder, f"task/{tid}/", tid, stat))
+    if not thread_masks:
         raise Gone(f"process {pid}")
-    return tuple(found)
+    return tuple(thread_masks)
 
 
 def set_affinity(thread: ThreadMask) -> None:

@@ -50,13 +50,13 @@ def folder(mount: Path, path: str) -> Iterator[int]:
     require_plain(path)
     top = files.open_file(mount, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        found = open_folder(top, path)
+        descriptor = open_folder(top, path)
     finally:
         os.close(top)
     try:
-        yield found
+        yield descriptor
     finally:
-        os.close(found)
+        os.close(descriptor)
 
 
 def open_folder(top: int, path: str) -> int:
@@ -97,11 +97,13 @@ def openat2(top: int, path: str, flags: int, resolve: int) -> int:
     """Raises OSError: ENOSYS on older kernels, EPERM under a seccomp filter that does not know the call."""
     how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
     name = os.fsencode(path)
-    found = _libc.syscall(_OPENAT2, top, ctypes.c_char_p(name), ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how)))
-    if found < 0:
+    descriptor = _libc.syscall(
+        _OPENAT2, top, ctypes.c_char_p(name), ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how))
+    )
+    if descriptor < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)
-    return int(found)
+    return int(descriptor)
 
 
 def open_path(top: int, path: str, names: Iterable[str], flags: int, resolve: int) -> int:

@@ -53,15 +53,15 @@ class Part(NamedTuple):
 def path_of(root: Path, tid: int) -> str:
     """The process's cpuset below the controller's mount; ``/``: not confined. Raises OSError where the thread has
     ended."""
-    found = parse_rows(files.read(f"{root}/proc/{tid}/cgroup"))
-    unified = next((path for controllers, path in found if controllers == ""), "/")
-    return next((path for controllers, path in found if "cpuset" in controllers.split(",")), unified)
+    rows = parse_rows(files.read(f"{root}/proc/{tid}/cgroup"))
+    unified = next((path for controllers, path in rows if controllers == ""), "/")
+    return next((path for controllers, path in rows if "cpuset" in controllers.split(",")), unified)
 
 
 def parse_rows(cgroup: bytes) -> list[tuple[str, str]]:
     """One row a hierarchy: controllers with commas (empty: v2), and path."""
-    found = (line.split(":", 2) for line in files.decode(cgroup).splitlines())
-    return [(row[1], row[2]) for row in found if len(row) == 3]
+    rows = (line.split(":", 2) for line in files.decode(cgroup).splitlines())
+    return [(row[1], row[2]) for row in rows if len(row) == 3]
 
 
 def with_parents(mount: Mount, path: str) -> Iterator[Path]:
@@ -96,10 +96,10 @@ def parts(folder: Path) -> Iterator[tuple[Path, Part | None]]:
 
 
 def part_of(name: str) -> Part | None:
-    found = _PART.fullmatch(name)
-    if found is None:
+    match = _PART.fullmatch(name)
+    if match is None:
         return None
-    return Part(_PART_KINDS[found[1]], int(found[2])) if found[1] else Part("emulator", None)
+    return Part(_PART_KINDS[match[1]], int(match[2])) if match[1] else Part("emulator", None)
 
 
 class UnitReader:

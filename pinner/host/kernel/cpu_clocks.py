@@ -108,12 +108,12 @@ class KnownMasks:
 
     def keep(self, guests: Container[str]) -> None:
         """Drop the masks of all other guests (by UUID)."""
-        for target in [each for each in tuple(self._known) if each.owner not in guests]:
+        for target in [target_of for target_of in tuple(self._known) if target_of.owner not in guests]:
             self._known.pop(target, None)
 
     def _bits(self, masks: tuple[ThreadMask, ...]) -> list[bytes | None]:
         ask = self._settings.mask
-        return [ask(each.tid) for each in masks]
+        return [ask(thread.tid) for thread in masks]
 
 
 @lru_cache(maxsize=4096)

@@ -147,8 +147,8 @@ def parse_mask(content: str) -> CpuSet | None:
 def numbered(folder: Path, prefix: str) -> dict[int, Path]:
     """Entries named ``prefix`` and a number, ascending."""
     pattern = re.compile(re.escape(prefix) + r"(\d{1,9})", re.ASCII)
-    found = {int(match[1]): folder / name for name in names(folder) if (match := pattern.fullmatch(name))}
-    return dict(sorted(found.items()))
+    paths = {int(match[1]): folder / name for name in names(folder) if (match := pattern.fullmatch(name))}
+    return dict(sorted(paths.items()))
 
 
 def numbers(folder: str) -> list[str]:

@@ -82,14 +82,14 @@ def _children(folder: Path) -> list[Path]:
 def _release(root: Path) -> str:
     release = text(root / "proc/sys/kernel/osrelease")
     if release is None:
-        found = re.match(r"Linux version (\S+)", text(root / "proc/version") or "")
-        release = found[1] if found else ""
+        match = re.match(r"Linux version (\S+)", text(root / "proc/version") or "")
+        release = match[1] if match else ""
     return release
 
 
 def _version(release: str) -> tuple[int, int]:
-    found = re.match(r"(\d{1,6})\.(\d{1,6})", release, re.ASCII)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.match(r"(\d{1,6})\.(\d{1,6})", release, re.ASCII)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _unescaped(point: str) -> str:

@@ -109,8 +109,8 @@ class ProcessEvents(_NetlinkSource):
         body = struct.pack("=4I2HI", *_PROCESSES, 0, number, 4, 0, _LISTEN)
         self._socket.send(struct.pack("=I2H2I", 16 + len(body), _DONE, 0, 0, 0) + body)
         deadline = time.monotonic() + _ANSWER_SECONDS
-        while (left := deadline - time.monotonic()) > 0:
-            self._socket.settimeout(left)
+        while (remaining := deadline - time.monotonic()) > 0:
+            self._socket.settimeout(remaining)
             message, (sender, _) = self._socket.recvfrom(_BUFFER)
             if sender == 0 and _kind(message) == _ACKNOWLEDGED and _at(message, _ANSWERS) == number + 1:
                 break
@@ -134,8 +134,8 @@ class CpuEvents(_NetlinkSource):
         for message in _messages(self._socket):
             if not message:
                 yield EventsLost("CPU events")
-            elif found := _CPU.match(message):
-                yield CpuChanged(int(found[2]), found[1].decode())
+            elif match := _CPU.match(message):
+                yield CpuChanged(int(match[2]), match[1].decode())
 
 
 def _open(protocol: int, groups: int) -> socket.socket:

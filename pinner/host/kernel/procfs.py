@@ -69,7 +69,7 @@ def threads_of(root: Path, pid: int) -> tuple[Thread, ...]:
     """By ascending id, without loads. Raises Gone."""
     try:
         with Folder(f"{root}/proc/{pid}") as folder:
-            threads = tuple(each.thread for each in _files_in(root, pid, folder))
+            threads = tuple(files.thread for files in _files_in(root, pid, folder))
     except VANISHED:
         threads = ()
     if not threads:
@@ -79,23 +79,23 @@ def threads_of(root: Path, pid: int) -> tuple[Thread, ...]:
 
 def stats_of(root: Path, pid: int) -> list[Stat]:
     """By ascending id: a third of the files of ``threads_of``. Raises Gone."""
-    found = []
+    stats = []
     with suppress(*VANISHED), Folder(f"{root}/proc/{pid}") as folder:
         for tid in numbers(f"{root}/proc/{pid}/task"):
             with suppress(*VANISHED):
-                found.append(parse_stat(read(f"task/{tid}/stat", folder)))
-    if not found:
+                stats.append(parse_stat(read(f"task/{tid}/stat", folder)))
+    if not stats:
         raise Gone(f"process {pid}")
-    return found
+    return stats
 
 
 def _files_in(root: Path, pid: int, folder: int) -> Iterator[ThreadFiles]:
     for tid in numbers(f"{root}/proc/{pid}/task"):
         try:
-            found = thread_files(folder, f"task/{tid}/", tid)
+            files = thread_files(folder, f"task/{tid}/", tid)
         except VANISHED:
             continue
-        yield found
+        yield files
 
 
 def parse_stat(data: bytes) -> Stat:
@@ -129,8 +129,8 @@ def thread_files(
 
 def users(status: bytes) -> list[int]:
     """Real, effective, saved and file system id; empty on an old capture."""
-    found = _UIDS.search(status)
-    return [int(user) for user in found[1].split()] if found else []
+    match = _UIDS.search(status)
+    return [int(user) for user in match[1].split()] if match else []
 
 
 def is_of_root(root: Path, pid: int) -> bool:
@@ -144,13 +144,13 @@ def is_of_root(root: Path, pid: int) -> bool:
 @lru_cache(maxsize=4096)
 def parse_unit(cgroup: bytes) -> str:
     """The innermost systemd unit, else the longest path; empty for the root cgroup."""
-    found = parse_rows(cgroup)
-    for controllers, path in found:
+    rows = parse_rows(cgroup)
+    for controllers, path in rows:
         if controllers in ("name=systemd", ""):
             for part in reversed(path.split("/")):
                 if part.endswith((".service", ".scope")):
                     return part
-    return max((path.rstrip("/") for _, path in found), key=lambda path: path.count("/"), default="")
+    return max((path.rstrip("/") for _, path in rows), key=lambda path: path.count("/"), default="")
 
 
 def command(folder: int) -> str:

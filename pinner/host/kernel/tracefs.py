@@ -72,23 +72,23 @@ def parse(lines: Iterable[str]) -> Iterator[SchedEvent]:
     begun = ""
     for line in lines:
         text = line
-        if (found := _LINE.search(line)) is None and begun:
+        if (match := _LINE.search(line)) is None and begun:
             text = begun + line
-            found = _LINE.search(text)
-        if found is None:
+            match = _LINE.search(text)
+        if match is None:
             continue
-        if event := _event(int(found[1]), float(found[2]), found[3], found[4]):
+        if event := _event(int(match[1]), float(match[2]), match[3], match[4]):
             yield event
         begun = "" if event else text
 
 
 def _event(cpu: int, at: float, name: str, fields: str) -> SchedEvent | None:
-    if name == "sched_switch" and (found := _SWITCH.match(fields)):
-        return Switch(at, cpu, int(found[1]), found[2].startswith("R"), int(found[4]), found[3])
-    if name.startswith("sched_wakeup") and (found := _WAKEUP.match(fields)):
-        return Wakeup(at, int(found[1]), int(found[2]))
-    if name == "sched_migrate_task" and (found := _MIGRATION.match(fields)):
-        return Migration(at, int(found[1]), int(found[2]))
+    if name == "sched_switch" and (match := _SWITCH.match(fields)):
+        return Switch(at, cpu, int(match[1]), match[2].startswith("R"), int(match[4]), match[3])
+    if name.startswith("sched_wakeup") and (match := _WAKEUP.match(fields)):
+        return Wakeup(at, int(match[1]), int(match[2]))
+    if name == "sched_migrate_task" and (match := _MIGRATION.match(fields)):
+        return Migration(at, int(match[1]), int(match[2]))
     return None
 
 
@@ -159,5 +159,5 @@ def _mask(cpus: CpuSet) -> str:
 
 def _overrun(folder: Path, cpu: int) -> int:
     text = files.text(folder / f"per_cpu/cpu{cpu}/stats") or ""
-    found = re.search(r"^(?:overrun|dropped events): ([1-9]\d*)", text, re.MULTILINE)
-    return int(found[1]) if found else 0
+    match = re.search(r"^(?:overrun|dropped events): ([1-9]\d*)", text, re.MULTILINE)
+    return int(match[1]) if match else 0

@@ -50,9 +50,11 @@ def _roles(guest: Guest) -> dict[int, TargetKind]:
     return {thread.tid: target.kind for target, threads in guest.threads_by_target.items() for thread in threads}
 
 
-def _culprits(root: Path, found: Waits, guests: Iterable[Guest], names: Mapping[int, str]) -> tuple[Culprit, ...]:
+def _culprits(
+    root: Path, waits_by_pair: Waits, guests: Iterable[Guest], names: Mapping[int, str]
+) -> tuple[Culprit, ...]:
     seconds: defaultdict[int, float] = defaultdict(float)
-    for (_, ran), waited in found.items():
+    for (_, ran), waited in waits_by_pair.items():
         seconds[ran] += waited
     owners = {tid: guest.name for guest in guests for tid in _roles(guest)}
     total = sum(seconds.values())

@@ -54,7 +54,7 @@ def metered_guests(
     """Those whose QEMU runs. ``users`` as in qemu.find. Reads /proc once."""
     known = {domain.uuid: domain for domain in domains}
     processes = qemu.find(root, known.keys(), users)
-    found = []
+    metered = []
     for uuid, pid in sorted(processes.qemus.items()):
         try:
             started = procfs.started(root, pid)
@@ -62,8 +62,8 @@ def metered_guests(
             continue
         vhost = tuple(ThreadKey(thread.tid, thread.started) for thread in processes.vhost_threads.get(pid, ()))
         taps = tuple(name for name, _ in known[uuid].xml.taps if name)
-        found.append(MeteredGuest(uuid, known[uuid].name, pid, started, vhost, taps))
-    return tuple(found)
+        metered.append(MeteredGuest(uuid, known[uuid].name, pid, started, vhost, taps))
+    return tuple(metered)
 
 
 PingsOf = Callable[[Iterable[MeteredGuest]], Mapping[str, Pings]]
@@ -98,13 +98,13 @@ class HostMeter:
             with suppress(PinnerError):
                 domains = self._libvirt.active()
                 self._guests = metered_guests(self._root, domains, self._libvirt.users)
-        found = [count_host(self._root, self._clock)]
+        all_counts = [count_host(self._root, self._clock)]
         pings = self._pings_of(self._guests)
         for guest in self._guests:
             with suppress(Gone):
                 counts = count_guest(self._root, guest, self._clock)
-                found.append(replace(counts, pings=pings.get(guest.uuid)))
-        return tuple(found)
+                all_counts.append(replace(counts, pings=pings.get(guest.uuid)))
+        return tuple(all_counts)
 
 
 def count_guest(root: Path, guest: MeteredGuest, clock: Callable[[], float] = time.monotonic) -> Counts:

@@ -174,13 +174,13 @@ class Pinger(Worker):
 
     def __call__(self, guests: Iterable[MeteredGuest]) -> dict[str, Pings]:
         """By UUID; no other guest is pinged from now on."""
-        wanted = {_key(each): address for each in guests if (address := self._address(each))}
+        wanted = {_key(guest): address for guest in guests if (address := self._address(guest))}
         with self._lock:
             for key in self._guests.keys() - wanted.keys():
                 self._guests.pop(key).echoes.close()
             for key in wanted.keys() - self._guests.keys():
                 self._add(key, wanted[key])
-            return {uuid: each.known for (uuid, _, _), each in self._guests.items() if each.known is not None}
+            return {uuid: guest.known for (uuid, _, _), guest in self._guests.items() if guest.known is not None}
 
     def turn(self) -> None:
         with self._lock:

@@ -44,13 +44,13 @@ class Reader:
         self._last: NovaConf | None = None
 
     def __call__(self) -> NovaConf:
-        found = read(*self._arguments)
-        if found.process is not None and not found.error:
-            self._last = found
-        if self._last is None or found.process is not None:
-            return found
+        conf = read(*self._arguments)
+        if conf.process is not None and not conf.error:
+            self._last = conf
+        if self._last is None or conf.process is not None:
+            return conf
         source = f"{self._last.source}, which has ended"
-        return replace(self._last, source=source, ignored_processes=found.ignored_processes)
+        return replace(self._last, source=source, ignored_processes=conf.ignored_processes)
 
 
 def _of_files(files: Sequence[Path], root: Path) -> NovaConf:
@@ -76,7 +76,7 @@ def _of_presets(root: Path) -> Iterator[NovaConf]:
 
 def _of_processes(proc: Path) -> tuple[list[NovaConf], list[str]]:
     """Each nova-compute with the libvirt driver, and a line about each process that only claims to be one."""
-    found: list[NovaConf] = []
+    confs: list[NovaConf] = []
     ignored: list[str] = []
     for candidate in candidates(proc):
         try:
@@ -91,8 +91,8 @@ def _of_processes(proc: Path) -> tuple[list[NovaConf], list[str]]:
             continue
         else:
             # Another driver (ironic, for instance) manages no guests of this host.
-            found += [conf] if not conf.compute_driver or "libvirt" in conf.compute_driver.lower() else []
-    return found, ignored
+            confs += [conf] if not conf.compute_driver or "libvirt" in conf.compute_driver.lower() else []
+    return confs, ignored
 
 
 def _conf(how: Started, root: ProcessRoot, source: str) -> NovaConf:
@@ -106,24 +106,24 @@ def _conf(how: Started, root: ProcessRoot, source: str) -> NovaConf:
 
 def _writable(conf: NovaConf) -> NovaConf:
     """Paths and variables may be any bytes."""
-    found: dict[str, Any] = {field.name: getattr(conf, field.name) for field in fields(conf)}
-    texts = {name: _text(value) for name, value in found.items() if isinstance(value, str)}
-    lists = {name: tuple(map(_text, value)) for name, value in found.items() if isinstance(value, tuple)}
-    return NovaConf(**found | texts | lists)
+    values: dict[str, Any] = {field.name: getattr(conf, field.name) for field in fields(conf)}
+    texts = {name: _text(value) for name, value in values.items() if isinstance(value, str)}
+    lists = {name: tuple(map(_text, value)) for name, value in values.items() if isinstance(value, tuple)}
+    return NovaConf(**values | texts | lists)
 
 
 def _text(value: str) -> str:
     return decode(os.fsencode(value))
 
 
-def _one_of(found: Sequence[NovaConf]) -> NovaConf:
+def _one_of(confs: Sequence[NovaConf]) -> NovaConf:
     """Where CPU sets differ, an error that names them."""
-    first = found[0]
-    if all(_decides(each) == _decides(first) for each in found):
+    first = confs[0]
+    if all(_decides(each) == _decides(first) for each in confs):
         return first
-    named = " and ".join(each.source for each in found)
+    named = " and ".join(each.source for each in confs)
     why = f"they differ: {named}; name the right files in [nova] nova_conf of pinner.conf"
-    files = tuple(name for each in found for name in each.files)
+    files = tuple(name for each in confs for name in each.files)
     return NovaConf(files, source=named, error=why, process=first.process)
 
 
@@ -175,8 +175,8 @@ def _of_rhoso(root: ProcessRoot) -> Iterator[Preset]:
     except OSError:
         names = []
     for release, pattern in _OF_RHOSO:
-        found = ("nova-blank.conf", *fnmatch.filter(names, pattern))
-        files = _files(*(f"{folder}/{name}" for name in found))
+        named = ("nova-blank.conf", *fnmatch.filter(names, pattern))
+        files = _files(*(f"{folder}/{name}" for name in named))
         yield Preset(release, Started(files, has_default_places=False))
 
 

@@ -143,10 +143,10 @@ def _named(arguments: tuple[str, ...]) -> list[tuple[Kind, str]]:
     parser.add_argument("--config-file", dest="file", action=_Named)
     parser.add_argument("--config-dir", dest="folder", action=_Named)
     try:
-        found, _ = parser.parse_known_args(arguments, argparse.Namespace(places=[]))
+        parsed, _ = parser.parse_known_args(arguments, argparse.Namespace(places=[]))
     except argparse.ArgumentError as error:
         raise Invalid("nova.conf", " ".join(arguments), f"a command line that nova-compute accepts ({error})") from None
-    places: list[tuple[Kind, str]] = found.places
+    places: list[tuple[Kind, str]] = parsed.places
     return places
 
 
@@ -233,12 +233,12 @@ class _Options(cfg.ConfigOpts):
 
     def _substitute(self, value: Any, group: Any = None, namespace: Any = None) -> Any:
         self._values += 1
-        found = super()._substitute(value, group, namespace) if self._values <= MAX_VALUES else value
+        substituted = super()._substitute(value, group, namespace) if self._values <= MAX_VALUES else value
         if self._values > MAX_VALUES:
             raise cfg.Error(f"more than {MAX_VALUES} values, or options that name others by $ too often")
-        if isinstance(found, str) and len(found) > MAX_VALUE:
+        if isinstance(substituted, str) and len(substituted) > MAX_VALUE:
             raise cfg.Error(f"a value has more than {MAX_VALUE} characters")
-        return found
+        return substituted
 
     def _load_alternative_sources(self) -> None:
         """One driver of oslo.config fetches URLs, and pinner's agent is root."""
@@ -250,22 +250,22 @@ class _Unreadable(Exception):
     """Why the options cannot be read."""
 
 
-def evaluate(found: ConfigFiles, variables: tuple[tuple[str, str], ...]) -> NovaConf:
+def evaluate(config_files: ConfigFiles, variables: tuple[tuple[str, str], ...]) -> NovaConf:
     """What Nova refuses to read is in ``error``."""
     try:
-        return _evaluated(found, variables)
+        return _evaluated(config_files, variables)
     except _Unreadable as error:
-        return NovaConf(found.names, error=str(error))
+        return NovaConf(config_files.names, error=str(error))
 
 
 @lru_cache(maxsize=8)
-def _evaluated(found: ConfigFiles, variables: tuple[tuple[str, str], ...]) -> NovaConf:
+def _evaluated(config_files: ConfigFiles, variables: tuple[tuple[str, str], ...]) -> NovaConf:
     """Raises _Unreadable: an error is not kept, because it may be of this moment only."""
-    if found.missing:
-        raise _Unreadable(str(cfg.ConfigFilesNotFoundError(list(found.missing))))
-    with _as_files(found) as names:
+    if config_files.missing:
+        raise _Unreadable(str(cfg.ConfigFilesNotFoundError(list(config_files.missing))))
+    with _as_files(config_files) as names:
         try:
-            return _values(found, list(names), dict(variables))
+            return _values(config_files, list(names), dict(variables))
         except cfg.ConfigFileParseError as error:
             # oslo.config quotes the wrong line last. Nova's user can put a symlink to any file here, and the agent is
             # root.
@@ -277,15 +277,17 @@ def _evaluated(found: ConfigFiles, variables: tuple[tuple[str, str], ...]) -> No
         raise _Unreadable(re.sub(r"/proc/self/fd/\d+", lambda name: names.get(name[0], name[0]), text))
 
 
-def _values(found: ConfigFiles, readable: list[str], variables: Mapping[str, str]) -> NovaConf:
+def _values(config_files: ConfigFiles, readable: list[str], variables: Mapping[str, str]) -> NovaConf:
     conf = _Options(variables)
     for group, options in _OPTIONS.items():
         conf.register_opts(options, group=group)
-    if any(b"$" in content for _, content in found.contents) or any("$" in value for value in variables.values()):
+    if any(b"$" in content for _, content in config_files.contents) or any(
+        "$" in value for value in variables.values()
+    ):
         _register_others(conf)
     conf([], default_config_files=readable, default_config_dirs=[])
     return NovaConf(
-        files=found.names,
+        files=config_files.names,
         dedicated=conf.compute.cpu_dedicated_set,
         shared=conf.compute.cpu_shared_set,
         pin_set=conf.vcpu_pin_set,
@@ -296,7 +298,7 @@ def _values(found: ConfigFiles, readable: list[str], variables: Mapping[str, str
         **_power(conf.libvirt),
         compute_driver=conf.compute_driver,
         is_durable=conf.oslo_messaging_rabbit.amqp_durable_queues or conf.oslo_messaging_rabbit.rabbit_quorum_queue,
-        changed=found.changed,
+        changed=config_files.changed,
         is_quorum=conf.oslo_messaging_rabbit.rabbit_quorum_queue,
         old_drivers=tuple(conf[_OLD_DRIVER]),
     )
@@ -324,8 +326,8 @@ def _register_others(conf: cfg.ConfigOpts) -> None:
 @cache
 def _others() -> Mapping[str, list[cfg.Opt]]:
     """By section, written by tools/nova_options.py. A default that depends on the host is in words."""
-    found = json.loads(resources.files("pinner.host.nova").joinpath("nova_options.json").read_text())
-    return {group: [_option(name, about) for name, about in options.items()] for group, options in found.items()}
+    sections = json.loads(resources.files("pinner.host.nova").joinpath("nova_options.json").read_text())
+    return {group: [_option(name, about) for name, about in options.items()] for group, options in sections.items()}
 
 
 def _option(name: str, about: Mapping[str, Any]) -> cfg.Opt:
@@ -344,12 +346,12 @@ def _type(name: str, **arguments: Any) -> Any:
 
 
 @contextmanager
-def _as_files(found: ConfigFiles) -> Iterator[Mapping[str, str]]:
+def _as_files(config_files: ConfigFiles) -> Iterator[Mapping[str, str]]:
     """Nothing is on a disk: the files contain passwords."""
     opened: dict[str, str] = {}
     descriptors: list[int] = []
     try:
-        for name, content in found.contents:
+        for name, content in config_files.contents:
             descriptor = os.memfd_create("nova.conf")
             descriptors.append(descriptor)
             with open(descriptor, "wb", closefd=False) as file:

@@ -80,11 +80,11 @@ class ProcessRoot:
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[int]:
-        found = self._open(path)
+        descriptor = self._open(path)
         try:
-            yield found
+            yield descriptor
         finally:
-            os.close(found)
+            os.close(descriptor)
 
     def _open(self, path: str) -> int:
         if "\0" in path:
@@ -103,15 +103,15 @@ def opened(folder: str, process: int | None = None) -> Iterator[ProcessRoot]:
         os.close(descriptor)
 
 
-def is_roots_own(found: os.stat_result) -> bool:
+def is_roots_own(status: os.stat_result) -> bool:
     """Regular, root's, and only root can write it."""
-    return stat.S_ISREG(found.st_mode) and found.st_uid == 0 and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISREG(status.st_mode) and status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def _require_regular(path: str, found: os.stat_result) -> None:
-    if stat.S_ISDIR(found.st_mode):
+def _require_regular(path: str, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise Invalid("nova.conf", path, "a regular file")
 
 
@@ -163,8 +163,8 @@ def candidates(proc: Path = PROC) -> Iterator[Candidate]:
             line = read_start(f"{proc}/{pid}/cmdline", MAX_ARGUMENTS)
         except OSError:
             continue
-        if found := _script(int(pid), line):
-            yield found
+        if candidate := _script(int(pid), line):
+            yield candidate
 
 
 def started(candidate: Candidate, folder: int, root: ProcessRoot) -> Started:
@@ -218,7 +218,7 @@ def _require_novas_user(folder: int, root: ProcessRoot) -> str:
         raise NotBelieved("it is in a user namespace of its own")
     status = read("status", folder)
     start = status.index(b"\nUid:") + 5
-    ids = {int(each) for each in status[start : status.index(b"\n", start)].split()}
+    ids = {int(user_id) for user_id in status[start : status.index(b"\n", start)].split()}
     named = [(name, home) for name, uid, home in _users(root) if ids == {uid}]
     home = next((home for _, home in named), "")
     if ids == {0} or any(name == "nova" for name, _ in named):

@@ -30,10 +30,10 @@ def classify(
     ``guests`` are the QEMU process ids that libvirt knows, ``baseline`` the host's unrestricted affinity, ``placed``
     the masks that pinner set. No ``online``: all. A QEMU that libvirt does not know is a guest too.
     """
-    found = tuple(processes)
+    all_processes = tuple(processes)
     # The kernel shows a mask without its offline CPUs, in the processes that inherited it, too.
     placed = {*placed, *(mask & online for mask in placed)} if online else placed
-    qemus = {process.pid for process in found if is_qemu(process.command)} | set(guests)
+    qemus = {process.pid for process in all_processes if is_qemu(process.command)} | set(guests)
 
     @cache
     def restricted(affinity: CpuSet) -> bool:
@@ -46,7 +46,7 @@ def classify(
         # ``own`` may read a file for each process that it is asked about, and a kernel thread is never pinner's.
         return "pinner" if not process.kernel and process.pid in own else ""
 
-    return tuple(_classified(process, reason_of(process), restricted) for process in found)
+    return tuple(_classified(process, reason_of(process), restricted) for process in all_processes)
 
 
 def is_qemu(command: str) -> bool:
@@ -93,5 +93,5 @@ class OwnProcesses:
             status = files.read(f"/proc/{pid}/status")
         except OSError:
             return None
-        found = re.search(rb"^Uid:\s+(\d+)", status, re.MULTILINE)
-        return int(found[1]) if found else None
+        match = re.search(rb"^Uid:\s+(\d+)", status, re.MULTILINE)
+        return int(match[1]) if match else None

@@ -70,8 +70,8 @@ def read(pid: int | None) -> Lineage:
     if pid is None:
         return Lineage(boot, since)
     try:
-        found = _relative(pid, files.read(f"/proc/{pid}/stat"))
-        return Lineage(boot, since, _service(pid), found.layout if _is_randomized(pid) else "", found.session)
+        relative = _relative(pid, files.read(f"/proc/{pid}/stat"))
+        return Lineage(boot, since, _service(pid), relative.layout if _is_randomized(pid) else "", relative.session)
     except (OSError, ValueError, IndexError):
         raise Gone(f"process {pid}") from None
 
@@ -101,17 +101,17 @@ def inheritors(
     """
     if lineage.boot != _boot():
         return Descendants()
-    found = descendants(pid, started, lineage, relatives, others, _main_mask, _service, _is_first)
-    return Descendants(_threads(found.sure, masks), _threads(found.unsure, masks))
+    descending = descendants(pid, started, lineage, relatives, others, _main_mask, _service, _is_first)
+    return Descendants(_threads(descending.sure, masks), _threads(descending.unsure, masks))
 
 
 def _threads(pids: Collection[int], masks: Collection[CpuSet]) -> tuple[ThreadMask, ...]:
-    found: list[ThreadMask] = []
-    for each in pids:
+    masked: list[ThreadMask] = []
+    for pid in pids:
         with suppress(Gone, OSError):
-            if not immovable.is_qemu(files.decode(files.read(f"/proc/{each}/cmdline").replace(b"\0", b" "))):
-                found += [thread for thread in affinity.masks(each) if thread.cpus in masks]
-    return tuple(sorted(found, key=lambda thread: thread.tid))
+            if not immovable.is_qemu(files.decode(files.read(f"/proc/{pid}/cmdline").replace(b"\0", b" "))):
+                masked += [thread for thread in affinity.masks(pid) if thread.cpus in masks]
+    return tuple(sorted(masked, key=lambda thread: thread.tid))
 
 
 def descendants(
@@ -134,32 +134,32 @@ def descendants(
     young = {each.pid: each for each in relatives.values() if each.started >= lineage.since and not each.kernel}
     young.pop(pid, None)
 
-    def has_own_mask(each: Relative) -> bool:
-        parent = relatives.get(each.parent)
-        if parent is None or parent.pid in kin or others.get(parent.key, 0) > each.started:
+    def has_own_mask(relative: Relative) -> bool:
+        parent = relatives.get(relative.parent)
+        if parent is None or parent.pid in kin or others.get(parent.key, 0) > relative.started:
             return False
-        return mask(parent.pid) == mask(each.pid)
+        return mask(parent.pid) == mask(relative.pid)
 
-    def is_orphan(each: Relative) -> bool:
-        parent = relatives.get(each.parent)
-        is_adopted = parent is None or parent.session != each.session or adopts(parent.pid)
-        return each.pid != each.session and is_adopted
+    def is_orphan(relative: Relative) -> bool:
+        parent = relatives.get(relative.parent)
+        is_adopted = parent is None or parent.session != relative.session or adopts(parent.pid)
+        return relative.pid != relative.session and is_adopted
 
-    def is_adopted_fork(each: Relative) -> bool:
-        parent = relatives.get(each.parent)
-        return is_fork(each) and parent is not None and parent.layout not in ("", each.layout)
+    def is_adopted_fork(relative: Relative) -> bool:
+        parent = relatives.get(relative.parent)
+        return is_fork(relative) and parent is not None and parent.layout not in ("", relative.layout)
 
-    def descends(each: Relative) -> bool:
+    def descends(relative: Relative) -> bool:
         # Only descendants of its leader are in a session.
-        if each.parent in living or each.session in kin or is_adopted_fork(each):
+        if relative.parent in living or relative.session in kin or is_adopted_fork(relative):
             return True
         shows = (
-            each.group in kin
-            or is_fork(each)
-            or (lineage.service != "" and service(each.pid) == lineage.service)
-            or (lineage.session != 0 and each.session == lineage.session and is_orphan(each))
+            relative.group in kin
+            or is_fork(relative)
+            or (lineage.service != "" and service(relative.pid) == lineage.service)
+            or (lineage.session != 0 and relative.session == lineage.session and is_orphan(relative))
         )
-        return shows and not has_own_mask(each)
+        return shows and not has_own_mask(relative)
 
     while found := {each for each in young if descends(young[each])}:
         kin = kin | found
@@ -173,8 +173,8 @@ def descendants(
     return Descendants(tuple(sure), tuple(sorted(each.pid for each in forks if keys.get(each.parent) not in others)))
 
 
-def _is_fork(lineage: Lineage, each: Relative) -> bool:
-    return lineage.layout != "" and each.layout == lineage.layout
+def _is_fork(lineage: Lineage, relative: Relative) -> bool:
+    return lineage.layout != "" and relative.layout == lineage.layout
 
 
 def ticks() -> int:
@@ -183,11 +183,11 @@ def ticks() -> int:
 
 
 def scan() -> dict[int, Relative]:
-    found = {}
+    relatives = {}
     for name in files.numbers("/proc"):
         with suppress(OSError, ValueError, IndexError):
-            found[int(name)] = _relative(int(name), files.read(f"/proc/{name}/stat"))
-    return found
+            relatives[int(name)] = _relative(int(name), files.read(f"/proc/{name}/stat"))
+    return relatives
 
 
 def _relative(pid: int, stat: bytes) -> Relative:
@@ -223,8 +223,8 @@ def _service(pid: int) -> str:
 def _is_first(pid: int) -> bool:
     """Whether the process is the first one of its namespace of process ids (NSpid, pid_namespaces(7))."""
     with suppress(OSError):
-        found = _IDS.search(files.read(f"/proc/{pid}/status"))
-        return found is not None and found[1].split()[-1:] == [b"1"]
+        match = _IDS.search(files.read(f"/proc/{pid}/status"))
+        return match is not None and match[1].split()[-1:] == [b"1"]
     return False
 
 

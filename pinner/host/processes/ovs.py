@@ -123,10 +123,10 @@ def _ask(path: Path, end: float) -> Any:
 
 def _left(end: float) -> float:
     """Raises TimeoutError."""
-    left = end - time.monotonic()
-    if left <= 0:
+    remaining = end - time.monotonic()
+    if remaining <= 0:
         raise TimeoutError(f"no answer within {ANSWER_SECONDS:g} s")
-    return left
+    return remaining
 
 
 def _answer(received: bytes, end: float) -> Any:
@@ -169,8 +169,8 @@ def _cpus(config: dict[str, str], name: str) -> CpuSet:
     text = config.get(name, "")
     if not text:
         return CpuSet()
-    found = _MASK.fullmatch(text)
-    if found is None:
+    match = _MASK.fullmatch(text)
+    if match is None:
         raise ValueError(f"{name} = {text[:40]!r} is not a mask of at most {MAX_CPUS} CPUs")
-    mask = int(found[1], 16)
+    mask = int(match[1], 16)
     return CpuSet(mask)

@@ -105,15 +105,15 @@ def find(root: Path, uuids: Collection[str], users: Mapping[str, int | None] = _
 
 def named(root: Path) -> dict[str, str]:
     """The names by UUID that command lines claim: any process can claim to be QEMU."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for pid in map(int, files.numbers(f"{root}/proc")):
         try:
             command = files.read_start(f"{root}/proc/{pid}/cmdline", _MAX_COMMAND)
         except OSError:
             continue
         if _UUID.fullmatch(uuid := uuid_of(command)):
-            found.setdefault(uuid, name_of(command) or uuid)
-    return found
+            names.setdefault(uuid, name_of(command) or uuid)
+    return names
 
 
 def user_id(name: str) -> int | None:
@@ -150,39 +150,39 @@ class Resident:
 
 def resident(root: Path, pid: int) -> Resident:
     """From /proc/PID/numa_maps; empty where it cannot be read. Slow for a large guest."""
-    found = Resident({}, {})
+    pages_kib = Resident({}, {})
     for line in (files.text(root / f"proc/{pid}/numa_maps") or "").splitlines():
         # A guest has hundreds of lines. No path can look like a node: the kernel escapes its spaces.
         if nodes := _PAGES.findall(line):
             _, has_size, rest = line.rpartition(" kernelpagesize_kB=")
             size = int(rest.split(" ", 1)[0]) if has_size else 0
-            for kind in (found.per_node, found.huge) if " huge" in line else (found.per_node,):
+            for kind in (pages_kib.per_node, pages_kib.huge) if " huge" in line else (pages_kib.per_node,):
                 for node, pages in nodes:
                     kind[int(node)] = kind.get(int(node), 0) + int(pages) * size
-    return found
+    return pages_kib
 
 
 def _by_uuid(
     root: Path, processes: Iterable[_Found], uuids: Collection[str], users: Mapping[str, int | None]
 ) -> dict[str, int]:
     """Of several processes with one UUID the oldest is QEMU: one that fakes it has copied it, and is younger."""
-    found: dict[str, int] = {}
+    qemus: dict[str, int] = {}
     for _, pid in sorted(processes):
         try:
             uuid = uuid_of(files.read_start(f"{root}/proc/{pid}/cmdline", _MAX_COMMAND))
             if uuid in uuids and _is_of(root, pid, users.get(uuid)):
-                found.setdefault(uuid, pid)
+                qemus.setdefault(uuid, pid)
         except OSError:
             continue
-    return found
+    return qemus
 
 
 def _is_of(root: Path, pid: int, user: int | None) -> bool:
     """Whether it has no other rights: the command line of a setuid program is its caller's."""
     if user is None:
         return True
-    found = re.search(rb"^Uid:(.*)", files.read(f"{root}/proc/{pid}/status"), re.MULTILINE)
-    return found is not None and set(map(int, found[1].split())) == {user}
+    match = re.search(rb"^Uid:(.*)", files.read(f"{root}/proc/{pid}/status"), re.MULTILINE)
+    return match is not None and set(map(int, match[1].split())) == {user}
 
 
 def uuid_of(cmdline: bytes) -> str:
@@ -191,8 +191,8 @@ def uuid_of(cmdline: bytes) -> str:
 
 def name_of(cmdline: bytes) -> str:
     # QEMU reads a doubled comma as a comma of the value.
-    found = _NAME.search(_value(cmdline, b"-name"))
-    return found[1].replace(",,", ",") if found else ""
+    match = _NAME.search(_value(cmdline, b"-name"))
+    return match[1].replace(",,", ",") if match else ""
 
 
 def _value(cmdline: bytes, option: bytes) -> str:

@@ -90,7 +90,7 @@ def _is_privileged(root: Path, pid: int, users: Collection[int], status: bytes) 
     anybody has every capability."""
     if set(users) == {0}:
         return True
-    found = _CAPABILITIES.search(status)
-    if found is None or not int(found[1], 16) & CAP_SYS_NICE or len(set(users)) != 1:
+    match = _CAPABILITIES.search(status)
+    if match is None or not int(match[1], 16) & CAP_SYS_NICE or len(set(users)) != 1:
         return False
     return (files.text(root / f"proc/{pid}/uid_map") or "").split() == _ALL_USERS

@@ -80,9 +80,9 @@ class Scanner:
         if seconds > 0:
             sampler.first()
             sleep(seconds)
-        found = sampler.second()
+        processes = sampler.second()
         self._known = sampler.known
-        return found
+        return processes
 
 
 class Sampler:
@@ -247,7 +247,7 @@ def _same(known: KnownThread | None, schedstat: bytes) -> KnownThread | None:
 
 
 def _without_loads(process: Process) -> Process:
-    if not process.load and not any(each.load for each in process.threads):
+    if not process.load and not any(thread.load for thread in process.threads):
         return process
-    threads = tuple(replace(each, load=0.0) if each.load else each for each in process.threads)
+    threads = tuple(replace(thread, load=0.0) if thread.load else thread for thread in process.threads)
     return replace(process, load=0.0, threads=threads)

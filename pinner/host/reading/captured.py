@@ -15,7 +15,7 @@ FILE = Path("counters.json")
 
 
 def saved(reading: HostReading) -> SavedReading:
-    settings = SavedSettings(**{each.name: getattr(reading.snapshot, each.name) for each in fields(SavedSettings)})
+    settings = SavedSettings(**{field.name: getattr(reading.snapshot, field.name) for field in fields(SavedSettings)})
     return SavedReading(reading.samples, reading.seconds, reading.details, settings)
 
 
@@ -50,7 +50,7 @@ def with_saved_settings(root: Path, snapshot: Snapshot) -> Snapshot:
     reading = read_file(root)
     if reading is None or reading.settings is None:
         return replace(snapshot, irqbalance=None)
-    settings = {each.name: getattr(reading.settings, each.name) for each in fields(SavedSettings)}
+    settings = {field.name: getattr(reading.settings, field.name) for field in fields(SavedSettings)}
     return replace(snapshot, **{name: value or getattr(snapshot, name) for name, value in settings.items()})
 
 

@@ -30,35 +30,35 @@ _CPU_FIELD = 12
 
 def read_softnet(root: Path) -> tuple[SoftnetCpu, ...]:
     """Before Linux 5.10 rows have no number: without offline CPUs they are in the order of the CPUs."""
-    found = []
+    rows = []
     for place, line in enumerate((files.text(root / "proc/net/softnet_stat") or "").splitlines()):
         try:
             numbers = [int(word, 16) for word in line.split()]
             cpu = numbers[_CPU_FIELD] if len(numbers) > _CPU_FIELD else place
-            found.append(SoftnetCpu(cpu, *numbers[:3]))
+            rows.append(SoftnetCpu(cpu, *numbers[:3]))
         except (ValueError, TypeError):
             continue
-    return tuple(found)
+    return tuple(rows)
 
 
 def read_counters(root: Path) -> Mapping[str, int]:
     """Named as nstat does (UdpRcvbufErrors), and those of /proc/vmstat and /proc/meminfo."""
     folder = root / "proc/net"
     texts = (files.text(folder / name) or "" for name in ("snmp", "netstat"))
-    found = dict(chain.from_iterable(map(_tables, texts)))
+    counters = dict(chain.from_iterable(map(_tables, texts)))
     for line in (files.text(folder / "snmp6") or "").splitlines():
         name, _, value = line.partition(" ")
         if name.startswith("Udp6") and value.strip().isdecimal():
-            found[name] = int(value)
+            counters[name] = int(value)
     for line in (files.text(root / "proc/vmstat") or "").splitlines():
         name, _, value = line.partition(" ")
         if name in _VMSTAT and value.isdecimal():
-            found[name] = int(value)
+            counters[name] = int(value)
     for line in (files.text(root / "proc/meminfo") or "").splitlines():
         name, _, value = line.partition(":")
         if name in _MEMINFO and value.split()[:1] and value.split()[0].isdecimal():
-            found[name] = int(value.split()[0])
-    return found
+            counters[name] = int(value.split()[0])
+    return counters
 
 
 def _tables(text: str) -> Iterator[tuple[str, int]]:
@@ -93,8 +93,8 @@ def _address(text: str, port: int) -> str:
     """Words of 32 bits in the host's byte order."""
     data = bytes.fromhex(text)
     words = b"".join(data[start : start + 4][::-1] for start in range(0, len(data), 4))
-    found = ipaddress.ip_address(words)
-    return f"[{found}]:{port}" if found.version == 6 else f"{found}:{port}"
+    ip_address = ipaddress.ip_address(words)
+    return f"[{ip_address}]:{port}" if ip_address.version == 6 else f"{ip_address}:{port}"
 
 
 MAX_QUEUES = 1024

@@ -112,7 +112,7 @@ def _details(root: Path, snapshot: Snapshot, folders: tuple[Path, ...]) -> HostD
 
 
 def _placers(snapshot: Snapshot) -> Iterator[int]:
-    return (each.pid for each in snapshot.processes if is_known_placer(each) or is_another_pinner(each))
+    return (process.pid for process in snapshot.processes if is_known_placer(process) or is_another_pinner(process))
 
 
 def _tids(snapshot: Snapshot) -> Iterator[int]:
@@ -181,32 +181,32 @@ def read_idle(root: Path) -> tuple[IdleState, ...]:
 
 def read_spare(root: Path) -> Mapping[int, int]:
     """Milliseconds without a thread (/proc/stat): idle, waiting for disks, in interrupts, stolen."""
-    found = {}
+    spare = {}
     for line in (files.text(root / "proc/stat") or "").splitlines():
         name, *times = line.split()
         if name.startswith("cpu") and name != "cpu":
-            found[int(name[3:])] = sum(map(int, times[3:8])) * 1000 // procfs.HERTZ
-    return found
+            spare[int(name[3:])] = sum(map(int, times[3:8])) * 1000 // procfs.HERTZ
+    return spare
 
 
 def read_pressure(root: Path, mount: Path) -> Mapping[str, float]:
     """Stall of the last ten seconds in per cent, by resource and kind; empty without PSI. ``mount`` is cgroup v2's."""
     files_of = {resource: root / "proc/pressure" / resource for resource in _RESOURCES}
     files_of |= {"system.slice.cpu": mount / "system.slice/cpu.pressure"}
-    found = {}
+    stalls = {}
     for name, path in files_of.items():
         for line in (files.text(path) or "").splitlines():
             words = line.split()
             try:
-                found[f"{name}.{words[0]}"] = float(words[1].removeprefix("avg10="))
+                stalls[f"{name}.{words[0]}"] = float(words[1].removeprefix("avg10="))
             except (IndexError, ValueError):
                 continue
-    return found
+    return stalls
 
 
 def read_times(root: Path, tids: Collection[int]) -> Mapping[int, ThreadTimes]:
     """Ended threads, and all without schedstat, are left out."""
-    found = {}
+    times_by_tid = {}
     for tid in tids:
         try:
             # /proc/TID is there for each thread, though it is not listed.
@@ -214,19 +214,19 @@ def read_times(root: Path, tids: Collection[int]) -> Mapping[int, ThreadTimes]:
         except OSError:
             continue
         if times:
-            found[tid] = ThreadTimes(*times)
-    return found
+            times_by_tid[tid] = ThreadTimes(*times)
+    return times_by_tid
 
 
 def read_swapped(root: Path, pids: Collection[int]) -> Mapping[int, int]:
     """KiB (VmSwap); ended processes are left out."""
-    found = {}
+    swapped = {}
     for pid in pids:
         for line in (files.text(root / "proc" / str(pid) / "status") or "").splitlines():
             name, _, value = line.partition(":")
             if name == "VmSwap" and value.split()[:1] and value.split()[0].isdecimal():
-                found[pid] = int(value.split()[0])
-    return found
+                swapped[pid] = int(value.split()[0])
+    return swapped
 
 
 _CPU = re.compile(r"CPU(\d{1,5})")

@@ -47,9 +47,9 @@ def named(folder: Path, target: Target, expected: str = "the name and index of a
     if not _NAME.fullmatch(name):
         raise Invalid(target.kind, str(target)[:80], expected)
     if _INDEX.fullmatch(index):
-        for each in (name, *names(folder)):
-            if files.number(folder / each / "ifindex") == int(index):
-                return each
+        for candidate in (name, *names(folder)):
+            if files.number(folder / candidate / "ifindex") == int(index):
+                return candidate
     raise Gone(str(target))
 
 
@@ -92,8 +92,8 @@ def ask(name: str, command: int, values: tuple[int, ...]) -> tuple[int, ...]:
     layout = struct.Struct(f"={1 + len(values)}I")
     data = array.array("B", layout.pack(command, *values))
     # The kernel takes the request on any socket; the agent's unit allows this family.
-    with closing(_socket()) as asked:
-        fcntl.ioctl(asked, _REQUEST, _IFREQ.pack(os.fsencode(name), data.buffer_info()[0]))
+    with closing(_socket()) as control:
+        fcntl.ioctl(control, _REQUEST, _IFREQ.pack(os.fsencode(name), data.buffer_info()[0]))
     return layout.unpack(data.tobytes())[1:]
 
 

@@ -35,12 +35,12 @@ def read_coalescing(
     refusals."""
     if root != cards.LIVE:
         return None
-    found = []
+    coalescing = []
     for name, index, now in cards.answers("coalescing", _read, refused):
         grown = (cards.counter(name, "rx_packets") or 0) - before[index] if index in before else 0
         rate = grown / seconds if grown > 0 and seconds > 0 else 0.0
-        found.append(RxCoalescing(name, index, now[_USECS], now[_FRAMES], bool(now[_ADAPTIVE]), round(rate, 1)))
-    return tuple(found)
+        coalescing.append(RxCoalescing(name, index, now[_USECS], now[_FRAMES], bool(now[_ADAPTIVE]), round(rate, 1)))
+    return tuple(coalescing)
 
 
 def usecs_of(target: Target) -> Number:

@@ -27,12 +27,12 @@ _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 def read_governors(root: Path) -> tuple[FrequencyDomain, ...] | None:
     """Domains with an online CPU. None: a captured machine does not say for which CPUs."""
     folders = files.numbered(root / _FOLDER, "policy")
-    found = []
+    domains = []
     for number, folder in folders.items():
         cpus, governor = _parse(files.text(folder / _CPUS)), files.text(folder / _GOVERNOR)
         if cpus and governor and _NAME.fullmatch(governor):
-            found.append(FrequencyDomain(number, cpus, Governor(governor)))
-    return tuple(found) if found or not folders else None
+            domains.append(FrequencyDomain(number, cpus, Governor(governor)))
+    return tuple(domains) if domains or not folders else None
 
 
 def governor_of(root: Path, target: Target) -> Governor:

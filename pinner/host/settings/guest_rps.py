@@ -75,10 +75,14 @@ class GuestRpsReader:
     def read(self, guests: Iterable[Guest]) -> tuple[GuestRps, ...]:
         """Of running guests with several vCPUs and a card."""
         end = self._clock() + ALL_SECONDS
-        asked = [each for each in guests if each.state == "running" and not each.unread and _may_need(each)]
-        paused = {each.uuid: self._pauses.get(each.uuid) for each in asked}
+        chosen = [
+            candidate
+            for candidate in guests
+            if candidate.state == "running" and not candidate.unread and _may_need(candidate)
+        ]
+        paused = {candidate.uuid: self._pauses.get(candidate.uuid) for candidate in chosen}
         self._pauses = {uuid: pause for uuid, pause in paused.items() if pause}
-        return tuple(self._one(guest, end) for guest in asked)
+        return tuple(self._one(guest, end) for guest in chosen)
 
     def _one(self, guest: Guest, end: float) -> GuestRps:
         pause, now = self._pauses.get(guest.uuid), self._clock()
@@ -88,19 +92,19 @@ class GuestRpsReader:
             why = f"its agent did not answer in time, or slowly; it is asked again in {pause.until - now:.0f} s"
             return GuestRps(guest.uuid, guest.name, unread=why)
         try:
-            found = _read(guest, _agent(self._agents, guest.uuid, f"guest {guest.name}"))
+            answer = _read(guest, _agent(self._agents, guest.uuid, f"guest {guest.name}"))
             late = False
         except PinnerError as error:
             late = isinstance(error, Busy) and self._clock() - now >= _LONG_WAIT
-            found = GuestRps(guest.uuid, guest.name, unread=str(error))
+            answer = GuestRps(guest.uuid, guest.name, unread=str(error))
         # Every snapshot of the host waits for the answers of a guest, in time or not.
         self._allowance.spend(guest.uuid, self._clock() - now)
         if late or self._allowance.is_spent(guest.uuid):
             seconds = min(2 * pause.seconds, LONGEST_PAUSE) if pause else FIRST_PAUSE
             self._pauses[guest.uuid] = _Pause(self._clock() + seconds, seconds)
-        elif not found.unread:
+        elif not answer.unread:
             self._pauses.pop(guest.uuid, None)
-        return found
+        return answer
 
 
 def vcpus_of(agents: Agents, target: Target) -> GuestCpus:
@@ -134,8 +138,8 @@ def _read(guest: Guest, agent: GuestAgent) -> GuestRps:
     # Each card has a tap on the host: a guest that shows more cards could have any number of queues.
     for name in islice(_cards(guest, agent), len(guest.taps)):
         index = int(_matching(_NUMBER, agent.read(f"{_NET}/{name}/ifindex"), "ifindex", what))
-        found = tuple(_queues(agent, name, index, min(len(online), MAX_QUEUES), what))
-        queues += found if len(found) < len(online) else ()
+        card_queues = tuple(_queues(agent, name, index, min(len(online), MAX_QUEUES), what))
+        queues += card_queues if len(card_queues) < len(online) else ()
     return GuestRps(guest.uuid, guest.name, boot, online, tuple(queues))
 
 
@@ -156,12 +160,12 @@ def _cards(guest: Guest, agent: GuestAgent) -> Iterator[str]:
     macs = {tap.mac.lower() for tap in guest.taps}
     told = agent.call("guest-network-get-interfaces")
     named = [
-        each["name"]
-        for each in (told if isinstance(told, list) else ())
-        if isinstance(each, dict)
-        and isinstance(each.get("name"), str)
-        and _NAME.fullmatch(each["name"])
-        and str(each.get("hardware-address")).lower() in macs
+        interface["name"]
+        for interface in (told if isinstance(told, list) else ())
+        if isinstance(interface, dict)
+        and isinstance(interface.get("name"), str)
+        and _NAME.fullmatch(interface["name"])
+        and str(interface.get("hardware-address")).lower() in macs
     ]
     for name in sorted({*named})[:MAX_CARDS]:
         try:

@@ -60,8 +60,12 @@ def read_balancers(root: Path, processes: Iterable[Process]) -> tuple[Balancer, 
 
 def read_irqbalance(root: Path, processes: Iterable[Process]) -> tuple[Balancer, ...]:
     """With the CPUs banned now; unknown on another root than this machine's."""
-    found = read_balancers(root, processes)
-    return tuple(replace(each, banned_now=_banned_now(each)) for each in found) if root == LIVE else found
+    balancers = read_balancers(root, processes)
+    return (
+        tuple(replace(balancer, banned_now=_banned_now(balancer)) for balancer in balancers)
+        if root == LIVE
+        else balancers
+    )
 
 
 def banned_cpus(target: Target) -> CpuSet:
@@ -76,12 +80,12 @@ def set_banned(
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Waits until irqbalance says so. Raises Gone, ApplyFailed."""
-    found = _setup(target)
-    if found.seconds > _MOST_SECONDS and found.banned != cpus:
-        raise ApplyFailed(str(target), f"it takes new banned CPUs only every {found.seconds} s")
+    setup = _setup(target)
+    if setup.seconds > _MOST_SECONDS and setup.banned != cpus:
+        raise ApplyFailed(str(target), f"it takes new banned CPUs only every {setup.seconds} s")
     # It may not have taken those of an earlier request yet, so it is asked for the same CPUs, too.
     _ask(target, _request(target, cpus))
-    deadline = clock() + found.seconds + _MARGIN
+    deadline = clock() + setup.seconds + _MARGIN
     while (now := _setup(target).banned) != cpus:
         if clock() > deadline:
             says = str(now) or "none"
@@ -107,51 +111,51 @@ def _banned_now(balancer: Balancer) -> CpuSet | None:
 
 def _setup(target: Target) -> _Setup:
     reply = _ask(target, b"setup")
-    found = _SETUP.fullmatch(reply)
-    banned = files.parse_mask(files.decode(found[2])) if found else None
-    if found is None or banned is None:
+    match = _SETUP.fullmatch(reply)
+    banned = files.parse_mask(files.decode(match[2])) if match else None
+    if match is None or banned is None:
         raise ApplyFailed(str(target), f"irqbalance does not tell its banned CPUs, but: {files.decode(reply[:80])!r}")
-    return _Setup(int(found[1]), banned)
+    return _Setup(int(match[1]), banned)
 
 
 def _ask(target: Target, request: bytes) -> bytes:
     """Raises Gone, NotPermitted, ApplyFailed."""
     pid = _pid(target)
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
-            _connect(asked, pid)
-            asked.settimeout(_PATIENCE)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            _connect(connection, pid)
+            connection.settimeout(_PATIENCE)
             peer, user, _ = _CREDENTIALS.unpack(
-                asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+                connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             )
             # Any user may name a process irqbalance, or take an abstract name.
             if (peer, user) != (pid, 0):
                 raise ApplyFailed(str(target), f"process {peer} of user {user} has its socket")
             _require_same(target)
             mine = _CREDENTIALS.pack(os.getpid(), os.geteuid(), os.getegid())
-            asked.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, mine)])
-            return _answer(asked)
+            connection.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, mine)])
+            return _answer(connection)
     except OSError as error:
         _require_same(target)
         raise _unanswered(target, error) from None
 
 
-def _connect(asked: socket.socket, pid: int) -> None:
+def _connect(connection: socket.socket, pid: int) -> None:
     """irqbalance has an abstract socket where it could not make a file."""
     try:
-        connect(asked, str(FOLDER / f"irqbalance{pid}.sock"), _PATIENCE)
+        connect(connection, str(FOLDER / f"irqbalance{pid}.sock"), _PATIENCE)
     except (FileNotFoundError, ConnectionRefusedError):
-        connect(asked, f"\0irqbalance{pid}.sock", _PATIENCE)
+        connect(connection, f"\0irqbalance{pid}.sock", _PATIENCE)
 
 
-def _answer(asked: socket.socket) -> bytes:
+def _answer(connection: socket.socket) -> bytes:
     deadline = time.monotonic() + _PATIENCE
-    found = b""
-    while len(found) < _REPLY and time.monotonic() < deadline:
-        part = asked.recv(4096)
+    reply = b""
+    while len(reply) < _REPLY and time.monotonic() < deadline:
+        part = connection.recv(4096)
         if not part:
-            return found
-        found += part
+            return reply
+        reply += part
     raise TimeoutError("it does not end its answer")
 
 
@@ -179,8 +183,8 @@ def _require_same(target: Target) -> None:
 
 
 def _kept_free() -> CpuSet:
-    found = (files.cpu_list(LIVE / "sys/devices/system/cpu" / name) for name in _KEPT_FREE)
-    return CpuSet.of(cpu for cpus in found if cpus for cpu in cpus)
+    lists = (files.cpu_list(LIVE / "sys/devices/system/cpu" / name) for name in _KEPT_FREE)
+    return CpuSet.of(cpu for cpus in lists if cpus for cpu in cpus)
 
 
 def _environment(root: Path, pid: int) -> CpuSet | None:

@@ -33,27 +33,27 @@ def read_device_irqs(root: Path, processes: Iterable[Process]) -> DeviceIrqs | N
     if not (root / _FOLDER).is_dir():
         return None
     devices = devices_by_irq(root)
-    found = []
+    irqs = []
     for number in sorted(devices)[:MAX_IRQS]:
         name, cpus = name_of(root, number), files.cpu_list(root / _FOLDER / str(number) / _LIST)
         if name and cpus is not None:
             effective = files.cpu_list(root / _FOLDER / str(number) / _EFFECTIVE) or CpuSet()
             managed = is_managed(root, number)
-            found.append(DeviceIrq(number, name, devices[number], cpus, effective, managed))
-    return DeviceIrqs(tuple(found), read_balancers(root, processes))
+            irqs.append(DeviceIrq(number, name, devices[number], cpus, effective, managed))
+    return DeviceIrqs(tuple(irqs), read_balancers(root, processes))
 
 
 def devices_by_irq(root: Path) -> dict[int, str]:
     """PCI addresses."""
-    found = {}
+    names = {}
     folder = root / _DEVICES
     for name in sorted(filter(_FUNCTION.fullmatch, files.names(folder))):
         if number := files.number(folder / name / "irq"):
-            found[number] = name
+            names[number] = name
         for irq in files.names(folder / name / "msi_irqs"):
             if irq.isdecimal():
-                found[int(irq)] = name
-    return found
+                names[int(irq)] = name
+    return names
 
 
 def name_of(root: Path, number: int) -> str:

@@ -32,7 +32,7 @@ def read_rings(root: Path, refused: list[RefusedSetting]) -> tuple[RxRing, ...] 
     if root != cards.LIVE:
         return None
     return tuple(
-        RxRing(name, index, rings.rx, rings.rx_max, any(cards.counter(name, each) for each in NO_ROOM))
+        RxRing(name, index, rings.rx, rings.rx_max, any(cards.counter(name, counter) for counter in NO_ROOM))
         for name, index, rings in cards.answers("rings", _read, refused)
     )
 

@@ -27,14 +27,14 @@ def read_rps(root: Path) -> tuple[RpsQueue, ...] | None:
     folder = root / _FOLDER
     if not folder.is_dir():
         return None
-    found = []
+    rps_queues = []
     for name in cards.names(folder):
         index = files.number(folder / name / "ifindex")
         queues = files.numbered(folder / name / "queues", "rx-") if index is not None else {}
         for number, queue in list(queues.items())[:MAX_QUEUES]:
             if index is not None and (cpus := files.cpu_mask(queue / _FILE)) is not None:
-                found.append(RpsQueue(name, index, number, cpus))
-    return tuple(found)
+                rps_queues.append(RpsQueue(name, index, number, cpus))
+    return tuple(rps_queues)
 
 
 def cpus_of(root: Path, target: Target) -> CpuSet:

@@ -81,9 +81,9 @@ class Domain:
 
     @property
     def pins(self) -> dict[Part, CpuSet]:
-        found: dict[Part, CpuSet] = {("vcpu", vcpu): cpus for vcpu, cpus in self.vcpu_pins.items()}
-        found |= {("iothread", thread): cpus for thread, cpus in self.iothread_pins.items()}
-        return found if self.emulator_pin is None else {("emulator", None): self.emulator_pin, **found}
+        by_part: dict[Part, CpuSet] = {("vcpu", vcpu): cpus for vcpu, cpus in self.vcpu_pins.items()}
+        by_part |= {("iothread", thread): cpus for thread, cpus in self.iothread_pins.items()}
+        return by_part if self.emulator_pin is None else {("emulator", None): self.emulator_pin, **by_part}
 
 
 def parse(xml: str) -> Domain:
@@ -170,8 +170,8 @@ def _pin_path(target: Target) -> str:
 
 
 def _pins(domain: etree._Element, kind: str) -> dict[int, CpuSet]:
-    found = domain.iterfind(f"cputune/{_PINS[kind]}")
-    return {int(pin.get(_PART[kind], "")): CpuSet.parse(pin.get("cpuset", ""), _PINS[kind]) for pin in found}
+    elements = domain.iterfind(f"cputune/{_PINS[kind]}")
+    return {int(pin.get(_PART[kind], "")): CpuSet.parse(pin.get("cpuset", ""), _PINS[kind]) for pin in elements}
 
 
 def _iothreads(domain: etree._Element) -> tuple[int, ...]:
@@ -181,12 +181,12 @@ def _iothreads(domain: etree._Element) -> tuple[int, ...]:
 
 
 def _taps(domain: etree._Element) -> list[tuple[str, str]]:
-    found = []
+    taps = []
     for interface in domain.iterfind("devices/interface"):
         target, mac = interface.find("target"), interface.find("mac")
         if target is not None and target.get("dev"):
-            found.append((target.get("dev", ""), "" if mac is None else mac.get("address", "")))
-    return found
+            taps.append((target.get("dev", ""), "" if mac is None else mac.get("address", "")))
+    return taps
 
 
 def _pci_address(address: etree._Element) -> str:
@@ -195,8 +195,8 @@ def _pci_address(address: etree._Element) -> str:
 
 
 def _nova(domain: etree._Element) -> tuple[NovaIdentity | None, bool]:
-    found = (domain.find(f"metadata/{{{namespace}}}instance") for namespace in NOVA)
-    instance = next((each for each in found if each is not None), None)
+    instances = (domain.find(f"metadata/{{{namespace}}}instance") for namespace in NOVA)
+    instance = next((element for element in instances if element is not None), None)
     if instance is None:
         return None, False
     identity = _identity(instance)
@@ -221,7 +221,7 @@ def _image_policy(instance: etree._Element) -> str:
 
 
 def _named(instance: etree._Element, path: str) -> dict[str, str]:
-    return {name: each.text or "" for each in instance.iterfind(path) if (name := each.get("name"))}
+    return {name: element.text or "" for element in instance.iterfind(path) if (name := element.get("name"))}
 
 
 def cells(domain: etree._Element) -> tuple[GuestCell, ...]:

@@ -49,7 +49,7 @@ class Allowance:
     def spend(self, guest: str, seconds: float) -> None:
         with self._lock:
             now = self._clock()
-            self._spent = {each: (left, now) for each in (*self._spent, guest) if (left := self._left(each, now)) > 0}
+            self._spent = {name: (left, now) for name in (*self._spent, guest) if (left := self._left(name, now)) > 0}
             self._end_waits(now)
             self._spent[guest] = self._left(guest, now) + seconds, now
             if self._left(guest, now) > ALLOWED:
@@ -61,7 +61,7 @@ class Allowance:
             return guest in self._waiting
 
     def _end_waits(self, now: float) -> None:
-        self._waiting = {each for each in self._waiting if self._left(each, now) > ALLOWED - AGAIN}
+        self._waiting = {name for name in self._waiting if self._left(name, now) > ALLOWED - AGAIN}
 
     def _left(self, guest: str, now: float) -> float:
         seconds, at = self._spent.get(guest, (0.0, now))
@@ -81,27 +81,27 @@ class GuestAgent:
     def call(self, command: str, **arguments: object) -> Any:
         if self._clock() >= self._end and command != CLOSE:
             raise Busy(self._what, f"the guest's agent needs more than {SECONDS:g} s", overdue=False)
-        asked = {"execute": command} | ({"arguments": arguments} if arguments else {})
+        request = {"execute": command} | ({"arguments": arguments} if arguments else {})
         try:
-            answer = self._ask(json.dumps(asked))
+            answer = self._ask(json.dumps(request))
         except ApplyFailed as error:
             # The guest chooses most of this text.
             raise ApplyFailed(self._what, _printable(error.details["why"])) from None
         if len(answer) > MAX_ANSWER:
             raise self._wrong(command, f"{len(answer)} characters, and at most {MAX_ANSWER} are read")
         try:
-            found = json.loads(answer)
+            reply = json.loads(answer)
         except (ValueError, RecursionError):
             raise self._wrong(command, f"{_printable(answer)}, which is no JSON that can be read") from None
-        if not isinstance(found, dict) or "return" not in found:
+        if not isinstance(reply, dict) or "return" not in reply:
             raise self._wrong(command, f"{_printable(answer)}, which returns nothing")
-        return found["return"]
+        return reply["return"]
 
     def read(self, path: str) -> str:
         """The content without white space at its ends."""
         with self._file(path, "r") as handle:
-            found = self.call("guest-file-read", handle=handle, count=MAX_FILE)
-        encoded = found.get("buf-b64") if isinstance(found, dict) else None
+            content = self.call("guest-file-read", handle=handle, count=MAX_FILE)
+        encoded = content.get("buf-b64") if isinstance(content, dict) else None
         if not isinstance(encoded, str) or len(encoded) > 2 * MAX_FILE:
             raise self._wrong("guest-file-read", f"no content of at most {MAX_FILE} bytes for {path}")
         try:
@@ -133,4 +133,4 @@ class GuestAgent:
 
 def _printable(text: str) -> str:
     """Without what a terminal would obey."""
-    return "".join(each if each.isprintable() else "?" for each in text[:_MAX_ERROR])
+    return "".join(character if character.isprintable() else "?" for character in text[:_MAX_ERROR])

@@ -82,13 +82,13 @@ def read_guests(
 
     Without ``memory``, memory_per_node is read only of guests with huge pages: it takes milliseconds and more.
     """
-    found, units = [], cgroups.UnitReader(root)
+    guests, units = [], cgroups.UnitReader(root)
     for domain in sorted(domains, key=lambda domain: (domain.name, domain.uuid)):
         try:
-            found.append(read_guest(root, domain, processes, units, memory=memory))
+            guests.append(read_guest(root, domain, processes, units, memory=memory))
         except Gone:
             continue
-    return tuple(found)
+    return tuple(guests)
 
 
 def read_guest(

@@ -82,11 +82,14 @@ class Libvirt:
             parsed[xml] = known_xml.get(xml) or domain_xml.parse(xml)
             return parsed[xml]
 
-        found = [description.parsed_or_left_alone(parse) for description in self.descriptions()]
+        domains = [description.parsed_or_left_alone(parse) for description in self.descriptions()]
         self._parsed = parsed
         known = self.users
-        self.users = {each.uuid: known.get(each.uuid) if each.unread else qemu.user_id(each.xml.user) for each in found}
-        return found
+        self.users = {
+            domain.uuid: known.get(domain.uuid) if domain.unread else qemu.user_id(domain.xml.user)
+            for domain in domains
+        }
+        return domains
 
     def descriptions(self) -> list[DomainDescription]:
         """The active guests with libvirt's XML, without passwords. One guest's error is a part of its description."""
@@ -224,9 +227,9 @@ class Libvirt:
         Since libvirt 8.0 they can be changed only in mode restrictive. pinner never creates a numatune, because it
         could not remove it again.
         """
-        found = self._daemon.ask_domain(str(target), target.owner, lambda domain: domain.numaParameters(_LIVE))
-        restrictive = found.get(libvirt.VIR_DOMAIN_NUMA_MODE) == libvirt.VIR_DOMAIN_NUMATUNE_MEM_RESTRICTIVE
-        return str(found.get(libvirt.VIR_DOMAIN_NUMA_NODESET, "")) if restrictive else ""
+        parameters = self._daemon.ask_domain(str(target), target.owner, lambda domain: domain.numaParameters(_LIVE))
+        restrictive = parameters.get(libvirt.VIR_DOMAIN_NUMA_MODE) == libvirt.VIR_DOMAIN_NUMATUNE_MEM_RESTRICTIVE
+        return str(parameters.get(libvirt.VIR_DOMAIN_NUMA_NODESET, "")) if restrictive else ""
 
     def set_numatune(self, target: Target, nodes: str) -> None:
         """Set the nodes of the live numatune (virDomainSetNumaParameters)."""

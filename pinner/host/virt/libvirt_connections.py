@@ -55,8 +55,8 @@ class TimedCalls:
         """Seconds of the longest overdue call of all keys."""
         now = time.monotonic()
         with self._lock:
-            found = [now - at for key, at in self._overdue_since.items() if self._runs(key)]
-        return max(found, default=None)
+            seconds = [now - at for key, at in self._overdue_since.items() if self._runs(key)]
+        return max(seconds, default=None)
 
     def _runs(self, key: str) -> bool:
         latest = self._last.get(key)

@@ -204,10 +204,10 @@ class LibvirtEvents:
 
     def _tunable(self, _: object, domain: libvirt.virDomain, parameters: dict[str, object], __: object) -> None:
         for name, value in parameters.items():
-            if found := _PIN.fullmatch(name):
-                part = int(found[2]) if found[2] else None
+            if match := _PIN.fullmatch(name):
+                part = int(match[2]) if match[2] else None
                 cpus = CpuSet.parse(str(value))
-                self._publish(Pinned(domain.UUIDString(), _TARGETS[found[1]], part, cpus))
+                self._publish(Pinned(domain.UUIDString(), _TARGETS[match[1]], part, cpus))
 
     def _metadata(self, _: object, domain: libvirt.virDomain, __: int, namespace: str | None, ___: object) -> None:
         if namespace == domain_xml.PINNER:

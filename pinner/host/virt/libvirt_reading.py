@@ -70,22 +70,22 @@ def named_pins(domain: libvirt.virDomain, flags: int) -> tuple[PartPin, ...] | N
 def descriptions(connection: libvirt.virConnect) -> list[DomainDescription]:
     """One guest's error is a part of its description."""
     flags = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE
-    found = []
+    described_guests = []
     for domain, stats in connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, flags):
         try:
-            found.append(_description(domain, stats.get("state.state", 0)))
+            described_guests.append(_description(domain, stats.get("state.state", 0)))
         except libvirt.libvirtError as error:
             if error.get_error_domain() == libvirt.VIR_FROM_RPC or not connection.isAlive():
                 raise
             if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
                 nothing = DomainDescription(domain.UUIDString(), domain.name(), "unknown", "", None)
-                found.append(nothing.without_xml(f"libvirt: {error}"))
-    return found
+                described_guests.append(nothing.without_xml(f"libvirt: {error}"))
+    return described_guests
 
 
 def inactive(connection: libvirt.virConnect) -> tuple[InactiveGuest, ...]:
-    found = connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_INACTIVE)
-    return tuple(sorted(InactiveGuest(each.name(), each.UUIDString()) for each in found))
+    domains = connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_INACTIVE)
+    return tuple(sorted(InactiveGuest(domain.name(), domain.UUIDString()) for domain in domains))
 
 
 def active_description(domain: libvirt.virDomain) -> DomainDescription:
@@ -118,8 +118,8 @@ def described(names: Mapping[str, str], describe: Callable[[str, str], DomainDes
     part of the description.
     """
     with ThreadPoolExecutor(_AT_ONCE, "guest") as threads:
-        found: Iterable[DomainDescription | None] = threads.map(_one, names, names.values(), repeat(describe))
-        return [each for each in found if each is not None]
+        read_guests: Iterable[DomainDescription | None] = threads.map(_one, names, names.values(), repeat(describe))
+        return [description for description in read_guests if description is not None]
 
 
 def _one(uuid: str, name: str, describe: Callable[[str, str], DomainDescription]) -> DomainDescription | None:

@@ -75,12 +75,12 @@ def find_watched(root: Path, mount: Mount, guests: Collection[str], names: Colle
     """QEMU of these guests (by UUID) and processes of these names. It is called again after a guest starts or stops."""
     qemus = {pid: uuid for uuid, pid in qemu.find(root, guests).qemus.items()} if guests else {}
     named = {pid: name for pid, name in procfs.names_of_all(root) if name in names} if names else {}
-    found: dict[str, ConfinedPart | None] = {}
+    confined: dict[str, ConfinedPart | None] = {}
     for pid in (*qemus, *named):
-        found |= dict.fromkeys(_files(cgroups.folders_of(root, mount, pid)))
+        confined |= dict.fromkeys(_files(cgroups.folders_of(root, mount, pid)))
     for pid, uuid in qemus.items():
-        found |= _of_guest(root, mount, pid, uuid)
-    return Watched(qemus, named, found)
+        confined |= _of_guest(root, mount, pid, uuid)
+    return Watched(qemus, named, confined)
 
 
 def misplaced(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
@@ -88,23 +88,23 @@ def misplaced(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
 
     Hot-plugged vCPUs and iothreads, and emulator threads that inherit one's mask.
     """
-    found = []
+    names = []
     for tid in tids:
         try:
             name = files.decode(files.read(f"{root}/proc/{pid}/task/{tid}/comm")).strip()
             if not qemu.is_emulator(name) or os.sched_getaffinity(tid) != os.sched_getaffinity(pid):
-                found.append(name)
+                names.append(name)
         except OSError:
             continue
-    return tuple(found)
+    return tuple(names)
 
 
 def _of_guest(root: Path, mount: Mount, pid: int, uuid: str) -> dict[str, ConfinedPart | None]:
     innermost = next(iter(cgroups.folders_of(root, mount, pid)), None)
-    found: dict[str, ConfinedPart | None] = {}
+    confined: dict[str, ConfinedPart | None] = {}
     for folder, part in cgroups.parts(cgroups.of_guest(innermost)) if innermost else ():
-        found |= dict.fromkeys(_files([folder]), ConfinedPart(uuid, *part) if part else None)
-    return found
+        confined |= dict.fromkeys(_files([folder]), ConfinedPart(uuid, *part) if part else None)
+    return confined
 
 
 def _files(folders: Iterable[Path]) -> Iterator[str]:

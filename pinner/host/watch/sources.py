@@ -133,14 +133,14 @@ class Scan:
             yield from (ThreadCreated(pid, tid) for tid in sorted(self._threads[pid] - before[pid]))
 
     def _scan(self) -> dict[int, tuple[int, str]]:
-        found = {}
+        programs = {}
         for pid in files.numbers(self._proc):
             try:
                 stat = procfs.parse_stat(files.read(f"{self._proc}/{pid}/stat"))
             except (OSError, ValueError, IndexError):
                 continue
-            found[int(pid)] = (stat.started, stat.name)
-        return found
+            programs[int(pid)] = (stat.started, stat.name)
+        return programs
 
     def _tasks(self, pid: int) -> frozenset[int]:
         return frozenset(map(int, files.numbers(f"{self._proc}/{pid}/task")))
