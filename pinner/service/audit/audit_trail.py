@@ -7,7 +7,7 @@ from contextlib import suppress
 from pinner.agent.protocol import Agent
 from pinner.agent.trail.trail import MAX_PAGE
 from pinner.model.errors import Busy, HostUnreachable, Invalid, NotFound, StoreUnavailable
-from pinner.model.run.agent_audit import AgentAction, AgentRecord, Anchor, SignedHead
+from pinner.model.run.agent_audit import AgentAction, AgentRecord, Anchor, SignedHead, head_of_record
 from pinner.model.run.verification import FindingKind, TrailFinding, Verification, verification
 from pinner.service.audit.audit_check import AgentCheck, CentreCheck
 from pinner.service.audit.audit_export import export_lines
@@ -75,19 +75,18 @@ class AuditTrail:
     def _quiet_anchor(self) -> Anchor:
         """An anchor at a moment when no agent did anything, so that both trails have the same actions; after some
         attempts, any anchor."""
-        before = self.anchor()
         for _ in range(QUIET_ATTEMPTS):
-            after = self.anchor()
-            if not any(map(self._did_anything, before.heads, after.heads)):
+            before, after = self.anchor(), self.anchor()
+            if all(map(self._is_quiet, before.heads, after.heads)):
                 break
-            before = after
             time.sleep(QUIET_SECONDS)
         return after
 
-    def _did_anything(self, before: SignedHead, after: SignedHead) -> bool:
-        """Whether the agent has records between the two heads, but the centre's head."""
+    def _is_quiet(self, before: SignedHead, after: SignedHead) -> bool:
+        """Whether the agent has nothing but heads of the centre between the two, none of them younger than the one
+        that it got with the second."""
         between = self._hosts.agent(after.host).audit_records(before.seq, MAX_PAGE)
-        return any(record.action != AgentAction.CENTRE_HEAD for record in between if record.seq <= after.seq)
+        return all(_is_head_up_to(after.centre_seq, record) for record in between if record.seq <= after.seq)
 
     def _verify(self, anchor: Anchor | None) -> Verification:
         with suppress(StoreUnavailable):  # a table was dropped; the checks below say which
@@ -146,6 +145,11 @@ def _records(agent: Agent, after: int) -> Iterator[AgentRecord]:
     while records := agent.audit_records(after, MAX_PAGE):
         yield from records
         after = records[-1].seq
+
+
+def _is_head_up_to(seq: int, record: AgentRecord) -> bool:
+    head = head_of_record(record) if record.action == AgentAction.CENTRE_HEAD else None
+    return head is not None and head.seq <= seq
 
 
 def _place(finding: TrailFinding) -> tuple[object, ...]:

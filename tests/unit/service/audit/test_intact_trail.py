@@ -142,3 +142,22 @@ def test_a_run_that_begins_between_the_heads_of_an_export_is_no_finding(pinner, 
     door.opened.set()
     list(pinner.service.follow(runs[0].id))
     assert verify_file(file, signed[0].key, None).findings == ()
+
+
+def test_records_that_an_agent_hears_of_between_the_heads_of_an_export_are_no_finding(pinner, tmp_path, monkeypatch):
+    """The agent's one new record named a record of the centre that was younger than the export's last one."""
+    pinner.apply()
+    pinner.service.audit_anchor()
+    sign, signed = pinner.agent.audit_head, []
+
+    def sign_late(centre):
+        if len(signed) == 1:
+            pinner.store.audit.append(audit_event(ANN, NOON, AuditAction.PLAN_CREATE, "h1", "plan-9", "ok"))
+            sign(pinner.store.audit.head())
+        signed.append(sign(centre))
+        return signed[-1]
+
+    monkeypatch.setattr(pinner.agent, "audit_head", sign_late)
+    file = tmp_path / "trail.jsonl"
+    file.write_text("".join(pinner.service.export_audit()))
+    assert verify_file(file, signed[0].key, None).findings == ()
