@@ -17,10 +17,10 @@ import private_rabbit
 import pytest
 from support.fakes.in_memory_service import InMemoryService
 from support.nova.closing_proxy import ClosingProxy
+from support.nova.frozen_proxy import FrozenProxy
 from support.nova.nova_listener import EXCHANGE, LISTENER, QUEUE, TOPIC, listening, publish, until
 from support.nova.samples import OWN
 from support.server.access import InMemoryTokens
-from support.server.frozen_proxy import FrozenProxy
 from support.server.real_service import answering
 
 pytestmark = [

@@ -39,7 +39,6 @@ from pinner.model.run.journal import ApplyOptions
 from pinner.server.sockets import listen_tcp
 from pinner.service.protocol import GuestEventOutcome
 from pinner.service.remote.remote import RemoteService
-from pinner.service.remote.rest_client import server_sent_events
 
 NOBODY = Caller("nobody", "nowhere", "req-none")
 
@@ -249,15 +248,6 @@ def test_an_answer_of_another_server_than_pinner(status, body):
         remote = RemoteService(f"http://127.0.0.1:{other.server_port}")
         with closing(remote), pytest.raises(PinnerError, match="the server"):
             remote.hosts()
-
-
-def test_unknown_events_of_a_stream_are_ignored():
-    words = b": comment\n\nevent: later\ndata: 1\n\nretry: 5\n\nnonsense\n\nevent: end\ndata: {}\n\nevent: cut"
-    # In chunks of every size: a chunk need not end where an event ends.
-    for size in range(1, len(words)):
-        chunks = (words[at : at + size] for at in range(0, len(words), size))
-        known = [event for event in server_sent_events(chunks) if event[0] in (b"change", b"end", b"error")]
-        assert known == [(b"end", b"{}")]
 
 
 def test_the_capacity(remote, pinner):

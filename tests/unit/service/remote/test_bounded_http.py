@@ -4,53 +4,21 @@ import gzip
 import socket
 import ssl
 import subprocess
-import threading
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing
 
 import pytest
+from support.server.slow_server import HEAD, LONGEST, serving
 from support.values import NOON
 
-from pinner.model.errors import HostUnreachable, PinnerError
+from pinner.model.errors import HostUnreachable
 from pinner.model.event import GuestEvent
 from pinner.model.run.audit import Caller
-from pinner.service.remote import rest_client
 from pinner.service.remote.remote import RemoteService
 
-HEAD = b"HTTP/1.1 200 OK\r\n"
 LENGTH = b"Content-Length: 100000\r\n\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 PATIENCE = 0.6
-LONGEST = 60.0
-"""How long the server sends: a request that has ended before did not wait for the end."""
-
-
-@contextmanager
-def serving(*parts, drip=b"", pause=0.1, listening=None, tls=None):
-    """The URL of a server that sends the parts to each client, and then ``drip`` periodically."""
-    over = threading.Event()
-
-    def answer(connection):
-        with suppress(OSError), connection if tls is None else tls.wrap_socket(connection, server_side=True) as peer:
-            peer.recv(65536)
-            for part in parts:
-                peer.sendall(part)
-            end = time.monotonic() + LONGEST
-            while drip and not over.wait(pause) and time.monotonic() < end:
-                peer.sendall(drip)
-
-    def accept():
-        with suppress(OSError):
-            while True:
-                threading.Thread(target=answer, args=(listening.accept()[0],), daemon=True).start()
-
-    listening = listening or socket.create_server(("127.0.0.1", 0))
-    threading.Thread(target=accept, daemon=True).start()
-    name = listening.getsockname()
-    yield f"unix:{name}" if isinstance(name, str) else f"{'https' if tls else 'http'}://127.0.0.1:{name[1]}"
-    over.set()
-    listening.shutdown(socket.SHUT_RDWR)
-    listening.close()
 
 
 def topology(remote):
@@ -177,42 +145,3 @@ def test_an_encoding_that_can_hide_gigabytes_is_refused(encoding, ask):
         pytest.raises(HostUnreachable, match="content encoding"),
     ):
         ask(remote)
-
-
-def test_a_list_without_an_end_is_refused(monkeypatch):
-    monkeypatch.setattr(rest_client, "MAX_PAGES", 20)
-    body = b'{"items":["h"],"next": "1"}'
-    head = HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with (
-        serving(head, body) as url,
-        closing(RemoteService(url)) as remote,
-        pytest.raises(PinnerError, match="more than 20 pages"),
-    ):
-        remote.hosts()
-
-
-def test_a_line_without_an_end_is_refused():
-    with (
-        serving(HEAD, b"\r\n", *[b"x" * (1 << 20)] * 20) as url,
-        closing(RemoteService(url)) as remote,
-        pytest.raises(PinnerError, match="bytes without an end"),
-    ):
-        export(remote)
-
-
-def test_a_line_that_is_no_text_is_refused():
-    with (
-        serving(HEAD, b"Connection: close\r\n\r\n", b"\xff\n") as url,
-        closing(RemoteService(url)) as remote,
-        pytest.raises(PinnerError, match="not UTF-8 text"),
-    ):
-        export(remote)
-
-
-def test_an_error_of_the_reader_of_lines_stays_its_own():
-    text = rest_client.lines(iter([b"a line\n"]))
-    next(text)
-    own = UnicodeDecodeError("ascii", b"", 0, 1, "of another text")
-
-    with pytest.raises(UnicodeDecodeError):
-        text.throw(own)
