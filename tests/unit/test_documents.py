@@ -1,4 +1,4 @@
-"""The documents: each link leads to a page and to a heading of it, and the README names every page."""
+"""The documents: their links lead to headings that exist, and what they say about the files is so."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -40,6 +41,38 @@ def test_every_document_that_the_code_names_exists():
     named = {name for path in files for name in re.findall(r"(?<![\w/.])docs/[\w-]+\.md", path.read_text())}
     assert {"docs/checks.md", "docs/remedies.md"} <= named
     assert all((ROOT / name).exists() for name in named)
+
+
+FOLDERS = [path.parent for path in (ROOT / "pinner").glob("*/__init__.py")]
+
+
+def packages(folder):
+    """The rooms of a package, at every depth: ``host``, ``commands/host``."""
+    return {str(init.parent.relative_to(folder)) for init in folder.rglob("__init__.py")} - {"."}
+
+
+def test_the_architecture_names_every_package_of_pinner_and_no_other():
+    rooms = re.findall(r"(?m)^\| (`pinner/.+?) \|", ARCHITECTURE.read_text())
+    named = {name for row in rooms for name in re.findall(r"`pinner/([\w/]+)/`", row)}
+    assert {folder.name for folder in FOLDERS} <= named
+    assert {name for name in named if not (ROOT / "pinner" / name).is_dir()} == set()
+    single = {name for row in rooms for name in re.findall(r"`pinner/(\w+)\.py`", row)}
+    assert single == {path.stem for path in (ROOT / "pinner").glob("*.py")} - {"__init__"}
+
+
+LARGE = re.findall(r"(?m)^\| `(\w+)/` \| (.+) \| (.+) \|$", ARCHITECTURE.read_text())
+
+
+@pytest.mark.parametrize(("name", "top", "rooms"), LARGE, ids=[row[0] for row in LARGE])
+def test_the_architecture_names_the_modules_and_rooms_of_each_large_folder(name, top, rooms):
+    folder = ROOT / "pinner" / name
+    assert set(re.findall(r"`(\w+)`", top)) == {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert set(re.findall(r"`([\w/]+)/`", rooms)) == packages(folder)
+
+
+def test_the_architecture_lists_every_folder_with_rooms():
+    folders = {folder.name for folder in FOLDERS if packages(folder)}
+    assert {name for name, _top, _rooms in LARGE} == folders - {"migrations"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
