@@ -25,6 +25,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
+import bounded_tests
 import libcst as cst
 from coverage import CoverageData
 from lxml import etree
@@ -35,7 +36,6 @@ CODE = ("pinner/planning", "pinner/apply", "pinner/store", "pinner/agent")
 WORKERS = 2
 ONE_DATABASE = "not postgresql and not mariadb"
 """SQLite alone: each other server needs seconds to start, and kills no mutant that SQLite does not."""
-NO_PLUGINS = ("-p", "no:cacheprovider", "-p", "no:schemathesis")
 BATCHES = (slice(0, 8), slice(8, 48), slice(48, None))
 """The tests of a mutant run in so many processes, one after the other: the first one kills most mutants."""
 MOST_SECONDS = 60.0
@@ -89,20 +89,12 @@ def copy(folder: Path) -> Path:
     return folder
 
 
-def pytest(tree: Path, seconds: float, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run tests in a copy of the source tree. A signal ends them once a process has used so many seconds of a CPU, or
-    after five times as long: on a busy machine, tests that do not loop take much longer than usual."""
-    limit = ("timeout", "--signal=KILL", f"{5 * seconds:.0f}", "prlimit", f"--cpu={seconds:.0f}")
-    # A third of the time of a short run is the import of schemathesis. Its tests are left out.
-    command = [*limit, sys.executable, "-m", "pytest", "-q", *NO_PLUGINS, *arguments]
-    return subprocess.run(command, cwd=tree, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
 def measure(tree: Path, folders: Sequence[str]) -> tuple[CoverageData, dict[str, float]]:
     """Run the fast tests once: the lines that each test executes, and the seconds of each test that passes."""
     covered = (*(f"--cov={path}" for path in CODE), "--cov-context=test", "--cov-report=", "--junitxml=tests.xml")
     options = ("-n", str(WORKERS), "--dist", "worksteal", "-k", ONE_DATABASE)
-    print(*pytest(tree, 3600, *options, *covered, *folders).stdout.splitlines()[-5:], sep="\n", flush=True)
+    _, output = bounded_tests.run(tree, 3600, *options, *covered, *folders)
+    print(*output.splitlines()[-5:], sep="\n", flush=True)
     seconds = {
         f"{case.get('classname').replace('.', '/')}.py::{case.get('name')}": float(case.get("time"))
         for case in etree.parse(tree / "tests.xml").iter("testcase")
@@ -133,7 +125,7 @@ def verdict(mutant: Mutant, tree: Path, coverage: CoverageData, seconds: dict[st
     (tree / mutant.file).write_text(mutant.mutated)
     try:
         for batch in filter(None, (tests[part] for part in BATCHES)):
-            status = pytest(tree, 20 + sum(seconds[test] for test in batch), "-x", *batch).returncode
+            status, _ = bounded_tests.run(tree, 20 + sum(seconds[test] for test in batch), "-x", *batch)
             if status:
                 return "killed" if status in (1, 2, 3, 4) else "killed by time"
         return SURVIVED
