@@ -41,8 +41,8 @@ def create_app(
 ) -> APIFlask:
     """The REST API of the service ``pinner`` as a WSGI application.
 
-    A body above ``max_body_bytes`` is refused. Without ``idempotency_keys`` an Idempotency-Key is refused. Without
-    ``monitor`` the server is always ready, and has no metrics. Raises LookupError if a view has no policy rule.
+    Without ``idempotency_keys`` an Idempotency-Key is refused. Without ``monitor`` the server is always ready, and has
+    no metrics. Raises LookupError if a view has no policy rule.
     """
     # static_folder=None: no static files. Flask accepts None, but APIFlask's annotation does not allow it.
     app = APIFlask("pinner", title="pinner", version=__version__, docs_path=None, static_folder=None)  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ LISTS = ("audit", "hosts", "plans", "runs", "strategies")
 V1 = Version("v1", "CURRENT", "/v1", VERSION, "/openapi.json", tuple(f"/v1/{noun}" for noun in LISTS))
 
 RETRY_SECONDS = 5
-"""The health of the server is checked this often."""
+"""The interval of the server's health checks."""
 
 bp = APIBlueprint("root", __name__, tag="Server")
 
@@ -146,6 +146,6 @@ def _readiness() -> Readiness:
 
 
 def _require_all_hosts() -> None:
-    """Raises Forbidden for a token of one host where the server has others, too."""
+    """Raises Forbidden for a token of one host where the server has other hosts, too."""
     if identity().host and app_state().pinner.hosts() != (identity().host,):
         raise Forbidden(f"this token may act on host {identity().host!r} only; this shows every host of the server")

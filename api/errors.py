@@ -1,7 +1,4 @@
-"""Errors as REST answers. Only this module knows HTTP statuses.
-
-The body of every error, from any layer, is {"error": {"code", "message", "details", "request_id"}}.
-"""
+"""Errors as REST answers. Only this module knows HTTP statuses."""
 
 import logging
 from collections.abc import Mapping
@@ -58,20 +55,19 @@ HTTP_CODES: Mapping[int, str] = {
     431: "head_too_large",
     503: "too_many_streams",
 }
-"""HTTP status to public code, for requests that are refused before they reach the service."""
+"""The public code of a request that is refused before it reaches the service, by HTTP status."""
 
 RETRY_STATUSES = (409, 429, 503)
-"""The statuses whose answers say when to try again."""
+"""The answers with Retry-After."""
 
 RETRY_AFTER: Mapping[str, int] = {"host_unreachable": 10, "host_busy": 5, "busy": 5, "store_unavailable": 5}
-"""Seconds after which a request with this error may succeed. Other conflicts last until somebody resolves them: one
-second."""
+"""Seconds after which a request with this error may succeed. Other conflicts last until somebody resolves them, and get
+one second."""
 
 INTERNAL_ERROR = "pinner failed; the cause is in its log under this request_id"
 
 
 def register(app: APIFlask) -> None:
-    """Answer every exception of the application with an error document."""
     app.register_error_handler(PinnerError, _pinner_error)
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(Exception, _unexpected_error)
@@ -82,7 +78,7 @@ def status_of(code: str) -> int:
 
 
 def error_document(code: str, message: str, details: Mapping[str, Any], request_id: str) -> bytes:
-    """The error as JSON. A value that JSON lacks (NaN, bytes, an object) is written as text."""
+    """A value that JSON lacks (NaN, bytes, an object) is written as text."""
     error = {"code": code, "message": message, "details": dict(details), "request_id": request_id}
     return pydantic_core.to_json({"error": error}, inf_nan_mode="strings", fallback=repr)
 

@@ -1,5 +1,5 @@
-"""The Idempotency-Key of a POST (draft-ietf-httpapi-idempotency-key-header): a client that got no answer sends the
-request again with the same key, and the action is not repeated."""
+"""The Idempotency-Key of a POST (draft-ietf-httpapi-idempotency-key-header): a client that got no answer repeats the
+request with the same key, and the action is not repeated."""
 
 import hashlib
 import logging
@@ -15,7 +15,7 @@ LOG = logging.getLogger(__name__)
 
 KEY = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
-"""An answer that was given before has this header field."""
+"""The header field of a stored answer."""
 MAX_LENGTH = 255
 
 
@@ -36,7 +36,7 @@ class KeyReused(PinnerError):
 
 
 def replay() -> Response | None:
-    """The stored answer of a repeated request; None without a key, or for the first request with it.
+    """The stored answer of a repeated request; None without a key, or for its first request.
 
     Raises Invalid, InProgress and KeyReused.
     """
@@ -62,10 +62,10 @@ def replay() -> Response | None:
 
 
 def remember(response: Response) -> Response:
-    """Store the answer of a successful request with a key; free the key of a request that failed.
+    """Store the answer of a successful request; free the key of a failed one.
 
-    Where the database fails now, the request still gets its answer, because its action is done or refused. The key then
-    has no answer until it counts as abandoned.
+    Without the database the request still gets its answer: its action is done or refused. The key then has no answer
+    until it counts as abandoned.
     """
     reservation: Reservation | None = g.pop("idempotency", None)
     keys = app_state().idempotency_keys
@@ -84,7 +84,7 @@ def remember(response: Response) -> Response:
 
 
 def _scope() -> str:
-    """The callers that share a key: one actor, limited to one host or to none."""
+    """Callers share keys that are one actor, limited to one host or to none."""
     actor, host = identity().actor, identity().host
     # A hash, because both together can be too long for the column. No actor's name has the separator.
     return hashlib.sha256(f"{actor}\n{host}".encode()).hexdigest() if host else actor

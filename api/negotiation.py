@@ -1,8 +1,8 @@
-"""What a request and its answer agree on: the version of the API, and the compression (RFC 9110, section 12).
+"""The version of the API, and the compression of an answer (RFC 9110, section 12).
 
-Compression can reveal a secret to somebody who sees only the length of an answer, if the answer holds the secret beside
-text of that person's choice (the BREACH attack). No answer of pinner holds a secret, and no browser adds credentials to
-a request by itself: tokens and client certificates are no cookies.
+Compression can reveal a secret to somebody who sees only the length of an answer, if the answer holds it beside text of
+that person's choice (the BREACH attack). No answer of pinner holds a secret, and no browser adds credentials by itself:
+tokens and client certificates are no cookies.
 """
 
 import gzip
@@ -11,13 +11,13 @@ from flask import Response, request
 from werkzeug.exceptions import NotAcceptable
 
 SMALLEST = 1024
-"""A shorter answer, in bytes, stays as it is."""
+"""Bytes; a shorter answer stays as it is."""
 _LEVEL = 5
-"""The highest level is 9: higher ones take twice the time for a few per cent."""
+"""Higher levels, up to 9, take twice the time for a few per cent."""
 
 
 def compress(response: Response) -> Response:
-    """gzip is used where the client accepts that, the answer is not a stream, and it is longer than SMALLEST."""
+    """gzip is used where the client accepts it; never for a stream."""
     if response.is_streamed or response.status_code in (204, 304) or "Content-Encoding" in response.headers:
         return response
     if (response.calculate_content_length() or 0) > SMALLEST:
@@ -36,7 +36,7 @@ _SERVICE = "pinner"
 
 
 def check_version() -> None:
-    """Refuse a request for a version that this server does not speak (406)."""
+    """Refuses with 406."""
     for wanted in request.headers.get(VERSION_HEADER, "").split(","):
         service, _, version = wanted.strip().partition(" ")
         if service.lower() == _SERVICE and version.strip() not in (VERSION, "latest"):

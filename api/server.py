@@ -17,14 +17,14 @@ from pinner.model.health import Queue
 from pinner.service.hosts.hosts import OBSERVING_CALLERS
 
 THREADS = MAX_STREAMS + OBSERVING_CALLERS + 4
-"""Requests that are answered at the same time. Streams and callers that wait for a host leave four of the threads."""
+"""Requests that are answered at the same time: streams and callers that wait for a host leave four threads."""
 
 HANGS_SECONDS = 60.0
 """The event loop beats four times in a second."""
 
 
 class Server:
-    """An HTTP server on bound sockets. It runs in threads of its own and handles no signals."""
+    """Serves in threads of its own, and handles no signals."""
 
     def __init__(
         self, app: APIFlask, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None, limits: ClientLimits
@@ -34,11 +34,11 @@ class Server:
         self._serving = Serving(app, limits, THREADS, self._loop)
         self._thread = BeatingThread(self._loop.run_forever, "api", HANGS_SECONDS)
         self.heartbeat = self._thread.heartbeat
-        """It belongs to the event loop, which nothing may block."""
+        """The event loop's, which nothing may block."""
         self._serving.on_tick(self.heartbeat.beat)
         self._thread.start()
         self.urls = tuple(_url(bound, tls) for bound in sockets)
-        """Where the server listens, in the order of the sockets: http://…, https://… or unix:/…"""
+        """In the order of the sockets: http://…, https://… or unix:/…"""
         asyncio.run_coroutine_threadsafe(self._serving.listen(sockets, tls), self._loop).result()
 
     def queue(self) -> Queue:
@@ -49,11 +49,8 @@ class Server:
         return self.urls[0]
 
     def stop(self) -> None:
-        """Accept no more requests, end every stream, wait for the requests in progress, even for a whole sample, and
-        close the sockets.
-
-        A second call does nothing.
-        """
+        """Accept no more requests, end every stream, wait for the requests in progress, even for a whole sample. A
+        second call does nothing."""
         if self._loop.is_closed():
             return
         self.heartbeat.end()
@@ -72,7 +69,7 @@ def serve(
     tls: ssl.SSLContext | None = None,
     limits: ClientLimits | None = None,
 ) -> Server:
-    """Start a server for ``app`` on bound sockets (AF_UNIX, AF_INET, AF_INET6), which it closes when it stops.
+    """The server closes the bound ``sockets`` (AF_UNIX, AF_INET, AF_INET6) when it stops.
 
     With ``tls`` the TCP sockets speak TLS only (tls.server_context). The limit of bodies is the application's own.
     """

@@ -17,7 +17,7 @@ LOG = logging.getLogger(__name__)
 
 MEDIA = "text/event-stream"
 MAX_STREAMS = 8
-"""Open streams. Each occupies one of the server's threads (server.THREADS); the others must stay free for requests."""
+"""Each open stream occupies one of the server's threads (server.THREADS)."""
 KEEP_ALIVE = 10.0
 """Seconds without an event after which a comment is sent, so that proxies keep the connection and the server notices a
 client that has gone."""
@@ -30,7 +30,7 @@ class Streams:
         self._closed = False
 
     def respond(self, changes: Iterator[RunProgress]) -> Response:
-        """A response that sends the changes as they happen. Raises ServiceUnavailable while MAX_STREAMS are open."""
+        """Raises ServiceUnavailable while MAX_STREAMS are open."""
         if not self._slots.acquire(blocking=False):
             raise ServiceUnavailable(
                 f"{MAX_STREAMS} streams are open, which is the limit; ask for the run without its events", retry_after=5
@@ -46,17 +46,17 @@ class Streams:
         return response
 
     def close(self) -> None:
-        """End every stream, also streams of later requests, whether their runs have ended or not."""
+        """End every stream, also later ones, whether their runs have ended or not."""
         self._closed = True
         for stream in tuple(self._open):
             stream.close()
 
     def _read(self, stream: "_Stream", changes: Iterator[RunProgress]) -> None:
-        """Read the changes, then free the stream's slot, unless the client still receives them.
+        """Read the changes, then free the stream's slot.
 
         The slot is free only after this thread has ended, so that clients that connect and disconnect leave at most
-        MAX_STREAMS threads behind. Nor is it free before the client has received everything: a slow client occupies a
-        thread of the server.
+        MAX_STREAMS threads behind, and after the client has received everything: a slow client occupies a thread of the
+        server.
         """
         try:
             stream.read(changes)
@@ -68,7 +68,7 @@ class Streams:
 
 class _Stream:
     def __init__(self, request_id: str, release: Callable[[], None]) -> None:
-        """``release`` is called once, after the changes are read and the answer is sent, or its client has gone."""
+        """``release`` is called once, after the changes are read and the answer is sent or its client has gone."""
         self._request_id = request_id
         self._release = release
         self._parts = 2
@@ -77,7 +77,7 @@ class _Stream:
         self._closed = False
 
     def close(self) -> None:
-        """End the stream after the events that are queued."""
+        """The queued events are still sent."""
         self._closed = True
         self._events.put(None)
 
@@ -86,7 +86,7 @@ class _Stream:
         self.end_part()
 
     def end_part(self) -> None:
-        """One of the two parts has ended: the reading of the changes, or the answer."""
+        """One of two parts has ended: the reading of the changes, or the answer."""
         with self._guard:
             self._parts -= 1
             ended = self._parts == 0
@@ -107,7 +107,7 @@ class _Stream:
             yield event
 
     def read(self, changes: Iterator[RunProgress]) -> None:
-        """Queue every change until the run ends, or until the first one after the stream was closed."""
+        """Queue the changes until the run ends, or until the first one after the stream was closed."""
         try:
             for progress in changes:
                 if self._closed:

@@ -1,7 +1,7 @@
 """Strict validation of requests: a value that the schema does not allow is refused, with its field and the value.
 
-APIFlask's own adapter for pydantic, which this replaces, converts strings to numbers, accepts NaN and repeated query
-parameters, ignores the media type, and does not name the value.
+APIFlask's own adapter for pydantic converts strings to numbers, accepts NaN and repeated query parameters, ignores the
+media type, and does not name the value.
 """
 
 import json
@@ -28,7 +28,7 @@ class Written:
 
 
 class WrittenJson(DefaultJSONProvider):
-    """Flask's JSON, which also takes answers that are JSON already."""
+    """Also takes answers that are JSON already."""
 
     sort_keys = False
 
@@ -39,8 +39,6 @@ class WrittenJson(DefaultJSONProvider):
 
 
 class StrictAdapter(PydanticAdapter):
-    """Reads JSON bodies and query strings, and describes the schemas of requests and answers."""
-
     def validate_input(self, request: Request, location: str, **_options: Any) -> BaseModel:
         """Raises Invalid."""
         try:
@@ -54,19 +52,19 @@ class StrictAdapter(PydanticAdapter):
             raise codec.invalid(error, "" if error.errors()[0]["loc"] else "body") from None
 
     def serialize_output(self, data: Any, many: bool = False) -> "Written":  # noqa: ARG002 - no view returns a list
-        """The answer as JSON, which pydantic writes without dicts between."""
+        """pydantic writes the JSON, without dicts between."""
         kind: Any = self.model_class
         if issubclass(kind, RootModel):
             kind = kind.model_fields["root"].annotation
         return Written(codec.adapter(kind).dump_json(data, by_alias=True) + b"\n")
 
     def get_schema_name(self) -> str:
-        """The name of the component. RootModel[Plan] has the name of Plan."""
+        """RootModel[Plan] has the name of Plan."""
         root: str = self._json_schema().get("$ref", self.model_class.__name__)
         return root.rpartition("/")[2]
 
     def get_openapi_schema(self, **_options: Any) -> dict[str, Any]:
-        """The schema for the document. openapi.py makes its parts components of their own."""
+        """openapi.py makes its parts components of their own."""
         schema = self._json_schema()
         if "$ref" in schema:
             schema |= schema["$defs"].pop(self.get_schema_name())
@@ -102,7 +100,7 @@ def _require_clear(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _json(request: Request) -> str:
-    """The body as text. An empty body is refused: it may have been lost on the way; {} asks for the defaults."""
+    """An empty body is refused: it may have been lost on the way; {} asks for the defaults."""
     body = request.get_data(cache=False)
     coding = request.headers.get("Content-Encoding", "identity")
     if any(name.strip().lower() != "identity" for name in coding.split(",")):

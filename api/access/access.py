@@ -1,10 +1,9 @@
-"""Checks of every request before its view: size, credentials, origin, rule, path, unknown query parameters.
+"""Checks of every request before its view.
 
-A web page in a browser on this machine can neither open the Unix socket nor read a token. A browser adds by itself only
-a TLS client certificate, so the Origin of a request that changes something must be the Host. A page cannot read the
-answers of another site (there is no CORS header), so the Origin of a GET does not matter. A name that its owner makes
-resolve to this machine gains nothing: its page has no token, and the server's certificate does not fit the name. A body
-must be JSON, which no HTML form can send.
+A web page in a browser on this machine can neither open the Unix socket nor read a token, but the browser adds a TLS
+client certificate: so the Origin of a request that changes something must be the Host. There is no CORS header, so a
+page cannot read what a GET answers. A name that its owner makes resolve to this machine does not fit the server's
+certificate. A body must be JSON, which no HTML form can send.
 """
 
 import logging
@@ -24,16 +23,14 @@ LOG = logging.getLogger(__name__)
 
 REQUEST_ID = "X-Openstack-Request-Id"
 PUBLIC = frozenset({"root.versions", "root.version", "root.healthcheck", "root.live", "root.ready", "openapi.spec"})
-"""Endpoints that need no credentials."""
 READING = ("GET", "HEAD")
 REFUSALS = (401, 403, 429)
 """The statuses that the audit trail records."""
 UNKNOWN_PEER = "unknown"
-"""The address of a peer that the server does not name, such as behind another WSGI server's Unix socket."""
+"""The server may not name a peer, such as behind another WSGI server's Unix socket."""
 
 
 def check_request() -> None:
-    """Give the request an id, find out who sends it, and refuse it where it is not allowed."""
     g.request_id = request_id(request.headers.get(REQUEST_ID))
     access = app_state().access
     g.identity = access.credentials.anonymous(_peer(), request.headers)
@@ -48,7 +45,7 @@ def check_request() -> None:
 
 
 def _is_public() -> bool:
-    """Whether the path needs no credentials; with a method that a public path lacks, the answer is 405."""
+    """A method that a public path lacks is answered with 405, without credentials."""
     if isinstance(refused := request.routing_exception, MethodNotAllowed) and "GET" in (refused.valid_methods or ()):
         adapter = current_app.create_url_adapter(request)
         assert adapter is not None
@@ -74,7 +71,7 @@ def finish_response(response: Response) -> Response:
 
 
 def _peer() -> Peer:
-    """The peer that the embedded server has named. Another server names a TCP client's address at most."""
+    """Another server than the embedded one names the address of a TCP client at most."""
     peer: Peer | None = request.environ.get(ENVIRON)
     return peer or TcpPeer(request.environ.get("REMOTE_ADDR") or UNKNOWN_PEER)
 
@@ -90,11 +87,8 @@ def _audit_refusal(response: Response) -> None:
 
 
 def _check_size() -> None:
-    """Refuse a body that is too large or of unknown length.
-
-    This is the first check and uses the headers alone: unless the answer is 413, the server reads the rest of the body
-    into memory, and a chunked body as a whole.
-    """
+    """The first check: without a 413, the server reads the rest of the body into memory, and a chunked body as a
+    whole."""
     if "Transfer-Encoding" in request.headers:
         encoding = request.headers["Transfer-Encoding"]
         raise LengthRequired(f"Transfer-Encoding: {encoding!r} is not accepted; send the body with a Content-Length")
@@ -119,7 +113,7 @@ def _is_same_site(origin: str, host: str) -> bool:
 
 
 def _check_parameters() -> None:
-    """Refuse every query parameter where the view declares none; other views check their own."""
+    """A view that declares query parameters checks them itself."""
     view = current_app.view_functions.get(request.endpoint or "")
     if view is not None and not getattr(view, "_spec", {}).get("args"):
         for name, value in request.args.items():
@@ -133,12 +127,12 @@ _REQUEST_ID = re.compile("req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGN
 
 
 def request_id(given: str | None) -> str:
-    """The id that the caller gave its request; a new one where it has not OpenStack's form (req- and a UUID)."""
+    """The id that the caller gave, if it has OpenStack's form (req- and a UUID); else a new one."""
     return given if given and _REQUEST_ID.fullmatch(given) else f"req-{uuid.uuid4()}"
 
 
 def check_path() -> None:
-    """Raises NotFound for an id or name that no object can have: too long, or with NUL, which databases refuse."""
+    """Raises NotFound for a name that no object can have: too long, or with NUL, which databases refuse."""
     for kind, name in (request.view_args or {}).items():
         if len(name) > MAX_LENGTH or "\0" in name:
             raise NotFound(kind, name[:80])

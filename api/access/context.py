@@ -1,9 +1,8 @@
-"""The application's state and the caller of the current request, for the views, and the service as this caller sees it.
+"""The application's state, the caller of the current request, and the service as this caller sees it.
 
 A view reaches the service only through ``pinner()``, so no view can forget that a token may be limited to one host.
-Another host that the caller names is refused with Forbidden, whether it exists or not. A plan, run or snapshot of
-another host is NotFound, exactly like an id that does not exist: the caller learns nothing about other hosts. Lists
-have the one host only.
+Another host is refused with Forbidden, whether it exists or not, and its plans, runs and snapshots are NotFound: the
+caller learns nothing about other hosts.
 """
 
 import inspect
@@ -38,9 +37,9 @@ from pinner.service.upkeep.monitor import Monitor
 from pinner.store.idempotency import IdempotencyKeys
 
 KEPT = 64
-"""Plans that are kept as JSON; one of a large host takes about 100 KB."""
+"""A plan of a large host takes about 100 KB as JSON."""
 KEPT_SECONDS = 60.0
-"""A plan that was deleted from the database is shown for at most so long."""
+"""A plan that was deleted from the database is shown at most so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +50,14 @@ class KeptPlan:
 
 
 class KeptPlans:
-    """The plans that were shown last: a stored plan never changes."""
+    """The plans that were shown last, as JSON: a stored plan never changes."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._plans: BoundedCache[str, KeptPlan] = BoundedCache(KEPT)
 
     def get(self, plan: str, load: Callable[[str], Plan]) -> KeptPlan:
-        """The plan with this id, from ``load`` where it is not kept. Raises what ``load`` raises."""
+        """Calls ``load`` where the plan is not kept. Raises what ``load`` raises."""
         kept = self._plans.get(plan)
         now = self._clock()
         if kept is None or kept.until < now:
@@ -77,8 +76,6 @@ class AccessControl:
 
 @dataclass(frozen=True, slots=True)
 class AppState:
-    """The objects that the requests of an application share."""
-
     pinner: Service
     access: AccessControl
     rules: Mapping[str, str]
@@ -103,9 +100,9 @@ def pinner() -> Service:
 
 
 def require_own_host(kind: str, name: str, host: str) -> None:
-    """Raises NotFound for an object of a host that the caller's token does not cover.
+    """Raises NotFound where the caller's token does not cover the object's host.
 
-    The service that ``pinner()`` returns checks this itself; a view that answers from a cache calls it.
+    Only a view that answers from a cache needs it: the service that ``pinner()`` returns checks this itself.
     """
     if identity().host not in ("", host):
         raise NotFound(kind, name)
@@ -117,7 +114,6 @@ def identity() -> Identity:
 
 
 def caller() -> Caller:
-    """The caller of the current request, for the audit trail."""
     sender = identity()
     return Caller(sender.actor, sender.origin, g.request_id)
 
@@ -129,7 +125,8 @@ def of_one_host(every: Service, host: str) -> Service:
 class HostService:
     """Satisfies Service with the objects of one host of ``every``.
 
-    A use case that is not written here checks its first argument, and is called: it is made from Service, below."""
+    A use case that is not written here checks its first argument (see _limited).
+    """
 
     where = ""
 
@@ -138,11 +135,9 @@ class HostService:
         self._host = host
 
     def hosts(self) -> tuple[str, ...]:
-        """Empty where the server does not manage the host."""
         return tuple(host for host in self._every.hosts() if host == self._host)
 
     def strategies(self) -> tuple[StrategyInfo, ...]:
-        """Strategies belong to no host."""
         return self._every.strategies()
 
     def snapshot(self, snapshot: str) -> Snapshot:
@@ -186,15 +181,13 @@ class HostService:
         return self._every.runs(host, part, state=state)
 
     def verify_audit(self, anchor: Anchor | None = None) -> Verification:  # noqa: ARG002
-        """Refused: the chain covers every host."""
+        """Refused, like the anchor and the export: the chain covers every host."""
         raise self._no_chain()
 
     def audit_anchor(self) -> Anchor:
-        """Refused: an anchor has the heads of every host."""
         raise self._no_chain()
 
     def export_audit(self) -> Iterator[str]:
-        """Refused: an export has the records of every host."""
         raise self._no_chain()
 
     def _no_chain(self) -> Forbidden:
@@ -203,7 +196,7 @@ class HostService:
         )
 
     def _only(self, host: str | None) -> str:
-        """The one host. Raises Forbidden for another one, NotFound where the server does not manage the host."""
+        """Raises Forbidden for another host, NotFound where the server does not manage the host."""
         if host not in (None, self._host):
             raise Forbidden(f"this token may act on host {self._host!r} only, not on {host!r}")
         if not self.hosts():
@@ -211,7 +204,7 @@ class HostService:
         return self._host
 
     def _require_own_marker(self, marker: str, find: Callable[[str], Plan | Run]) -> None:
-        """Raises Invalid for the id of another host's object, exactly like for an id that does not exist."""
+        """Raises Invalid for the id of another host's object, like for an id that does not exist."""
         try:
             find(marker)
         except NotFound:

@@ -1,15 +1,11 @@
 """Who sends a request: by the Unix socket's peer, a bearer token, or a TLS client certificate.
 
-A known good token cannot be locked out. Failures are counted by client address, and after a few the address gets 429
-with Retry-After. Many callers may share an address, behind a NAT or on loopback, so 429 answers wrong credentials only.
-A second count, by address and token, limits guessing: after a few wrong secrets for one existing token, even the right
-secret is refused from that address until the wait is over (at most a minute), so that guesses tell nothing. A
-credential that was accepted from the address within the last hour is exempt: only its holder can present it.
+After a few failures, the client's address gets 429 with Retry-After for wrong credentials. A valid token is still
+accepted: many callers may share an address, behind a NAT or on loopback. Failures are also counted by address and
+token: after a few wrong secrets for one token, even the right one is refused from that address for at most a minute, so
+that guesses tell nothing. A credential that the address has used within the last hour is exempt.
 
-Hashes are compared in constant time, so no timing tells how much of a secret was right. The id of a token is no secret.
-
-A token's row is read again after FRESH_SECONDS, so a revoked token is refused that long after. Its expiry is checked at
-each request.
+Hashes are compared in constant time. The id of a token is no secret.
 """
 
 import hmac
@@ -32,12 +28,12 @@ from pinner.model.run.audit import UNAUTHENTICATED
 from pinner.model.run.token import MAX_ACTOR, PresentedToken, Role, Token, parse_token, require_actor
 
 FREE_FAILURES = 5
-"""Failures without consequence, for a person who takes the wrong token."""
+"""Failures without a wait, for a person who takes the wrong token."""
 LONGEST_SECONDS = 60.0
 FORGET_SECONDS = 900.0
-"""A key without a failure for this long starts anew."""
+"""The time without a failure after which a key starts anew."""
 MAX_KEYS = 4096
-"""Keys in memory; the key that failed least recently makes room for a new one."""
+"""The key that failed least recently makes room for a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +43,9 @@ class _Failures:
 
 
 class Throttle:
-    """Failures by key, and the time until which a key has to wait: 1, 2, 4 ... LONGEST_SECONDS.
+    """Failures by key, and how long a key has to wait: 1, 2, 4 ... LONGEST_SECONDS. It never sleeps.
 
-    It never sleeps: its callers answer at once with the seconds to wait. ``clock`` gives seconds that only increase.
+    ``clock`` gives seconds that only increase.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -58,13 +54,13 @@ class Throttle:
         self._guard = threading.Lock()
 
     def wait(self, key: str) -> float:
-        """The seconds that the key has to wait; 0 where it may go on."""
+        """Returns seconds; 0: the key need not wait."""
         with self._guard:
             failures = self._failures.get(key)
             return max(0.0, failures.until - self._clock()) if failures else 0.0
 
     def failed(self, key: str) -> float:
-        """Count a failure; the seconds that the key has to wait now, 0 while its failures are free.
+        """Count a failure, and return the seconds that the key has to wait; 0 while its failures are free.
 
         A failure while the key waits does not make the wait longer.
         """
@@ -87,7 +83,7 @@ ACCEPTED_SECONDS = 3600.0
 MAX_ACCEPTED = 1024
 """Credentials that are remembered as accepted."""
 FRESH_SECONDS = 1.0
-"""One read of the database takes 0.2 ms, and this server answers thousands of requests in a second."""
+"""The age at which a token's row is read again: a read takes 0.2 ms, and requests may be thousands in a second."""
 MAX_ROWS = 1024
 _NO_HASH = "0" * 64
 _MAKE_ONE = "`pinner-manage token create` makes one"
@@ -96,11 +92,10 @@ _MAKE_ONE = "`pinner-manage token create` makes one"
 @dataclass(frozen=True, slots=True)
 class Identity:
     actor: str
-    """The name that the audit trail shows."""
     origin: str
     """The client's address, or the process at the other end of the Unix socket."""
     role: Role | None = None
-    """None: nothing but the public paths."""
+    """None: only the public paths are allowed."""
     host: str = ""
     """The only host that the request may act on; empty: every host."""
 
@@ -113,8 +108,8 @@ class TokenReader(Protocol):
 
 
 class Credentials:
-    """``client_roles`` has the role of a client certificate by its common name. ``trusted`` are the reverse proxies
-    whose X-Forwarded-For is believed. ``clock`` gives seconds that only increase."""
+    """``client_roles`` has the role of a client certificate by its common name. The X-Forwarded-For of the reverse
+    proxies in ``trusted`` is believed. ``clock`` gives seconds that only increase."""
 
     def __init__(
         self,
@@ -134,7 +129,6 @@ class Credentials:
         self._guard = threading.Lock()
 
     def anonymous(self, peer: Peer, headers: Headers) -> Identity:
-        """The sender of a request whose credentials are not checked."""
         match peer:
             case UnixPeer(_, pid):
                 return Identity(UNAUTHENTICATED, f"process {pid}")
@@ -143,8 +137,7 @@ class Credentials:
                 return Identity(UNAUTHENTICATED, client_address(address, forwarded, self._trusted))
 
     def identify(self, peer: Peer, headers: Headers) -> Identity:
-        """The sender of a request. Raises Unauthorized, TooManyRequests, Forbidden, and Invalid for a wrong
-        X-Pinner-Actor.
+        """Raises Unauthorized, TooManyRequests, Forbidden, and Invalid for a wrong X-Pinner-Actor.
 
         On TCP a token counts more than a certificate. The certificate of a trusted proxy does not speak for its
         clients.
@@ -192,7 +185,7 @@ class Credentials:
                 return Identity(token.name, origin, token.role, token.host)
 
     def _match(self, presented: PresentedToken, key: str) -> Token:
-        """The stored token whose secret was presented. Raises Unauthorized, TooManyRequests."""
+        """Raises Unauthorized, TooManyRequests."""
         token = self._find(presented.id)
         is_right = hmac.compare_digest(presented.hash, token.hash if token else _NO_HASH)
         if token is None:
@@ -205,7 +198,7 @@ class Credentials:
         raise self._refused(key, _no_match(presented))
 
     def _find(self, token_id: str) -> Token | None:
-        """The token's row is at most FRESH_SECONDS old; None where there is none."""
+        """The token's row, at most FRESH_SECONDS old."""
         with self._guard:
             row = self._rows.get(token_id)
         if row is None:
@@ -222,7 +215,7 @@ class Credentials:
             return (key, presented.hash) in self._accepted
 
     def _refused(self, key: str, why: str) -> Unauthorized | TooManyRequests:
-        """Count the failure; the error for these wrong credentials."""
+        """Count the failure, and return its error."""
         seconds = math.ceil(self._throttle.failed(key))
         if seconds:
             return TooManyRequests(
@@ -242,8 +235,7 @@ def _unauthorized(why: str) -> Unauthorized:
 
 
 def _local_actor(uid: int, headers: Headers) -> str:
-    """The actor of a process on this machine: its user's name, or the one that root gives. Raises Invalid,
-    Forbidden."""
+    """The user of the process, or the actor that root names. Raises Invalid, Forbidden."""
     if any(name in headers for name in FORWARDED_HEADERS):
         # Everybody on the Unix socket is an administrator, and so would be every client of the proxy.
         raise Forbidden("a reverse proxy must not use the Unix socket; let it connect to [api] bind, with tokens")
@@ -260,7 +252,7 @@ def _local_actor(uid: int, headers: Headers) -> str:
 
 
 def _user_name(uid: int) -> str:
-    """The user's name; its number where it has none, or one that people can mistake."""
+    """The user's number where the user has no name, or one that people can mistake."""
     try:
         return require_actor(pwd.getpwuid(uid).pw_name, "user")
     except (KeyError, Invalid):

@@ -1,7 +1,4 @@
-"""The peer of a connection, as the kernel or the TLS handshake names it, and the client's address behind proxies.
-
-The request itself can lie.
-"""
+"""The peer of a connection, as the kernel or the TLS handshake names it, and the client's address behind proxies."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from pinner.model.errors import Invalid
 
 ENVIRON = "pinner.peer"
-"""The key of the peer in the WSGI environment of the embedded server."""
+"""The peer's key in the WSGI environment of the embedded server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +22,7 @@ class UnixPeer:
 class TcpPeer:
     address: str
     certificate: str = ""
-    """The common name of the client's verified certificate; empty without one."""
+    """The common name of the client's verified certificate; empty: it has none."""
 
 
 Peer = UnixPeer | TcpPeer
@@ -57,11 +54,11 @@ def is_trusted(address: str, trusted: Networks) -> bool:
 
 
 def client_address(peer: str, forwarded_for: str, trusted: Networks) -> str:
-    """The address of the client that sent a request over the connection of ``peer``.
+    """The address of the client behind proxies.
 
-    In X-Forwarded-For (``forwarded_for``), each proxy appends the address of its own peer. Only the entries of trusted
-    proxies can be believed. So the list is read from its end, and the first address that is no trusted proxy is the
-    client's. An entry that is no address ends the search at the proxy that wrote it.
+    Each proxy appends the address of its own peer to X-Forwarded-For, and only trusted proxies can be believed. So the
+    last address that is no trusted proxy is the client's. An entry that is no address ends the search at the proxy that
+    wrote it.
     """
     own = _parse(peer)
     hop = str(own) if own else peer
@@ -74,7 +71,7 @@ def client_address(peer: str, forwarded_for: str, trusted: Networks) -> str:
 
 
 def throttle_key(address: str) -> str:
-    """The key under which failures are counted: the address, or the /64 network of an IPv6 address."""
+    """Failures are counted by address, and by the /64 network of an IPv6 address."""
     parsed = _parse(address)
     if isinstance(parsed, IPv6Address):
         return str(IPv6Network((int(parsed), _CLIENT_PREFIX), strict=False))
@@ -82,7 +79,7 @@ def throttle_key(address: str) -> str:
 
 
 def _parse(text: str) -> IPv4Address | IPv6Address | None:
-    """An IPv4 address written as IPv6 (RFC 4291, 2.5.5.2) is an IPv4 address. None: the text is no address."""
+    """An IPv4 address written as IPv6 (RFC 4291, 2.5.5.2) counts as IPv4."""
     try:
         address = ip_address(text)
     except ValueError:

@@ -1,7 +1,6 @@
 """The rules that say which role may do what: one oslo.policy rule an operation.
 
-The file ``[oslo_policy] policy_file`` overrides them; etc/pinner/policy.yaml.sample has their defaults. A changed file
-takes effect within RELOAD_SECONDS.
+The file ``[oslo_policy] policy_file`` overrides them; etc/pinner/policy.yaml.sample has their defaults.
 """
 
 import logging
@@ -18,9 +17,10 @@ from pinner.model.errors import Invalid
 LOG = logging.getLogger(__name__)
 
 RELOAD_SECONDS = 1.0
-"""The policy files are searched so often. oslo.policy searches at each check, which takes longer than the check."""
+"""The time until changed files count. oslo.policy would search for them at each check, which takes longer than the
+check."""
 MAX_DECISIONS = 1024
-"""Decisions that are kept until the files are read again."""
+"""Decisions are kept until the files are read again."""
 PREFIX = "pinner:"
 FIELD = "[oslo_policy] policy_file"
 DEFAULT_FILE = "policy.yaml"
@@ -99,12 +99,12 @@ _OPERATIONS = (
 
 
 def list_rules() -> list[RuleDefault]:
-    """oslopolicy-sample-generator calls it."""
+    """The entry point of oslopolicy-sample-generator."""
     return [*_ROLES, *_OPERATIONS]
 
 
 def rules_of(routes: Map, public: frozenset[str]) -> Mapping[str, str]:
-    """The rule of each endpoint that is not public. Raises LookupError for an endpoint without exactly one rule."""
+    """By endpoint. Raises LookupError for an endpoint without exactly one rule."""
     rules = {
         (operation["method"], operation["path"]): rule.name for rule in _OPERATIONS for operation in rule.operations
     }
@@ -144,7 +144,7 @@ class Authorizer:
         self._read_at = clock()
 
     def require(self, rule: str, identity: Identity, host: str) -> None:
-        """Raises Forbidden where the rule does not allow this identity to act on ``host`` (empty: no host is named)."""
+        """``host`` is empty where the operation names none. Raises Forbidden."""
         if self._clock() - self._read_at >= RELOAD_SECONDS:
             self._reload()
         allowed = self._decisions.get((rule, identity, host))
@@ -163,7 +163,7 @@ class Authorizer:
         return allowed
 
     def _reload(self) -> None:
-        """Read changed policy files. Where they are wrong now, the rules before stay in force."""
+        """Where changed files are wrong, the rules before stay in force."""
         with self._guard:
             if self._clock() - self._read_at < RELOAD_SECONDS:
                 return

@@ -23,15 +23,13 @@ SEVERAL = "several origins"
 
 
 class AuditSink(Protocol):
-    """Appends to the audit trail (pinner.store.audit.audit.Audit)."""
-
     def append(self, *events: AuditEvent) -> None:
         pass
 
 
 class RefusalAudit:
-    """A window of ``window_seconds`` starts with a refusal. Refusals above PER_ORIGIN and TOTAL are only counted; at
-    the end of the window one record has their number."""
+    """A window of ``window_seconds`` starts with a refusal. At its end, one record has the number of the refusals above
+    PER_ORIGIN and TOTAL."""
 
     def __init__(
         self, audit: AuditSink, now: Callable[[], datetime], *, window_seconds: float = WINDOW_SECONDS
@@ -43,7 +41,7 @@ class RefusalAudit:
         self._timer: threading.Timer | None = None
         """Ends the window; None between windows."""
         self._recorded: Counter[str] = Counter()
-        """The records of this window by origin: at most TOTAL origins."""
+        """The records of this window, by origin."""
         self._left_out = 0
         self._last_request = ""
 
@@ -54,7 +52,7 @@ class RefusalAudit:
         self._append(caller, bounded(request), bounded(result))
 
     def close(self) -> None:
-        """End the window, and write the number of the refusals that were only counted."""
+        """End the window, and write the number of the refusals without a record."""
         with self._guard:
             if self._timer:
                 self._timer.cancel()

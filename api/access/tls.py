@@ -9,7 +9,7 @@ from pinner.model.errors import Invalid
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """The files of the configuration; an empty path: not configured."""
+    """An empty path is not configured."""
 
     certificate: str = ""
     """The server's certificate and those between it and the root, in PEM."""
@@ -18,11 +18,10 @@ class TlsFiles:
     client_ca: str = ""
     """The authorities whose client certificates are accepted, in PEM."""
     client_required: bool = False
-    """Refuse clients without a certificate."""
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext | None:
-    """The TLS settings of the listeners; None without a certificate. Raises Invalid.
+    """None without a certificate. Raises Invalid.
 
     Reads the key, so call it before root is given up. TLS 1.2 is the oldest accepted version (RFC 9325).
     """

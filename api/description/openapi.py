@@ -1,6 +1,6 @@
 """The OpenAPI document: APIFlask's, with the errors, headers and security of every operation, as generators want it.
 
-Its components have plain names, no inline objects, and a description of every field. Bodies have examples.
+Its components have plain names, no inline objects, and a description of every field.
 """
 
 import ast
@@ -108,10 +108,8 @@ def configure(app: APIFlask) -> None:
 
 
 def _written_once(view: Callable[[], Any]) -> Callable[[], Response]:
-    """The view of the document, which the first request writes in about a second; the others get the same bytes.
-
-    Anyone may ask for the document, so it must cost little.
-    """
+    """The first request writes the document in about a second; the others get the same bytes, because anyone may
+    ask."""
     lock = Lock()
     written: list[bytes] = []
 
@@ -125,7 +123,7 @@ def _written_once(view: Callable[[], Any]) -> Callable[[], Response]:
 
 
 def _common_schemas() -> Json:
-    """The components that only this module refers to: ErrorDocument and RunProgress, with their parts."""
+    """ErrorDocument and RunProgress, with their parts: no view refers to them."""
     adapters: list[TypeAdapter[Any]] = [TypeAdapter(ErrorDocument), TypeAdapter(RunProgress)]
     _, shared = TypeAdapter.json_schemas(
         [(number, "serialization", adapter) for number, adapter in enumerate(adapters)], ref_template=COMPONENT
@@ -151,7 +149,6 @@ def _describe_bodies(operation: Json) -> None:
 
 
 def needs_credentials(path: str) -> bool:
-    """Whether every method of the path needs credentials; the public paths tell nothing about a host."""
     return path.startswith("/v1/") or path == "/metrics"
 
 
@@ -181,7 +178,7 @@ def _add_common(path: str, method: str, operation: Json) -> None:
 
 
 def _description(parameter: Json) -> str:
-    """The description of a parameter of the path, or of the query, whose schema has it."""
+    """The text of a parameter of the path; the schema of one of the query has its own."""
     if parameter["in"] == "path":
         return _PATH_PARAMETERS[parameter["name"]]
     return str(parameter["schema"]["description"])
@@ -201,7 +198,7 @@ def _answer_headers(status: int, operation: str) -> Iterator[str]:
 
 
 def _statuses(versioned: bool, method: str) -> Iterator[int]:
-    """A request with one of these statuses is refused before they reach the service."""
+    """The statuses with which a request is refused before it reaches the service."""
     yield from (406, 408, 411, 413, 431)
     if method in ("post", "put"):
         yield 415
@@ -213,7 +210,7 @@ REF = "#/components/schemas/"
 
 
 def tidy(components: Json) -> Json:
-    """The components under plain names, sorted. Each inline object is a component of its own."""
+    """The components under plain names, sorted; each inline object becomes a component."""
     tidied: Json = {}
     for name, schema in components.items():
         plain = plain_name(name)
@@ -228,7 +225,7 @@ def tidy(components: Json) -> Json:
 
 
 def plain_name(name: str) -> str:
-    """RunPage for pydantic's Page_Run_, and Tap for APIFlask's Guest.Tap: a part is the same in every model."""
+    """``RunPage`` for pydantic's ``Page_Run_``, and ``Tap`` for APIFlask's ``Guest.Tap``."""
     name = name.rpartition(".")[2]
     if name.startswith("Page_"):
         item = name.removeprefix("Page_").rstrip("_")
@@ -248,7 +245,7 @@ def with_plain_references(value: Any) -> Any:
 
 
 def _without_titles(schema: Json) -> Json:
-    """The schema without pydantic's titles of fields, which repeat their names and confuse generators."""
+    """pydantic's titles repeat the fields' names and confuse generators."""
     properties = {
         name: {key: value for key, value in field.items() if key != "title"}
         for name, field in schema.get("properties", {}).items()
@@ -257,7 +254,7 @@ def _without_titles(schema: Json) -> Json:
 
 
 def _described(name: str, schema: Json) -> Json:
-    """The schema with the docstring of each field that has no description yet."""
+    """Adds the docstring of each field that has no description."""
     fields = schema.get("properties", {})
     texts = _DESCRIPTIONS.get("Page" if name.endswith("Page") else name, {})
     described = {
@@ -271,8 +268,8 @@ def _described(name: str, schema: Json) -> Json:
 def _field_docstrings() -> dict[str, dict[str, str]]:
     """The text below each field, by class and field.
 
-    Python does not store docstrings of fields, so the sources are read: once, at the import, because the API cannot
-    read them in every installation after it has given up root.
+    Python does not store it, so the sources are read, at the import: after the API has given up root it may not be able
+    to.
     """
     names = [
         info.name for room in (model, schemas) for info in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")

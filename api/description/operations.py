@@ -14,11 +14,11 @@ IF_NONE_MATCH = "IfNoneMatch"
 IF_CHANGED = "IfChanged"
 IDEMPOTENCY_KEY = "IdempotencyKey"
 CONDITIONAL: Json = {HEADERS: [IF_MATCH, IF_NONE_MATCH]}
-"""Marks an operation that heeds If-Match and If-None-Match, for APIFlask's ``doc(extensions=)``."""
+"""For an operation that heeds If-Match and If-None-Match (APIFlask's ``doc(extensions=)``)."""
 
 
 def may_raise(*kinds: type[PinnerError]) -> Json:
-    """The errors of an operation, without those of every operation, for APIFlask's ``doc(extensions=)``.
+    """The errors of an operation beside those of every operation, for ``doc(extensions=)``.
 
     An agent that may be unreachable may also be busy.
     """
@@ -27,14 +27,14 @@ def may_raise(*kinds: type[PinnerError]) -> Json:
 
 
 def media_type(media: str, schema: Json) -> dict[int | str, dict[str, str | dict[str, Json]]]:
-    """One more media type of the answer with status 200, for APIFlask's ``doc(responses=)``."""
+    """One more media type of the answer with status 200, for ``doc(responses=)``."""
     return {200: {"description": "Successful response", "content": {media: {"schema": schema}}}}
 
 
 NOT_MODIFIED: dict[int | str, dict[str, str | dict[str, Json]]] = {
     304: {"description": "The client has this object already."}
 }
-"""The answer to If-None-Match, for APIFlask's ``doc(responses=)``."""
+"""The answer to If-None-Match, for ``doc(responses=)``."""
 
 
 NOT_READY: dict[int | str, dict[str, str | dict[str, Json]]] = {
@@ -43,10 +43,9 @@ NOT_READY: dict[int | str, dict[str, str | dict[str, Json]]] = {
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Ready"}}},
     }
 }
-"""The answer of a server that is not ready, for APIFlask's ``doc(responses=)``."""
 
 
 def links(parameter: str, pointer: str, *operations: str) -> Json:
-    """OpenAPI links: these operations take ``parameter`` from the JSON pointer ``pointer`` of this answer."""
+    """OpenAPI links: ``operations`` take ``parameter`` from the JSON pointer ``pointer`` of this answer."""
     parameters = {parameter: f"$response.body#{pointer}"}
     return {operation: {"operationId": operation, "parameters": parameters} for operation in operations}

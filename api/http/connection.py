@@ -1,4 +1,4 @@
-"""One connection: who is at its two ends, its requests one after the other, its deadlines, its answers."""
+"""One connection: its two ends, its requests one after the other, its deadlines, its answers."""
 
 import asyncio
 import logging
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 _CREDENTIALS = struct.Struct("3i")
-"""struct ucred: process, user, group (unix(7), SO_PEERCRED)."""
+"""The struct ucred of SO_PEERCRED: process, user, group (unix(7))."""
 
 
 class ConnectionOwner(Protocol):
     limits: ClientLimits
     loop: asyncio.AbstractEventLoop
     ending: bool
-    """The server stops: an answer is the last one of its connection."""
+    """Whether the server stops: then an answer is the last one of its connection."""
 
     def admit(self, connection: "Connection") -> bool:
-        """Count a new connection; whether it may stay."""
+        """Count a new connection, unless it must be dropped."""
 
     def forget(self, connection: "Connection") -> None:
-        """Count the connection no longer. It may be forgotten already."""
+        """The connection may be forgotten already."""
 
     def submit(self, connection: "Connection", request: HttpRequest) -> None:
-        """Have a worker answer the request with ``answer`` or ``send``, and then ``finish``."""
+        """A worker answers the request with ``send`` and, at its end, ``finish``."""
 
 
 class Connection(asyncio.Protocol):
-    """Reads requests and sends answers. All of it runs in the event loop; a worker calls it through the loop."""
+    """Reads requests and sends answers, in the event loop; a worker calls it through the loop."""
 
     def __init__(self, owner: ConnectionOwner, tls: ssl.SSLContext | None) -> None:
         self._owner = owner
@@ -50,10 +50,10 @@ class Connection(asyncio.Protocol):
         self._pending: deque[HttpRequest | RequestRefused] = deque()
         self._transport: asyncio.Transport
         self._tcp: asyncio.Transport
-        """Below TLS; without it, the same transport."""
+        """The transport below TLS; without TLS, the only one."""
         self._handshake: asyncio.Task[None] | None = None
         self._early = bytearray()
-        """What the client sent directly after the handshake, until the event loop reports the handshake's end."""
+        """What the client sent before the event loop reported the end of the handshake."""
         self._drained = asyncio.Event()
         self._drained.set()
         self._first = True
@@ -61,24 +61,21 @@ class Connection(asyncio.Protocol):
         self.ends: Endpoints
         self.lost = False
         self.current: HttpRequest | None = None
-        """The request that a worker answers now."""
         self.since = owner.loop.time()
-        """The start of the wait for the current request."""
+        """When the wait for the current request began."""
         self.deadline = self.since + owner.limits.head_seconds
 
     @property
     def waits(self) -> bool:
-        """Whether the server waits for this client: for a request, or until an answer is read."""
         return self.current is None or not self._drained.is_set()
 
     @property
     def answered(self) -> bool:
-        """Whether no request is in progress, and the client has read every answer."""
         return self.current is None and self._drained.is_set()
 
     @property
     def held(self) -> int:
-        """Bytes that the server keeps for this client: answers that it has not read, and requests in advance."""
+        """Bytes of unread answers, and of requests in advance."""
         return self._unsent + self._reader.size + self._advance
 
     @property
@@ -123,7 +120,7 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def eof_received(self) -> bool:
-        """The client has closed at least its sending side. That counts as the end: False closes the connection.
+        """The end of the client's sending side counts as the end of the connection.
 
         A request that waits for a thread is then not carried out, and a stream ends at once.
         """
@@ -158,7 +155,6 @@ class Connection(asyncio.Protocol):
     # The server calls these in the event loop.
 
     def abort(self) -> None:
-        """Drop the connection, with what is still to be sent."""
         self._closing = True
         if self._handshake is not None:
             self._handshake.cancel()
@@ -166,19 +162,18 @@ class Connection(asyncio.Protocol):
         self._owner.forget(self)
 
     def expire(self) -> None:
-        """A deadline has passed: tell a client that is in the middle of a request, drop any other."""
+        """At a deadline, tell a client that is in the middle of a request, and drop any other."""
         if self._handshake is not None or self._closing or self._reader.phase == "idle" or not self._drained.is_set():
             self.abort()
             return
         self._refuse(RequestRefused(408, "request_timeout", "the request did not arrive as a whole in time"))
 
     def end(self) -> None:
-        """The server stops: close, unless an answer is on its way."""
         if self.answered:
             self.abort()
 
     async def send(self, data: bytes) -> None:
-        """Send a part of an answer, and wait until the client has read it. Raises ConnectionResetError."""
+        """Returns when the client has read ``data``, a part of an answer. Raises ConnectionResetError."""
         if not self.lost:
             self._transport.write(data)
             await self._drained.wait()
@@ -186,7 +181,6 @@ class Connection(asyncio.Protocol):
             raise ConnectionResetError
 
     def finish(self, data: bytes, *, keep_alive: bool) -> None:
-        """Send the last part of an answer, then read on or close."""
         self.current = None
         if self.lost:
             return
@@ -233,10 +227,7 @@ class Connection(asyncio.Protocol):
             self._early.clear()
 
     def _set_deadline(self, before: str) -> None:
-        """Begin the deadline of the phase that has begun. Bytes within a phase do not extend it.
-
-        The deadline of the first head began with the connection.
-        """
+        """Bytes within a phase do not extend its deadline. That of the first head began with the connection."""
         limits, phase = self._owner.limits, self._reader.phase
         if self.current is not None or phase == before:
             return
@@ -252,7 +243,7 @@ class Connection(asyncio.Protocol):
         self.deadline = self.since + seconds[self._reader.phase]
 
     def _next(self) -> None:
-        """Hand the next request to a worker. The one before must have been answered, and its answer read."""
+        """Hand the next request to a worker, after the answer before it has been read."""
         if self.current is not None or not self._pending or not self._drained.is_set():
             return
         if self._closing or self._owner.ending:
@@ -271,7 +262,7 @@ class Connection(asyncio.Protocol):
         self._close()
 
     def _close(self) -> None:
-        """Close after the client has read the answer. The server discards what still arrives (linger_seconds)."""
+        """Close after the client has read the answer, and discard what still arrives (linger_seconds)."""
         self._closing = True
         self._pending.clear()
         if self._drained.is_set() or self._transport.can_write_eof():
@@ -280,7 +271,7 @@ class Connection(asyncio.Protocol):
         self.deadline = self._owner.loop.time() + linger
 
     def _end_sending(self) -> None:
-        """Close the sending side. Without TLS asyncio does that after everything is sent; with TLS it does not wait."""
+        """Without TLS asyncio closes the sending side after everything is sent; with TLS it does not wait."""
         try:
             if self._transport.can_write_eof():
                 self._transport.write_eof()
@@ -291,7 +282,7 @@ class Connection(asyncio.Protocol):
 
 
 def endpoints(transport: asyncio.Transport, *, encrypted: bool) -> Endpoints:
-    """The ends of an open connection. A Unix socket's server has no address of its own."""
+    """A Unix socket's server has no address of its own."""
     connection: socket.socket = transport.get_extra_info("socket")
     scheme = "https" if encrypted else "http"
     if connection.family == socket.AF_UNIX:
@@ -316,7 +307,7 @@ def _tcp_peer(transport: asyncio.Transport) -> Peer:
 
 
 def _common_name(tls: ssl.SSLObject) -> str:
-    """The common name of the client's verified certificate; empty without one."""
+    """Empty without a verified client certificate."""
     certificate: Mapping[str, Any] = tls.getpeercert() or {}
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     return names[-1] if names else ""
@@ -325,8 +316,8 @@ def _common_name(tls: ssl.SSLObject) -> str:
 class Observed(asyncio.BufferedProtocol):
     """Stands between a TCP transport and ``tls``, asyncio's own TLS protocol.
 
-    asyncio's TLS transport passes on to TCP all that is written, and then counts it as sent. ``pause`` is called when
-    encrypted bytes begin to wait for the client, ``resume`` when it has received them.
+    asyncio's TLS transport counts what it has passed on to TCP as sent. ``pause`` is called when encrypted bytes begin
+    to wait for the client, ``resume`` when it has received them.
     """
 
     def __init__(self, tls: asyncio.BufferedProtocol, pause: Callable[[], None], resume: Callable[[], None]) -> None:

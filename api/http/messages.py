@@ -25,7 +25,6 @@ class RequestRefused(Exception):
 
 
 def malformed(message: str) -> RequestRefused:
-    """The bytes are not a valid HTTP/1.1 request."""
     return RequestRefused(400, "invalid", message)
 
 
@@ -39,11 +38,11 @@ class HttpRequest:
     """The names are in lower case."""
     body: bytearray = field(default_factory=bytearray)
     keep_alive: bool = False
-    """Whether the client expects to send another request over the connection."""
+    """Whether the client may send another request over the connection."""
 
     @property
     def size(self) -> int:
-        """Bytes of the request in memory."""
+        """Bytes in memory."""
         return len(self.target) + sum(len(name) + len(value) for name, value in self.headers) + len(self.body)
 
 
@@ -107,7 +106,7 @@ def _header_variables(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _target(target: bytes) -> tuple[bytes, bytes, str]:
-    """The parts are path, query and authority. The authority is empty where the target is a path."""
+    """The path, the query and the authority, which is empty where the target is a path."""
     if target.startswith(b"/") or target == b"*":
         path, _, query = target.partition(b"?")
         return path, query, ""
@@ -133,7 +132,7 @@ def head(status: str, headers: Headers, *, close: bool) -> bytes:
 
 
 def refusal(refused: RequestRefused) -> bytes:
-    """The whole answer to a request that the server refuses: pinner's error document."""
+    """The whole answer, with pinner's error document."""
     body = error_document(refused.code, refused.message, {}, request_id := f"req-{uuid.uuid4()}")
     headers = (
         ("Content-Type", "application/json"),

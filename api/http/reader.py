@@ -1,8 +1,7 @@
-"""Reads requests from the bytes of one connection, within the limits of a client.
+"""Reads the requests of one connection, within the limits of a client.
 
-llhttp parses them in its strict mode: it refuses a space before a colon, two lengths, a length beside a transfer
-encoding, a line that does not end with CR LF, a folded header, and control characters. Two parsers that read such bytes
-differently let a client smuggle a request past a proxy (RFC 9112, section 11.2).
+llhttp parses them in its strict mode. Two parsers that read invalid bytes differently, such as two lengths or a folded
+header, let a client smuggle a request past a proxy (RFC 9112, section 11.2).
 
 A request is complete only with as many bytes of a body as its Content-Length says, however llhttp ends the message.
 """
@@ -17,32 +16,30 @@ from pinner.api.http.messages import HttpRequest, RequestRefused, malformed
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """What one client, and all together, may cost. Sizes are in bytes, deadlines in seconds."""
+    """What one client, and all together, may cost."""
 
     body_bytes: int = 256 * 1024
-    """``serve`` takes the limit of the application in its place."""
+    """``serve`` replaces it by the application's limit."""
     head_bytes: int = 64 * 1024
     """The request line and all headers of one request."""
     headers: int = 100
     head_seconds: float = 10.0
-    """The time goes from the connection, or from the first byte of a later request, to the end of the head. It includes
-    TLS."""
+    """The time from the connection, or from the first byte of a later request, to the end of the head, with TLS."""
     body_seconds: float = 30.0
-    """The time goes from the end of the head to the end of the body."""
+    """The time from the end of the head to the end of the body."""
     idle_seconds: float = 30.0
-    """The time goes from an answer to the next request of the same connection."""
+    """The time from an answer to the connection's next request."""
     send_seconds: float = 60.0
-    """The client must have read an answer, or one event of a stream, after this time."""
+    """The time in which the client must read an answer, or one event of a stream."""
     linger_seconds: float = 2.0
-    """After a refusal the server discards what the client still sends: a close at once would reset the connection, and
-    the client could lose the answer (RFC 9112, section 9.6)."""
+    """How long after a refusal the server discards what the client still sends: a close at once would reset the
+    connection, and the client could lose the answer (RFC 9112, section 9.6)."""
     connections: int = 512
-    """Open connections. One more closes the one whose client the server has waited for longest: for its request, or
-    until it reads the answer."""
+    """One more closes the connection whose client the server has waited for longest."""
     pipelined: int = 16
     """Requests that one client may send before it reads the first answer. Together they may be as large as one."""
     held_bytes: int = 64 * 1024 * 1024
-    """Answers that clients have not read, and requests that no worker answers yet, over all connections. Above it the
+    """Answers that clients have not read, and requests that no worker answers yet, of all connections. Above it the
     connection with the most is dropped."""
 
 
@@ -50,7 +47,7 @@ Phase = Literal["idle", "head", "body"]
 
 
 class RequestReader:
-    """It gives the requests of one connection, in order, and reads nothing after the first malformed one."""
+    """Gives the requests in order, and reads nothing after the first malformed one."""
 
     def __init__(self, limits: ClientLimits) -> None:
         self._limits = limits
@@ -58,12 +55,11 @@ class RequestReader:
         self._request = HttpRequest()
         self._head_bytes = 0
         self._line = b""
-        """The request line, as far as it has arrived."""
         self._length = 0
         self._announced = 0
-        """The request has this Content-Length."""
+        """The Content-Length of the request."""
         self._missing = 0
-        """Bytes of the body of a message that the parser has ended at its head."""
+        """Bytes that are missing in the body of a message that the parser has ended at its head."""
         self._refused: RequestRefused | None = None
         self._complete: list[HttpRequest | RequestRefused] = []
         self.phase: Phase = "idle"
@@ -72,12 +68,11 @@ class RequestReader:
 
     @property
     def size(self) -> int:
-        """Bytes of the request that is not complete yet."""
         return 0 if self.phase == "idle" else self._request.size
 
     def feed(self, data: bytes) -> list[HttpRequest | RequestRefused]:
-        """The requests are those that ``data`` completes. A RequestRefused is the last item: no later byte of the
-        connection counts."""
+        """The requests that ``data`` completes. A RequestRefused is the last item: no later byte of the connection
+        counts."""
         if self._refused:
             return []
         at = 0
@@ -106,7 +101,7 @@ class RequestReader:
         self._request.target += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Trailers of a chunked body do not arrive, because such a body is refused."""
+        """A chunked body is refused, so no trailers arrive."""
         self._length += len(name) + len(value) + 4
         headers = self._request.headers
         if len(headers) == self._limits.headers or self._length > self._limits.head_bytes:
@@ -114,7 +109,6 @@ class RequestReader:
         headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """The head says whether the body is accepted."""
         request = self._request
         request.method = self._parser.get_method().decode()
         request.version = self._parser.get_http_version()
@@ -142,20 +136,15 @@ class RequestReader:
         self._request.body += part
 
     def on_message_complete(self) -> None:
-        """The request is complete, unless bytes of its body are missing.
-
-        llhttp ends a message that offers an upgrade at its head. pinner ignores the offer (RFC 9110, section 7.8), and
-        reads the body itself.
-        """
+        """llhttp ends a message that offers an upgrade at its head. pinner ignores the offer (RFC 9110, section 7.8),
+        and reads the body itself."""
         self._missing = self._announced - len(self._request.body)
         if not self._missing:
             self._end_request()
 
     def _part(self, data: bytes, at: int) -> bytes:
-        """The next bytes for the parser: a line of a head, or a body.
-
-        So the parser never sees two messages at once, and the request line is known, whose protocol it does not tell.
-        """
+        """The next bytes for the parser: a line of a head, or a body. So it never sees two messages at once, and the
+        request line is known."""
         if self.phase == "body":
             return data[at : at + self._announced - len(self._request.body)] or data[at:]
         part = data[at : data.find(b"\n", at) + 1 or len(data)]
@@ -167,7 +156,7 @@ class RequestReader:
         return part
 
     def _parse(self, data: bytes) -> int:
-        """The answer is the number of bytes that the parser has used."""
+        """Returns the number of the bytes that the parser has used."""
         try:
             self._parser.feed_data(data)
             if self.phase == "head" and self._head_bytes > self._limits.head_bytes:
@@ -182,7 +171,7 @@ class RequestReader:
         return len(data)
 
     def _take_missing(self, data: bytes, at: int) -> int:
-        """Read the body that the parser has not read. The answer is the number of its bytes."""
+        """Returns the number of the bytes that it has taken."""
         part = data[at : at + self._missing]
         self._request.body += part
         self._missing -= len(part)
@@ -212,6 +201,6 @@ class RequestReader:
         self._refuse(RequestRefused(431, "head_too_large", message))
 
     def _refuse(self, refused: RequestRefused) -> None:
-        """Raise the refusal. llhttp replaces an exception of a callback with its own, so it is kept here as well."""
+        """llhttp replaces an exception of a callback with its own, so the refusal is kept here, too."""
         self._refused = refused
         raise refused

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 HEALTH = (b"/healthcheck", b"/healthcheck/live", b"/healthcheck/ready")
-"""A thread of its own answers these paths, while all other threads may wait for hosts."""
+"""A thread of its own answers these paths, even while all other threads wait for hosts."""
 _NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _TICK = 0.25
 """Seconds between two checks of the deadlines."""
 BACKLOG = 512
 """Connections that the kernel accepts before the server does (listen(2))."""
 STOP_SECONDS = 5.0
-"""After a stop, answers that are on their way have so much time to be read."""
+"""The time in which answers that are on their way may be read after a stop."""
 
 
 class Serving:
-    """Serves an application. All methods but ``__init__`` and ``close`` run in the event loop."""
+    """All methods but ``__init__`` and ``close`` run in the event loop."""
 
     def __init__(
         self, app: "WSGIApplication", limits: ClientLimits, threads: int, loop: asyncio.AbstractEventLoop
@@ -49,17 +49,15 @@ class Serving:
         self._failing = Repeated(LOG)
         self._numbers = count()
         self._waiting: dict[int, float] = {}
-        """When each request arrived that waits for a thread."""
         loop.set_exception_handler(self._report)
         self._workers = ThreadPoolExecutor(threads, "api")
         self._health = ThreadPoolExecutor(1, "api-health")
 
     def on_tick(self, call: Callable[[], None]) -> None:
-        """``call`` is called several times in a second, while the event loop works."""
+        """While the event loop works, ``call`` is called each _TICK."""
         self._on_tick = call
 
     async def listen(self, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None) -> None:
-        """Accept connections from the bound sockets; ``tls`` is for those that are no Unix sockets."""
         for bound in sockets:
             context = None if bound.family == socket.AF_UNIX else tls
 
@@ -70,10 +68,8 @@ class Serving:
         self._tick()
 
     def admit(self, connection: Connection) -> bool:
-        """Count a connection. At the limit, drop the one whose client the server has waited for longest.
-
-        The answer is False where the server waits for no client, or stops: then the new one cannot be served.
-        """
+        """Count a connection. At the limit, drop the one whose client the server has waited for longest; where it waits
+        for no client, or stops, the new one cannot be served (False)."""
         if self.ending:
             return False
         if len(self._connections) >= self.limits.connections:
@@ -90,7 +86,7 @@ class Serving:
         self._connections.discard(connection)
 
     def submit(self, connection: Connection, request: HttpRequest) -> None:
-        """Have a worker thread answer. The refusal of another method than GET would wait for the database."""
+        """Even the refusal of another method than GET would wait for the database."""
         is_health = request.target.partition(b"?")[0] in HEALTH and request.method in ("GET", "HEAD")
         threads = self._health if is_health else self._workers
         number = next(self._numbers)
@@ -98,7 +94,7 @@ class Serving:
         threads.submit(self._answer, number, connection, request)
 
     def queue(self) -> Queue:
-        """Any thread may call it. The requests are those that wait for a thread."""
+        """The requests that wait for a thread. Any thread may call it."""
         waiting = sorted(self._waiting.values())
         return Queue(len(waiting), self.loop.time() - waiting[0]) if waiting else Queue()
 
@@ -113,7 +109,7 @@ class Serving:
             connection.end()
 
     async def end(self) -> None:
-        """End the connections, after the workers have ended; also one without an answer, because its worker had no
+        """End all connections after the workers have ended, even one without an answer, because its worker had no
         memory."""
         deadline = self.loop.time() + STOP_SECONDS
         while any(not connection.answered for connection in self._connections) and self.loop.time() < deadline:
@@ -123,8 +119,8 @@ class Serving:
         await asyncio.sleep(0)  # the transports close their sockets in the loop's next round
 
     async def _close_listeners(self) -> None:
-        """asyncio takes two rounds of the loop for a client that it has accepted: one makes its transport, one its
-        connection. If the listener is closed before, the client's socket stays open."""
+        """asyncio takes two rounds of the loop for a client that it has accepted. If the listener is closed before, the
+        client's socket stays open."""
         for listener in self._listeners:
             for bound in listener.sockets:
                 self.loop.remove_reader(bound)
@@ -139,10 +135,8 @@ class Serving:
         self._health.shutdown()
 
     def _tick(self) -> None:
-        """Expire the connections whose deadline has passed, and bound what is kept for slow clients.
-
-        A failure at one connection must not end the deadlines of all others.
-        """
+        """Expires connections, and bounds what is kept for slow clients. A failure at one must not end the deadlines of
+        all others."""
         self.loop.call_later(_TICK, self._tick)
         self._on_tick()
         now = self.loop.time()
@@ -156,8 +150,8 @@ class Serving:
         self._bound_held()
 
     def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log an error of the event loop. Without a file descriptor for a new connection, asyncio reports it for each
-        of BACKLOG attempts, and tries again a second later."""
+        """Without a file descriptor for a new connection, asyncio reports an error for each of BACKLOG attempts, and
+        tries again a second later."""
         if isinstance(error := context.get("exception"), OSError) and error.errno in _NO_RESOURCES:
             self._failing.warn("a client of the API cannot be accepted: %s", error)
         else:
@@ -184,13 +178,13 @@ class _Head:
         self.headers: list[tuple[str, str]] = []
 
     def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[..., None]:  # noqa: ARG002
-        """PEP 3333 describes it. Nothing is sent before the body begins, so a later call replaces an earlier one."""
+        """As PEP 3333 says, a later call replaces an earlier one, because nothing is sent before the body begins."""
         self.status, self.headers = status, headers
         return _no_write
 
     @property
     def streams(self) -> bool:
-        """Whether the length of the body is unknown, so that its parts are sent as they come."""
+        """A body of unknown length is sent part by part."""
         bodiless = self.status.startswith(("1", "204", "304"))
         return not bodiless and not any(name.lower() == "content-length" for name, _ in self.headers)
 
@@ -198,7 +192,7 @@ class _Head:
 def answer(
     app: "WSGIApplication", connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
 ) -> None:
-    """Answer the request, unless its client has gone: then the application never sees it."""
+    """The application never sees a request whose client has gone."""
     data, keep_alive = b"", False
     try:
         if not connection.lost:
@@ -210,7 +204,6 @@ def answer(
 def _whole(
     app: "WSGIApplication", connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
 ) -> tuple[bytes, bool]:
-    """An error is answered, too."""
     try:
         return _answer(app, connection, request, loop)
     except RequestRefused as refused:
@@ -245,7 +238,7 @@ def _stream(
 ) -> tuple[bytes, bool]:
     """Send the parts of a body as they come. Raises ConnectionResetError where the client has gone.
 
-    HTTP/1.0 has no chunks: there the end of the connection is the end of the body.
+    HTTP/1.0 has no chunks: the end of the connection is the end of the body.
     """
     chunked = request.version == "1.1"
     headers = [*head.headers, *([("Transfer-Encoding", "chunked")] if chunked else [])]

@@ -1,8 +1,5 @@
-"""The schemas of requests, and of the answers that are not values of pinner.model.
-
-Requests have models of their own, which refuse unknown fields. Most answers are values of pinner.model or of
-pinner.service.protocol: their views say RootModel[Plan], for example.
-"""
+"""The schemas of requests, which refuse unknown fields, and of the answers that are not values of pinner.model or of
+pinner.service.protocol."""
 
 from apiflask.schema_adapters import registry
 

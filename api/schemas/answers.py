@@ -1,4 +1,4 @@
-"""The answers that are not values of pinner.model: their schemas, and pages with the link to the next page."""
+"""The schemas of answers that are not values of pinner.model, and pages with the link to the next page."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -133,10 +133,8 @@ PageAnswer = tuple[Page[T], int, dict[str, str]]
 
 
 def page(items: Iterable[T], key: Callable[[T], str], limit: int, marker: str) -> Page[T]:
-    """The first ``limit`` items after the key ``marker``, by key.
-
-    No item needs to have the marker: the item may have ended since the previous page.
-    """
+    """The first ``limit`` items after the key ``marker``, by key. No item needs to have the marker: it may have
+    ended."""
     rest = sorted((item for item in items if key(item) > marker), key=key)
     shown = tuple(rest[:limit])
     return Page(shown, key(shown[-1]) if len(rest) > limit else "")

@@ -16,7 +16,7 @@ _LONGEST_SCALAR = 100
 
 
 def _scalar(text: Any) -> Any:
-    """A query parameter as a JSON number or boolean where the text is one; otherwise the text itself."""
+    """A query parameter that is a JSON number or boolean, as such."""
     if len(text) > _LONGEST_SCALAR or text != text.strip():
         return text
     try:
@@ -29,7 +29,7 @@ _TIME = "a date and time with a time zone, such as 2026-11-21T10:00:00Z"
 
 
 def _timestamp(text: Any) -> datetime:
-    """The text is an RFC 3339 time, the value in UTC. Raises ValueError."""
+    """An RFC 3339 time in UTC. Raises ValueError."""
     if not isinstance(text, str):
         raise ValueError("a string")
     try:
@@ -45,7 +45,6 @@ def _timestamp(text: Any) -> datetime:
 
 
 def _whole(value: Any) -> Any:
-    """A number without a fraction as an integer; another value unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -55,7 +54,7 @@ Seconds = Annotated[
     Field(ge=0, le=MAX_SAMPLE_SECONDS, description="Measure CPU use for so many seconds; 0: do not measure it."),
 ]
 Whole = BeforeValidator(_whole)
-"""It stands behind the limits of an integer: 2.0 is one, too, as in JSON Schema."""
+"""Stands behind the limits of an integer: 2.0 is one, as in JSON Schema."""
 BusyThreshold = Annotated[
     float, Field(ge=0, description="A process is busy if it uses more than so many per cent of one CPU.")
 ]

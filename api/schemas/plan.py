@@ -166,7 +166,7 @@ class NewPlan(PlanParameters):
     @field_validator("sample_seconds")
     @classmethod
     def _without_snapshot(cls, value: float | None, others: ValidationInfo) -> float | None:
-        """The seconds of a new snapshot, which is not taken where a stored one is named."""
+        """No new snapshot is taken where a stored one is named."""
         if value is not None and others.data.get("snapshot") is not None:
             raise ValueError("null beside snapshot, which has the CPU use of its own time")
         return value
@@ -182,7 +182,7 @@ class AskedRequest(PlanParameters):
 
 
 def _require_false(value: bool) -> bool:
-    """The value, which is false. Literal[False] would also accept the number 0."""
+    """Literal[False] would also accept the number 0."""
     if value:
         raise ValueError("false: a policy never rebalances")
     return value
@@ -233,7 +233,7 @@ class NewPolicy(Input):
 
 
 _MOST = 64
-"""The most shapes of new guests, and the most nodes, of one question."""
+"""Shapes of new guests, and nodes, in one question."""
 
 
 class NewShape(Input):

@@ -56,7 +56,7 @@ class SampleQuery(Input):
 
 
 def _with_busy(threshold: float, others: ValidationInfo) -> float:
-    """The threshold, which decides nothing without ``busy``."""
+    """The threshold decides nothing without ``busy``."""
     if not others.data.get("busy", True):
         raise ValueError("a value beside busy=true; without it all processes are listed")
     return threshold
