@@ -7,7 +7,7 @@ warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")
 
 
 def __getattr__(name: str) -> str:
-    """``__version__``, which is read at its first use: to look it up takes longer than most commands."""
+    """``__version__`` is read at its first use: to look it up takes longer than most commands."""
     if name == "__version__":
         from importlib.metadata import version
 

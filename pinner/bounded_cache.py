@@ -1,5 +1,3 @@
-"""A cache of a bounded number of values that never change."""
-
 import threading
 from typing import Generic, TypeVar
 
@@ -17,11 +15,9 @@ class BoundedCache(Generic[K, V]):
         self._values: LRUCache[K, V] = LRUCache(size)
 
     def get(self, key: K) -> V | None:
-        """The value that was put under the key; None: it is not kept."""
         with self._lock:
             return self._values.get(key)
 
     def put(self, key: K, value: V) -> None:
-        """Keep the value, and drop the one that was not used for the longest time."""
         with self._lock:
             self._values[key] = value

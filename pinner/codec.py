@@ -20,10 +20,8 @@ _COLLECTIONS = ("list", "tuple", "set", "frozenset", "dict")
 
 
 def failing_fast(schema: Any, handler: "GetCoreSchemaHandler") -> Any:
-    """The schema, so that pydantic reads no further item of a collection after the first wrong one.
-
-    pydantic would keep an error of a kilobyte for each field of each wrong item, and a message can have a million.
-    """
+    """Lets pydantic read no further item of a collection after the first wrong one: it would keep an error of a
+    kilobyte for each field of each wrong item, and a message can have a million."""
     parts: list[Any] = [schema]
     resolved: set[str] = set()
     while parts:
@@ -41,8 +39,6 @@ def failing_fast(schema: Any, handler: "GetCoreSchemaHandler") -> Any:
 
 
 class _FailingFast:
-    """Of a type: it is read as ``failing_fast`` says."""
-
     def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> Any:
         return failing_fast(handler(source), handler)
 
@@ -54,21 +50,20 @@ def _adapter(kind: Any) -> "TypeAdapter[Any]":
 
 
 adapter: Callable[[Any], "TypeAdapter[Any]"] = cache(_adapter)
-"""The reader and writer of one type, created once for each type."""
 
 
 def dump(value: object) -> bytes:
-    """A value as compact JSON in UTF-8. Equal values give equal bytes."""
+    """Compact JSON in UTF-8. Equal values give equal bytes."""
     return adapter(type(value)).dump_json(value, by_alias=True)
 
 
 def readable(value: object) -> str:
-    """A value as JSON for people, in ASCII."""
+    """JSON for people, in ASCII."""
     return adapter(type(value)).dump_json(value, indent=2, ensure_ascii=True, by_alias=True).decode()
 
 
 def plain(value: object) -> Any:
-    """A value as dicts, lists, strings and numbers."""
+    """Dicts, lists, strings and numbers."""
     return adapter(type(value)).dump_python(value, mode="json", by_alias=True)
 
 
@@ -78,8 +73,8 @@ def most_values(text: bytes) -> int:
 
 
 def load(kind: type[T], text: bytes | str, field: str = "body", *, exact: bool = False) -> T:
-    """The value that a JSON text contains. Raises Invalid, which names the first wrong field below ``field``; with
-    ``exact`` also for a field that ``kind`` does not have."""
+    """Raises Invalid, which names the first wrong field below ``field``; with ``exact`` also for a field that ``kind``
+    does not have."""
     from pydantic import ValidationError
 
     try:
@@ -90,7 +85,7 @@ def load(kind: type[T], text: bytes | str, field: str = "body", *, exact: bool =
 
 
 def read(kind: type[T], value: object, field: str = "body") -> T:
-    """The value that ``plain`` wrote as dicts and lists. Raises Invalid like ``load``."""
+    """Reads what ``plain`` wrote. Raises Invalid like ``load``."""
     from pydantic import ValidationError
 
     try:
@@ -101,8 +96,7 @@ def read(kind: type[T], value: object, field: str = "body") -> T:
 
 
 def invalid(error: "ValidationError", field: str) -> Invalid:
-    """A validation error of pydantic as Invalid: the first wrong field (below ``field``, if given), its value, and the
-    expected value."""
+    """The first wrong field (below ``field``, if given), its value, and the expected value."""
     first = error.errors(include_url=False)[0]
     where = ".".join(part for part in (field, *map(str, first["loc"])) if part)
     match first["type"]:

@@ -1,4 +1,4 @@
-"""Heartbeats: a thread that must go on until its server ends says so, and another thread checks it."""
+"""Heartbeats of threads that must go on until their server ends."""
 
 import math
 import threading
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 
 class Heartbeat:
-    """The heartbeat of one thread. The thread calls ``beat`` in its loop, and ``end`` before it ends on purpose."""
+    """The thread calls ``beat`` in its loop, and ``end`` before it ends on purpose."""
 
     def __init__(
         self, thread: threading.Thread, limit: float = math.inf, clock: Callable[[], float] = time.monotonic
@@ -21,11 +21,9 @@ class Heartbeat:
         self._ended = False
 
     def beat(self) -> None:
-        """The thread goes on."""
         self._last = self._clock()
 
     def end(self) -> None:
-        """The thread is about to end on purpose."""
         self._ended = True
 
     @property
@@ -45,7 +43,7 @@ class Heartbeat:
 
 
 class BeatingThread(threading.Thread):
-    """A thread of a server, with its heartbeat. It does not keep the process from its end."""
+    """It does not keep the process from its end."""
 
     def __init__(self, work: Callable[[], None], name: str, limit: float = math.inf) -> None:
         """``limit``: see Heartbeat."""
@@ -54,5 +52,4 @@ class BeatingThread(threading.Thread):
 
 
 def wrong(heartbeats: Iterable[Heartbeat]) -> tuple[str, ...]:
-    """What is wrong with the threads; empty: nothing."""
     return tuple(each.wrong for each in heartbeats if each.wrong)

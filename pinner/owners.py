@@ -1,8 +1,5 @@
-"""Who decides where a path leads: root opens no file in a folder that another user can write.
-
-The writer of a folder can replace each file in it by a symlink, and a process of root would follow it to any file
-(path_resolution(7)).
-"""
+"""Who decides where a path leads: root opens no file in a folder that another user can write. The writer of a folder
+can replace each file in it by a symlink, which a process of root would follow (path_resolution(7))."""
 
 import grp
 import os
@@ -20,11 +17,9 @@ MAX_LINKS = 40
 
 
 def owner_of(folder: Path, field: str) -> int:
-    """The id of the user who decides what ``folder`` and the path to it contain: 0 where only root does.
-
-    A folder that does not exist yet belongs to the owner of its nearest existing parent. Raises Invalid, which names
-    ``field``, where several users can write the path, or a group or everybody can.
-    """
+    """The id of the user who decides what ``folder`` and the path to it contain: 0 where only root does. A folder that
+    does not exist yet belongs to the owner of its nearest existing parent. Raises Invalid, which names ``field``, where
+    several users, a group or everybody can write the path."""
     steps = list(_steps(folder))
     for path, found in steps:
         others_write = not stat.S_ISLNK(found.st_mode) and found.st_mode & 0o022
@@ -39,19 +34,15 @@ def owner_of(folder: Path, field: str) -> int:
 
 
 def require_own(folder: Path, field: str) -> None:
-    """Raise Invalid where this process is root's and another user can write the path to the folder.
-
-    Root calls this before it opens a file in the folder. A process of another user can open only that user's files.
-    """
+    """Raises Invalid where this process is root's and another user can write the path to the folder. Root calls this
+    before it opens a file in the folder."""
     if os.geteuid() == 0 and (owner := owner_of(folder, field)):
         raise Invalid(field, str(folder), f"a path that only root can write; user id {owner} can write it")
 
 
 def require_closed(folder: Path, field: str, user: int) -> None:
-    """Raise Invalid, which names ``field``, where everybody can make, replace or have made a file in ``folder``.
-
-    The id of the user who opens the file is ``user``. A folder that this process cannot enter is closed.
-    """
+    """Raises Invalid where everybody can make, replace or have made a file in ``folder``, which ``user`` (an id) opens.
+    A folder that this process cannot enter is closed."""
     with suppress(PermissionError):
         steps = list(_steps(folder))
         above_is_open = False
@@ -68,7 +59,7 @@ def require_closed(folder: Path, field: str, user: int) -> None:
 
 
 def connect_remedy(path: Path) -> str:
-    """How this user gets the right to connect to the Unix socket at ``path``, which the kernel has refused."""
+    """How this user gets the right to connect to the Unix socket, which the kernel has refused."""
     user = f"uid {os.geteuid()}"
     with suppress(KeyError):
         user = pwd.getpwuid(os.geteuid()).pw_name

@@ -11,16 +11,13 @@ SECONDS = 60.0
 
 @dataclass(slots=True)
 class _Lines:
-    """The lines of one kind in the log."""
-
     last: float | None = None
-    """The time of the last one."""
     left_out: int = 0
-    """How many were left out since."""
+    """Since the last one."""
 
 
 class Repeated:
-    """The failures of one place, in any thread. One that comes and goes many times a minute is logged as one."""
+    """The failures of one place, in any thread."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
@@ -30,12 +27,10 @@ class Repeated:
         self._lock = threading.Lock()
 
     def warn(self, message: str, *values: object) -> None:
-        """Log the failure, unless one was logged within the last minute."""
         self._write(self._expected, logging.WARNING, message, values)
 
     def exception(self, message: str, *values: object) -> None:
-        """Log the unforeseen error that is being handled, with its traceback, unless one was logged within the last
-        minute. It is logged also where ``warn`` has logged another failure."""
+        """Log the error that is being handled, with its traceback, also where ``warn`` has logged another failure."""
         self._write(self._unforeseen, logging.ERROR, message, values)
 
     def _write(self, lines: "_Lines", level: int, message: str, values: tuple[object, ...]) -> None:
@@ -49,7 +44,7 @@ class Repeated:
         self._log.log(level, message + "%s", *values, more, exc_info=level == logging.ERROR)
 
     def over(self, message: str) -> None:
-        """Log that it works again, if the log says that it failed."""
+        """Does nothing where the log has no failure."""
         with self._lock:
             was_told, self._is_told = self._is_told, False
         if was_told:

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 DRAFT = ".pinner-draft-"
-"""The begin of the name of each draft. A process that is killed leaves its draft behind."""
+"""The begin of the name of each draft; a process that is killed leaves its draft behind."""
 
 
 def create(path: Path, content: bytes) -> None:
-    """Create a file of mode 0600. If another process creates it at the same time, the first file counts.
-
-    Raises OSError; then there is no file.
-    """
+    """Create a file of mode 0600. If another process creates it at the same time, the first file counts. Raises
+    OSError; then there is no file."""
     with draft(path.parent) as new:
         with _on_disk(new) as file:
             file.write(content)
@@ -23,17 +21,15 @@ def create(path: Path, content: bytes) -> None:
 
 
 def replace(path: Path, content: bytes, mode: int = 0o600, drafts: Path | None = None) -> None:
-    """Create or replace a file. ``drafts`` is the folder of the draft, if it must not be in the folder of the file.
-
-    Raises OSError; then the file is as before.
-    """
+    """Create or replace a file. ``drafts``: the draft's folder, if not that of the file. Raises OSError; then the file
+    is as before."""
     with replacing(path, mode, drafts or path.parent) as file:
         file.write(content)
 
 
 @contextmanager
 def replacing(path: Path, mode: int, drafts: Path, prefix: str = DRAFT) -> Iterator[BinaryIO]:
-    """The file, which ``path`` names once the context has written it without an error; see ``replace``."""
+    """``path`` names the file once the context has written it without an error; see ``replace``."""
     with draft(drafts, prefix) as new:
         with _on_disk(new) as file:
             yield file
@@ -44,7 +40,7 @@ def replacing(path: Path, mode: int, drafts: Path, prefix: str = DRAFT) -> Itera
 
 @contextmanager
 def draft(folder: Path, prefix: str = DRAFT) -> Iterator[Path]:
-    """A new and empty file of mode 0600. It ends with the context, if it still has its name. Raises OSError."""
+    """A new and empty file of mode 0600, which ends with the context if it still has its name. Raises OSError."""
     number, name = tempfile.mkstemp(prefix=prefix, dir=folder)
     os.close(number)
     try:
@@ -54,14 +50,13 @@ def draft(folder: Path, prefix: str = DRAFT) -> Iterator[Path]:
 
 
 def publish(new: Path, path: Path) -> None:
-    """Give the draft its name, unless another file has that name already. Raises OSError."""
+    """Does nothing where another file has the name. Raises OSError."""
     with suppress(FileExistsError):
         os.link(new, path)
 
 
 @contextmanager
 def _on_disk(path: Path) -> Iterator[BinaryIO]:
-    """The file to write, which is on disk after the context."""
     with path.open("wb") as file:
         yield file
         file.flush()

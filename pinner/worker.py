@@ -1,4 +1,4 @@
-"""Threads of a server that work until they are stopped: Worker, and Passes, which makes a pass every few seconds."""
+"""Threads of a server that work until they are stopped."""
 
 import logging
 import math
@@ -24,7 +24,7 @@ class Worker(ABC):
     """Start it once, and stop it once."""
 
     def __init__(self, name: str, limit: float = math.inf) -> None:
-        """``name`` is the name of the thread. Between two beats of its heart lie at most ``limit`` seconds."""
+        """``limit``: the most seconds between two beats of its heart."""
         self._stop = threading.Event()
         self._thread = BeatingThread(self._repeat, name, limit)
         self.heartbeat = self._thread.heartbeat
@@ -34,17 +34,16 @@ class Worker(ABC):
         """Work and wait, again and again, until ``_stop`` is set."""
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; work under way is not waited for."""
+        """Work under way is not waited for."""
         self.heartbeat.end()
         self._stop.set()
 
 
 class Passes(Worker):
-    """A pass that fails is logged, and the next one is made."""
+    """Makes a pass every few seconds. One that fails is logged, and the next one is made."""
 
     def __init__(self, name: str, make_pass: Callable[[], None], *, first_seconds: float = PASS_SECONDS) -> None:
         super().__init__(name, LIMIT_SECONDS)

@@ -1,4 +1,4 @@
-"""The agent of a captured machine: plans can be made for it, but it cannot be changed."""
+"""The agent of a captured machine, a copy of its proc/ and sys/: plans can be made for it, but it cannot be changed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,8 +19,8 @@ from pinner.model.snapshot import Snapshot
 
 
 class CapturedAgent:
-    """Satisfies Agent for a copy of a machine's proc/ and sys/. What needs runs, events, history or audit trail raises
-    NotFound, what would change it Invalid."""
+    """Satisfies Agent. What needs runs, events, history or audit trail raises NotFound, what would change the machine
+    Invalid."""
 
     def __init__(
         self,

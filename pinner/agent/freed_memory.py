@@ -1,5 +1,5 @@
-"""Gives freed memory back to the kernel. glibc keeps what a thread has freed, in pieces: after thousands of calls more
-than the agent uses."""
+"""Gives freed memory back to the kernel: glibc keeps what a thread has freed, after thousands of calls more than the
+agent uses."""
 
 import ctypes
 from contextlib import suppress
@@ -21,6 +21,6 @@ class FreedMemory(Worker):
 
 
 def give_back() -> None:
-    """malloc_trim(3). A C library without that call keeps none in this way."""
+    """malloc_trim(3), where the C library has it."""
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -12,7 +12,7 @@ CAPACITY = 1024
 
 
 class HostEventQueue:
-    """Events in their order. ``publish`` may be called in any thread; it never blocks and never raises."""
+    """Events in their order. Any thread may call ``publish``, which never blocks and never raises."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -27,14 +27,13 @@ class HostEventQueue:
 
     @property
     def watched(self) -> frozenset[str]:
-        """The process names (comm) whose starts, and no others, a source publishes."""
+        """The process names (comm) whose starts a source publishes."""
         return self._watched
 
     def on_watched(self, call: Callable[[], None]) -> None:
         self._on_watched = call
 
     def publish(self, kind: HostEventKind, subject: str, detail: str = "") -> None:
-        """See HostEventKind."""
         with self._changed:
             self._last += 1
             self._events.append(HostEvent(self._last, self._now(), kind, subject, detail))

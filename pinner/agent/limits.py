@@ -1,5 +1,4 @@
-"""The limits of a request to the agent, which a legitimate caller never exceeds. Pure. Every ``require_`` raises
-Invalid."""
+"""The limits of a request to the agent, which a legitimate caller never exceeds. Every ``require_`` raises Invalid."""
 
 import re
 from collections.abc import Iterator
@@ -20,14 +19,12 @@ from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 MAX_CHANGES = 32_768
 """The targets of one plan: 8,192 CPUs (the kernel's limit), each shared by four vCPUs."""
 MAX_THREADS = 262_144
-"""The threads of one plan."""
 MAX_TEXT = 4096
 """Characters of a text for people."""
 MAX_NAMES = 4096
 """Names in one list: each process of the host is searched in it."""
 MAX_SERIES = len(GUEST_SERIES) + len(HOST_SERIES)
 MAX_WAIT_SECONDS = 60.0
-"""The longest wait for host events."""
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 """No history ends later: its last step ends after the last time, and must still be a time."""
 
@@ -81,7 +78,7 @@ def require_id(field: str, value: object) -> str:
 
 
 def cut(text: str) -> str:
-    """The begin of a text that a caller may have got from a person, with each NUL shown."""
+    """The begin of a person's text, with each NUL shown."""
     text = text.replace("\0", "\\x00")
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
 
@@ -99,14 +96,14 @@ def require_seconds(field: str, value: object, most: float) -> float:
 
 
 def require_number(field: str, value: int) -> int:
-    """A number that a signature can express: RFC 8785 ends where a double is exact."""
+    """RFC 8785, by which heads are signed, ends where a double is exact."""
     if not 0 <= value < 1 << 53:
         raise Invalid(field, shown(value), "a number from 0 to 2^53 - 1")
     return value
 
 
 def require_span(begin: datetime, end: datetime, step: int) -> None:
-    """Raises Invalid for more values of a series than the history keeps of any step, and for times without a zone."""
+    """At most as many values as the history keeps of any step, between times with a zone."""
     if step not in ROWS:
         raise Invalid("step", shown(step), f"one of {', '.join(map(str, ROWS))}")
     for field, value in (("begin", begin), ("end", end)):

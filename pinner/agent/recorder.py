@@ -20,8 +20,7 @@ SECONDS = min(ROWS)
 
 _PURGE_COUNTS = 3600 // SECONDS
 MAX_SUM = 1_000_000
-"""Values in one answer: an hour of 126 guests in the finest step, or of 1,388 guests in one series. A million take 90
-MiB."""
+"""Values in one answer: an hour of 126 guests in the finest step, or of 1,388 guests in one series; 90 MiB."""
 _LIMIT_SECONDS = 120.0
 """A count that takes longer hangs."""
 
@@ -32,21 +31,18 @@ class Meter(Protocol):
 
 
 class Kept(Protocol):
-    """Where the values are kept. HistoryFiles satisfies it."""
+    """HistoryFiles satisfies it."""
 
-    def write(self, measured: Iterable[Measured], at: datetime) -> None:
-        """Stores the values of one interval."""
+    def write(self, measured: Iterable[Measured], at: datetime) -> None: ...
 
     def read(
         self, subject: str, begin: datetime, end: datetime, step: int, name: str = "", series: Collection[str] = ()
-    ) -> History:
-        """Those of ``series``, if any are given."""
+    ) -> History: ...
 
     def subjects(self, since: datetime) -> tuple[str, ...]:
         """Those with a value of this time or later."""
 
-    def purge(self, at: datetime, running: Set[str]) -> None:
-        """What is too old, and too much of subjects other than ``running``."""
+    def purge(self, at: datetime, running: Set[str]) -> None: ...
 
 
 class Recorder(Worker):
@@ -59,8 +55,7 @@ class Recorder(Worker):
         self._before: dict[str, Counts] = {}
         self._names: dict[str, str] = {}
         self._counted: set[str] = set()
-        """The subjects counted since the last purge, not only the present ones: while libvirtd starts, it may list no
-        guests for a moment."""
+        """The subjects counted since the last purge: while libvirtd starts, it may list no guests for a moment."""
         self._failures = Repeated(LOG)
 
     def join(self) -> None:

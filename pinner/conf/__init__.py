@@ -25,20 +25,18 @@ GROUPS: dict[str, list[cfg.Opt]] = {
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
-    """Every option by group, for oslo-config-generator."""
+    """For oslo-config-generator."""
     return list(GROUPS.items())
 
 
 def register(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
-    """Register the options with ``conf``, and return it."""
     for group, members in GROUPS.items():
         conf.register_opts(members, group=group)
     return conf
 
 
 def register_rabbit(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
-    """Register the options of RabbitMQ's queues with ``conf``, and return it. Those that oslo.messaging has registered
-    stay. Raises Invalid for a wrong value."""
+    """Options that oslo.messaging has registered stay. Raises Invalid for a wrong value."""
     for option in options.RABBIT:
         with suppress(cfg.DuplicateOptError):
             conf.register_opt(option, group=options.RABBIT_GROUP)
@@ -47,11 +45,9 @@ def register_rabbit(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
 
 
 def load(files: list[Path] | None = None, into: cfg.ConfigOpts | None = None) -> cfg.ConfigOpts:
-    """The configuration from ``files``, or from oslo.config's default files (~/.pinner, /etc/pinner/pinner.conf).
-
-    ``into`` is an object to read the files into, for libraries that read their own options from it. Raises Invalid for
-    an unreadable file, an unknown name, and a value that its option does not accept.
-    """
+    """From ``files``, or from oslo.config's default files (~/.pinner, /etc/pinner/pinner.conf). Libraries read their
+    own options from ``into``. Raises Invalid for an unreadable file, an unknown name, and a value that its option does
+    not accept."""
     conf = register(cfg.ConfigOpts() if into is None else into)
     log.register_options(conf)
     named = ", ".join(str(file) for file in files or ())

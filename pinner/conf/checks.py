@@ -28,12 +28,12 @@ MESSAGING = frozenset(
 )
 """oslo.messaging's options in [DEFAULT], which the library registers only where Nova's listener uses it."""
 LIBRARIES = "oslo_"
-"""The name of a library's section begins with it. Libraries register their options later."""
+"""The sections of libraries, which register their options later, begin with it."""
 NO_GROUP = "DEFAULT"
 
 
 def check_names(conf: cfg.ConfigOpts, groups: Groups) -> None:
-    """Raise Invalid for an unknown section or option in the files of ``conf``: a mistyped option would keep its default
+    """Raises Invalid for an unknown section or option in the files: a mistyped option would keep its default
     unnoticed."""
     known = _known(conf, groups)
     for file, section, option, _ in _assignments(conf):
@@ -48,7 +48,7 @@ def check_names(conf: cfg.ConfigOpts, groups: Groups) -> None:
 
 
 def check_values(conf: cfg.ConfigOpts, groups: Groups) -> None:
-    """Raise Invalid for a value that its option does not accept: oslo.config checks it only at its first use."""
+    """Raises Invalid: oslo.config checks a value only at its first use."""
     for group, options in groups.items():
         for option in options:
             try:
@@ -93,7 +93,7 @@ def _expected(option: cfg.Opt) -> str:
 
 
 def _assignments(conf: cfg.ConfigOpts) -> Iterator[tuple[str, str, str, str]]:
-    """File, section, option and value of each assignment, in the order in which oslo.config reads them."""
+    """File, section, option and value, in the order in which oslo.config reads them."""
     for file in _files(conf):
         sections: dict[str, dict[str, list[str]]] = {}
         cfg.ConfigParser(file, sections).parse()
@@ -104,7 +104,7 @@ def _assignments(conf: cfg.ConfigOpts) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _files(conf: cfg.ConfigOpts) -> list[str]:
-    """The files of the configuration that can be read twice: no pipe."""
+    """Without pipes, which cannot be read twice."""
     folders = [Path(folder) for folder in conf.config_dir or ()]
     named = [Path(file) for file in conf.config_file or ()]
     return [

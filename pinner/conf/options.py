@@ -13,8 +13,6 @@ MOST_PINGED = 64
 
 
 class _GuestAddress(types.String):
-    """GUEST=ADDRESS."""
-
     def __call__(self, value: object) -> str:
         text = str(super().__call__(value))
         name, _, address = text.rpartition("=")

@@ -4,7 +4,7 @@ An entry point of the group ``nova.hooks`` has the name of a place in Nova's cod
 and calls its ``pre`` and ``post``; ``post`` gets the result and then the arguments. nova-compute calls
 ``build_instance`` after it started the guest or failed to. An error here must not affect nova-compute.
 
-Those clouds run Python 3.8 or older: this module and ``handover`` need nothing newer, and only the standard library.
+Those clouds run Python 3.8 or older: this module and ``handover`` need only its standard library.
 """
 
 import logging
@@ -19,7 +19,7 @@ class BuildInstance:
     """The hook around ComputeManager._do_build_and_run_instance."""
 
     def post(self, _result: object, *args: object, **kwargs: object) -> None:
-        """Report the new guest to pinner, in a thread. ``args``: the manager, the request's context, the instance."""
+        """Report the new guest, in a thread. ``args``: the manager, the request's context, the instance."""
         names = ("manager", "context", "instance")
         arguments = dict(zip(names, args), **kwargs)  # noqa: B905 - Python 3.8 has no strict=
         instance, context = arguments.get("instance"), arguments.get("context")

@@ -34,10 +34,8 @@ LOG = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """oslo.messaging calls it with each notification of priority info.
-
-    It never raises an error for a message: every message is acknowledged, and invalid ones are quarantined.
-    """
+    """oslo.messaging calls it with each notification of priority info. It raises no error for a message: every message
+    is acknowledged, and invalid ones are quarantined."""
 
     def __init__(self, queue: DeliveryQueue, quarantine: Quarantine) -> None:
         self._queue = queue
@@ -61,7 +59,6 @@ class Endpoint:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the listener until SIGINT or SIGTERM; the exit status."""
     parser = argparse.ArgumentParser(prog="pinner-nova-listener", description=__doc__)
     parser.add_argument("--version", action="version", version=f"pinner {__version__}")
     parser.add_argument(
@@ -81,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def listen(config: cfg.ConfigOpts) -> None:
-    """Receive and deliver notifications until SIGINT or SIGTERM. Raises Invalid for a wrong configuration."""
+    """Returns after SIGINT or SIGTERM. Raises Invalid for a wrong configuration."""
     log.setup(config, "pinner")
     options = config.nova_listener
     if not options.transport_url:

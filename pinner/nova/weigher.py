@@ -23,7 +23,7 @@ from pinner.nova.delivery import host_rooms
 LOG = logging.getLogger(__name__)
 
 MULTIPLIER = "pinner_weight_multiplier"
-"""The metadata of an aggregate that overrides the multiplier of weigher.conf for its hosts, as of Nova's weighers."""
+"""The metadata of an aggregate that overrides the multiplier of weigher.conf for its hosts."""
 _PCPUS = re.compile(r"resources([1-9][0-9]*)?:PCPU")
 _DEDICATING = ("dedicated", "mixed")
 _DIGITS = 6
@@ -32,7 +32,7 @@ _TRUE = ("1", "t", "true", "on", "y", "yes")
 
 
 class PinnerWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
-    """Weighs hosts by the room that pinner tells. It raises nothing: a scheduling never fails because of it."""
+    """It raises nothing: a scheduling never fails because of it."""
 
     minval = 0
     maxval = 1
@@ -48,11 +48,9 @@ class PinnerWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
             LOG.error("pinner's weigher gives every host the same weight: %s", error)
 
     def weight_multiplier(self, host_state: Any) -> float:
-        """The multiplier of the host's aggregates, or else of weigher.conf."""
         return float(utils.get_weight_multiplier(host_state, MULTIPLIER, self._multiplier))
 
     def weigh_objects(self, weighed_obj_list: list[Any], weight_properties: Any) -> list[float]:
-        """The weight of each host for the guest of a RequestSpec."""
         none = [0.0] * len(weighed_obj_list)
         try:
             need = need_of(weight_properties)
@@ -76,7 +74,7 @@ class PinnerWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
 
 
 def need_of(spec: Any) -> host_rooms.Need | None:
-    """What the guest of a RequestSpec needs; None where pinner does not place its vCPUs."""
+    """None where pinner does not place the vCPUs of the RequestSpec's guest."""
     flavor = spec.flavor
     specs = dict(flavor.extra_specs or {}) if "extra_specs" in flavor else {}
     image = _image_policy(spec)

@@ -1,7 +1,5 @@
-"""The settings of the weigher for Nova's scheduler: /etc/pinner/weigher.conf.
-
-This runs inside nova-scheduler, so it needs only the standard library and Python 3.8.
-"""
+"""The settings of the weigher for Nova's scheduler: /etc/pinner/weigher.conf. This runs inside nova-scheduler, so it
+needs only the standard library and Python 3.8."""
 
 from __future__ import annotations
 
@@ -19,14 +17,14 @@ class SettingsError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of weigher.conf; all times are in seconds."""
+    """All times are in seconds."""
 
     server: str
-    """The URL of the pinner servers; {host} is the name of the host."""
+    """The URL of the pinner servers; {host} is the host's name."""
     token_file: str = ""
     """The file with the server's token; it contains {host} where ``server`` does. Empty: no token."""
     ca_file: str = ""
-    """The file with the certificates of the servers' authorities; empty: those of the system."""
+    """The certificates of the servers' authorities; empty: those of the system."""
     multiplier: float = 1.0
     """The weight of a host where the flavor fits."""
     timeout: float = 0.5
@@ -40,7 +38,7 @@ class Settings:
 
 
 def read_settings(file: str = CONFIG) -> Settings:
-    """The settings of the file. Raises SettingsError with the names of file and setting."""
+    """Raises SettingsError, which names the file and the setting."""
     parser = configparser.ConfigParser(interpolation=None, strict=True, inline_comment_prefixes=("#",))
     try:
         with open(file, encoding="utf-8") as lines:  # noqa: PTH123 - the standard library alone, as in handover

@@ -16,7 +16,7 @@ from pinner.server.supervisor import Supervisor
 
 
 def prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> int:
-    """The descriptor of the folders' lock. Raises Invalid."""
+    """Returns the descriptor of the folders' lock. Raises Invalid."""
     lock = folders.lock(wiring.state_dir(config))
     folders.prepare(wiring.state_dir(config), account)
     sockets.prepare(wiring.agent_socket(config), "[agent] socket")

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 256 * 1024
-"""The longest body of a request."""
 
 ORPHAN_SECONDS = 10.0
 """How long a new server waits for the end of an API whose agent was killed."""
@@ -44,7 +43,7 @@ def serve(
     tls: ssl.SSLContext | None = None,
     threads: Sequence[Heartbeat] = (),
 ) -> None:
-    """Serve until a signal arrives, or a descriptor of ``ends`` can be read. ``threads``: of an agent in this
+    """Serves until a signal arrives, or a descriptor of ``ends`` can be read. ``threads``: of an agent in this
     process."""
     supervisor = Supervisor()
     host = wiring.host_name(config)

@@ -1,4 +1,4 @@
-"""The state folder of a server that root starts: root's, with one part for the agent and one for the API's user."""
+"""The state folder of a server that root starts: one part is the agent's, one the API's."""
 
 import fcntl
 import os
@@ -18,8 +18,8 @@ _RETRY_SECONDS = 0.05
 
 
 def lock(state: Path) -> int:
-    """Returns a descriptor; the kernel ends the lock with it. A second server would replace the first one's socket, and
-    resolve its run. Raises Invalid, which names the holder."""
+    """Returns a descriptor; the lock ends with it. A second server would replace the first one's socket, and resolve
+    its run. Raises Invalid, which names the holder."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         require_own(state, OPTION)
@@ -29,8 +29,8 @@ def lock(state: Path) -> int:
 
 
 def lock_api(state: Path, *, wait_seconds: float = 0.0) -> int | None:
-    """Like ``lock`` for the API's part; None before the first start of the agent, which makes it. The lock of an API
-    whose agent was killed ends a moment later: so ``wait_seconds``."""
+    """Like ``lock`` for the API's part; None before the first start of the agent, which makes it. ``wait_seconds``: the
+    lock of an API whose agent was killed ends a moment later."""
     try:
         return _locked(state / "api", wait_seconds)
     except FileNotFoundError:
@@ -74,7 +74,6 @@ def _write_pid(folder: int) -> None:
 
 
 def _holder(folder: Path) -> str:
-    """Empty where the file cannot be read."""
     try:
         return f"; process {int((folder / PID_FILE).read_text('ascii'))} does"
     except (OSError, ValueError):
@@ -82,8 +81,8 @@ def _holder(folder: Path) -> str:
 
 
 def prepare(state: Path, account: pwd.struct_passwd) -> None:
-    """Make the state folder and its parts, and give ``api``, where root opens no file, to the API's user. Raises
-    Invalid for a state folder of another user, and for a file that must not be given away."""
+    """Make the folder and its parts, and give ``api``, where root opens no file, to the API's user. Raises Invalid for
+    another user's folder, and for a file that must not be given away."""
     if state.stat().st_uid != os.geteuid():
         raise Invalid(OPTION, str(state), "a folder that belongs to root: another user could replace the parts in it")
     state.chmod(0o711)

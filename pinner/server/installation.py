@@ -2,7 +2,7 @@
 
 Python imports modules late, also from below a closed folder such as root's home. So the process gets mounts in which an
 empty folder hides the closed one and contains the installation alone. Where mounts are not allowed, Python searches
-open descriptors, which also lead to what is beside the folder, as far as everybody may read that.
+open descriptors, which also lead to what everybody may read beside the folder.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ _MOVE_MOUNT_F_EMPTY_PATH = 4
 
 
 def keep_readable(account: pwd.struct_passwd) -> None:
-    """This process is root, has one thread and stays small. Raises Invalid with the file and the remedy."""
+    """This process is root and has one thread. Raises Invalid with the file and the remedy."""
     if closed := [folder for folder in _installation() if not _readable_by(account, folder)]:
         try:
             _show(closed, account)
@@ -35,7 +35,6 @@ def keep_readable(account: pwd.struct_passwd) -> None:
 
 
 def closed_to(account: pwd.struct_passwd) -> list[Path]:
-    """The modules and folders that the account cannot read."""
     files = (getattr(module, "__file__", None) for module in tuple(sys.modules.values()))
     paths = [Path(file) for file in files if file] + _installation()
     with _acting_as(account):
@@ -43,7 +42,7 @@ def closed_to(account: pwd.struct_passwd) -> list[Path]:
 
 
 def _installation() -> list[Path]:
-    """Of Python, the virtual environment, and packages; none is in another one."""
+    """The folders of Python, the virtual environment, and packages; none is in another one."""
     checkout = Path(pinner.__file__).absolute().parents[1]  # resolve() would follow an open descriptor
     folders = {Path(sys.base_prefix), Path(sys.prefix), checkout, *map(Path, sys.path[1:])}
     existing = {folder for folder in folders if folder.is_absolute() and folder.is_dir()}

@@ -29,7 +29,8 @@ PARTS = ("agent", "api")
 
 
 def serve(config_files: list[Path] | None, bind: str | None, port: int | None, only: str | None = None) -> None:
-    """Serve until SIGINT or SIGTERM. Raises PinnerError where serving cannot begin, or the API's process was killed."""
+    """Returns after SIGINT or SIGTERM. Raises PinnerError where serving cannot begin, or the API's process was
+    killed."""
     _use_one_heap()
     config = wiring.configuration(config_files)
     _require_own_log(config)
@@ -84,13 +85,13 @@ def _set_up_log(config: cfg.ConfigOpts) -> None:
 
 def _use_one_heap() -> None:
     """glibc gives new threads heaps of their own (mallopt(3)), which only grow; Python runs one thread at a time, so
-    more heaps bring no speed."""
+    more bring no speed."""
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:
-    """The agent in this process, the API in a child without root. When one ends, the other ends too."""
+    """When the agent in this process or the API in its child ends, the other ends too."""
     account = privileges.unprivileged(config.api.user, config.api.group)
     # The default state folder depends on the user, and the child runs as another user.
     wiring.use_state_of_root(config)

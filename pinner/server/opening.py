@@ -45,7 +45,7 @@ def open_service(config: cfg.ConfigOpts, actor: str, note: Note) -> Iterator[Ser
 
 
 def _server(config: cfg.ConfigOpts, note: Note) -> Path | None:
-    """None without a server, and where this user works alone."""
+    """None also where this user works alone."""
     path = wiring.api_socket(config)
     require_own(path.parent, "[api] socket" if config.api.socket else "[agent] state_dir")
     if sockets.answers(path):
@@ -97,7 +97,6 @@ def _private_service(
 
 
 def _wait_started(reports: int) -> None:
-    """Raises the error that the API reports."""
     with os.fdopen(reports, "rb") as stream:
         report = stream.read()
     if not report:

@@ -1,5 +1,5 @@
-"""The users without root: the one who runs the API, and the one who opens the database, the owner of an SQLite file's
-folder. Root opens no file that another user can replace by a symlink."""
+"""The users without root: the one who runs the API, and the owner of an SQLite file's folder, who opens the database.
+Root opens no file that another user can replace by a symlink."""
 
 import os
 import pwd
@@ -53,7 +53,7 @@ def unsuitable(uid: int, name: str) -> str:
 
 
 def drop(account: pwd.struct_passwd) -> None:
-    """Groups, group and user. There is no way back."""
+    """There is no way back."""
     os.setgroups([])
     os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
     os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
@@ -66,7 +66,7 @@ FIELD = "[database] connection"
 
 def other_owner(url: str) -> pwd.struct_passwd | None:
     """Who must open the database in place of root; None: this process. Raises Invalid where several users can write its
-    folder, and where the owner has no account and no group."""
+    folder, or its owner has no account and no group."""
     file = sqlite_file(url)
     if file is None or os.geteuid() != 0:
         return None
@@ -92,7 +92,6 @@ def require_closed(url: str, user: int) -> None:
 
 
 def become_owner(url: str) -> None:
-    """Give up root for that user, if there is one."""
     if owner := other_owner(url):
         installation.keep_readable(owner)
         drop(owner)

@@ -1,5 +1,5 @@
-"""The listening sockets of pinner, and who may connect. A Unix socket lies in a folder that only its owner can write;
-the modes of both decide who may connect (unix(7))."""
+"""The listening sockets of pinner, and who may connect: the modes of a Unix socket and of its folder, which only its
+owner can write, decide (unix(7))."""
 
 import grp
 import os
@@ -16,7 +16,7 @@ from pinner.model.errors import Invalid, NotPermitted
 from pinner.owners import connect_remedy, require_own
 
 MAX_PATH = 107
-"""In bytes (sun_path in unix(7))."""
+"""Bytes (sun_path in unix(7))."""
 LOOPBACK = "127.0.0.1"
 PROBE_SECONDS = 5.0
 BACKLOG = 128
@@ -89,7 +89,7 @@ def listen_tcp(host: str, port: int) -> socket.socket:
 
 
 def prepare(path: Path, field: str, *, wait_seconds: float = 0.0) -> None:
-    """Make the folder, and remove the socket of a dead server, or of one that ends in ``wait_seconds``. Raises Invalid
+    """Make the folder, and remove the socket of a server that is dead, or ends in ``wait_seconds``. Raises Invalid
     where another server listens, where the path is no socket, and where root's socket would lie in a folder that
     another user can write."""
     folder = path.parent
@@ -125,7 +125,7 @@ def answers(path: Path) -> bool:
 
 
 def inherited() -> list[socket.socket]:
-    """By sd_listen_fds(3), whose variables are removed. Raises Invalid for a descriptor that is not a listening stream
+    """By sd_listen_fds(3), whose variables are removed. Raises Invalid for a descriptor that is no listening stream
     socket."""
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "0")
     os.environ.pop("LISTEN_FDNAMES", None)
@@ -143,7 +143,7 @@ def _listening(descriptor: int) -> socket.socket:
 
 
 def group_id(name: str) -> int:
-    """Of a name or a number. Raises Invalid for an unknown name."""
+    """Raises Invalid for an unknown name."""
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
@@ -152,15 +152,13 @@ def group_id(name: str) -> int:
 
 
 def number(field: str, text: str, expected: str) -> int:
-    """Raises Invalid for a text that is no id. The largest number of 32 bits is none: to the kernel it means that the
-    id is not changed."""
+    """Raises Invalid for a text that is no id. 2^32 - 1 is none: to the kernel it means that the id is not changed."""
     if text.isascii() and text.isdecimal() and len(text) <= _ID_DIGITS and int(text) < _NO_ID:
         return int(text)
     raise Invalid(field, text, expected)
 
 
 def _remove_dead(path: Path, field: str, wait_seconds: float) -> None:
-    """Raises Invalid for a live socket, and for another kind of file."""
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:
@@ -176,7 +174,6 @@ def _remove_dead(path: Path, field: str, wait_seconds: float) -> None:
 
 
 def _listener(path: Path) -> str:
-    """Empty where the kernel does not name it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:

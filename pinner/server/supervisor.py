@@ -21,11 +21,10 @@ from pinner.model.errors import PinnerError
 LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
-"""The time between two checks of the threads."""
 NEVER_BEGUN = "Exception ignored in thread started by"
 """How Python begins its words about such a thread. Since 3.13 they name the function, too, and no object is given."""
 END_SECONDS = 60
-"""How long the others have after the death of a thread; then the kernel ends the process (SIGALRM)."""
+"""How long the others have after the death of a thread, before the kernel ends the process (SIGALRM)."""
 READY = "READY=1"
 WATCHDOG = "WATCHDOG=1"
 STOPPING = "STOPPING=1"
@@ -41,7 +40,6 @@ class Supervisor:
         self._died = ""
         self._reported: tuple[str, ...] = ()
         self._ignored: deque[sys.UnraisableHookArgs] = deque()
-        """The exceptions that Python has ignored since the last check."""
         self._printed = sys.unraisablehook
         threading.excepthook = self._note
         # A thread without memory has none for a function in Python, but enough for this one.
@@ -73,7 +71,7 @@ class Supervisor:
             self._check(heartbeats)
 
     def fail(self, why: str) -> None:
-        """End the process with status 1: the calling thread can no longer do its work."""
+        """End the process with status 1."""
         self._died = self._died or why
         os.eventfd_write(self._wake, 1)
 
@@ -87,7 +85,7 @@ class Supervisor:
             LOG.error("%s", "; ".join(wrong) or "every thread makes progress again")
 
     def _never_begun(self) -> str:
-        """Empty: none. Other ignored exceptions are printed."""
+        """Other ignored exceptions are printed."""
         failure = ""
         while self._ignored:
             ignored = self._ignored.popleft()
@@ -150,7 +148,6 @@ def _notify_if_possible(state: str) -> None:
 
 
 def _watchdog_seconds() -> float | None:
-    """WatchdogSec= of this process; None: not set."""
     try:
         seconds = int(os.environ["WATCHDOG_USEC"]) / 1e6
         mine = int(os.environ.get("WATCHDOG_PID", os.getpid())) == os.getpid()

@@ -46,10 +46,8 @@ def save_files(
     *,
     scrub: bool,
 ) -> SavedMachine:
-    """This machine, or the captured one below ``root``.
-
-    ``libvirt``: None: the machine has no guests. ``read`` gives the counters and settings. Raises Invalid.
-    """
+    """This machine, or the captured one below ``root``. ``libvirt``: None where the machine has no guests. ``read``
+    gives the counters and settings. Raises Invalid."""
     guests: tuple[DomainDescription, ...] = ()
     capabilities = missing = ""
     if libvirt is not None:
@@ -79,7 +77,7 @@ def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
 
 
 def save_machine(config_files: list[Path] | None, root: Path | None, folder: Path, *, scrub: bool) -> SavedMachine:
-    """This machine with its guests, or the captured one below ``root``, as files in ``folder``."""
+    """The captured machine below ``root``, or this one with its guests."""
     options = configuration(config_files).libvirt
     if root is not None:
         return save_files(root, folder, captured_guests(root), partial(captured.read_file, root), scrub=scrub)

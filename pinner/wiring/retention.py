@@ -43,7 +43,6 @@ def purge_journal(
     trail: AgentTrailFile,
     today: datetime,
 ) -> None:
-    """Delete the runs that no undo needs any more from the agent's journal."""
     before = today - timedelta(days=config.retention.runs_days)
     if deleted := undoing.purge(journal, before, host, host_name(config), boot_id(LIVE)):
         LOG.info("deleted %d runs from the journal, none of which can be undone any more", deleted)
@@ -52,7 +51,7 @@ def purge_journal(
 
 
 def purge(config: cfg.ConfigOpts, store: Retention, *, dry_run: bool = False) -> Purged:
-    """By the configured limits and the clock, except audit records and runs whose changes are in place."""
+    """Audit records stay, and runs whose changes are in place."""
     return retention.purge(store, _limits(config), now(), lambda _: True, dry_run=dry_run)
 
 

@@ -16,16 +16,13 @@ from pinner.model.guest.nova import Listening, NovaConf, NovaSets, cpus
 from pinner.owners import require_own
 
 STATE_OF_ROOT = Path("/var/lib/pinner")
-"""Of a server that root starts, unless [agent] state_dir names another one."""
+"""The default of a server that root starts."""
 SOCKETS_OF_ROOT = Path("/run/pinner")
-"""For the sockets that belong to STATE_OF_ROOT."""
 
 
 def configuration(files: list[Path] | None = None, into: cfg.ConfigOpts | None = None) -> cfg.ConfigOpts:
-    """From ``files``, or from the default files; see conf.load.
-
-    Root reads no default file that another user can write: HOME can name another user's folder.
-    """
+    """From ``files`` or the default files; see conf.load. Root reads no default file that another user can write: HOME
+    can name another user's folder."""
     if files is None:
         for file in cfg.find_config_files("pinner") + cfg.find_config_dirs("pinner"):
             require_own(Path(file).parent, "configuration")
@@ -37,7 +34,6 @@ def now() -> datetime:
 
 
 def state_dir(config: cfg.ConfigOpts) -> Path:
-    """Of the journal and of the default database."""
     if config.agent.state_dir:
         return Path(config.agent.state_dir)
     if os.geteuid() == 0:
@@ -84,13 +80,13 @@ def host_name(config: cfg.ConfigOpts) -> str:
 
 
 def nova_sets(config: cfg.ConfigOpts) -> NovaSets:
-    """As pinner's own configuration has them. Raises Invalid."""
+    """Raises Invalid."""
     sets = (cpus(config.nova[name], f"[nova] {name}") for name in ("cpu_dedicated_set", "cpu_shared_set"))
     return NovaSets(*sets)
 
 
 def nova_reader(config: cfg.ConfigOpts) -> Callable[[], NovaConf | None]:
-    """Reads Nova's configuration now; None where pinner's says to ignore it."""
+    """It gives None where pinner's configuration says to ignore Nova's."""
     if config.nova.ignore_nova_conf:
         return lambda: None
     return nova_conf.Reader([Path(file) for file in config.nova.nova_conf])

@@ -1,5 +1,4 @@
-"""The calls that an agent's server answers. Calls and arguments have the names of Agent's methods and their
-parameters."""
+"""The calls that an agent's server answers; calls and arguments are named as Agent's methods and their parameters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,8 +24,6 @@ Arguments = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SocketCaller:
-    """The other end of a connection."""
-
     peer: Peer
     progress: Progress
 
@@ -193,4 +190,3 @@ HANDLERS: dict[str, Handler] = {
     "audit_head": _audit_head,
     "audit_records": _audit_records,
 }
-"""It has every method of Agent."""

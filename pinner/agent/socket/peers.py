@@ -1,5 +1,4 @@
-"""The caller that the agent works for: who it is, as the kernel names it, and waits that end when it disconnects,
-because nobody would get the answer."""
+"""The caller that the agent works for: who it is, as the kernel names it, and waits that end when it disconnects."""
 
 import os
 import pwd
@@ -39,7 +38,7 @@ def of(connection: socket.socket) -> Peer:
 
 
 calling: ContextVar[Peer | None] = ContextVar("calling", default=None)
-"""The caller that the agent works for now; None: the agent itself."""
+"""None: the agent itself."""
 
 
 def calling_user() -> int:
@@ -58,15 +57,12 @@ def _user_name(uid: int) -> str:
 
 
 class CallerLeft(Exception):
-    """The caller has disconnected, so the call ends without an answer."""
-
     def __init__(self) -> None:
         super().__init__("it has disconnected")
 
 
 @contextmanager
 def waits_for(is_left: Callable[[], bool]) -> Iterator[None]:
-    """In this block and thread, waits end when ``is_left()`` is true."""
     token = _is_left.set(is_left)
     try:
         yield
@@ -87,7 +83,7 @@ def sleep(seconds: float) -> None:
 
 
 def steps(seconds: float) -> Iterator[float]:
-    """The parts of a wait of ``seconds``, at least one; wait for each. Raises CallerLeft."""
+    """The parts of a wait, at least one; wait for each. Raises CallerLeft."""
     deadline = time.monotonic() + seconds
     remaining = seconds
     while True:

@@ -38,7 +38,7 @@ MAX_SAME_CALLS = {
     "explain_drifts": 8,
     "audit_records": 8,
 }
-"""By name: long waits must not keep others from a rollback."""
+"""Long waits must not keep others from a rollback."""
 
 LARGE_BYTES = 256 * 1024
 MAX_LARGE_CALLS = 2
@@ -57,7 +57,6 @@ END_SECONDS = 110.0
 """How long ``close`` waits for running calls; systemd ends the process after 120 s (TimeoutStopSec)."""
 
 HANGS_SECONDS = 60.0
-"""The threads of the server beat every few seconds."""
 
 _RETRY_SECONDS = 0.1
 _BEAT_SECONDS = 5.0
@@ -66,7 +65,7 @@ _HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
 
 class AgentServer:
-    """Answers each connection in a thread that no other one has; ``close`` waits until running calls end."""
+    """Answers each connection in a thread of its own."""
 
     def __init__(self, agent: Agent, path: Path, user: int, *, request_seconds: float = REQUEST_SECONDS) -> None:
         """Only root, this process's user and ``user`` are answered."""
@@ -76,7 +75,6 @@ class AgentServer:
         self._request_seconds = request_seconds
         self._workers = Workers(MAX_CALLS, "agent-call")
         self._of_others = threading.BoundedSemaphore(MAX_CALLS - OWN_CALLS)
-        """The places for callers other than root."""
         self._same = {name: threading.BoundedSemaphore(count) for name, count in MAX_SAME_CALLS.items()}
         self._large = threading.BoundedSemaphore(MAX_LARGE_CALLS)
         self._lines: set[wire.Line] = set()
@@ -212,7 +210,7 @@ class AgentServer:
             _refuse(line, PinnerError("the agent failed; its log has the reason"))
 
     def _take_large(self, places: ExitStack, length: int) -> None:
-        """A place until ``places`` ends. Raises Busy."""
+        """Raises Busy."""
         if length <= LARGE_BYTES:
             return
         if not self._large.acquire(blocking=False):
@@ -282,8 +280,8 @@ _Jobs = SimpleQueue[Job | None]
 
 
 class Workers:
-    """Threads that are started before there is work. `Thread.start` waits until the new thread runs: where the kernel
-    has no memory for its first steps, it ends before that, and the caller waits for ever."""
+    """Threads that are started before there is work: `Thread.start` waits for ever where the kernel has no memory for
+    the first steps of the new thread."""
 
     def __init__(self, count: int, name: str) -> None:
         # A new job goes to the thread that was busy last: its memory is warm, and that of the others stays small.

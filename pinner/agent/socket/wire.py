@@ -94,8 +94,8 @@ def receive(
 
 
 def parse(text: bytes, values: int | None = None) -> dict[str, Any]:
-    """The JSON object of a message. Raises Invalid; also for NaN, infinity, unpaired surrogates, nesting deeper than
-    any value of the protocol, and more than about ``values`` values."""
+    """Raises Invalid for a text that is no JSON object, NaN, infinity, unpaired surrogates, nesting deeper than any
+    value of the protocol, and more than about ``values`` values."""
     if values is not None and (count := codec.most_values(text)) > values:
         raise Invalid("message", count, f"at most {values} values")
     try:
@@ -142,7 +142,7 @@ class Line:
                 raise Overdue("the peer does not read: timed out")
 
     def offer(self, seconds: float, /, **parts: object) -> None:
-        """The message is left out while the caller has not read the last one. Raises EOFError where the caller has
+        """Leaves the message out while the caller has not read the last one. Raises EOFError where the caller has
         disconnected."""
         with self._guard:
             self._rest = push(self._peer, self._rest, 0.0)

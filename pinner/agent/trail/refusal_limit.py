@@ -32,7 +32,6 @@ class _Window:
         return self._count
 
     def count(self) -> int:
-        """0 where the window has ended."""
         return self._count if self._clock() < self._ends else 0
 
 
@@ -62,7 +61,7 @@ class RefusalLimit:
 
 
 class CallLimit:
-    """A window for each user, so that nobody uses up those of root. Several threads may use one object."""
+    """A window for each user, so that nobody uses up those of root. Several threads may use it."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, most: int = MAX_IDLE, what: str = "did nothing"

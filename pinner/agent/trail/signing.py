@@ -14,14 +14,12 @@ from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.model.run.agent_audit import SignedHead
 
 TYPE = "pinner agent head 1"
-"""Part of every signed text, so that the signature fits no other kind of text."""
+"""Part of every signed text: the signature fits no other kind of text."""
 
 
 class SigningKey:
-    """The agent's private key, in a file that only its owner may read."""
-
     def __init__(self, path: Path) -> None:
-        """Makes the file if it does not exist. Raises StoreUnavailable."""
+        """Makes the file, which only its owner may read, if it does not exist. Raises StoreUnavailable."""
         try:
             if not path.exists():
                 _create(path)
@@ -51,7 +49,7 @@ def is_signed(head: SignedHead) -> bool:
 
 
 def pem(key: str) -> str:
-    """The public key (32 bytes in base64) as PEM (RFC 8410), as OpenSSL reads it. Raises Invalid."""
+    """The public key (32 bytes in base64) as PEM (RFC 8410). Raises Invalid."""
     try:
         public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
     except ValueError:
@@ -61,7 +59,7 @@ def pem(key: str) -> str:
 
 
 def read_pem(text: bytes, field: str) -> str:
-    """The public key of a PEM text, 32 bytes in base64. Raises Invalid for ``field``."""
+    """The public key, 32 bytes in base64. Raises Invalid for ``field``."""
     try:
         key = serialization.load_pem_public_key(text)
     except ValueError:

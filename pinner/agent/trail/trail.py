@@ -32,7 +32,7 @@ _HASH = re.compile("[0-9a-f]{64}")
 
 
 class Chain(Protocol):
-    """The chain of records. The store implements it."""
+    """The store implements it."""
 
     def append(self, *events: AgentEvent) -> None:
         """The records are on disk when it returns."""
@@ -43,8 +43,7 @@ class Chain(Protocol):
     def heads(self) -> tuple[ChainHead, ChainHead]:
         """The chain's own, and the last one of the centre's trail in it."""
 
-    def records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
-        """The records above ``after``, in their order."""
+    def records(self, after: int, limit: int) -> tuple[AgentRecord, ...]: ...
 
 
 class AgentTrailFile:
@@ -163,5 +162,5 @@ def _peer(run: Run) -> str:
 
 
 def _caller() -> str:
-    """As the kernel names it; empty: the agent itself."""
+    """Empty: the agent itself."""
     return caller.label if (caller := peers.calling.get()) else ""

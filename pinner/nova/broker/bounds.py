@@ -1,11 +1,11 @@
 """Refuses messages of the broker before they cost memory: by their compression, their properties, their values.
 
-kombu decompresses each message whose header names a compression, which Nova's option kombu_compression uses: two
-megabytes can become gigabytes. 16 MiB of JSON can take thirty times as much memory.
+kombu decompresses each message whose header names a compression: two megabytes can become gigabytes. 16 MiB of JSON can
+take thirty times as much memory.
 
-amqp decodes the properties while it reads the connection. An error there leaves the connection in the middle of the
-message, and the broker sends it again on the next one, without end. kombu decodes a body by the type and the encoding
-that the properties name, and some of Python's encodings decompress.
+amqp decodes the properties while it reads the connection: after an error there, the broker sends the message again on
+the next connection, without end. kombu decodes a body by the type and the encoding that the properties name, and some
+of Python's encodings decompress.
 """
 
 import bz2
@@ -23,19 +23,17 @@ from amqp import serialization  # type: ignore[import-untyped]
 from pinner import codec
 
 compression: Any = kombu.compression
-"""Its functions have no types."""
 MAX_BYTES = 16 << 20
-"""Of a decompressed message. RabbitMQ 4 accepts no larger message by default."""
+"""Bytes of a decompressed message. RabbitMQ 4 accepts no larger message by default."""
 _KINDS: dict[str, Callable[[], Any]] = {
     "application/x-gzip": zlib.decompressobj,
     "application/x-bz2": bz2.BZ2Decompressor,
     "application/x-lzma": lzma.LZMADecompressor,
 }
-"""kombu's name of each compression, and a decompressor that can stop."""
 
 
 def bound_compression() -> None:
-    """Replace kombu's decompression functions in this process; those without a bound are refused."""
+    """Replace kombu's decompressors in this process; those without a bound are refused."""
     for name in compression.encoders():
         encoder, _ = compression.get_encoder(name)
         compression.register(
@@ -70,7 +68,7 @@ Decode = Callable[[Any, int], tuple[Mapping[str, object], int]]
 
 
 def bound_properties() -> None:
-    """Let this process drop every message that is refused, and go on with the next one."""
+    """Let this process drop every refused message, and go on with the next one."""
     registry: Any = kombu.serialization
     registry.register("pinner-refused", None, _refuse_message, _REFUSED)
     for number, decode in tuple(serialization.PROPERTY_CLASSES.items()):
@@ -95,13 +93,12 @@ def _refuse_message(_body: bytes) -> NoReturn:
 
 
 MAX_VALUES = 100_000
-"""Values in a message. Nova's notifications have some hundreds; one about an aggregate has one more for each host. A
+"""Values in a message. Nova's notifications have some hundreds; one about an aggregate has one for each host. A
 notification is JSON in a text of a JSON object, so its values are counted twice."""
 _BEGIN = 4096
 """Bytes of a refused message that are kept."""
 _INNER = "oslo.message"
 json: Any = kombu.utils.json
-"""Its functions have no types."""
 
 
 def bound_values(refused: Callable[[object, str], None]) -> None:

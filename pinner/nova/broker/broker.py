@@ -1,7 +1,7 @@
-"""The listener's side of the message broker: it receives notifications, and ends the process where it cannot.
+"""The listener's side of the message broker.
 
 oslo.messaging waits for a broker that does not answer, and ends or repeats for ever an attempt that is refused. Here a
-refusal is logged with its remedy, repeated with delays, and then the process ends: a listener that hears nothing must
+refusal is logged with its remedy and repeated with delays; then the process ends: a listener that hears nothing must
 not look as if it worked.
 """
 
@@ -32,13 +32,12 @@ WINDOW_SECONDS = 300.0
 POLL_SECONDS = 5.0
 """The longest wait for a message; then the thread that waits says that it goes on."""
 HANGS_SECONDS = 120.0
-"""A thread that has waited so long hangs: the broker leaves a call of oslo.messaging without an answer, which has no
-time limit of its own."""
+"""A thread that has waited so long hangs: a call of oslo.messaging that the broker does not answer has no time
+limit."""
 DECLARE_SECONDS = 30.0
-"""The queue is declared again so often. No broker tells a consumer that the exchange or the binding was deleted: it
-would wait for ever."""
+"""The queue is declared again so often: no broker tells a consumer that the exchange or the binding was deleted."""
 STOP_SECONDS = 10.0
-"""The longest wait for the end of the connection, when the process ends."""
+"""The longest wait for the end of the connection."""
 
 _REMEDIES = (
     (
@@ -59,7 +58,6 @@ class BrokerFaults:
     """Counts what goes wrong with the broker, and ends the process where it goes wrong too often."""
 
     def __init__(self, end: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """``end`` gets the reason why the process must end."""
         self._end = end
         self._clock = clock
         self._refusals: deque[float] = deque()
@@ -67,7 +65,7 @@ class BrokerFaults:
         self.stopped = threading.Event()
 
     def refused(self, error: Exception) -> None:
-        """The broker refused something. Waits until the time of the next attempt."""
+        """Waits until the time of the next attempt."""
         count = self._count(self._refusals)
         why = explained(error)
         if count > MAX_REFUSALS:
@@ -83,7 +81,7 @@ class BrokerFaults:
             self._end(f"the connection to the broker was lost {count} times within {WINDOW_SECONDS:.0f} s: {text}")
 
     def silent(self, seconds: float) -> None:
-        """The broker is connected, and has left a call without an answer for so many seconds."""
+        """The broker is connected, and has not answered a call for so many seconds."""
         self._end(f"the broker has not answered for {seconds:.0f} s")
 
     def _count(self, moments: deque[float]) -> int:
@@ -102,10 +100,8 @@ def explained(error: Exception) -> str:
 
 
 class _Server(NotificationServer):  # type: ignore[misc]
-    """oslo.messaging's server, which reports each error of its thread and when the thread last waited for a message.
-
-    By itself it only logs the errors, and repeats what failed.
-    """
+    """oslo.messaging's server, which reports each error of its thread and when the thread last waited for a message. By
+    itself it only logs the errors, and repeats what failed."""
 
     def __init__(self, transport: object, targets: Sequence[Target], endpoint: object, pool: str | None) -> None:
         super().__init__(transport, targets, dispatcher.NotificationDispatcher([endpoint], None), None, False, pool)
@@ -131,7 +127,6 @@ class _Server(NotificationServer):  # type: ignore[misc]
         return listener
 
     def _declare_again(self, source: Any) -> None:
-        """Declare the exchange, the queue and the binding of each topic, if the last time is long ago."""
         connection: Any = getattr(getattr(source, "conn", None), "connection", None)
         # Brokers other than RabbitMQ have no such queues.
         if time.monotonic() - self._declared < DECLARE_SECONDS or not hasattr(connection, "declare_consumer"):
@@ -147,10 +142,10 @@ class _Server(NotificationServer):  # type: ignore[misc]
 
 
 class Receiver:
-    """Receives notifications, in a thread of its own, until it is stopped."""
+    """Receives notifications in a thread of its own."""
 
     def __init__(self, config: cfg.ConfigOpts, endpoint: object, faults: BrokerFaults) -> None:
-        """``endpoint`` gets the notifications. Raises Invalid for a wrong URL."""
+        """Raises Invalid for a wrong URL."""
         bounds.bound_compression()
         bounds.bound_properties()
         self._config = config
@@ -166,7 +161,7 @@ class Receiver:
         self._thread.start()
 
     def stop(self) -> None:
-        """End. Messages that were received are handled before, unless the broker does not answer."""
+        """Received messages are handled before, unless the broker does not answer."""
         self._faults.stopped.set()
         if self._listening.is_set():
             ending = threading.Thread(target=self._end_server, name="end-listening", daemon=True)
@@ -198,7 +193,6 @@ class Receiver:
             self._watch(connection_filter)
 
     def _watch(self, connection_filter: ConnectionLogFilter) -> None:
-        """Wait until the receiver is stopped; report a broker that leaves a call without an answer."""
         while not self._faults.stopped.wait(POLL_SECONDS):
             silent = time.monotonic() - max(self._server.polled, connection_filter.latest)
             if silent > HANGS_SECONDS:

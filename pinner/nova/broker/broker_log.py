@@ -1,7 +1,5 @@
-"""The log of oslo.messaging's connection to the broker, as far as people need it.
-
-It imports no oslo.messaging, which needs the backend of oslo.service before.
-"""
+"""The log of oslo.messaging's connection to the broker, as far as people need it. It imports no oslo.messaging, which
+needs the backend of oslo.service before."""
 
 import logging
 import time
@@ -14,10 +12,9 @@ LOG = logging.getLogger(__name__)
 
 BROKER_LOG = "oslo.messaging._drivers.impl_rabbit"
 MESSAGE_LOGS = ("oslo_messaging.notify.listener", "oslo_messaging.notify.dispatcher")
-"""The logs about single messages. Any program with access to the broker can cause thousands of lines there."""
+"""The logs about single messages: any program with access to the broker can cause thousands of lines there."""
 MESSAGE_SECONDS = 60.0
 REMIND_SECONDS = 600.0
-"""A broker that does not answer is logged so often."""
 _MAX_REASON = 200
 _UNREADABLE = "Failed to process message"
 """The begin of oslo.messaging's error about a message that it cannot decode, and drops."""
@@ -52,7 +49,7 @@ class ConnectionLogFilter(logging.Filter):
         self._down = False
         self._logged = 0.0
         self.latest = time.monotonic()
-        """When the latest record came. oslo.messaging logs each attempt to connect."""
+        """When the latest record came: oslo.messaging logs each attempt to connect."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
@@ -75,5 +72,4 @@ class ConnectionLogFilter(logging.Filter):
         return True
 
     def connected(self) -> None:
-        """Note that the first connection succeeded."""
         self._down = False

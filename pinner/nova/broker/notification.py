@@ -58,8 +58,7 @@ BY_PUBLISHER = ("rebuild", "live_migration_post", "resize_confirm", "shelve_offl
 for the last, and for a rebuild the host from which the guest was evacuated."""
 
 LEFT_AT_START = ("rebuild", "resize_revert")
-"""The actions whose start names in ``host`` the host that the guest has left, if another host publishes it: it was
-evacuated, or its resize is reverted by the first host."""
+"""The actions whose start names in ``host`` the host that the guest has left, if another host publishes it."""
 
 LEAVING = "live_migration_pre"
 """The action whose start reports that a guest is leaving. The destination publishes it; ``host`` is the source."""
@@ -70,21 +69,18 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,253}[A-Za-z0-9_])?")
 _GUEST = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 MAX_HOSTS = 10_000
-"""The hosts that are remembered."""
 MAX_NAME = 255
-"""Characters of a host's name. A longer publisher is no host: any program with access to the broker can send one."""
+"""Characters of a host's name: any program with access to the broker can send a longer publisher."""
 ENOUGH = 2
 """Unversioned notifications without a versioned one. With both formats, Nova sends one of each in turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class NovaEvent:
-    """An event of a guest, parsed from a notification."""
-
     host: str
     guest_event: GuestEvent
     destination: str = ""
-    """The destination of a guest that is leaving; empty for other events."""
+    """The destination of a guest that is leaving; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +168,6 @@ def _nova_event(message: Message, action: str, phase: str, kind: GuestEventKind)
 
 
 def _object_data(nova_object: object, where: str) -> Mapping[str, object]:
-    """The fields of a versioned object of Nova."""
     if not isinstance(nova_object, Mapping):
         raise Invalid(where, nova_object, "a versioned object of Nova")
     version = nova_object.get("nova_object.version")
@@ -194,7 +189,7 @@ def _publisher(publisher: object) -> str:
 
 
 def _host(host: object, where: str) -> str:
-    """A host name, checked because it becomes part of a URL."""
+    """The name becomes part of a URL."""
     if not isinstance(host, str) or not _HOST.fullmatch(host):
         raise Invalid(where, host, "a host name of letters, digits, dots, dashes and underscores")
     return host
@@ -212,7 +207,7 @@ def _request(instance: _Instance, context: object) -> str:
 
 
 def _timestamp(timestamp: object) -> datetime:
-    """The timestamp of oslo.messaging, which is in UTC and names no time zone."""
+    """oslo.messaging's timestamp is in UTC and names no time zone."""
     try:
         return datetime.fromisoformat(str(timestamp)).replace(tzinfo=UTC)
     except ValueError:
@@ -220,7 +215,7 @@ def _timestamp(timestamp: object) -> datetime:
 
 
 class Formats:
-    """The formats of the hosts' notifications. Several threads may use it."""
+    """Several threads may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -229,10 +224,8 @@ class Formats:
         """The number of a host's unversioned notifications since its last versioned one."""
 
     def is_unversioned(self, publisher: object, event_type: object, payload: object) -> bool:
-        """Whether a notification is unversioned. Logs a warning, at most once a minute, where its host sends no others.
-
-        The publisher is ``compute.HOST`` in an unversioned notification, ``nova-compute:HOST`` in a versioned one.
-        """
+        """Logs a warning, at most once a minute, where the host sends no versioned ones. The publisher is
+        ``compute.HOST`` in an unversioned notification, ``nova-compute:HOST`` in a versioned one."""
         if isinstance(payload, Mapping) and "nova_object.version" in payload:
             with self._lock:
                 self._unversioned.pop(str(publisher).partition(":")[2], None)

@@ -15,38 +15,32 @@ from pinner.render import visible
 LOG = logging.getLogger(__name__)
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Of the file. One older file of the same size is kept."""
+"""Bytes of the file; one older file of the same size is kept."""
 MAX_LINE = 64 * 1024
 """Characters of one message."""
 MAX_REASON = 1000
-"""Characters of a reason: it may quote a value of the message."""
+"""Characters of a reason, which may quote a value of the message."""
 
 
 class _PrivateFile(RotatingFileHandler):
-    """A file that only its owner can read, also after it was rotated."""
-
     def _open(self) -> TextIOWrapper:
         Path(self.baseFilename).touch(mode=0o600)
         return super()._open()
 
 
 class Quarantine:
-    """A file of JSON lines, each with the time, the reason and the message. Several threads may use it.
-
-    Messages are counted and never retried.
-    """
+    """JSON lines, each with the time, the reason and the message. Several threads may use it."""
 
     def __init__(self, file: Path) -> None:
-        """Only the owner can read the files: messages may contain secrets. Raises OSError."""
+        """Only the owner can read the files, also rotated ones: messages may contain secrets. Raises OSError."""
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file
         self._lock = threading.Lock()
         self._lines = _PrivateFile(file, maxBytes=MAX_BYTES, backupCount=1, encoding="utf-8")
         self.count = 0
-        """Messages since the start."""
 
     def put(self, message: object, reason: str) -> None:
-        """Write a message. A part that JSON cannot express is written as text."""
+        """A part of the message that JSON cannot express is written as text."""
         reason = reason[:MAX_REASON]
         line = _json({"at": datetime.now(UTC), "why": reason, "message": message})
         if len(line) > MAX_LINE:

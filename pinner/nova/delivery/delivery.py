@@ -22,14 +22,12 @@ from pinner.repeated import Repeated
 LOG = logging.getLogger(__name__)
 
 WORKERS = 48
-"""Threads that send events. They mostly wait for servers."""
+"""Threads that send events; they mostly wait for servers."""
 WORKERS_PER_HOST = 8
-"""Threads that may send events to one host at a time."""
 WORKERS_IN_DOUBT = 36
-"""Threads that may send to the hosts that are not known to answer, one a host, so that threads are left for the others.
-Half as many for the hosts whose latest event failed."""
+"""Threads that may send to the hosts that are not known to answer, one a host, so that threads are left for the others;
+half as many for the hosts whose latest event failed."""
 MAX_QUEUED = 10_000
-"""Events that may wait at the same time."""
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds before the first and before the last retry. The delay doubles after each attempt."""
 HANGS_SECONDS = 300.0
@@ -42,8 +40,7 @@ _BEAT_SECONDS = 10.0
 _IN_DOUBT = (WORKERS, WORKERS_IN_DOUBT, WORKERS_IN_DOUBT // 2)
 """The threads that may send to hosts that answer, that are new, and whose latest event failed."""
 MAX_ATTEMPTS = 15
-"""Nine minutes in all, or more where attempts wait for an answer. A host that was restarted runs again by then, and its
-pinner checks the host by itself."""
+"""They take nine minutes or more. A host that was restarted runs again by then, and its pinner checks it."""
 
 
 @dataclass(order=True)
@@ -55,12 +52,12 @@ class _QueuedEvent:
 
 
 class DeliveryQueue:
-    """A queue of events and the threads that deliver them. Without retries, events are sent in the order of arrival."""
+    """Without retries, events are sent in the order of arrival."""
 
     def __init__(
         self, send: Callable[[NovaEvent], GuestEventOutcome], quarantine: Callable[[NovaEvent, str], None]
     ) -> None:
-        """``send`` may raise PinnerError. ``quarantine`` gets each event that cannot be delivered, and the reason."""
+        """``send`` may raise PinnerError. ``quarantine`` also gets the reason."""
         self._send = send
         self._quarantine = quarantine
         self._numbers = count()
@@ -77,7 +74,7 @@ class DeliveryQueue:
         self._ignored = Repeated(LOG)
         self._silent: LRUCache[str, float] = LRUCache(MAX_HOSTS)
         """The hosts that did not answer to the end of a guest, and when. Such an event is not repeated: all guests may
-        have been evacuated from the host, and when it is back, it finds out by itself."""
+        have been evacuated, and when the host is back, it finds out by itself."""
         self._answering: LRUCache[str, float] = LRUCache(MAX_HOSTS)
         """The hosts that answered the latest event, and when."""
         self._failing: LRUCache[str, float] = LRUCache(MAX_HOSTS)
@@ -92,7 +89,7 @@ class DeliveryQueue:
             thread.start()
 
     def add(self, event: NovaEvent) -> None:
-        """Queue an event. A full queue sends it to the quarantine."""
+        """A full queue sends the event to the quarantine."""
         with self._changed:
             full = self._waiting >= MAX_QUEUED
             if not full:
@@ -101,7 +98,7 @@ class DeliveryQueue:
             self._quarantine(event, f"the queue is full: {MAX_QUEUED} events wait to be delivered")
 
     def close(self) -> None:
-        """Stop the threads after their current events, and send the queued events to the quarantine."""
+        """Current events are still sent; queued ones go to the quarantine."""
         for heartbeat in self.heartbeats:
             heartbeat.end()
         with self._changed:
@@ -158,7 +155,7 @@ class DeliveryQueue:
         return None
 
     def _offer(self, host: str) -> None:
-        """Enter the first event of a host among those to choose from, if the host has a thread left."""
+        """Enter the host's first event among those to choose from, if the host has a thread left."""
         if host in self._queues and self._has_thread(host):
             first = self._queues[host][0]
             heapq.heappush(self._firsts[self._workers(host)], (first.due, first.number, host))
@@ -170,11 +167,9 @@ class DeliveryQueue:
         return WORKERS_IN_DOUBT // (2 if host in self._failing else 1)
 
     def _has_thread(self, host: str) -> bool:
-        """Whether the host itself may use one more thread."""
         return self._sending.get(host, 0) < (WORKERS_PER_HOST if host in self._answering else 1)
 
     def _take(self, first: _QueuedEvent) -> None:
-        """Take the first event of a host out of its queue, for one thread of the host."""
         host = first.event.host
         heapq.heappop(self._queues[host])
         if not self._queues[host]:
@@ -184,7 +179,6 @@ class DeliveryQueue:
         self._offer(host)
 
     def _end(self, host: str) -> None:
-        """Note that a thread has sent an event of the host."""
         with self._changed:
             self._sending[host] -= 1
             if not self._sending[host]:
@@ -238,10 +232,8 @@ class DeliveryQueue:
             return time.monotonic() < self._silent.get(host, 0.0) + SILENT_SECONDS
 
     def _retry_later(self, queued: _QueuedEvent, error: PinnerError) -> None:
-        """Queue the event for its next attempt, or send it to the quarantine after the last one.
-
-        If the host did not answer, this attempt counts for all its events that are due: each would wait as long again.
-        """
+        """If the host did not answer, this attempt counts for all its events that are due: each would wait as long
+        again."""
         host = queued.event.host
         with self._changed:
             first = host not in self._failing
@@ -259,7 +251,6 @@ class DeliveryQueue:
             LOG.warning("events of host %s wait for a retry: %s", host, error)
 
     def _take_due(self, host: str) -> list[_QueuedEvent]:
-        """Take the events of the host that are due and will be repeated out of its queue."""
         now = time.monotonic()
         taken: list[_QueuedEvent] = []
         waiting: list[_QueuedEvent] = []
@@ -283,7 +274,6 @@ class DeliveryQueue:
                 self._answering.pop(host, None)
 
     def _host_works(self, host: str) -> None:
-        """Log the first delivery after failures."""
         with self._changed:
             was_failing = host in self._failing
             self._failing.pop(host, None)

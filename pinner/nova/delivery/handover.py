@@ -1,7 +1,7 @@
 """Sends an event of a guest to pinner, for libvirt's hook script and Nova's hooks.
 
-This runs inside other programs, so it needs only the standard library and Python 3.8. Its settings are in a file with
-lines ``name = value``: ``url`` of the pinner server, and the ``token`` that a server needs over TCP.
+This runs inside other programs, so it needs only the standard library and Python 3.8. Each line of its settings is
+``name = value``: ``url`` of the pinner server, and the ``token`` that a server needs over TCP.
 """
 
 import json
@@ -11,14 +11,14 @@ from pinner.nova.delivery import plain_http
 
 CONFIG = "/etc/pinner/hook.conf"
 SERVER = "unix:/run/pinner/api.sock"
-"""The server where the settings name none: that of this host."""
+"""The server of this host, where the settings name none."""
 TIMEOUT = 5.0
 """Seconds for the whole answer."""
 _PATH = "/v1/events/guest-started"
 
 
 def settings(file: str = CONFIG) -> "dict[str, str]":
-    """The settings of the file by name; the defaults where it does not exist."""
+    """The defaults where the file does not exist."""
     values = {"url": SERVER, "token": ""}
     try:
         with open(file, encoding="utf-8") as lines:  # noqa: PTH123 - as short as pathlib, and needs no import
@@ -32,10 +32,8 @@ def settings(file: str = CONFIG) -> "dict[str, str]":
 
 
 def send_started(guest: str, event: str, source: str, host: str = "", file: str = CONFIG) -> None:
-    """Report to pinner that a guest (its UUID) has started on a host (empty: the server has a single host).
-
-    Raises OSError where pinner does not accept the event, and ValueError where the settings are wrong.
-    """
+    """Report that a guest (its UUID) has started on a host (empty: the server has a single host). Raises OSError where
+    pinner does not accept the event, ValueError for wrong settings."""
     server = settings(file)
     body = {"guest": guest, "event": event, "source": source}
     if host:
@@ -47,7 +45,7 @@ def send_started(guest: str, event: str, source: str, host: str = "", file: str 
 
 
 def main() -> int:
-    """Send the event of the command line: guest UUID, event, settings file. Errors are one line on stderr."""
+    """The arguments are the guest's UUID, the event and the settings file. Errors are one line on stderr."""
     guest, event, file = sys.argv[1:]
     try:
         send_started(guest, event, "libvirt hook", file=file)

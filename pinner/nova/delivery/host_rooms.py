@@ -28,7 +28,7 @@ THREADS = (8, 4)
 """Hosts that are asked at the same time: of those that did not answer yet or lately, and of those that do. More would
 take the interpreter from the scheduler's own threads."""
 ANSWER_SECONDS = 5.0
-"""The longest time for one answer. A thread waits so long, no scheduling does."""
+"""The longest time for one answer; a thread waits so long, no scheduling does."""
 MOST_VCPUS = 8192
 """A larger number of free vCPUs is wrong."""
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
@@ -38,8 +38,6 @@ _DIGITS = 20
 
 @dataclasses.dataclass(frozen=True)
 class StrategyRoom:
-    """The room for guests of one strategy."""
-
     within_node: bool
     free: int
     """Free vCPUs of the host."""
@@ -49,10 +47,8 @@ class StrategyRoom:
 
 @dataclasses.dataclass(frozen=True)
 class Room:
-    """The room of a host by strategy."""
-
     strategy: str
-    """The strategy for guests whose flavor asks for none, or for one that pinner does not know."""
+    """The strategy for flavors that ask for none, or for one that pinner does not know."""
     strategies: dict[str, StrategyRoom]
 
 
@@ -61,13 +57,13 @@ class Need:
     vcpus: int
     memory_kib: int
     strategy: str = ""
-    """The strategy that its flavor asks for; empty: none."""
+    """The strategy that the flavor asks for; empty: none."""
     cells: tuple[int, ...] = ()
     """The vCPUs of each of its NUMA nodes; empty: it has none."""
 
 
 def fits(room: Room, need: Need, claimed: int = 0) -> bool:
-    """Whether the guest has CPUs as it asks for, after ``claimed`` vCPUs more than those that the room knows of."""
+    """``claimed``: the vCPUs that were taken since the room was read."""
     strategy = room.strategies.get(need.strategy) or room.strategies.get(room.strategy)
     if strategy is None:
         return False
@@ -84,7 +80,7 @@ def fits(room: Room, need: Need, claimed: int = 0) -> bool:
 
 
 def parse_room(body: bytes, host: str) -> Room:
-    """The room in an answer of pinner. Raises ValueError where it is not a capacity of this host."""
+    """Raises ValueError where the answer is not a capacity of this host."""
     # A number of many digits would take seconds to read, in which no other thread of the scheduler works.
     answer = json.loads(body.decode("utf-8"), parse_int=_int, parse_constant=_refuse)
     if not isinstance(answer, dict) or answer.get("host") != host:
@@ -143,7 +139,7 @@ class _Entry:
 
 
 class HostRooms:
-    """The latest room of each host. Several threads may use it."""
+    """Several threads may use it."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         """Raises SettingsError for certificates that cannot be read."""
@@ -158,10 +154,7 @@ class HostRooms:
         self._tls = _tls(settings)
 
     def rooms(self, hosts: Iterable[str]) -> dict[str, Room]:
-        """The known room of each of these hosts, after at most ``timeout`` seconds.
-
-        A host is waited for once, when it is asked for the first time.
-        """
+        """The known rooms, after at most ``timeout`` seconds. A host is waited for once, when it is first asked."""
         names = [host for host in dict.fromkeys(hosts) if _HOST.fullmatch(host)]
         now, answered = self._clock(), threading.Event()
         missing: set[str] = set()
@@ -203,7 +196,6 @@ class HostRooms:
         self._questions[lane].put((min(entry.failures, 2), next(self._numbers), host))
 
     def _start_threads(self) -> None:
-        """Start a thread for each question that waits, up to the limit."""
         # Not before the first question: nova-scheduler forks its workers, and a thread would stay behind.
         for lane, questions in enumerate(self._questions):
             for _ in range(min(questions.qsize(), THREADS[lane] - self._threads[lane])):

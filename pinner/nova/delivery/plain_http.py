@@ -21,7 +21,7 @@ _UNIX = "unix:"
 
 
 def get(url: str, token: str, tls: ssl.SSLContext | None, seconds: float) -> bytes:
-    """The body of the answer with status 200. Raises OSError and ValueError."""
+    """The body of an answer with status 200. Raises OSError and ValueError."""
     parts = urllib.parse.urlsplit(url)
     request = _request(f"GET {parts.path}?{parts.query}", parts.netloc, token, None)
     end = time.monotonic() + seconds
@@ -35,8 +35,8 @@ def get(url: str, token: str, tls: ssl.SSLContext | None, seconds: float) -> byt
 
 
 def post(server: str, path: str, token: str, body: bytes, seconds: float) -> None:
-    """Send JSON to a server: http://, https:// or unix:/PATH. Raises OSError where the server does not accept it, and
-    ValueError for a wrong URL or token."""
+    """Send JSON to http://, https:// or unix:/PATH. Raises OSError where the server does not accept it, and ValueError
+    for a wrong URL or token."""
     parts = urllib.parse.urlsplit(server.rstrip("/"))
     end = time.monotonic() + seconds
     if server.startswith(_UNIX):
@@ -76,7 +76,7 @@ def _connected(parts: urllib.parse.SplitResult, tls: ssl.SSLContext | None, end:
 
 
 def _first_connected(host: str, port: int, end: float) -> socket.socket:
-    """The connection to the first address that accepts one; the addresses share the time that is left."""
+    """The addresses share the time that is left."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for number, (family, kind, protocol, _, address) in enumerate(addresses):
         try:
@@ -89,7 +89,7 @@ def _first_connected(host: str, port: int, end: float) -> socket.socket:
 
 
 def _left(end: float) -> float:
-    """The seconds until ``end``; never 0, which would mean another kind of socket."""
+    """Never 0, which would mean another kind of socket."""
     return max(end - time.monotonic(), 0.001)
 
 
@@ -104,7 +104,7 @@ def _connect(sock: socket.socket, address: Any, seconds: float) -> socket.socket
 
 
 def _answer(sock: socket.socket, request: bytes, end: float, seconds: float, *, whole: bool) -> bytes:
-    """The answer, or at least its head if not ``whole``. The server closes the connection after it."""
+    """At least its head if not ``whole``. The server closes the connection after it."""
     sock.settimeout(_left(end))
     sock.sendall(request)
     received = b""
@@ -133,5 +133,5 @@ def _parsed(received: bytes) -> tuple[str, str, bytes, bytes]:
 
 
 def _printable(text: str) -> str:
-    """The text on one line, without the escapes of a terminal: it goes into the log of the program that called."""
+    """One line without the escapes of a terminal: it goes into the log of the program that called."""
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -19,9 +19,9 @@ from pinner.service.remote.remote import RemoteService
 LOG = logging.getLogger(__name__)
 
 WAIT_SECONDS = 0.3
-"""How long the first releases wait for a destination. Later ones to the same destination do not wait."""
+"""How long releases wait for a destination that was just asked."""
 PATIENCE = 5.0
-"""Seconds in which a destination may answer. Releases use a late answer, too."""
+"""Seconds in which a destination may answer; releases use a late answer, too."""
 KEEP_SECONDS = 60.0
 """How long an answer, or a missing one, is remembered."""
 MAX_OPEN = 64
@@ -55,7 +55,6 @@ class Destinations:
         return question.cpus
 
     def _question(self, host: str) -> _Question:
-        """The question to the host, which is asked now if it was not asked lately."""
         with self._guard:
             self._questions = {name: known for name, known in self._questions.items() if known.is_fresh}
             if host in self._questions:
@@ -82,7 +81,7 @@ class Destinations:
 
 
 HOST = "{host}"
-"""In options: the name of the host that an event is about."""
+"""The name of an event's host, in options."""
 NO_CALLER = Caller("", "", "")
 """The server takes the caller from the token."""
 ANSWER_TIMEOUT = 30.0
@@ -93,12 +92,9 @@ MAX_ANSWER = 4 * 1024 * 1024
 
 class Sender:
     def __init__(self, server: str, token_file: str | None) -> None:
-        """``server`` is the URL of the servers, ``token_file`` the file with their token; ``{host}`` in both is the
-        host's name.
-
-        Raises Invalid for a wrong URL, an unreadable file, and one token of all hosts: the names come from
-        notifications, and whoever can send one would choose the server that gets the token.
-        """
+        """``token_file`` has the servers' token. ``{host}`` in it and in ``server`` is the host's name. Raises Invalid
+        for a wrong URL, an unreadable file, and one token of all hosts: the names come from notifications, and whoever
+        can send one would choose the server that gets the token."""
         self._server = server
         self._token_file = token_file or ""
         self._guard = threading.Lock()
@@ -125,7 +121,6 @@ class Sender:
             return self._connected(host)
 
     def _ask_cpus(self, host: str) -> CpuSet:
-        """The online CPUs of a destination. Raises PinnerError."""
         with closing(self._connect(host, PATIENCE)) as server:
             return server.topology(host).online
 
@@ -149,7 +144,7 @@ class Sender:
 
 
 def _require_url(server: str) -> None:
-    """Raise Invalid for a URL of which no server can answer: each event would fail only when it comes."""
+    """Raises Invalid for a URL of which no server can answer: each event would fail only when it comes."""
     try:
         RemoteService(server, None, PATIENCE).close()
     except Invalid as error:
