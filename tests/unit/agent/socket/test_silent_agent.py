@@ -20,7 +20,7 @@ from pinner.model.errors import HostUnreachable, NotFound, Unanswered
 pytestmark = pytest.mark.fault(56)
 SUPPORT = Path(__file__).parents[3] / "support"
 SILENCE = 3.0
-"""Longer than the two seconds between two signs of life."""
+"""Much longer than the fifth of a second between two signs of life of this agent."""
 
 
 @pytest.fixture
