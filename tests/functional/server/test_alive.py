@@ -40,8 +40,8 @@ monitor.CHECK_SECONDS = 0.2
 {warm.PINNER}"""
 """A server that checks its health five times a second in place of once in five."""
 QUICK_SILENCE = f"""
-from pinner.agent.socket import client, server
-server.PULSE_SECONDS = 0.2
+from pinner.agent.socket import client, wire
+wire.PULSE_SECONDS = 0.2
 client.AgentClient.__init__.__kwdefaults__["silence"] = 1.0
 {QUICK_CHECKS}"""
 """A server whose agent counts as silent after one second in place of ten."""
