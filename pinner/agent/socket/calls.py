@@ -81,7 +81,7 @@ def _close_run(agent: Agent, given: Arguments, caller: SocketCaller) -> object:
 
 
 def _entries(agent: Agent, given: Arguments, _: SocketCaller) -> object:
-    return _plain(agent.entries(limits.require_id("run", given.get("run"))))
+    return agent.entries(limits.require_id("run", given.get("run")))
 
 
 def _host_events(agent: Agent, given: Arguments, _: SocketCaller) -> object:
@@ -95,7 +95,7 @@ def _host_events(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     for step in steps(timeout):
         if events := agent.host_events(after, step, names):
             break
-    return _plain(events)
+    return events
 
 
 def _measures(agent: Agent, given: Arguments, _: SocketCaller) -> object:
@@ -105,11 +105,11 @@ def _measures(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     series: tuple[str, ...] = ()
     if given.get("series"):
         series = limits.require_series(_read(tuple[str, ...], given, "series", limits.MAX_SERIES))
-    return _plain(agent.measures(begin, end, step, subject, series))
+    return agent.measures(begin, end, step, subject, series)
 
 
 def _blame(agent: Agent, given: Arguments, _: SocketCaller) -> object:
-    seconds = limits.require_sample_seconds(given.get("trace_seconds"))
+    seconds = limits.require_sample_seconds(given.get("seconds"))
     return agent.blame(limits.require_id("guest", given.get("guest")), min(seconds, MAX_SECONDS))
 
 
@@ -132,7 +132,7 @@ def _publish_policy_set(agent: Agent, _given: Arguments, _: SocketCaller) -> Non
 
 def _explain(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     drifts = _read(tuple[Drift, ...], given, "drifts", limits.MAX_CHANGES)
-    return _plain(agent.explain_drifts(limits.require_drifts(drifts)))
+    return agent.explain_drifts(limits.require_drifts(drifts))
 
 
 def _set_excluded(agent: Agent, given: Arguments, _: SocketCaller) -> None:
@@ -144,7 +144,7 @@ def _audit_head(agent: Agent, given: Arguments, _: SocketCaller) -> object:
 
 
 def _audit_records(agent: Agent, given: Arguments, _: SocketCaller) -> object:
-    return _plain(agent.audit_records(_read(int, given, "after"), _read(int, given, "limit")))
+    return agent.audit_records(_read(int, given, "after"), _read(int, given, "limit"))
 
 
 def _run_of(given: Arguments, caller: SocketCaller) -> Run:
@@ -163,10 +163,6 @@ def _read(kind: type[T], given: Arguments, name: str, most: int | None = None) -
 def _require_most(name: str, value: object, most: int) -> None:
     if isinstance(value, list) and len(value) > most:
         raise Invalid(name, len(value), f"at most {most} items")
-
-
-def _plain(values: tuple[object, ...]) -> list[object]:
-    return [codec.plain(value) for value in values]
 
 
 HANDLERS: dict[str, Handler] = {

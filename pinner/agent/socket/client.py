@@ -2,6 +2,7 @@
 SILENCE_SECONDS the agent has been stopped, or hangs. Each message is a sign, whichever call it belongs to: the kernel
 accepts connections for a stopped agent, and each caller would wait for its own answer, with a thread."""
 
+import inspect
 import math
 import socket
 import threading
@@ -9,25 +10,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pinner import codec
-from pinner.agent.protocol import Progress
+from pinner.agent.protocol import Agent, Progress
 from pinner.agent.socket import wire
 from pinner.model.errors import HostUnreachable, Invalid, Unanswered, revive
-from pinner.model.event import HostEvent
-from pinner.model.health import AgentHealth
-from pinner.model.machine.topology import Topology
-from pinner.model.outcome.blame import Blame
-from pinner.model.outcome.measures import History
-from pinner.model.plan.plan import Plan
-from pinner.model.policy import Drift
-from pinner.model.reading import HostReading
-from pinner.model.run.agent_audit import AgentRecord, ChainHead, SignedHead
-from pinner.model.run.journal import Entry, Run
-from pinner.model.snapshot import Snapshot
+from pinner.model.run.journal import Entry
 from pinner.unix_connect import connect
 
 SILENCE_SECONDS = 10.0
@@ -35,6 +26,10 @@ PATIENCE_SECONDS = 150.0
 """How long a call that is no run may take, besides the seconds of its sample or wait: two calls of libvirt about the
 whole host at the default [libvirt] call_timeout, and half a minute."""
 
+_LASTING = ("sample_seconds", "timeout", "seconds")
+"""The arguments that say how long a call takes by its nature."""
+
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -43,6 +38,21 @@ class _Refusal:
     code: str
     message: str
     details: dict[str, Any]
+
+
+def _call(method: Callable[Concatenate[Agent, P], T]) -> Callable[Concatenate["AgentClient", P], T]:
+    """The method of AgentClient that sends the call with the arguments of the method of Agent, and reads its answer."""
+    signature = inspect.signature(method)
+    kind: type[T] = signature.return_annotation
+
+    @wraps(method)
+    def call(client: "AgentClient", /, *given: P.args, **named: P.kwargs) -> T:
+        bound = signature.bind(client, *given, **named)
+        bound.apply_defaults()
+        _, *arguments = bound.arguments.items()
+        return client._ask({"call": method.__name__, **dict(arguments)}, kind)
+
+    return call
 
 
 class AgentClient:
@@ -58,70 +68,30 @@ class AgentClient:
         self._silence = silence
         self._signs = SignsOfLife(silence)
 
-    def snapshot(self, sample_seconds: float) -> Snapshot:
-        return self._read(Snapshot, self._call(sample_seconds, call="snapshot", sample_seconds=sample_seconds))
+    snapshot = _call(Agent.snapshot)
+    topology = _call(Agent.topology)
+    reading = _call(Agent.reading)
+    apply = _call(Agent.apply)
+    rollback = _call(Agent.rollback)
+    run = _call(Agent.run)
+    close_run = _call(Agent.close_run)
+    entries = _call(Agent.entries)
+    host_events = _call(Agent.host_events)
+    measures = _call(Agent.measures)
+    blame = _call(Agent.blame)
+    health = _call(Agent.health)
+    has_guest = _call(Agent.has_guest)
+    publish_guest_event = _call(Agent.publish_guest_event)
+    publish_policy_set = _call(Agent.publish_policy_set)
+    explain_drifts = _call(Agent.explain_drifts)
+    set_excluded = _call(Agent.set_excluded)
+    audit_head = _call(Agent.audit_head)
+    audit_records = _call(Agent.audit_records)
 
-    def reading(self, sample_seconds: float) -> HostReading:
-        return self._read(HostReading, self._call(sample_seconds, call="reading", sample_seconds=sample_seconds))
-
-    def topology(self) -> Topology:
-        return self._read(Topology, self._call(call="topology"))
-
-    def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
-        return self._read(Run, self._call(math.inf, progress, call="apply", plan=plan, run=run))
-
-    def rollback(self, run: Run, progress: Progress) -> Run:
-        return self._read(Run, self._call(math.inf, progress, call="rollback", run=run))
-
-    def run(self, run: str) -> Run:
-        return self._read(Run, self._call(call="run", run=run))
-
-    def close_run(self, run: Run) -> Run:
-        return self._read(Run, self._call(call="close_run", run=run))
-
-    def entries(self, run: str) -> tuple[Entry, ...]:
-        return self._read(tuple[Entry, ...], self._call(call="entries", run=run))
-
-    def host_events(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
-        events = self._call(timeout, call="host_events", after=after, timeout=timeout, process_names=process_names)
-        return self._read(tuple[HostEvent, ...], events)
-
-    def measures(
-        self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
-    ) -> tuple[History, ...]:
-        histories = self._call(call="measures", begin=begin, end=end, step=step, subject=subject, series=series)
-        return self._read(tuple[History, ...], histories)
-
-    def blame(self, guest: str, seconds: float) -> Blame:
-        return self._read(Blame, self._call(seconds, call="blame", guest=guest, trace_seconds=seconds))
-
-    def health(self) -> AgentHealth:
-        return self._read(AgentHealth, self._call(call="health"))
-
-    def has_guest(self, guest: str) -> bool:
-        return self._read(bool, self._call(call="has_guest", guest=guest))
-
-    def publish_guest_event(self, guest: str, detail: str) -> None:
-        self._call(call="publish_guest_event", guest=guest, detail=detail)
-
-    def publish_policy_set(self) -> None:
-        self._call(call="publish_policy_set")
-
-    def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-        given = [codec.plain(drift) for drift in drifts]
-        return self._read(tuple[Drift, ...], self._call(call="explain_drifts", drifts=given))
-
-    def set_excluded(self, guest: str, *, excluded: bool) -> None:
-        self._call(call="set_excluded", guest=guest, excluded=excluded)
-
-    def audit_head(self, centre: ChainHead | None) -> SignedHead:
-        return self._read(SignedHead, self._call(call="audit_head", centre=centre))
-
-    def audit_records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
-        return self._read(tuple[AgentRecord, ...], self._call(call="audit_records", after=after, limit=limit))
-
-    def _call(self, seconds: float = 0.0, progress: Progress | None = None, **call: object) -> Any:
-        """``seconds``: what the call takes by its nature. Raises the agent's error."""
+    def _ask(self, call: dict[str, Any], kind: type[T]) -> T:
+        """The answer, of this kind. Raises the agent's error."""
+        progress: Progress | None = call.pop("progress", None)
+        seconds: float = math.inf if progress is not None else sum(call.get(name, 0.0) for name in _LASTING)
         deadline = time.monotonic() + seconds + self._patience
         was_asked = False
         try:
@@ -137,7 +107,7 @@ class AgentClient:
             raise revive(refusal.code, refusal.message, refusal.details)
         if "result" not in message:
             raise self._unreadable(Invalid("message", ", ".join(message) or "{}", "a result or an error"))
-        return message["result"]
+        return self._read(kind, message["result"])
 
     def _receive(self, peer: socket.socket) -> dict[str, Any]:
         try:

@@ -48,8 +48,12 @@ class Overdue(EOFError):
 
 
 def message(**parts: object) -> memoryview:
-    body = b",".join(json.dumps(name).encode() + b":" + codec.dump(value) for name, value in parts.items())
+    body = b",".join(json.dumps(name).encode() + b":" + _json(value) for name, value in parts.items())
     return memoryview(_LENGTH.pack(len(body) + 2) + b"{" + body + b"}")
+
+
+def _json(value: object) -> bytes:
+    return b"[" + b",".join(map(_json, value)) + b"]" if isinstance(value, tuple) else codec.dump(value)
 
 
 def push(peer: socket.socket, text: memoryview, seconds: float | None = None) -> memoryview:

@@ -5,34 +5,30 @@ The ``caller`` arguments are ignored: the server knows its caller by the token, 
 Unix socket.
 """
 
+import inspect
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import httpx
 
 from pinner import codec
 from pinner.model.event import GuestEvent, GuestEventOutcome
-from pinner.model.guest.guest import GuestExclusion
-from pinner.model.machine.interrupts import HostInterrupts
-from pinner.model.machine.topology import Topology
-from pinner.model.outcome.blame import Blame
-from pinner.model.outcome.check import CheckReport
 from pinner.model.outcome.measures import Measures, Span
-from pinner.model.outcome.outcome import Probe, RunOutcome
-from pinner.model.page import Page, PageRequest
-from pinner.model.plan.plan import Plan, PlanSummary
+from pinner.model.page import PageRequest
+from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.policy import DriftReport, Expected, Policy, Setback, ShownPolicy
-from pinner.model.questions import Capacity, Explanation, GuestShape, Scenario, WhatIf
+from pinner.model.policy import Expected, Policy, Setback, ShownPolicy
+from pinner.model.questions import Capacity, GuestShape, Scenario, WhatIf
 from pinner.model.run.agent_audit import Anchor
-from pinner.model.run.audit import AuditRecord, Caller
-from pinner.model.run.journal import ApplyOptions, Entry, Run, RunProgress, RunState
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions, Entry, Run, RunProgress
 from pinner.model.run.verification import Verification
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
-from pinner.service.protocol import StrategyInfo
+from pinner.service.protocol import Service, StrategyInfo
 from pinner.service.remote.rest_client import (
     MAX_ANSWER,
     RestClient,
@@ -50,6 +46,28 @@ SILENCE = 35.0
 """Seconds without data after which an event stream counts as broken; servers send a comment every ten seconds."""
 POLL = 0.5
 """Seconds between two readings of a run that cannot be followed as a stream."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _route(use_case: Callable[Concatenate[Service, P], T], route: str) -> Callable[Concatenate["RemoteService", P], T]:
+    """The use case, answered at this route. Arguments that are not in its path are the body, or the query of a GET."""
+    signature = inspect.signature(use_case)
+    kind: type[T] = signature.return_annotation
+    method, path = route.split()
+
+    @wraps(use_case)
+    def ask(remote: "RemoteService", /, *given: P.args, **named: P.kwargs) -> T:
+        bound = signature.bind(remote, *given, **named)
+        bound.apply_defaults()
+        arguments = {name: value for name, value in bound.arguments.items() if name not in ("self", "caller")}
+        parts = tuple(arguments.pop(part[1:-1]) if part.startswith("{") else part for part in path.split("/"))
+        sent = {"json": arguments} if method in ("POST", "PUT") else {"params": _query(arguments)}
+        return remote._rest.call(kind, method, parts, **sent)
+
+    return ask
 
 
 class RemoteService:
@@ -74,17 +92,33 @@ class RemoteService:
     def close(self) -> None:
         self._rest.close()
 
+    observe = _route(Service.observe, "GET hosts/{host}")
+    topology = _route(Service.topology, "GET hosts/{host}/topology")
+    findings = _route(Service.findings, "GET hosts/{host}/findings")
+    blame = _route(Service.blame, "GET hosts/{host}/guests/{guest}/blame")
+    interrupts = _route(Service.interrupts, "GET hosts/{host}/interrupts")
+    snapshot = _route(Service.snapshot, "GET snapshots/{snapshot}")
+    plan_by_id = _route(Service.plan_by_id, "GET plans/{plan}")
+    explain = _route(Service.explain, "GET plans/{plan}/explanation")
+    plans = _route(Service.plans, "GET plans")
+    rollback = _route(Service.rollback, "POST runs/{run}/rollback")
+    rollback_all = _route(Service.rollback_all, "POST hosts/{host}/rollback")
+    outcome = _route(Service.outcome, "GET runs/{run}/outcome")
+    probe = _route(Service.probe, "POST plans/{plan}/probe")
+    probe_by_id = _route(Service.probe_by_id, "GET probes/{probe}")
+    cancel_probe = _route(Service.cancel_probe, "DELETE probes/{probe}")
+    runs = _route(Service.runs, "GET runs")
+    policy = _route(Service.policy, "GET hosts/{host}/policy")
+    drift = _route(Service.drift, "GET hosts/{host}/drift")
+    set_excluded = _route(Service.set_excluded, "PUT hosts/{host}/guests/{guest}/excluded")
+    audit = _route(Service.audit, "GET audit")
+    audit_anchor = _route(Service.audit_anchor, "GET audit/anchor")
+
     def hosts(self) -> tuple[str, ...]:
         return self._rest.whole(str, "hosts")
 
     def strategies(self) -> tuple[StrategyInfo, ...]:
         return self._rest.whole(StrategyInfo, "strategies")
-
-    def observe(self, host: str, sample_seconds: float) -> Snapshot:
-        return self._rest.get(Snapshot, "hosts", host, sample_seconds=sample_seconds)
-
-    def topology(self, host: str) -> Topology:
-        return self._rest.get(Topology, "hosts", host, "topology")
 
     def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
         if shape is None:
@@ -97,27 +131,15 @@ class RemoteService:
         body = {"request": codec.plain(request), "then": differences.pop("request"), **differences}
         return self._rest.post(WhatIf, "hosts", host, "what-if", body=body | {"sample_seconds": sample_seconds})
 
-    def findings(self, host: str, sample_seconds: float) -> CheckReport:
-        return self._rest.get(CheckReport, "hosts", host, "findings", sample_seconds=sample_seconds)
-
     def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
         begin, end = (at.isoformat() if at else None for at in (span.begin, span.end))
         query = {"from": begin, "to": end, "step": span.step, "guest": guest, "series": ",".join(series)}
         return self._rest.get(Measures, "hosts", host, "measures", **query)
 
-    def blame(self, host: str, guest: str, seconds: float) -> Blame:
-        return self._rest.get(Blame, "hosts", host, "guests", guest, "blame", seconds=seconds)
-
-    def interrupts(self, host: str) -> HostInterrupts:
-        return self._rest.get(HostInterrupts, "hosts", host, "interrupts")
-
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self._rest.post(dict[str, Any], "hosts", host, "snapshot", body={"sample_seconds": sample_seconds})
         name = str(taken.get("id"))
         return name, self.snapshot(name)
-
-    def snapshot(self, snapshot: str) -> Snapshot:
-        return self._rest.get(Snapshot, "snapshots", snapshot)
 
     def plan(
         self,
@@ -130,42 +152,12 @@ class RemoteService:
         body = codec.plain(request) | {"snapshot": snapshot, "sample_seconds": sample_seconds}
         return self._rest.post(Plan, "hosts", host, "plans", body=body)
 
-    def plan_by_id(self, plan: str) -> Plan:
-        return self._rest.get(Plan, "plans", plan)
-
-    def explain(self, plan: str, guest: str) -> Explanation:
-        return self._rest.get(Explanation, "plans", plan, "explanation", guest=guest)
-
-    def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
-        return self._rest.get(Page[PlanSummary], "plans", host=host, **_query(part))
-
     def apply(self, plan: str, options: ApplyOptions, caller: Caller) -> Run:
         body = asdict(options) | {"watch_seconds": options.watch_seconds or None}
         return self._rest.post(Run, "plans", plan, "apply", body=body)
 
-    def rollback(self, run: str, caller: Caller) -> Run:
-        return self._rest.post(Run, "runs", run, "rollback", body={})
-
-    def rollback_all(self, host: str, caller: Caller) -> Run:
-        return self._rest.post(Run, "hosts", host, "rollback", body={})
-
     def run(self, run: str) -> Run:
         return self._detail(run)[0]
-
-    def outcome(self, run: str) -> RunOutcome:
-        return self._rest.get(RunOutcome, "runs", run, "outcome")
-
-    def probe(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
-        return self._rest.post(Probe, "plans", plan, "probe", body={"windows": windows, "seconds": seconds})
-
-    def probe_by_id(self, probe: str) -> Probe:
-        return self._rest.get(Probe, "probes", probe)
-
-    def cancel_probe(self, probe: str, caller: Caller) -> Probe:
-        return self._rest.call(Probe, "DELETE", ("probes", probe))
-
-    def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
-        return self._rest.get(Page[Run], "runs", host=host, state=state, **_query(part))
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         return self._detail(run)[1]
@@ -188,9 +180,6 @@ class RemoteService:
                     return
             time.sleep(POLL)
 
-    def policy(self, host: str) -> Policy:
-        return self._rest.get(Policy, "hosts", host, "policy")
-
     def setback(self, host: str) -> Setback | None:
         return self._rest.get(ShownPolicy, "hosts", host, "policy").setback
 
@@ -201,14 +190,6 @@ class RemoteService:
     def delete_policy(self, host: str, caller: Caller, expected: Expected = None) -> None:
         self._rest.send("DELETE", ("hosts", host, "policy"), headers=_conditions(expected))
 
-    def drift(self, host: str) -> DriftReport:
-        return self._rest.get(DriftReport, "hosts", host, "drift")
-
-    def set_excluded(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
-        return self._rest.call(
-            GuestExclusion, "PUT", ("hosts", host, "guests", guest, "excluded"), json={"excluded": excluded}
-        )
-
     def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> GuestEventOutcome:
         body = codec.plain(event)
         kind = body.pop("kind")
@@ -216,18 +197,9 @@ class RemoteService:
             del body["cpus"]
         return self._rest.post(GuestEventOutcome, "events", f"guest-{kind}", body=body | {"host": host})
 
-    def audit(
-        self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest
-    ) -> Page[AuditRecord]:
-        moment = since.isoformat() if since else None
-        return self._rest.get(Page[AuditRecord], "audit", host=host, actor=actor, since=moment, **_query(part))
-
     def verify_audit(self, anchor: Anchor | None = None) -> Verification:
         path = (Verification, "audit", "verify")
         return self._rest.get(*path) if anchor is None else self._rest.post(*path, body=codec.plain(anchor))
-
-    def audit_anchor(self) -> Anchor:
-        return self._rest.get(Anchor, "audit", "anchor")
 
     def export_audit(self) -> Iterator[str]:
         with self._rest.reachable(), self._rest.stream("audit", "export") as answer:
@@ -251,8 +223,11 @@ class RemoteService:
                     yield read(RunProgress, read_json(data))
 
 
-def _query(part: PageRequest) -> dict[str, str | int]:
-    return {"limit": part.limit, "marker": part.marker, "sort_dir": part.direction}
+def _query(arguments: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(part := arguments.pop("part", None), PageRequest):
+        arguments |= {"limit": part.limit, "marker": part.marker, "sort_dir": part.direction}
+    given = {name: value for name, value in arguments.items() if value not in (None, "")}
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in given.items()}
 
 
 def _conditions(expected: Expected) -> dict[str, str]:

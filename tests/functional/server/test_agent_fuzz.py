@@ -185,7 +185,7 @@ def legitimate(client: AgentClient, pids: list[int]) -> list[dict[str, Any]]:
         {"call": "audit_head", "centre": {"seq": 1, "hash": "0" * 64}},
         {"call": "audit_records", "after": 0, "limit": 10},
         {"call": "measures", "begin": "2026-01-01T00:00:00Z", "end": "2026-01-01T01:00:00Z", "step": 5, "subject": ""},
-        {"call": "blame", "guest": guest, "trace_seconds": 0},
+        {"call": "blame", "guest": guest, "seconds": 0},
     ]
 
 

@@ -72,7 +72,7 @@ class Hostile:
             return json.dumps({"call": "audit_head", "centre": centre}).encode()
         if chance < 0.5:
             names = ("run", "guest", "plan", "excluded", "detail", "after", "timeout", "process_names", "drifts",
-                     "sample_seconds", "trace_seconds", "centre", "limit", "begin", "end", "step", "subject",
+                     "sample_seconds", "seconds", "centre", "limit", "begin", "end", "step", "subject",
                      "series", "x")  # fmt: skip
             # Random calls of apply and snapshot never reach the host; legitimate ones are among the changed ones.
             call = {name: self._value(0) for name in names if self._random.random() < 0.7}
@@ -91,7 +91,7 @@ class Hostile:
 
     def _spare(self, call: Any) -> None:
         """Long but legitimate waits would make the test long: only values that must be refused stay."""
-        for name, most in (("timeout", 60), ("sample_seconds", 300), ("trace_seconds", 300)):
+        for name, most in (("timeout", 60), ("sample_seconds", 300), ("seconds", 300)):
             value = call.get(name)
             if isinstance(value, (int, float)) and 0.01 < value <= most:
                 call[name] = 0
