@@ -1,4 +1,4 @@
-"""What several checks need: the growth of counters, the CPUs by role, and the lines of remedies. Pure."""
+"""What several checks need: growth of counters, CPUs by role, lines of remedies. Pure."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +16,6 @@ from pinner.model.snapshot import Snapshot, emulator_cpus, restricted, vcpu_cpus
 _LAST = re.compile(r"\bN\b")
 _ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _FLAGS = ("nohz", "managed_irq", "domain")
-"""The flags that isolcpus takes."""
 T = TypeVar("T")
 ROOT = "as root"
 BOOT = "the kernel's command line"
@@ -76,12 +75,11 @@ def sampled_nics(reading: HostReading) -> Iterator[SampledNic]:
 
 
 def rate(name: str, count: int, seconds: float, unit: str) -> tuple[Evidence, Evidence]:
-    """The count, and the count per second."""
     return Evidence(name, count, unit), Evidence(f"{name} rate", count / seconds, f"{unit}/s")
 
 
 def own_cpus(guest: Guest) -> CpuSet:
-    """Of vCPUs that have one CPU each; without pools of one CPU, which pinner gives to several threads."""
+    """Only of vCPUs with one CPU each, and not of pools of one CPU, which pinner gives to several threads."""
     masks = (vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread)
     return union(mask for mask in masks if len(mask) == 1) - guest.pooled
 
@@ -102,7 +100,6 @@ def memory_homes(vcpus: Iterable[Vcpu], snapshot: Snapshot) -> set[int]:
 
 
 def device_node(device: str, snapshot: Snapshot) -> int | None:
-    """None where the node is not known."""
     return next((known.node for known in snapshot.topology.devices if known.name == device), None)
 
 
@@ -121,7 +118,7 @@ def housekeeping(snapshot: Snapshot, node: int | None = None) -> CpuSet:
 
 
 def command(line: str) -> Remedy:
-    """A command that root gives at once."""
+    """Root gives it at once."""
     return Remedy(line, ROOT)
 
 
@@ -131,7 +128,6 @@ def sysctl(key: str, value: object) -> tuple[Remedy, Remedy]:
 
 
 def sysctl_now(reading: HostReading, key: str) -> int | None:
-    """None where the value is not known."""
     return (reading.snapshot.sysctls or {}).get(key)
 
 
@@ -160,7 +156,6 @@ def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *flags: str) -> 
 
 
 def isolcpus_flags(topology: Topology) -> frozenset[str]:
-    """In this boot, as they are written there."""
     return frozenset(arguments(topology.kernel.command_line).get("isolcpus", "").split(",")) & {*_FLAGS}
 
 
@@ -177,8 +172,8 @@ def arguments(command_line: str) -> dict[str, str]:
 
 
 def argument_cpus(topology: Topology, name: str) -> CpuSet:
-    """Of an argument such as isolcpus=managed_irq,domain,4-N; empty where it is missing or malformed. ``N`` is the last
-    CPU, ``all`` means 0-N (kernel-parameters.rst, CPU lists)."""
+    """The CPUs of an argument such as isolcpus=managed_irq,domain,4-N. ``N`` is the last CPU, ``all`` means 0-N
+    (kernel-parameters.rst, CPU lists)."""
     last = max(topology.online | topology.offline, default=0)
     parts = arguments(topology.kernel.command_line).get(name, "").split(",")
     numbers = (_LAST.sub(str(last), "0-N" if part == "all" else part) for part in parts)
@@ -189,7 +184,6 @@ def argument_cpus(topology: Topology, name: str) -> CpuSet:
 
 
 def number(settings: Mapping[str, str], path: str) -> int | None:
-    """The first number of a setting; None without one."""
     words = settings.get(path, "").split()
     try:
         return int(words[0]) if words else None

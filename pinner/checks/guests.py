@@ -18,10 +18,9 @@ BUSY_EMULATOR = 30.0
 UNEQUAL = 4.0
 """The weight for each vCPU of one guest over that of another."""
 MOST_WEIGHT = 10_000
-"""The highest value of cpu.weight."""
 IDLE_WEIGHT = 3 * 100 / 1024
-"""Of a cgroup with cpu.idle, for which the kernel shows 0. WEIGHT_IDLEPRIO (kernel/sched/sched.h) is 3, and the weight
-100 is 1024 there."""
+"""For a cgroup with cpu.idle the kernel shows 0. WEIGHT_IDLEPRIO (kernel/sched/sched.h) is 3, and the weight 100 is
+1024 there."""
 MIGRATION = ("live_migration", "multifdsend", "multifdrecv", "mig/")
 """The first letters of QEMU's migration threads."""
 CPUTUNE = "libvirt: formatdomain.html (cputune)"
@@ -112,7 +111,7 @@ def _more_weight(reading: HostReading, guest: Guest, share: float) -> Iterator[R
 
 
 def _share(reading: HostReading, guest: Guest) -> tuple[float, str] | None:
-    """The weight for each vCPU; None where the kernel shows none, or the guest shares no CPU."""
+    """The weight for each vCPU, where the guest shares a CPU."""
     weight = _weight(reading, guest)
     if weight is None or not guest.vcpus or not _cpus(guest):
         return None
@@ -120,7 +119,7 @@ def _share(reading: HostReading, guest: Guest) -> tuple[float, str] | None:
 
 
 def _weight(reading: HostReading, guest: Guest) -> tuple[str, int] | None:
-    """The path and the weight of the guest's own unit, the innermost one: its slices hold other guests, too."""
+    """The path and the weight of the guest's innermost unit: its slices hold other guests, too."""
     known = ((group.path, reading.details.weights.get(group.path)) for group in guest.cgroups[-1:])
     return next(((path, weight) for path, weight in known if weight is not None), None)
 

@@ -33,7 +33,7 @@ from pinner.model.settings.cards import RpsQueue
 from pinner.model.snapshot import Snapshot
 
 BUSY_RATE = 1000.0
-"""A second on a guest's CPU: above it a finding is critical, because each costs the vCPU an exit."""
+"""Interrupts a second on a guest's CPU: above it a finding is critical, because each costs the vCPU an exit."""
 AFFINITY = "Linux: Documentation/core-api/irq/irq-affinity.rst"
 SCALING = "Linux: Documentation/networking/scaling.rst"
 IRQBALANCE = "irqbalance(1): IRQBALANCE_BANNED_CPULIST"
@@ -45,7 +45,7 @@ class _Counted(NamedTuple):
     irq: DeviceIrq
     now: IrqCounts
     before: IrqCounts | None
-    """Of the same interrupt: the kernel gives a freed number to another device."""
+    """The same interrupt: the kernel gives a freed number to another device."""
 
 
 def _devices(reading: HostReading) -> Iterator[tuple[str, list[_Counted]]]:
@@ -69,7 +69,7 @@ def _label(reading: HostReading, device: str) -> Subject:
 
 
 def _rate_on(reading: HostReading, irqs: list[_Counted], cpus: CpuSet) -> float | None:
-    """A second; None without two samples. A count that was reset counts as none."""
+    """Interrupts a second. A count that was reset counts as none."""
     if reading.before is None:
         return None
     # A CPU that came online during the sample shows what it took since boot.
@@ -139,8 +139,8 @@ def _managed(reading: HostReading) -> Iterator[Found]:
 
 
 def _isolate(snapshot: Snapshot, wrong: CpuSet) -> Iterator[Remedy]:
-    """The argument that keeps managed interrupts off the CPUs of a role. None where this boot has it, or where it would
-    end the load balancing of these CPUs: all flags of isolcpus have the same CPUs."""
+    """The argument that keeps managed interrupts off the CPUs of a role, unless this boot has it, or it would end the
+    load balancing of these CPUs: all flags of isolcpus have the same CPUs."""
     flags, given = isolcpus_flags(snapshot.topology), argument_cpus(snapshot.topology, "isolcpus")
     own = snapshot.topology.isolated | snapshot.dedicated
     balances = "domain" not in flags if flags else not given
@@ -320,7 +320,7 @@ CHECKS = (
 
 _NAPI = re.compile(r"napi/(.+)-(\d+)")
 """A NAPI thread: interface and NAPI id (Documentation/networking/napi.rst). The kernel cuts names after 15 bytes, so
-that long names of interfaces are not found."""
+long names of interfaces are not found."""
 _ROLES: dict[str, CpuRole] = {"isolated": "isolated", "vCPU": "vcpu", "emulator": "emulator"}
 
 
@@ -370,7 +370,6 @@ def _interrupt(snapshot: Snapshot, irq: DeviceIrq, total: int) -> Interrupt:
 
 
 def _roles(snapshot: Snapshot, cpus: CpuSet) -> tuple[RoleCpus, ...]:
-    """Roles without CPUs are left out."""
     named = [RoleCpus(_ROLES[name], cpus & those) for name, those in roles(snapshot)]
     rest = cpus
     for role in named:

@@ -78,7 +78,6 @@ def _unbound(reading: HostReading) -> Iterator[Found]:
 
 
 def _kernel_threads(reading: HostReading) -> Iterator[Process]:
-    """The kernel threads that could run elsewhere."""
     for process in reading.snapshot.processes:
         movable = any(thread.immovable_reason != "per-cpu" for thread in process.threads)
         if process.kernel and movable and not process.immovable_reason:

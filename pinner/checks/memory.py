@@ -30,7 +30,6 @@ BALANCING, SWAPPINESS = "kernel.numa_balancing", "vm.swappiness"
 
 
 def _nodes(snapshot: Snapshot) -> int:
-    """The nodes that have CPUs and memory."""
     return sum(1 for node in snapshot.topology.nodes if node.cpus and node.memory_kib)
 
 

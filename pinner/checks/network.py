@@ -13,7 +13,7 @@ BUFFER = "socket(7): SO_RCVBUF; Linux: include/uapi/linux/snmp.h (UDP_MIB_RCVBUF
 BACKLOG, BUDGET = "net.core.netdev_max_backlog", "net.core.netdev_budget"
 RMEM_MAX, SOMAXCONN = "net.core.rmem_max", "net.core.somaxconn"
 CRITICAL_SQUEEZES = 100.0
-"""Squeezes in a second on one CPU."""
+"""In a second, on one CPU."""
 BUFFER_ERRORS = ("UdpRcvbufErrors", "Udp6RcvbufErrors")
 LISTEN_DROPS = ("TcpExtListenDrops", "TcpExtListenOverflows")
 

@@ -19,7 +19,7 @@ def _isolcpus(snapshot: Snapshot) -> CpuSet:
 
 
 def _system_affinity(snapshot: Snapshot) -> CpuSet:
-    """By process 1; empty where it is not restricted."""
+    """The affinity of process 1; empty where it is not restricted."""
     whole = snapshot.topology.online - snapshot.topology.isolated
     return CpuSet() if whole == snapshot.baseline else snapshot.baseline
 

@@ -20,7 +20,6 @@ SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
 
 
 def _of_vcpus(snapshot: Snapshot) -> CpuSet:
-    """Of placed vCPUs, dedicated, or isolated."""
     return vcpu_cpus(snapshot) | snapshot.dedicated | snapshot.topology.isolated
 
 
@@ -52,7 +51,7 @@ def _sets_governor(snapshot: Snapshot, cpu: int) -> bool:
 
 
 def _novas_line(snapshot: Snapshot, cpu: Cpu) -> Remedy | None:
-    """A remedy that Nova's power management neither overwrites nor stumbles over; None where it does not matter."""
+    """A remedy that Nova's power management neither overwrites nor stumbles over."""
     nova = snapshot.nova
     if nova is None or cpu.id not in snapshot.dedicated or cpu.id == 0:
         return None
@@ -82,7 +81,6 @@ def _deep(reading: HostReading) -> Iterator[Found]:
 
 
 def _siblings(reading: HostReading) -> Iterator[Found]:
-    """Siblings of one core, each with the vCPU of another guest that has this CPU to itself."""
     owners: dict[int, str] = {}
     for guest in reading.snapshot.guests:
         owners = dict.fromkeys(own_cpus(guest), guest.name) | owners

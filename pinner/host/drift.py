@@ -1,4 +1,4 @@
-"""The likely cause of a drift, found from evidence of the host: cpusets, systemd's settings, services."""
+"""The likely cause of a drift, from evidence of the host: cpusets, systemd's settings, services."""
 
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -22,8 +22,8 @@ IRQBALANCE = "irqbalance"
 
 @dataclass(frozen=True, slots=True)
 class Cpuset:
-    """``path`` is below the controller's mount; no ``cpus``: no restriction. ``part``: libvirt made it for one part of
-    a guest."""
+    """``path`` is below the controller's mount. Empty ``cpus`` restrict nothing. libvirt made a ``part`` for one part
+    of a guest."""
 
     path: str
     cpus: CpuSet
@@ -32,7 +32,7 @@ class Cpuset:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """AllowedCPUs= and CPUAffinity= (systemd.resource-control, systemd.exec); no CPUs where a setting is absent."""
+    """AllowedCPUs= and CPUAffinity= (systemd.resource-control, systemd.exec); an absent setting has no CPUs."""
 
     allowed: CpuSet = CpuSet()
     affinity: CpuSet = CpuSet()
@@ -40,20 +40,17 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class DriftEvidence:
-    """Facts of a host that may explain a drift."""
-
     cpusets: tuple[Cpuset, ...] = ()
-    """Those of the first misplaced thread, innermost first."""
+    """The cpusets of the first misplaced thread, innermost first."""
     pin: CpuSet | None = None
-    """In libvirt's live XML."""
+    """The pin in libvirt's live XML."""
     units: Mapping[str, Unit] = field(default_factory=dict)
-    """By name, also that of the cpuset's folder."""
+    """The units by name, with that of the cpuset's folder."""
     running: frozenset[str] = frozenset()
-    """Of BALANCERS and IRQBALANCE."""
 
 
 def with_cause(drift: Drift, evidence: DriftEvidence) -> Drift:
-    """With the first cause that fits; a known cause stays."""
+    """A known cause stays."""
     if drift.cause != "unknown" or not drift.actual:
         return drift
     cause, detail = next(_causes(drift, evidence))
@@ -61,14 +58,12 @@ def with_cause(drift: Drift, evidence: DriftEvidence) -> Drift:
 
 
 def with_cause_of_irq(drift: Drift, running: frozenset[str]) -> Drift:
-    """``running`` as in DriftEvidence."""
     if IRQBALANCE in running:
         return replace(drift, cause="balancer", detail="irqbalance runs on this host and moves interrupts")
     return replace(drift, detail="another program or its driver set the interrupt's affinity")
 
 
 def _causes(drift: Drift, evidence: DriftEvidence) -> Iterator[tuple[Cause, str]]:
-    """The most likely first."""
     for cpuset in evidence.cpusets:
         if not cpuset.part and cpuset.cpus and not drift.expected <= cpuset.cpus:
             unit = evidence.units.get(cpuset.path.rpartition("/")[2], Unit())
@@ -99,7 +94,7 @@ _SYSTEMD_SECONDS = 5
 def explain_drifts(
     root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], CpuSet | None]
 ) -> tuple[Drift, ...]:
-    """``pin_of`` reads libvirt's live XML; it may raise PinnerError."""
+    """``pin_of`` reads libvirt's live XML, and may raise PinnerError."""
     running = cache(lambda: _running(root))
     unit = cache(lambda name: _unit(root, name))
 
@@ -143,7 +138,6 @@ def _running(root: Path) -> frozenset[str]:
 
 
 def _unit(root: Path, name: str) -> Unit:
-    """Empty where systemd does not answer."""
     if not (root / _BOOTED).is_dir():
         return Unit()
     command = ["systemctl", "show", "--property=AllowedCPUs", "--property=CPUAffinity", "--", name]
@@ -155,7 +149,7 @@ def _unit(root: Path, name: str) -> Unit:
 
 
 def parse_unit(text: str) -> Unit:
-    """``text`` is of ``systemctl show``: CPUs and ranges, separated by spaces."""
+    """``text`` is the output of ``systemctl show``."""
     settings = dict(line.partition("=")[::2] for line in text.splitlines())
     return Unit(_cpus(settings.get("AllowedCPUs", "")), _cpus(settings.get("CPUAffinity", "")))
 

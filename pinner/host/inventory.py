@@ -38,10 +38,9 @@ class Guests(Protocol):
     """The part of Libvirt that a snapshot needs."""
 
     def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]:
-        """The active guests, their threads read below ``root``; ``memory``: see read_guests."""
+        """``memory``: see guests.read_guests."""
 
-    def inactive(self) -> tuple[InactiveGuest, ...]:
-        """The guests that are defined and do not run."""
+    def inactive(self) -> tuple[InactiveGuest, ...]: ...
 
     def capabilities(self) -> str:
         """The host's capabilities as XML."""
@@ -49,26 +48,21 @@ class Guests(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInputs:
-    """What comes from elsewhere than the machine's files and libvirt."""
-
     own: Container[int] = ()
-    """pinner's process ids."""
+    """The ids of pinner's processes."""
     placed: tuple[CpuSet, ...] = ()
-    """Masks that pinner set."""
     pins: Callable[[Collection[str]], RecordedPins] = lambda _: RecordedPins()
-    """Made by pinner on these guests (by UUID)."""
+    """The pins that pinner made on the guests with these UUIDs."""
     sets: NovaSets = NovaSets()
-    """From pinner's configuration. A missing one is read from ``nova``, and stays unknown where that is unreadable."""
+    """From pinner's configuration. A missing set is read from ``nova``."""
     nova: NovaConf | None = None
     owners: AffinityOwners = NO_OWNERS
     minimum_cores: int = 1
     weights: Mapping[str, float] = field(default_factory=dict)
-    """See Snapshot.weights."""
     ovs_masks: Callable[[], OvsMasks] = OvsMasks
     guest_rps: Callable[[tuple[Guest, ...]], tuple[GuestRps, ...]] | None = None
-    """None: guests are not asked."""
+    """With None, no guest is asked."""
     scanner: Scanner | None = None
-    """Knows what an earlier snapshot has read."""
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
@@ -88,12 +82,9 @@ def take_snapshot(
     inputs: SnapshotInputs = SnapshotInputs(),
     only: Collection[TargetKind] | None = None,
 ) -> Snapshot:
-    """``sample_seconds`` lie between the two samples (0: no loads).
-
-    A captured machine has no load, and libnuma is not asked. ``only``: the kinds of settings, and ``memory`` of guests,
-    that are read; the snapshot then has no warnings. None: all. Raises Invalid for a root without CPUs,
-    HostUnreachable, NotPermitted.
-    """
+    """Loads are measured over ``sample_seconds`` (0: not), not on a captured machine. ``only`` names the kinds of
+    settings, and ``memory`` of guests, that are read (None: all); the snapshot then has no warnings. Raises Invalid for
+    a root without CPUs, HostUnreachable, NotPermitted."""
     sample_seconds = sample_seconds if root == LIVE else 0.0
     packets, began = received(root) if sample_seconds else {}, inputs.clock()
     processes = (inputs.scanner or Scanner(root)).sample(sample_seconds, inputs.sleep, inputs.clock)

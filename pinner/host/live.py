@@ -1,4 +1,4 @@
-"""LiveHost: this machine, for an apply. It reads threads from the kernel and pins guests through libvirt."""
+"""LiveHost: this machine, for an apply."""
 
 from collections.abc import Callable, Collection, Container, Mapping
 from contextlib import suppress
@@ -29,7 +29,7 @@ ONLINE = Path("/sys/devices/system/cpu/online")
 
 
 class LiveHost:
-    """Satisfies apply's Host."""
+    """apply's Host. It reads threads from the kernel and pins guests through libvirt."""
 
     guests_at_once = 8
     """libvirtd answers 20 calls at once by default (max_workers), and others ask it too."""
@@ -40,19 +40,16 @@ class LiveHost:
         sets: Callable[[Collection[str]], NovaSets] = lambda _: NovaSets(),
         own_pins: OwnPins | None = None,
     ) -> None:
-        """``sets`` gives Nova's CPU sets as configured now on a host with these guests; ``own_pins`` gets every pin."""
+        """``sets`` gives Nova's present CPU sets; ``own_pins`` gets every pin."""
         self._libvirt = libvirt
         self._agents = LimitedAgents(libvirt)
         self._sets = sets
         self._qemus: dict[str, ThreadKey] = {}
-        """QEMU's first thread: its id is the process id."""
         self._singles: dict[Target, ThreadMask] = {}
-        """Of each target that is one thread of QEMU."""
         self._known = KnownMasks()
         self._relatives: Mapping[int, lineage.Relative] = {}
-        """From has_inheritors."""
         self._scanned = range(0)
-        """The moments (lineage.ticks) for which that scan may serve."""
+        """The moments (lineage.ticks) for which the scan in ``_relatives`` may serve."""
         self._own_pins = own_pins if own_pins is not None else OwnPins()
 
     def fingerprint(self) -> str:
@@ -91,8 +88,8 @@ class LiveHost:
         return frozenset(thread.key for thread in sampling.Sampler(ROOT).movable(kernel=True))
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
-        """See Host. Absent and offline CPUs are refused here: libvirt drops them silently, and a pin that it refuses
-        may still have changed the host."""
+        """Absent and offline CPUs are refused here: libvirt drops them silently, and a pin that it refuses may still
+        have changed the host."""
         online = self.online()
         if not cpus <= online:
             raise ApplyFailed(str(target), f"CPUs {cpus - online} are not online (online: {online})")
@@ -116,8 +113,8 @@ class LiveHost:
         return lineage.inheritors(int(target.owner), target.part, since, masks, others, lineage.scan())
 
     def has_inheritors(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
-        """See Host. A rollback of all runs asks for thousands of ended processes: one scan serves for a second, or ten
-        times as long as it took, but for no process that got its mask after it began."""
+        """A rollback of all runs asks for thousands of ended processes. So one scan serves for a second, or ten times
+        as long as it took, but for no process that got its mask after it began."""
         if target.kind != "process" or target.part is None:
             return False
         pid, started = int(target.owner), target.part
@@ -198,7 +195,7 @@ class LiveHost:
         self._libvirt.set_excluded(guest, excluded=excluded)
 
     def _first_thread(self, target: Target) -> int:
-        """If QEMU is still the process of the target. Raises Gone."""
+        """Raises Gone where QEMU is no longer the process of the target."""
         pid = self._qemu(target.owner)
         if procfs.started(ROOT, pid) != target.part:
             raise Gone(str(target))
@@ -216,7 +213,6 @@ class LiveHost:
         return (self._single_of_qemu(target, target.part),)
 
     def _single_of_qemu(self, target: Target, part: int) -> ThreadMask:
-        """Searched only once while the thread lives."""
         if known := self._singles.get(target):
             with suppress(Gone):
                 now = affinity.mask(known.tid)
@@ -236,7 +232,7 @@ class LiveHost:
         return singles[target]
 
     def _qemu(self, guest: str) -> int:
-        """Searched only once while the process lives. Raises Gone."""
+        """Raises Gone."""
         if known := self._qemus.get(guest):
             with suppress(Gone):
                 if procfs.started(ROOT, known.tid) == known.started:
@@ -255,7 +251,6 @@ class LiveHost:
         return found[guest].tid
 
     def _keep(self, guests: Container[str]) -> None:
-        """Drop all other guests (by UUID)."""
         self._known.keep(guests)
         for uuid in [known for known in tuple(self._qemus) if known not in guests]:
             self._qemus.pop(uuid, None)

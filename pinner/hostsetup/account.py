@@ -31,7 +31,7 @@ def is_own() -> bool:
 
 
 def create(sysusers: Path) -> None:
-    """From a sysusers.d file. Raises PinnerError."""
+    """``sysusers`` is a sysusers.d file. Raises PinnerError."""
     if program := shutil.which("systemd-sysusers"):
         run(program, str(sysusers))
         return

@@ -1,4 +1,4 @@
-"""The paths of pinner's hook script among libvirt's hooks, whose the files there are, and which folders were made: a
+"""The paths of pinner's hook script among libvirt's hooks, who owns the files there, and which folders were made: a
 list beside the files names those, so that a removal leaves none."""
 
 import os
@@ -21,7 +21,7 @@ _HEAD = f"""\
 
 
 def missing_folders(*files: Path) -> tuple[Path, ...]:
-    """Each folder after its parent."""
+    """Each folder comes after its parent."""
     return tuple(sorted({folder for file in files for folder in file.parents if not folder.exists()}))
 
 
@@ -30,14 +30,14 @@ def folder_list(root: Path, folders: Collection[Path]) -> str:
 
 
 def listed_folders(root: Path, file: Path, files: Collection[Path]) -> tuple[Path, ...]:
-    """The listed folders on the way to one of ``files``: an installation makes no others."""
+    """Only folders on the way to one of ``files`` count: an installation makes no others."""
     names = (steps.content(file) or "").splitlines()
     possible = {folder for each in files for folder in each.parents if folder != root}
     return tuple(sorted(folder for folder in possible if _host_path(root, folder) in names))
 
 
 def folder_removal(folders: Collection[Path], files: Collection[Path]) -> Iterator[Step]:
-    """Those with nothing but ``files``, children first."""
+    """Folders with nothing but ``files``, children first."""
     for folder in sorted(folders, reverse=True):
         yield Step(f"remove {folder}", partial(_is_kept, folder, {*files, *folders}), partial(_remove_empty, folder))
 
@@ -87,16 +87,13 @@ def _own_python() -> Path:
 
 @dataclass(frozen=True)
 class HookPaths:
-    """On the host whose file system begins at ``root``."""
-
     root: Path = Path("/")
     folder: Path | None = None
-    """If it is not the usual one below ``root``."""
+    """Another folder than the usual one below ``root``."""
     python: Path = field(default_factory=_own_python)
 
     @property
     def hooks(self) -> Path:
-        """libvirt's folder of hook scripts."""
         return self.folder or self.root / (SNAPS_HOOKS if self.has_snap else HOSTS_HOOKS)
 
     @property
@@ -115,7 +112,6 @@ class HookPaths:
 
     @property
     def beside(self) -> Path:
-        """The script beside those of others."""
         return self.hooks / "qemu.d/pinner"
 
     @property
@@ -138,12 +134,11 @@ class HookPaths:
 
     @property
     def newest(self) -> int:
-        """Of libvirt's libraries, as its name has it; 0: none."""
+        """The newest of libvirt's libraries, as its name has it; 0: none."""
         libraries = (self.root / _SNAP if self.is_snaps else self.root).glob("usr/lib*/**/libvirt.so.0.*")
         return max((int(found[1]) for library in libraries if (found := _SONAME.fullmatch(library.name))), default=0)
 
     def script(self) -> Path:
-        """Beside other scripts if libvirt supports that, else alone if that is free."""
         if self.newest >= FIRST_WITH_FOLDER:
             return self.beside
         # Other programs have such a folder of their own. A libvirt in a container may be newer than the library here.
@@ -151,7 +146,6 @@ class HookPaths:
 
 
 def is_free(path: Path) -> bool:
-    """Whether there is nothing, or a file of pinner."""
     return not os.path.lexists(path) or is_pinners(path)
 
 

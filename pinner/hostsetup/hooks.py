@@ -25,13 +25,13 @@ from pinner.owners import owner_of, require_own
 
 _SCRIPT, _FILTER = "libvirt-qemu-hook", "libvirt-strip-pins"
 _DRAFT = re.compile(re.escape(whole_file.DRAFT) + "[a-z0-9_]{8}")
-"""With the end that tempfile gives it."""
+"""tempfile gives it this end."""
 _OWN_SETTINGS = re.compile(re.escape(SETTINGS).replace(re.escape("{python}"), ".*"))
 """Settings that nobody has changed, of whichever installation."""
 
 
 def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool) -> None:
-    """A second call changes nothing. Replaces files of an older pinner, and no file of anybody else. Raises Invalid."""
+    """A second call changes nothing. Files of an older pinner are replaced, and nobody else's. Raises Invalid."""
     _check(paths)
     _require_roots_settings(paths)
     script = paths.script()
@@ -52,7 +52,7 @@ def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool
 
 
 def remove_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool) -> None:
-    """Except changed settings and folders with other files. Raises Invalid."""
+    """Changed settings and folders with other files stay. Raises Invalid."""
     _check(paths)
     made, files = hook_paths.listed_folders(paths.root, paths.made, _all_files(paths)), set(_present(paths))
     if paths.alone in files:
@@ -70,7 +70,6 @@ def remove_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool)
 
 
 def _restart(paths: HookPaths) -> str:
-    """Lets libvirt look for hook scripts."""
     return (
         "snap restart openstack-hypervisor.libvirtd" if paths.is_snaps else "systemctl restart libvirtd (or virtqemud)"
     )
@@ -96,8 +95,7 @@ def _check(paths: HookPaths) -> None:
 
 
 def _check_kinds(paths: HookPaths) -> None:
-    """Raises Invalid where another kind of file, or a file of others, is in the place of a folder or a file of
-    pinner."""
+    """Raises Invalid where another kind of file, or a file of others, is in the way."""
     for folder in {folder for file in _all_files(paths) for folder in file.parents}:
         if os.path.lexists(folder) and not folder.is_dir():
             raise Invalid("path", str(folder), "free, or a folder; a file of this name is in the way: move it away")
@@ -126,14 +124,13 @@ def _require_roots_settings(paths: HookPaths) -> None:
 
 
 def _python(paths: HookPaths) -> Path:
-    """That of the settings, or else the system's."""
     lines = (line.partition("=") for line in (steps.content(paths.settings) or "").splitlines())
     named = [value.strip() for name, _, value in lines if name.strip() == "python"]
     return Path(named[-1] if named else "/usr/bin/python3")
 
 
 def _others_python(python: Path) -> str:
-    """Who except root can replace the Python that the hook runs; empty: nobody."""
+    """Who except root can replace the Python that the hook runs."""
     try:
         # The file, too: in a virtual environment it is a symlink to the Python that made it.
         owner = owner_of(python, "python")

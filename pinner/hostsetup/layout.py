@@ -1,4 +1,4 @@
-"""What `pinner-manage setup-host` installs on a host: its paths and the content of its files."""
+"""What `pinner-manage setup-host` installs: its paths and the content of its files."""
 
 import sys
 from dataclasses import dataclass
@@ -18,11 +18,9 @@ CONFIG_MODE = 0o640
 
 @dataclass(frozen=True)
 class Layout:
-    """On the host whose file system begins at ``root``."""
-
     root: Path = Path("/")
     programs: Path = Path(sys.prefix, "bin")
-    """Of this virtual environment."""
+    """They are those of this virtual environment."""
 
     @property
     def is_image(self) -> bool:
@@ -39,7 +37,6 @@ class Layout:
 
     @property
     def sample(self) -> str:
-        """Every option with its default, as a comment."""
         return packaged("pinner.conf.sample")
 
     @property
@@ -74,5 +71,4 @@ class Layout:
 
 
 def packaged(name: str) -> str:
-    """A file below pinner/etc."""
     return files("pinner").joinpath("etc", name).read_text("utf-8")

@@ -16,12 +16,12 @@ from pinner.owners import require_own
 from pinner.server import folders, installation
 
 _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - the units have other folders there
-"""From the units (ProtectHome=, PrivateTmp=)."""
+"""The units do not see them (ProtectHome=, PrivateTmp=)."""
 
 
 def setup_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool) -> None:
-    """Make everything that the units need, and enable them; a second call changes nothing. Raises Invalid where the
-    host, a file in the way or the installation does not allow it, PinnerError where a program fails."""
+    """A second call changes nothing. Raises Invalid where the host, a file in the way or the installation does not
+    allow it, PinnerError where a program fails."""
     check_host(layout)
     _check_programs(layout)
     for path in layout.installed():

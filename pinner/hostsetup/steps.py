@@ -14,7 +14,7 @@ from pinner.model.errors import Invalid
 
 @dataclass(frozen=True)
 class Step:
-    """``text`` is an infinitive; ``is_done``: nothing is to do."""
+    """``text`` is an infinitive."""
 
     text: str
     is_done: Callable[[], bool]
@@ -39,8 +39,8 @@ def execute(steps: Iterable[Step], say: Callable[[str], None], *, dry_run: bool)
 
 
 def write(path: Path, text: str, mode: int = 0o644, drafts: Path | None = None) -> None:
-    """In one step: another program may read or run the file at any moment. ``drafts`` as for whole_file.replace. Raises
-    Invalid; then the file is as before."""
+    """The file is replaced in one step: another program may read or run it at any moment. Raises Invalid; then the file
+    is as before."""
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         whole_file.replace(path, text.encode(), mode, drafts)
@@ -49,7 +49,7 @@ def write(path: Path, text: str, mode: int = 0o644, drafts: Path | None = None) 
 
 
 def content(path: Path) -> str | None:
-    """None if there is no file. Raises Invalid for one that cannot be read."""
+    """Raises Invalid for a file that cannot be read."""
     try:
         if not os.path.lexists(path):
             return None

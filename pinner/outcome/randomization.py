@@ -1,8 +1,7 @@
 """The exact randomization test of a difference between two placements.
 
 The order of the windows was drawn at random. If the placement changed nothing, each window would have had the same
-value in each order, whatever the noise: autocorrelated, daily, heavy-tailed. So the drawn order is compared with the
-others.
+value in each order, whatever the noise. So the drawn order is compared with the others.
 
 Under a shift d of each "planned" value, an order w has at least the difference of the drawn order exactly if d is at
 least r(w) = (A(drawn) - A(w)) / (1 - B(w)), where A(w) is the difference of the mean values and B(w) that of the mean
@@ -25,10 +24,9 @@ MOST_ORDERS = 5_000
 test exact (Phipson and Smyth 2010)."""
 
 _ROUNDING = 1e-9
-"""Of a number."""
 
 SEED = 20_260
-"""Of that sample: the same windows give the same verdict."""
+"""With one seed the same windows give the same verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +64,16 @@ class Shift:
 
 
 def two_sided(p: tuple[float, float]) -> float:
-    """The two-sided p-value from the two one-sided ones."""
     return min(1.0, 2 * min(p))
 
 
 def least_p(windows: int) -> float:
-    """Of so many windows of each placement."""
+    """``windows`` of each placement."""
     return 2 / comb(2 * windows, windows)
 
 
 def shift(values: Sequence[float], planned: Sequence[bool]) -> Shift:
-    """Between ``planned`` windows and the others. Both placements have at least one."""
+    """Both placements have at least one window."""
     drawn = frozenset(index for index, is_planned in enumerate(planned) if is_planned)
     total, size, count = sum(values), len(drawn), len(values)
 
@@ -142,7 +139,6 @@ def _residuals(values: Sequence[float], centred: Sequence[float], spread: float)
 
 
 def _orders(count: int, drawn: frozenset[int]) -> Iterator[frozenset[int]]:
-    """Those other than the drawn one, or a sample."""
     if comb(count, len(drawn)) <= MOST_ORDERS:
         yield from (order for order in map(frozenset, combinations(range(count), len(drawn))) if order != drawn)
         return

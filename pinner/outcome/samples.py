@@ -9,13 +9,12 @@ from pinner.model.outcome.outcome import MEASURES, PINGS, Comparison, Measure, O
 
 _DELAYS = ("delay_vcpu", "delay_emulator", "delay_iothread", "delay_vhost")
 _SERIES = {each.name: (each.name,) for each in MEASURES} | {"run_delay": _DELAYS}
-"""The series that are added up for each measure."""
+"""They are added up for each measure."""
 _OF_HOST = ("softnet_drops", "pressure")
 JUDGED = tuple(name for names in _SERIES.values() for name in names)
 USES = ("use_vcpu", "use_emulator", "use_iothread", "use_vhost")
-"""The series of ``control_use``."""
 _MEANS = tuple(each.name for each in PINGS)
-"""Measures that are no sum over the guests."""
+"""They are no sum over the guests."""
 
 _Values = dict[datetime, float]
 
@@ -48,14 +47,13 @@ def samples(histories: Iterable[History], guests: Collection[str], step: int) ->
 def control_use(
     histories: Iterable[History], guests: Collection[str], begin: datetime, end: datetime, step: int
 ) -> tuple[float, ...]:
-    """Of the other guests, step by step, oldest first. 100 is one CPU."""
+    """The CPU use of the other guests, oldest step first. 100 is one CPU."""
     others = [history for history in histories if history.step == step and history.subject not in (*guests, HOST)]
     known = _summed(others, USES)
     return tuple(known[at] for at in sorted(known) if begin <= at - timedelta(seconds=step) and at <= end)
 
 
 def between(known: Iterable[Sample], begin: datetime, end: datetime, step: int) -> tuple[Sample, ...]:
-    """The whole steps between two times."""
     return tuple(sample for sample in known if begin <= sample.at - timedelta(seconds=step) and sample.at <= end)
 
 
@@ -89,7 +87,7 @@ def _measured(histories: Sequence[History], measure: str) -> _Values:
 
 
 def _summed(histories: Iterable[History], series: Iterable[str]) -> _Values:
-    """At the times at which all of the series are known."""
+    """Only at the times at which all of the series are known."""
     known = [values for history in histories for name in series if (values := _known(history, name))]
     if not known:
         return {}

@@ -39,7 +39,7 @@ def outcome(windows: Sequence[Window]) -> Outcome:
 
 
 def _names(known: Sequence[Set[str]]) -> set[str]:
-    """Measures of which each window needs a value."""
+    """Each window needs a value of these measures."""
     pings = {measure.name for measure in PINGS}
     some = {name for names in known for name in names}
     return {name for name in some if name not in pings or all(name in names for names in known)}
@@ -73,7 +73,7 @@ def judge(windows: Sequence[Window], measures: Sequence[Measure]) -> Outcome:
 
 
 def holm(ps: Sequence[float]) -> tuple[float, ...]:
-    """P-values after Holm's correction (1979)."""
+    """Holm's correction (1979)."""
     corrected = [0.0] * len(ps)
     highest = 0.0
     for rank, index in enumerate(sorted(range(len(ps)), key=lambda index: ps[index])):

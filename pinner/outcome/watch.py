@@ -2,7 +2,7 @@
 
 A stretch of time is as long as the watch, and its level is the highest value that IN_A_ROW steps in a row reach. A run
 is worse if the level of the watch passes a mark, which follows from the steps before the run alone. docs/measures.md
-("What a watch promises") says on which assumptions a run without effect is stopped, and how often.
+("What a watch promises") says how often a run without effect is stopped, and on which assumptions.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,6 @@ TREND = 4
 as long a time."""
 
 _ALWAYS = ("run_delay", "softnet_drops", "pressure")
-"""Every guest and host has these."""
 
 
 def least_steps(watched: int) -> int:
@@ -65,12 +64,12 @@ def unwatched(before: Sequence[Sample], least: int) -> dict[Measure, int]:
 
 
 def is_blind(before: Sequence[Sample], least: int) -> bool:
-    """True where no measure can be watched."""
+    """No measure can be watched."""
     return all(len(_known(before, measure)) < least for measure in MEASURES)
 
 
 def known_steps(before: Sequence[Sample], after: Sequence[Sample], least: int) -> int:
-    """After the run, of the watched measure that is known most often; fewer than IN_A_ROW have no level."""
+    """Of the watched measure that is known most often; fewer than IN_A_ROW have no level."""
     watched = [measure for measure in MEASURES if len(_known(before, measure)) >= least]
     return max((len(_known(after, measure)) for measure in watched), default=0)
 

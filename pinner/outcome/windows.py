@@ -31,7 +31,7 @@ JUMP_SECONDS = 1.0
 
 
 def window(arm: Arm, known: Iterable[Sample], begin: datetime, end: datetime, step: int) -> Window:
-    """Of measures that are known in all of its steps."""
+    """Only measures that are known in all of its steps."""
     inside = between(known, begin, end, step)
     steps = floor(end.timestamp() / step) - ceil(begin.timestamp() / step)
     values = _means([sample.values for sample in inside], steps)
@@ -89,7 +89,6 @@ def crossed(runs: Iterable[Run], mark: str, begin: datetime, end: datetime) -> s
 
 
 def jumped(clock_seconds: float, passed_seconds: float) -> str:
-    """In words; empty: the clock did not jump."""
     difference = clock_seconds - passed_seconds
     return f"the clock jumped by {difference:+.0f} s" if abs(difference) > JUMP_SECONDS else ""
 

@@ -1,6 +1,6 @@
 """Copies the files of /proc and /sys that an inventory reads, and those that hwloc's lstopo reads.
 
-The copy has proc/ and sys/ with sysfs's symbolic links; the guests are in libvirt/ (see captured_guests).
+The guests are in libvirt/ (see captured_guests).
 """
 
 import os
@@ -59,8 +59,8 @@ def capture(
 ) -> int:
     """Save the machine in ``folder``, mode 0700. Returns the number of files.
 
-    No ``capabilities``: libvirt did not answer. ``scrub``: see scrub.Scrubber. Unreadable files and ended processes are
-    left out. Raises Invalid for a root without CPUs, a folder that is not empty or not writable.
+    No ``capabilities``: libvirt did not answer. Unreadable files and ended processes are left out. Raises Invalid for a
+    root without CPUs, a folder that is not empty or not writable.
     """
     sysfs.present(root)
     try:

@@ -27,16 +27,12 @@ _GUESTS = FOLDER / "guests"
 class DescribedGuests(Protocol):
     """The part of Libvirt that a capture needs."""
 
-    def descriptions(self) -> Sequence[DomainDescription]:
-        """The active guests with libvirt's XML."""
+    def descriptions(self) -> Sequence[DomainDescription]: ...
 
-    def capabilities(self) -> str:
-        """The host's capabilities as XML."""
+    def capabilities(self) -> str: ...
 
 
 class CapturedGuests:
-    """For a captured machine."""
-
     def __init__(self, root: Path) -> None:
         self._root = root
 
@@ -69,7 +65,6 @@ def captured_guests(root: Path) -> CapturedGuests | None:
 
 
 def aliases(descriptions: Sequence[DomainDescription]) -> dict[str, Alias]:
-    """By UUID."""
     numbers = count(1)
     return {
         description.uuid: Alias(f"guest-{number}", f"00000000-0000-4000-8000-{number:012}")
@@ -78,7 +73,6 @@ def aliases(descriptions: Sequence[DomainDescription]) -> dict[str, Alias]:
 
 
 def as_files(description: DomainDescription, alias: Alias | None) -> dict[Path, bytes]:
-    """With an ``alias`` they do not name the guest."""
     folder = _GUESTS / (alias.uuid if alias else description.uuid)
     written = {
         folder / "live.xml": scrub.reduced(description.xml, alias),

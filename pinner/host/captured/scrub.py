@@ -1,8 +1,8 @@
 """Removes names that identify a captured machine's users, guests or programs. Pure.
 
-Unchanged: kernel threads, QEMU's executable and thread names, which tell a guest from a daemon. The kernel's command
-line keeps all names of arguments and the values that pinner reads, not init's arguments. A user id only says whether it
-is root's.
+Kernel threads, QEMU's executable and thread names stay: they tell a guest from a daemon. The kernel's command line
+keeps all names of arguments and the values that pinner reads, not init's arguments. A user id only says whether it is
+root's.
 """
 
 import re
@@ -95,7 +95,6 @@ class Scrubber:
 
 
 def _without_user(line: bytes) -> bytes:
-    """Other users than root become nobody."""
     if not line.startswith(b"Uid:"):
         return line
     ids = (user if user == b"0" else _NOBODY for user in line.split()[1:])
@@ -111,14 +110,11 @@ _KEPT = (
     *("name", "uuid", "memory", "currentMemory", "vcpu", "vcpus", "iothreads", "iothreadids"),
     *("cputune", "numatune", "memoryBacking", "cpu"),
 )
-"""Only sizes, numbers, CPUs, and the identity of the guest."""
 _NAMES = ("name", "owner")
-"""They name the guest, its project or its user."""
 
 
 def reduced(xml: str, alias: Alias | None = None) -> str:
-    """The parts that pinner reads; with an ``alias`` also without names, taps and users. Raises
-    etree.XMLSyntaxError."""
+    """The parts that pinner reads. Raises etree.XMLSyntaxError."""
     domain = etree.fromstring(xml, etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True))
     result = etree.Element("domain")
     for child in domain.iterchildren(etree.Element):
@@ -131,7 +127,7 @@ def reduced(xml: str, alias: Alias | None = None) -> str:
 
 
 def capabilities(xml: str) -> str:
-    """Without identities. Raises etree.XMLSyntaxError."""
+    """Raises etree.XMLSyntaxError."""
     host_xml = etree.fromstring(xml.encode(), etree.XMLParser(resolve_entities=False, no_network=True))
     result = etree.Element("capabilities")
     etree.SubElement(result, "host").extend(host_xml.findall("host/topology"))
@@ -171,7 +167,6 @@ def _without_names(instance: etree._Element) -> etree._Element:
 
 
 def _devices(devices: etree._Element, alias: Alias | None) -> etree._Element:
-    """Taps, and PCI addresses of devices passed through."""
     result = etree.Element("devices")
     for device in devices.iterchildren(etree.Element):
         kept = etree.Element(device.tag)

@@ -1,4 +1,4 @@
-"""Warnings where libvirt's description of the host (virConnectGetCapabilities) or libnuma disagrees with sysfs.
+"""Warnings where libvirt (virConnectGetCapabilities) or libnuma disagrees with sysfs.
 
 py-libnuma's summaries number nodes without gaps, which is wrong on some hosts: only its functions of one node or CPU
 are called.
@@ -26,7 +26,7 @@ class NumaCell:
 
 
 def parse(capabilities_xml: str) -> tuple[NumaCell, ...]:
-    """The cells of the host's topology. Raises Invalid where the text is not a capabilities document."""
+    """Raises Invalid where the text is no capabilities document."""
     # The parser resolves no entity and opens no connection, because the text comes over a socket.
     parser = etree.XMLParser(resolve_entities=False, no_network=True)
     try:
@@ -81,8 +81,6 @@ def _cell(cell: etree._Element) -> NumaCell:
 
 
 def with_libnuma(topology: Topology) -> tuple[str, ...]:
-    """The node of a CPU, memory sizes and distances of this machine. One sentence with the reason where libnuma cannot
-    be loaded."""
     try:
         return tuple(_from_libnuma(topology))
     except (ImportError, OSError, AttributeError) as error:

@@ -1,7 +1,5 @@
-"""Reads a machine's topology below ``/``, or a folder with captured proc/ and sys/: CPUs, caches, NUMA nodes, devices.
-
-Sources: admin-guide/cputopology.rst, ABI/testing/sysfs-devices-system-cpu, ABI/stable/sysfs-devices-node.
-"""
+"""Reads a machine's topology below ``/``, or a folder with captured proc/ and sys/ (admin-guide/cputopology.rst,
+ABI/testing/sysfs-devices-system-cpu, ABI/stable/sysfs-devices-node)."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,11 +38,7 @@ def _topology(root: Path, devices: tuple[Device, ...]) -> Topology:
 
 
 def read_devices(root: Path) -> tuple[Device, ...]:
-    """PCI functions by address, then interfaces by name.
-
-    A PCI function is described by class and vendor:device, an interface by its PCI address, or its device on another
-    bus; a virtual one not.
-    """
+    """PCI functions by address, then interfaces by name."""
     functions = root / "sys/bus/pci/devices"
     pci = (Device("pci", _name(path), number(path / "numa_node"), _pci_ids(path)) for path in _entries(functions))
     net = (_interface(path, functions) for path in _entries(root / "sys/class/net") if path.is_dir())
@@ -70,7 +64,6 @@ def _name(path: Path) -> str:
 
 
 def _pci_ids(device: Path) -> str:
-    """Hexadecimal, as lspci -n."""
     class_, vendor, model = ((text(device / name) or "").removeprefix("0x") for name in ("class", "vendor", "device"))
     return f"{class_[:4]} {vendor}:{model}" if class_ and vendor and model else ""
 
@@ -81,8 +74,7 @@ _HUGEPAGES = re.compile(r"hugepages-(\d{1,12})kB", re.ASCII)
 
 
 def read_nodes(root: Path) -> tuple[Node, ...]:
-    """By ascending id. Without NUMA the whole machine is node 0. Of overlapping nodes (broken firmware) the first has
-    the CPU; see ``overlaps``."""
+    """Without NUMA the whole machine is node 0. Of overlapping nodes (broken firmware) the first has the CPU."""
     folders = numbered(root / _NODES, "node")
     if not folders:
         return (_whole_machine(root),)
@@ -124,7 +116,7 @@ def _listed(folder: Path) -> CpuSet:
 
 
 def _memory(meminfo: Path) -> tuple[int, int]:
-    """Total and free KiB; 0: not reported."""
+    """Total and free KiB; 0 where it is not reported."""
     content = text(meminfo) or ""
     sizes = dict(re.findall(r"(MemTotal|MemFree):\s+(\d{1,18}) kB", content, re.ASCII))
     return int(sizes.get("MemTotal", 0)), int(sizes.get("MemFree", 0))
@@ -152,7 +144,7 @@ def _hugepages(folder: Path) -> tuple[HugePages, ...]:
 _CPUS = Path("sys/devices/system/cpu")
 
 _SIBLINGS = (("core_cpus_list", "core_cpus"), ("thread_siblings_list", "thread_siblings"))
-"""Names since Linux 5.3 and before."""
+"""The names since Linux 5.3, and those before."""
 
 
 def present(root: Path) -> Mapping[int, Path]:
@@ -177,7 +169,7 @@ def online(root: Path) -> CpuSet:
 def read_cpus(
     root: Path, nodes: Iterable[Node], l3_domains: tuple[CpuSet, ...], partitioned: CpuSet
 ) -> tuple[Cpu, ...]:
-    """By ascending id. Node, socket and core of an offline CPU are unknown. ``partitioned`` CPUs count as isolated."""
+    """Node, socket and core of an offline CPU are unknown. ``partitioned`` CPUs count as isolated."""
     running, folders = online(root), present(root)
     siblings = {cpu: _siblings(folder / "topology", cpu) for cpu, folder in folders.items()}
     classes = read_core_classes(root, folders, siblings)
@@ -233,7 +225,7 @@ _SLOWER = (1078, 1024)
 """capacity_greater of kernel/sched/sched.h."""
 
 _TRIED = 4
-"""CPUs that are tried: an offline one has no frequency."""
+"""So many CPUs are tried, because an offline one has no frequency."""
 
 
 def read_core_classes(root: Path, folders: Mapping[int, Path], siblings: Mapping[int, CpuSet]) -> Mapping[int, int]:
@@ -248,7 +240,7 @@ def _numbers(folders: Mapping[int, Path], name: str) -> Mapping[int, int | None]
 
 
 def _by_value(values: Mapping[int, int | None]) -> Mapping[int, int]:
-    """Larger is faster; unknown counts as the fastest."""
+    """The class of each value: larger is faster, unknown counts as the fastest."""
     distinct = sorted({value for value in values.values() if value}, reverse=True)
     rank = dict.fromkeys(distinct[:1], 0)
     for faster, slower in pairwise(distinct):
@@ -274,8 +266,7 @@ _KIB = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
 
 
 def read_caches(root: Path) -> tuple[Cache, ...]:
-    """Level 2 and higher, by level and lowest CPU. Read again only when other CPUs are online: there may be thousands
-    of files."""
+    """Level 2 and higher. They are read again only when other CPUs are online: there may be thousands of files."""
     return _read_caches(root, online(root))
 
 
@@ -296,7 +287,7 @@ def _read_caches(root: Path, online: CpuSet) -> tuple[Cache, ...]:
 
 
 def _caches_of(folder: Path) -> Iterator[tuple[int, Path]]:
-    """Caches that hold data and are shared by a core or more."""
+    """Caches that hold data, and that a core or more shares."""
     for index in numbered(folder / "cache", "index").values():
         level = number(index / "level")
         if level is not None and level > 1 and text(index / "type") != "Instruction":

@@ -1,1 +1,1 @@
-"""The kernel's files and calls: processes, affinities, cgroups and events of this machine."""
+"""The kernel's files and calls: processes, affinities, cgroups and events."""

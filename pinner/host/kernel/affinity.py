@@ -1,7 +1,6 @@
 """A thread's affinity as the kernel reports it, and pinner's only call of sched_setaffinity.
 
-A thread is named by id and start time. An open folder /proc/TID belongs to the same thread even after the kernel reuses
-the id, as a pidfd does for a process.
+An open folder /proc/TID stays that of the thread even when the kernel reuses the id.
 """
 
 import errno
@@ -17,13 +16,13 @@ from pinner.model.errors import ApplyFailed, Gone, NotPermitted
 
 
 def mask(tid: int) -> ThreadMask:
-    """The thread's start time and mask. Raises Gone."""
+    """Raises Gone."""
     with _opened(tid) as folder:
         return _mask(folder, "", tid, procfs.parse_stat(_read(folder, "stat", tid)))
 
 
 def masks(pid: int, wanted: Callable[[str], bool] = lambda _: True) -> tuple[ThreadMask, ...]:
-    """By ascending id. Raises Gone where there are none.
+    """The masks by ascending thread id. Raises Gone where there are none.
 
     Threads with PF_NO_SETAFFINITY are left out; before Linux 6.3 io_uring workers have that flag.
     """
@@ -41,13 +40,9 @@ def masks(pid: int, wanted: Callable[[str], bool] = lambda _: True) -> tuple[Thr
 
 
 def set_affinity(thread: ThreadMask) -> None:
-    """Set the mask to exactly ``thread.cpus``, for up to 8,192 CPUs.
-
-    Raises Gone where the thread ended (another may have its id now), NotPermitted, and ApplyFailed where the kernel
+    """Raises Gone where the thread ended (another may have its id now), NotPermitted, and ApplyFailed where the kernel
     refuses. Where a cpuset confines the thread, the kernel grants fewer CPUs without an error: then the former mask is
-    set again, and ApplyFailed is raised. A mask that another program sets at the same moment stays: the caller reads
-    the masks again.
-    """
+    set again, and ApplyFailed is raised. A mask that another program sets at the same moment stays."""
     with _opened(thread.tid) as folder:
         if procfs.parse_stat(_read(folder, "stat", thread.tid)).started != thread.started:
             raise Gone(f"thread {thread.tid}")
@@ -102,7 +97,6 @@ def _refused(thread: ThreadMask, granted: CpuSet) -> ApplyFailed:
 
 
 def _refusal_cause(tid: int) -> str:
-    """Its cpuset, or a flag of the thread."""
     try:
         stat = procfs.parse_stat(files.read(f"/proc/{tid}/stat"))
         cpuset = cgroups.path_of(Path("/"), tid)

@@ -1,7 +1,7 @@
 """Opens files beneath a folder, such as a cgroup controller's mount: no path leads out of it.
 
-The kernel resolves the path (openat2(2), RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, since Linux 5.6). Older kernels get one
-openat(2) with O_NOFOLLOW for each part.
+The kernel resolves the path (openat2(2), since Linux 5.6). Older kernels get one openat(2) with O_NOFOLLOW for each
+part.
 """
 
 import ctypes
@@ -19,10 +19,9 @@ RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_BENEATH = 0x08
 RESOLVE_IN_ROOT = 0x10
-"""The folder is the root also of symbolic links, as after chroot(2)."""
 
 _OPENAT2 = 437
-"""The same on every architecture (Linux unifies new numbers since 5.1)."""
+"""Every architecture has this number (Linux unifies new numbers since 5.1)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -37,7 +36,7 @@ _BUFFER = 65536
 
 
 def require_plain(path: str) -> None:
-    """Raises Invalid unless ``path`` is relative, of plain names: no ``..``, no ``.``, no empty name, no NUL."""
+    """Raises Invalid unless ``path`` is relative, and no name in it is ``..``, ``.`` or empty, or has a NUL."""
     names = path.split("/")
     if len(path) > _MAX_PATH or "\0" in path or any(name in ("", ".", "..") for name in names):
         raise Invalid("cgroup", path[:80], "a relative path of names, without .. and without NUL")
@@ -45,8 +44,8 @@ def require_plain(path: str) -> None:
 
 @contextmanager
 def folder(mount: Path, path: str) -> Iterator[int]:
-    """The descriptor. Raises Invalid for a path that is not plain, OSError without such a folder (ELOOP or ENOTDIR: a
-    symbolic link)."""
+    """The folder's descriptor. Raises Invalid for a path that is not plain, OSError (ELOOP or ENOTDIR: a symbolic
+    link)."""
     require_plain(path)
     top = files.open_file(mount, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -60,12 +59,12 @@ def folder(mount: Path, path: str) -> Iterator[int]:
 
 
 def open_folder(top: int, path: str) -> int:
-    """``path`` is plain. Raises OSError."""
+    """``path`` must be plain. Raises OSError."""
     return open_path(top, path, path.split("/"), _FOLDER, _RESOLVE)
 
 
 def read(folder: int, name: str) -> str | None:
-    """Without white space at its ends; None: it cannot be read."""
+    """The stripped text; None where the file cannot be read."""
     try:
         file = files.open_file(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, folder)
     except OSError:
@@ -79,7 +78,7 @@ def read(folder: int, name: str) -> str | None:
 
 
 def write(folder: int, name: str, text: str) -> None:
-    """The file must exist; a symbolic link is refused. Raises OSError."""
+    """The file must exist. Raises OSError, also for a symbolic link."""
     file = files.open_file(name, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, folder)
     try:
         os.write(file, text.encode())
@@ -88,8 +87,6 @@ def write(folder: int, name: str, text: str) -> None:
 
 
 class _OpenHow(ctypes.Structure):
-    """struct open_how of openat2(2)."""
-
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
@@ -107,8 +104,7 @@ def openat2(top: int, path: str, flags: int, resolve: int) -> int:
 
 
 def open_path(top: int, path: str, names: Iterable[str], flags: int, resolve: int) -> int:
-    """As ``openat2``; without that call, by ``names``, the parts of the path. Raises OSError, and Busy where no
-    descriptor is left."""
+    """Opens as ``openat2``, or without that call by ``names``, the parts of the path. Raises OSError, Busy."""
     try:
         return openat2(top, path, flags, resolve)
     except OSError as error:
@@ -118,7 +114,7 @@ def open_path(top: int, path: str, names: Iterable[str], flags: int, resolve: in
 
 
 def _open_by_parts(top: int, path: str, names: Iterable[str], flags: int) -> int:
-    """Raises OSError (ELOOP or ENOTDIR: a symbolic link) and Busy."""
+    """Raises OSError, Busy."""
     opened = files.open_file(".", flags, top)
     for name in names:
         outer = opened

@@ -1,8 +1,8 @@
-"""What the kernel says of a process by one system call; a file of /proc costs three, and a text.
+"""What the kernel says of a process by one system call, where a file of /proc costs three.
 
 While the CPU clock of a process (clock_getcpuclockid(3)) stands still, no thread ran, began or ended. So QEMU's masks
 are read from files only where they may have changed. Linux gives the clock of a thread only to its own process
-(pid_for_clock in kernel/time/posix-cpu-timers.c), so other threads are read from files.
+(pid_for_clock in kernel/time/posix-cpu-timers.c).
 """
 
 import ctypes
@@ -22,7 +22,7 @@ _SCHED = 2
 """CPUCLOCK_SCHED, in nanoseconds (include/linux/posix-timers_types.h)."""
 
 Settings = tuple[bytes, int]
-"""Affinity as bits, and scheduling policy. Other programs may change both while the thread sleeps."""
+"""Affinity as bits, and scheduling policy."""
 
 _libc = ctypes.CDLL(None)
 _get_affinity = _libc.sched_getaffinity
@@ -30,7 +30,7 @@ _get_affinity.argtypes = (ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p)
 
 
 def ran_ns(pid: int) -> int | None:
-    """CPU time with ended threads; None where the kernel does not say."""
+    """CPU time, with that of ended threads; None where the kernel does not say."""
     try:
         return time.clock_gettime_ns((~pid << 3) | _SCHED)
     except OSError:
@@ -62,7 +62,7 @@ class SettingsReader(threading.local):
 
 
 def are_of(root: Path) -> bool:
-    """Whether /proc below ``root`` shows this process by its own id: the same PID namespace."""
+    """Whether /proc below ``root`` is of this process's PID namespace."""
     if root != Path("/"):
         return False
     try:
@@ -74,8 +74,6 @@ def are_of(root: Path) -> bool:
 
 
 class _Known(NamedTuple):
-    """The masks while the process had run for ``ran_ns``, also as the kernel's bits."""
-
     process: ThreadKey
     ran_ns: int
     masks: tuple[ThreadMask, ...]
@@ -83,8 +81,7 @@ class _Known(NamedTuple):
 
 
 class KnownMasks:
-    """The masks of QEMU's threads. While a process's CPU clock stands still it has the same threads; system calls say
-    whether their masks changed. Threads may share it."""
+    """The masks of QEMU's threads. Threads may share it."""
 
     def __init__(self) -> None:
         self._known: dict[Target, _Known] = {}
@@ -93,8 +90,7 @@ class KnownMasks:
     def masks(
         self, target: Target, process: ThreadKey | None, read: Callable[[], tuple[ThreadMask, ...]]
     ) -> tuple[ThreadMask, ...]:
-        """``read`` reads from files, and its errors are raised. ``process`` is the first thread of the target's
-        process."""
+        """``read`` reads them from files. ``process`` is the first thread of the target's process."""
         ran, known = ran_ns(process.tid) if process else None, self._known.get(target)
         if known and ran == known.ran_ns and process == known.process and self._bits(known.masks) == known.bits:
             return known.masks
@@ -107,7 +103,6 @@ class KnownMasks:
         return masks
 
     def keep(self, guests: Container[str]) -> None:
-        """Drop the masks of all other guests (by UUID)."""
         for target in [target_of for target_of in tuple(self._known) if target_of.owner not in guests]:
             self._known.pop(target, None)
 

@@ -1,7 +1,7 @@
 """Readers of small files of /proc and /sys. A missing, unreadable or malformed file is None.
 
-Every reader raises Busy where no descriptor or memory is left: it must not look as if the file were missing. Sets of
-CPUs are lists (``0-3,8``) or masks of 32-bit words (``0000000f,ffffffff``): the kernel's admin-guide/cputopology.rst.
+Every reader raises Busy where no descriptor or memory is left: it must not look as if the file were missing. The forms
+of CPU sets are those of admin-guide/cputopology.rst.
 """
 
 import errno
@@ -28,7 +28,7 @@ def known(error: OSError) -> OSError:
 
 
 def open_file(path: str | Path, flags: int, folder: int | None = None) -> int:
-    """``path`` is relative to ``folder``. Raises OSError, Busy."""
+    """Raises OSError, Busy."""
     try:
         return os.open(path, flags, dir_fd=folder)
     except OSError as error:
@@ -45,8 +45,7 @@ def names(folder: str | Path) -> list[str]:
 
 
 def read(path: str, folder: int | None = None, *, records: bool = False) -> bytes:
-    """The whole file, in few system calls; ``path`` is relative to ``folder``. Raises OSError (EFBIG beyond MOST),
-    Busy.
+    """Raises OSError (EFBIG beyond MOST), Busy.
 
     A file of ``records`` (numa_maps, cpuinfo, mounts) comes in pieces of a page: a short read is not its end.
     """
@@ -67,7 +66,7 @@ def read(path: str, folder: int | None = None, *, records: bool = False) -> byte
 
 
 def read_start(path: str, length: int, folder: int | None = None) -> bytes:
-    """For a file whose length its owner chooses. Raises OSError, Busy."""
+    """Raises OSError, Busy."""
     file = open_file(path, _READING, folder)
     try:
         return os.read(file, length)
@@ -76,7 +75,7 @@ def read_start(path: str, length: int, folder: int | None = None) -> bytes:
 
 
 class Folder:
-    """The context manager gives the descriptor. Raises OSError, Busy."""
+    """A context manager that gives the descriptor. Raises OSError, Busy."""
 
     def __init__(self, path: str) -> None:
         self._descriptor = open_file(path, os.O_PATH | os.O_DIRECTORY)
@@ -89,7 +88,7 @@ class Folder:
 
 
 def decode(data: bytes) -> str:
-    """Undecodable bytes are escaped: the text can be written as UTF-8."""
+    """Undecodable bytes are escaped, so the text can be written as UTF-8."""
     return data.decode("utf-8", "backslashreplace")
 
 
@@ -98,7 +97,7 @@ def decoded(name: str) -> str:
 
 
 def text(path: Path) -> str | None:
-    """Stripped. Some kernels (5.15-rc and older) end lists and masks with a NUL, which is cut (Linux commit
+    """The stripped text, without the NUL that Linux 5.15-rc and older set after lists and masks (commit
     c86a2d9058c5)."""
     try:
         return decode(read(str(path), records=True)).rstrip("\0").strip()
@@ -152,5 +151,5 @@ def numbered(folder: Path, prefix: str) -> dict[int, Path]:
 
 
 def numbers(folder: str) -> list[str]:
-    """Ascending; none without the folder."""
+    """Names that are numbers, ascending; none without the folder."""
     return sorted(filter(str.isdecimal, names(folder)), key=int)

@@ -21,13 +21,11 @@ _BUFFER = 65536
 
 
 class FileWritten(NamedTuple):
-    """A program wrote a watched file."""
-
     file: str
 
 
 class Inotify:
-    """Never blocks. Raises NotPermitted at the kernel's limit of instances."""
+    """It never blocks. Raises NotPermitted at the kernel's limit of instances."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -45,7 +43,7 @@ class Inotify:
     def watch(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Watch these files only. Returns those beyond fs.inotify.max_user_watches.
 
-        Missing files are left out. Call it again after a file was created anew.
+        Missing files are left out. A file that was created anew must be watched again.
         """
         wanted: dict[int, str] = {}
         refused = []
@@ -61,7 +59,6 @@ class Inotify:
         return tuple(refused)
 
     def read(self) -> Iterator[FileWritten | EventsLost]:
-        """Each file once."""
         written: dict[FileWritten | EventsLost, None] = {}
         with suppress(BlockingIOError):
             events = os.read(self._descriptor, _BUFFER)

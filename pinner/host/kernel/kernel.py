@@ -9,16 +9,14 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.machine.topology import Kernel
 
 PARTITIONS_SINCE = (5, 15)
-"""cpuset.cpus.partition accepts ``isolated`` (admin-guide/cgroup-v2.rst)."""
+"""cpuset.cpus.partition accepts ``isolated`` since this release (admin-guide/cgroup-v2.rst)."""
 
 
 UNBOUND = "sys/devices/virtual/workqueue/cpumask"
-"""Mask of unbound work queues (core-api/workqueue.rst)."""
+"""The mask of unbound work queues (core-api/workqueue.rst)."""
 
 
 class Mount(NamedTuple):
-    """``folder`` is below the root folder."""
-
     version: Literal["v1", "v2", "none"]
     folder: Path
 
@@ -29,7 +27,6 @@ def boot_id(root: Path) -> str:
 
 
 def read_kernel(root: Path) -> Kernel:
-    """Empty strings where the kernel does not report."""
     release = _release(root)
     cgroup = cpuset_mount(root).version
     partitions = cgroup == "v2" and _version(release) >= PARTITIONS_SINCE
@@ -42,7 +39,6 @@ def cpuset_mount(root: Path) -> Mount:
 
 
 def mount_of(root: Path, controller: str) -> Mount:
-    """From /proc/mounts; a controller is on one hierarchy only."""
     unified = None
     for line in (text(root / "proc/mounts") or "").splitlines():
         _, point, kind, options, *_ = [*line.split(" "), "", "", "", ""]
@@ -55,7 +51,7 @@ def mount_of(root: Path, controller: str) -> Mount:
 
 
 def partitioned(root: Path) -> CpuSet:
-    """CPUs in valid v2 partitions of type ``isolated``."""
+    """The CPUs in valid v2 partitions of type ``isolated``."""
     mount = cpuset_mount(root)
     return _partitioned(mount.folder) if mount.version == "v2" else CpuSet()
 

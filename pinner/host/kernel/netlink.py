@@ -42,14 +42,14 @@ _CPU = re.compile(rb"(online|offline|add|remove)@/devices/system/cpu/cpu(\d+)\0"
 
 
 class ThreadCreated(NamedTuple):
-    """Besides the main thread."""
+    """A thread was created beside the main thread."""
 
     pid: int
     tid: int
 
 
 class ProgramStarted(NamedTuple):
-    """An exec, or a new name of the main thread."""
+    """A process called exec, or its main thread got a new name."""
 
     pid: int
 
@@ -62,14 +62,12 @@ class CpuChanged(NamedTuple):
 
 
 class EventsLost(NamedTuple):
-    """pinner did not read them in time."""
+    """pinner did not read some events in time."""
 
     what: str
 
 
 class _NetlinkSource:
-    """A netlink socket that a selector can watch."""
-
     _socket: socket.socket
 
     def fileno(self) -> int:
@@ -150,7 +148,6 @@ def _open(protocol: int, groups: int) -> socket.socket:
 
 
 def _messages(source: socket.socket) -> Iterator[bytes]:
-    """At most _BATCH; an empty message where some were lost."""
     for _ in range(_BATCH):
         try:
             message, (sender, _groups) = source.recvfrom(_BUFFER)

@@ -1,7 +1,6 @@
-"""Reads the files of processes and threads in /proc (the kernel's filesystems/proc.rst), or in a captured one.
+"""Reads the files of processes and threads in /proc (filesystems/proc.rst), or in a captured one.
 
-Those that end meanwhile are left out. A name is ``comm``, any bytes; undecodable ones are escaped. For speed, paths are
-strings and files are read by system calls.
+Those that end meanwhile are left out. For speed, paths are strings and files are read by system calls.
 """
 
 import os
@@ -20,7 +19,7 @@ from pinner.model.machine.process import Immovable, RealTime, Thread
 
 PF_KTHREAD = 0x00200000
 PF_NO_SETAFFINITY = 0x04000000
-"""Flag of /proc/TID/stat (include/linux/sched.h)."""
+"""A flag of /proc/TID/stat (include/linux/sched.h)."""
 
 HERTZ = os.sysconf("SC_CLK_TCK")
 
@@ -28,7 +27,6 @@ MAX_COMMAND = 4096
 """Bytes. A user may give each process 6 MiB, too large for a snapshot."""
 
 _REALTIME: dict[int, RealTime] = {1: "fifo", 2: "rr", 6: "deadline"}
-"""By number (include/uapi/linux/sched.h)."""
 
 _UIDS = re.compile(rb"^Uid:(.*)", re.MULTILINE)
 
@@ -49,8 +47,6 @@ class Stat(NamedTuple):
 
 
 class ThreadFiles(NamedTuple):
-    """A thread without load, its stat file, parsed too, and its schedstat file."""
-
     thread: Thread
     data: bytes
     stat: Stat
@@ -66,7 +62,7 @@ def started(root: Path, pid: int) -> int:
 
 
 def threads_of(root: Path, pid: int) -> tuple[Thread, ...]:
-    """By ascending id, without loads. Raises Gone."""
+    """Raises Gone."""
     try:
         with Folder(f"{root}/proc/{pid}") as folder:
             threads = tuple(files.thread for files in _files_in(root, pid, folder))
@@ -78,7 +74,7 @@ def threads_of(root: Path, pid: int) -> tuple[Thread, ...]:
 
 
 def stats_of(root: Path, pid: int) -> list[Stat]:
-    """By ascending id: a third of the files of ``threads_of``. Raises Gone."""
+    """It reads a third of the files of ``threads_of``. Raises Gone."""
     stats = []
     with suppress(*VANISHED), Folder(f"{root}/proc/{pid}") as folder:
         for tid in numbers(f"{root}/proc/{pid}/task"):
@@ -99,7 +95,7 @@ def _files_in(root: Path, pid: int, folder: int) -> Iterator[ThreadFiles]:
 
 
 def parse_stat(data: bytes) -> Stat:
-    """The name ends at the last parenthesis. Raises ValueError, IndexError."""
+    """Raises ValueError, IndexError."""
     end = data.rindex(b")")
     fields = data[end + 2 :].split(None, 20)
     name = decode(data[data.index(b"(") + 1 : end])
@@ -113,7 +109,7 @@ def thread_files(
     folder: int, below: str, tid: str, schedstat: bytes | None = None, data: bytes = b"", same: Thread | None = None
 ) -> ThreadFiles:
     """``schedstat`` and ``data`` (of the stat file) are given where they are read already; ``same`` is an earlier read
-    of a thread of this id with the same affinity. Raises OSError, Busy, ValueError, IndexError, Invalid."""
+    of the same thread. Raises OSError, Busy, ValueError, IndexError, Invalid."""
     data = data or read(f"{below}stat", folder)
     stat = parse_stat(data)
     if same and same.started == stat.started:
@@ -128,7 +124,7 @@ def thread_files(
 
 
 def users(status: bytes) -> list[int]:
-    """Real, effective, saved and file system id; empty on an old capture."""
+    """Real, effective, saved and file system id; none on an old capture."""
     match = _UIDS.search(status)
     return [int(user) for user in match[1].split()] if match else []
 
@@ -154,7 +150,7 @@ def parse_unit(cgroup: bytes) -> str:
 
 
 def command(folder: int) -> str:
-    """The first part of a long one. Raises Busy."""
+    """The first MAX_COMMAND bytes. Raises Busy."""
     try:
         cmdline = read_start("cmdline", MAX_COMMAND, folder)
     except OSError:
@@ -163,7 +159,7 @@ def command(folder: int) -> str:
 
 
 def parse_affinity(status: bytes) -> CpuSet:
-    """Cpus_allowed_list. Raises ValueError, Invalid."""
+    """Raises ValueError, Invalid."""
     start = status.index(b"\nCpus_allowed_list:") + 19
     return _cpus(status[start : status.index(b"\n", start)])
 
@@ -174,7 +170,7 @@ def _cpus(text: bytes) -> CpuSet:
 
 
 def parse_schedstat(content: bytes) -> tuple[int, int] | None:
-    """Nanoseconds on a CPU, and waiting for one (scheduler/sched-stats.rst)."""
+    """Nanoseconds on a CPU, and nanoseconds of waiting for one (scheduler/sched-stats.rst)."""
     try:
         run, wait, _ = content.split(None, 2)
         return int(run), int(wait)
@@ -191,13 +187,12 @@ def optional(path: str, folder: int) -> bytes:
 
 
 def names_of_all(root: Path) -> Iterator[tuple[int, str]]:
-    """The ids of all processes, with their names."""
     for pid in map(int, numbers(f"{root}/proc")):
         yield pid, name_of(root, pid)
 
 
 def name_of(root: Path, pid: int) -> str:
-    """``comm``; empty where the process has ended."""
+    """The process's ``comm``; empty where it has ended."""
     try:
         return decode(read(f"{root}/proc/{pid}/comm")).rstrip("\n")
     except OSError:

@@ -1,4 +1,4 @@
-"""Records the scheduler's events (the kernel's trace/ftrace.rst) in a trace instance of its own.
+"""Records the scheduler's events (trace/ftrace.rst) in a trace instance of its own.
 
 Its folder is locked: the kernel releases the lock of a killed process, and the next trace removes the folder.
 """
@@ -20,9 +20,9 @@ from pinner.model.outcome.blame import Migration, SchedEvent, Switch, Wakeup
 MOUNTS = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
 EVENTS = ("sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_migrate_task")
 BUFFER_KIB = 4096
-"""Of each traced CPU: about 50,000 events. The oldest are replaced."""
+"""Of each CPU: about 50,000 events. The kernel replaces the oldest."""
 BUFFERS_KIB = 32 * BUFFER_KIB
-"""Of all CPUs: they cannot be swapped out, and each event takes 4 us to read."""
+"""The buffers of all CPUs: they cannot be swapped out, and each event takes 4 us to read."""
 _PREFIX = "pinner-"
 
 _LINE = re.compile(r" \[(\d+)\] .{4,6}\s+(\d+\.\d+): (\w+): (.*)", re.DOTALL)
@@ -39,17 +39,17 @@ _MIGRATION = re.compile(r"comm=.{0,15} pid=(\d+) prio=-?\d+ orig_cpu=\d+ dest_cp
 @dataclass(frozen=True, slots=True)
 class Trace:
     events: Iterator[SchedEvent]
-    """By time, read one by one: a busy host has millions."""
+    """The events by time, read one by one: a busy host has millions."""
     end: float
-    """By the clock of the events."""
+    """The end by the clock of the events."""
     seconds: float
     lost: int
 
 
 @contextmanager
 def record(root: Path, cpus: CpuSet, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Iterator[Trace]:
-    """The events can be read until the context ends. Raises NotPermitted where tracing is not possible, Busy where the
-    kernel makes no further trace."""
+    """The events can be read until the context ends. Raises NotPermitted, and Busy where the kernel makes no further
+    trace."""
     with _instance(root) as folder:
         _write(folder / "tracing_cpumask", _mask(cpus))
         for cpu in cpus:
@@ -68,7 +68,7 @@ def record(root: Path, cpus: CpuSet, seconds: float, sleep: Callable[[float], No
 
 
 def parse(lines: Iterable[str]) -> Iterator[SchedEvent]:
-    """Other lines are left out. A thread's name may contain a line's end."""
+    """A thread's name may contain a line's end."""
     begun = ""
     for line in lines:
         text = line
@@ -94,7 +94,6 @@ def _event(cpu: int, at: float, name: str, fields: str) -> SchedEvent | None:
 
 @contextmanager
 def _instance(root: Path) -> Iterator[Path]:
-    """Its removal ends the trace."""
     remove_left(root)
     folder = _mount(root) / "instances" / f"{_PREFIX}{os.getpid()}-{time.monotonic_ns()}"
     try:
@@ -112,7 +111,7 @@ def _instance(root: Path) -> Iterator[Path]:
 
 
 def remove_left(root: Path) -> None:
-    """Of killed processes: the kernel would record for ever."""
+    """Removes the instances of killed processes, which the kernel would fill for ever."""
     for mount in MOUNTS:
         instances = root / mount / "instances"
         for name in files.names(instances):
@@ -122,7 +121,7 @@ def remove_left(root: Path) -> None:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    """Raises BlockingIOError where locked, and OSError."""
+    """Raises OSError."""
     lock = files.open_file(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -147,7 +146,6 @@ def _write(file: Path, value: str) -> None:
 
 
 def _mask(cpus: CpuSet) -> str:
-    """Words of 32 bits, as in tracing_cpumask."""
     mask = sum(1 << cpu for cpu in cpus)
     words = []
     while True:

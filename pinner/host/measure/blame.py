@@ -22,8 +22,7 @@ MOST = 50
 def blame(
     root: Path, guest: Guest, guests: Iterable[Guest], seconds: float, sleep: Callable[[float], None] = time.sleep
 ) -> Blame:
-    """The threads that ran while those of ``guest`` waited, in the next ``seconds``. ``guests`` are all of the host.
-    Raises NotPermitted, Busy, Gone."""
+    """``guests`` are all of the host. Raises NotPermitted, Busy, Gone."""
     roles = _roles(guest)
     if not roles:
         raise Gone(f"guest {guest.name}")
@@ -39,7 +38,6 @@ def blame(
 
 
 def _named(events: Iterable[SchedEvent], names: dict[int, str]) -> Iterator[SchedEvent]:
-    """Puts the names of the threads that ran into ``names``."""
     for event in events:
         if isinstance(event, Switch):
             names[event.after] = event.name
@@ -63,7 +61,7 @@ def _culprits(
 
 
 def _culprit(root: Path, tid: int, seconds: float, total: float, guest: str, traced: str) -> Culprit:
-    """As /proc shows it now; an ended thread has only the name of the trace."""
+    """A thread as /proc shows it now; an ended one has only the name of the trace."""
     share, ms = round(seconds / total, 4), round(seconds * 1000, 3)
     if not tid:
         return Culprit(0, "idle", 0, "", "", ms, share)
@@ -78,8 +76,7 @@ def _culprit(root: Path, tid: int, seconds: float, total: float, guest: str, tra
 
 
 def waits(events: Iterable[SchedEvent], threads: Collection[int], end: float) -> Waits:
-    """Seconds that each of ``threads`` waited while another ran on the CPU of its queue, up to ``end``. ``events`` are
-    ordered.
+    """Seconds up to ``end``. ``events`` are ordered.
 
     A thread waits from its wakeup or preemption until it runs; the kernel may move it to another queue. Before a CPU's
     first switch nobody knows who runs there.
@@ -104,7 +101,7 @@ class _Cpu:
     runs: int | None = None
     """None until the first switch."""
     since: float = 0.0
-    """Until when its queue's waiting is counted."""
+    """Until then the waiting in its queue is counted."""
     queue: dict[int, float] = field(default_factory=dict)
     """The waiting threads of interest, and since when."""
 
@@ -126,7 +123,6 @@ class _Queues:
             self._enter(event.before, event.cpu, event.at)
 
     def wake(self, thread: int, cpu: int, now: float) -> None:
-        """Unless it runs or waits there already."""
         if thread in self._threads and self._cpus[cpu].runs != thread and self._place.get(thread) != cpu:
             self._enter(thread, cpu, now)
 

@@ -31,19 +31,18 @@ class Domains(Protocol):
 
     users: Mapping[str, int | None]
 
-    def active(self) -> list[ActiveDomain]:
-        """The active guests."""
+    def active(self) -> list[ActiveDomain]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class MeteredGuest:
-    """The same until QEMU ends, or an interface is plugged."""
+    """It stays the same until QEMU ends, or an interface is plugged."""
 
     uuid: str
     name: str
     pid: int
     started: int
-    """QEMU's, in clock ticks after boot."""
+    """In clock ticks after boot."""
     vhost: tuple[ThreadKey, ...]
     taps: tuple[str, ...]
 
@@ -51,7 +50,7 @@ class MeteredGuest:
 def metered_guests(
     root: Path, domains: Iterable[ActiveDomain], users: Mapping[str, int | None]
 ) -> tuple[MeteredGuest, ...]:
-    """Those whose QEMU runs. ``users`` as in qemu.find. Reads /proc once."""
+    """The guests whose QEMU runs. ``users`` as in qemu.find. Reads /proc once."""
     known = {domain.uuid: domain for domain in domains}
     processes = qemu.find(root, known.keys(), users)
     metered = []
@@ -67,7 +66,7 @@ def metered_guests(
 
 
 PingsOf = Callable[[Iterable[MeteredGuest]], Mapping[str, Pings]]
-"""By UUID, of guests that answer."""
+"""The pings by UUID, of guests that answer."""
 
 
 def no_pings(_: Iterable[MeteredGuest]) -> Mapping[str, Pings]:

@@ -26,7 +26,7 @@ LOG = logging.getLogger(__name__)
 SECONDS = 1.0
 """Between two pings. A later answer is none."""
 SILENT_PINGS = 600
-"""Without an answer, a guest is taken for one that filters pings."""
+"""After so many pings without an answer, a guest is taken for one that filters pings."""
 
 _LONGEST_MS = SECONDS * 1000
 _JUMP_SECONDS = 0.1
@@ -36,7 +36,7 @@ _SO_TIMESTAMPNS = 35  # the socket module does not name it
 _TIMESTAMP = struct.Struct("@qq")
 _HEADER = struct.Struct("!BBHHH")
 _MOST_ANSWERS = 64
-"""At a time: a sender must not keep the thread busy."""
+"""So many are read at a time: a sender must not keep the thread busy."""
 
 
 class Moment(NamedTuple):
@@ -54,8 +54,6 @@ def _moment() -> Moment:
 
 
 class Echoes:
-    """The ICMP socket of one address."""
-
     def __init__(self, address: str) -> None:
         """Raises OSError."""
         self._is_v6 = ipaddress.ip_address(address).version == 6
@@ -121,7 +119,6 @@ def _sum(packet: bytes) -> int:
 class _PingedGuest:
     echoes: Echoes
     token: bytes = b""
-    """Of the ping under way, or empty."""
     sent: Moment = _NEVER
     silent: int = 0
     """Pings since the last answer."""
@@ -143,7 +140,7 @@ class _PingedGuest:
             self.known = Pings(old.ended + 1, old.lost + is_lost, old.ms + min(max(0.0, ms), _LONGEST_MS))
 
     def begin_ping(self, clock: Callable[[], Moment]) -> None:
-        """One that this host cannot send does not count."""
+        """A ping that this host cannot send does not count."""
         self.token, self.sent = os.urandom(8), clock()
         try:
             self.echoes.send(self.token)
@@ -155,15 +152,13 @@ _Key = tuple[str, int, int]
 
 
 class Pinger(Worker):
-    """A thread that pings guests until it is stopped."""
-
     def __init__(
         self,
         addresses: Mapping[str, str],
         open_echoes: Callable[[str], Echoes] = Echoes,
         clock: Callable[[], Moment] = _moment,
     ) -> None:
-        """``addresses``: by a guest's name or UUID."""
+        """``addresses`` are by a guest's name or UUID."""
         super().__init__("pings of guests", _LIMIT_SECONDS)
         self._addresses = addresses
         self._open = open_echoes
@@ -173,7 +168,7 @@ class Pinger(Worker):
         self._failures = Repeated(LOG)
 
     def __call__(self, guests: Iterable[MeteredGuest]) -> dict[str, Pings]:
-        """By UUID; no other guest is pinged from now on."""
+        """The pings by UUID; no other guest is pinged from now on."""
         wanted = {_key(guest): address for guest in guests if (address := self._address(guest))}
         with self._lock:
             for key in self._guests.keys() - wanted.keys():

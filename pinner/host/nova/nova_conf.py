@@ -61,7 +61,6 @@ def _of_files(files: Sequence[Path], root: Path) -> NovaConf:
 
 
 def _is_folder(path: Path) -> bool:
-    """What cannot be examined is read like a file, and reports its error then."""
     try:
         return path.is_dir()
     except OSError:  # a name that is too long, or a folder above that this user may not enter
@@ -75,7 +74,6 @@ def _of_presets(root: Path) -> Iterator[NovaConf]:
 
 
 def _of_processes(proc: Path) -> tuple[list[NovaConf], list[str]]:
-    """Each nova-compute with the libvirt driver, and a line about each process that only claims to be one."""
     confs: list[NovaConf] = []
     ignored: list[str] = []
     for candidate in candidates(proc):
@@ -138,7 +136,7 @@ _DEBIAN = "/etc/init.d/nova-compute"
 _CONF, _COMPUTE_CONF = "/etc/nova/nova.conf", "/etc/nova/nova-compute.conf"
 _KOLLA = "/etc/kolla/nova-compute/nova.conf"
 _RHOSO = ("/var/lib/openstack/nova", "/var/lib/openstack/config/nova")
-"""The second until feature release 4; an update moves the files."""
+"""The second is used until feature release 4; an update moves the files."""
 _OF_RHOSO = (("RHOSO", "*nova*.conf"), ("RHOSO with numbered files", "[0-9]*-*.conf"))
 """Which files the container gets depends on the release; the host does not tell."""
 _SNAP = "/var/snap/openstack-hypervisor/common"
@@ -166,7 +164,6 @@ def found(root: ProcessRoot) -> Iterator[Preset]:
 
 
 def _of_rhoso(root: ProcessRoot) -> Iterator[Preset]:
-    """In Nova's order."""
     folder = next((each for each in _RHOSO if root.exists(f"{each}/nova-blank.conf")), None)
     if folder is None:
         return

@@ -2,7 +2,7 @@
 
 The files in oslo.config's order (ConfigOpts._parse_config_files): the default files, unless the command line names a
 file; the default folders, unless it names a folder; then those of the command line. A later file overrides an earlier
-one. Default places: oslo_config.cfg.find_config_files and find_config_dirs.
+one.
 
 Sources of the options: nova/conf/compute.py, notifications.py and libvirt.py; oslo_messaging/notify/notifier.py and
 oslo_messaging/_drivers/impl_rabbit.py.
@@ -32,19 +32,19 @@ MAX_FILES = 200
 MAX_WORDS = 1000
 """argparse takes minutes for tens of thousands."""
 MAX_BYTES = 4 << 20
-"""Of all files. A nova.conf with all comments has 0.5 MiB."""
+"""The bytes of all files. A nova.conf with all comments has 0.5 MiB."""
 _CLOCK_SECONDS = 1.0
-"""Accuracy of a process's start."""
+"""The accuracy of a process's start."""
 Kind = Literal["file", "folder"]
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFiles:
     contents: tuple[tuple[str, bytes], ...] = ()
-    """Name and content, in the order of reading."""
+    """By the order of reading."""
     missing: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
-    """Newer than the process, which has read them at its start only."""
+    """Files newer than the process, which has read them at its start only."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -52,8 +52,8 @@ class ConfigFiles:
 
 
 def collect(started: Started, root: ProcessRoot) -> ConfigFiles:
-    """Raises Invalid for a missing folder of the command line, one that does not parse, and a file that is not
-    regular."""
+    """Raises Invalid for a missing folder of the command line, a command line that does not parse, and a file that is
+    not regular."""
     contents: list[tuple[str, bytes]] = []
     missing: list[str] = []
     changed: list[str] = []
@@ -103,7 +103,7 @@ def _files(started: Started, root: ProcessRoot) -> Iterator[str]:
 
 
 def _in_folder(folder: str, root: ProcessRoot) -> Iterator[str]:
-    """As glob(3) finds them. Raises Invalid for a pattern."""
+    """The files as glob(3) finds them. Raises Invalid for a pattern."""
     if set(folder) & set("*?["):
         raise Invalid("nova.conf", folder, "a folder without *, ? and [ in its path: Nova takes them for a pattern")
     try:
@@ -169,7 +169,7 @@ def _absolute(path: str, started: Started) -> str:
 
 
 _OLD_DRIVER = "notification_driver"
-"""In [DEFAULT] until oslo.messaging 16; Nova 31 (2025.1) uses it."""
+"""It was in [DEFAULT] until oslo.messaging 16; Nova 31 (2025.1) uses it."""
 
 _OPTIONS: Mapping[str | None, list[cfg.Opt]] = {
     None: [
@@ -211,14 +211,11 @@ MAX_VALUES = 1000
 
 
 class _Environment(_environment.EnvironmentConfigurationSource):
-    """nova-compute's, in the place of pinner's own."""
-
     def __init__(self, variables: Mapping[str, str]) -> None:
         super().__init__()
         self._variables = variables
 
     def get(self, group_name: str | None, option_name: str, opt: cfg.Opt) -> tuple[Any, Any]:  # noqa: ARG002
-        """See ConfigurationSource."""
         name = self.get_name(group_name, option_name)
         if name not in self._variables:
             return (sources._NoValue, None)
@@ -325,7 +322,7 @@ def _register_others(conf: cfg.ConfigOpts) -> None:
 
 @cache
 def _others() -> Mapping[str, list[cfg.Opt]]:
-    """By section, written by tools/nova_options.py. A default that depends on the host is in words."""
+    """Written by tools/nova_options.py. A default that depends on the host is in words."""
     sections = json.loads(resources.files("pinner.host.nova").joinpath("nova_options.json").read_text())
     return {group: [_option(name, about) for name, about in options.items()] for group, options in sections.items()}
 
@@ -338,7 +335,6 @@ def _option(name: str, about: Mapping[str, Any]) -> cfg.Opt:
 
 
 def _type(name: str, **arguments: Any) -> Any:
-    """Checks a value, and makes the text for ``$name``."""
     if name == "Ignored":
         return lambda _: None
     of_items = {key: _type(**arguments[key]) for key in ("item_type", "value_type") if key in arguments}

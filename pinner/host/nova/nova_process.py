@@ -31,17 +31,14 @@ _RESOLVE = beneath.RESOLVE_IN_ROOT | beneath.RESOLVE_NO_MAGICLINKS
 
 
 class ProcessRoot:
-    """The root directory of a process, also in a container with mounts of its own.
-
-    openat2(2) with RESOLVE_IN_ROOT: links and ``..`` stay below that root. Older kernels open a path without symbolic
-    links only.
-    """
+    """The root directory of a process, also in a container with mounts of its own. Links and ``..`` stay below that
+    root (openat2(2), RESOLVE_IN_ROOT). Older kernels open a path without symbolic links only."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def exists(self, path: str) -> bool:
-        """After symbolic links. Raises Busy."""
+        """Raises Busy."""
         try:
             with self._opened(path):
                 return True
@@ -49,7 +46,7 @@ class ProcessRoot:
             return False
 
     def stat(self, path: str) -> os.stat_result:
-        """After symbolic links. Raises OSError."""
+        """Raises OSError."""
         with self._opened(path) as found:
             return os.fstat(found)
 
@@ -64,7 +61,7 @@ class ProcessRoot:
             raise files.known(error) from None
 
     def read(self, path: str) -> bytes:
-        """Nothing of /dev/null, which administrators use as an empty file. Raises OSError; Invalid for another kind of
+        """/dev/null, which administrators use as an empty file, is empty. Raises OSError; Invalid for another kind of
         file (a pipe would block) or one above ``MAX_FILE``."""
         with self._opened(path) as found:
             status = os.fstat(found)
@@ -104,7 +101,7 @@ def opened(folder: str, process: int | None = None) -> Iterator[ProcessRoot]:
 
 
 def is_roots_own(status: os.stat_result) -> bool:
-    """Regular, root's, and only root can write it."""
+    """Whether it is a regular file of root that only root can write."""
     return stat.S_ISREG(status.st_mode) and status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
@@ -130,16 +127,15 @@ _WITH_VALUE = ("-W", "-X")
 @dataclass(frozen=True, slots=True)
 class Started:
     arguments: tuple[str, ...] = ()
-    """After the script."""
     environment: tuple[tuple[str, str], ...] = ()
     home: str = ""
-    """Of the user; empty: none."""
+    """Empty for a user without one."""
     folder: str = "/"
     program: str = NAME
     at: float | None = None
-    """Since the epoch; None where no process runs."""
+    """Seconds since the epoch; None where no process runs."""
     has_default_places: bool = True
-    """Not those of the host for a container."""
+    """False for a container, which does not have those of the host."""
 
 
 class NotBelieved(Exception):
@@ -154,7 +150,7 @@ class Candidate:
 
 
 def candidates(proc: Path = PROC) -> Iterator[Candidate]:
-    """Only by their command line; by ascending id."""
+    """By their command line alone."""
     for pid in numbers(str(proc)):
         try:
             # The script is at the start, and most processes are others.
@@ -213,7 +209,7 @@ def _script(pid: int, line: bytes) -> Candidate | None:
 
 
 def _require_novas_user(folder: int, root: ProcessRoot) -> str:
-    """The home of the user, root or nova. Raises NotBelieved."""
+    """The user's home. Raises NotBelieved."""
     if os.stat("ns/user", dir_fd=folder).st_ino != Path("/proc/self/ns/user").stat().st_ino:
         raise NotBelieved("it is in a user namespace of its own")
     status = read("status", folder)
@@ -228,7 +224,7 @@ def _require_novas_user(folder: int, root: ProcessRoot) -> str:
 
 
 def _users(root: ProcessRoot) -> Iterator[tuple[str, int, str]]:
-    """Name, id, home; none where another user than root can write /etc/passwd."""
+    """None where another user than root can write /etc/passwd."""
     try:
         if not is_roots_own(root.stat("/etc/passwd")):
             return
@@ -251,7 +247,6 @@ def _status(root: ProcessRoot, script: str) -> os.stat_result:
 
 
 def _working_folder(folder: int) -> str:
-    """Below the process's root."""
     root, cwd = os.readlink("root", dir_fd=folder), os.readlink("cwd", dir_fd=folder)
     return cwd.removeprefix(root) or "/" if root != "/" else cwd
 

@@ -25,11 +25,8 @@ def classify(
     placed: Collection[CpuSet],
     online: CpuSet = CpuSet(),
 ) -> tuple[Process, ...]:
-    """The processes and threads, each with its ``immovable_reason``.
-
-    ``guests`` are the QEMU process ids that libvirt knows, ``baseline`` the host's unrestricted affinity, ``placed``
-    the masks that pinner set. No ``online``: all. A QEMU that libvirt does not know is a guest too.
-    """
+    """``guests`` are the QEMU process ids that libvirt knows, ``baseline`` is the host's unrestricted affinity,
+    ``placed`` are the masks that pinner set. No ``online``: all. A QEMU that libvirt does not know is a guest too."""
     all_processes = tuple(processes)
     # The kernel shows a mask without its offline CPUs, in the processes that inherited it, too.
     placed = {*placed, *(mask & online for mask in placed)} if online else placed

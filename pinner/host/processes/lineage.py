@@ -9,16 +9,16 @@ it started after that one got its mask, and one of these facts holds:
   while the group exists;
 - it has the random addresses of the process's program: only a fork has the same ones, an exec chooses new ones;
 - it is in the cgroup of the process's systemd service;
-- it is an orphan in the process's session: it leads no session, and its parent is in another one, so it has lost the
-  parent that started it. In a container its parent may also be the first process there, which adopts orphans.
+- it is an orphan in the process's session: it leads no session, and its parent is in another one, or is the first
+  process of a container, which adopts orphans.
 
-By a process group, a service or an orphan's session it does not count if its present parent, which is no descendant,
-has the same mask: it may have inherited the mask from there. By the addresses the same holds, unless that parent has
-other addresses. Then the parent has adopted the process, and has not forked it; also if pinner has given the parent the
-same mask later. A parent that got its mask from pinner after the process had started has not given it to the process.
+A process group, a service or an orphan's session does not count if the present parent, which is no descendant, has the
+same mask: the mask may come from there. Nor do the addresses, unless that parent has other addresses: then it has
+adopted the process, and has not forked it. A parent that got its mask from pinner after the process had started has not
+given it to the process.
 
-Where the parent has the same addresses and the same mask, but not from pinner, the facts do not decide: the parent may
-have forked the process, or adopted a fork of the placed one. Such a process is unsure, and it is named.
+Where the parent has the same addresses and the same mask, but not from pinner, it may have forked the process, or
+adopted a fork of the placed one. Such a process is unsure, and it is named.
 """
 
 import os
@@ -48,8 +48,6 @@ _ADDRESSES = (23, 25, 44)
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """A process, as far as its descent shows."""
-
     pid: int
     parent: int
     group: int
@@ -80,7 +78,6 @@ _known_boot = ""
 
 
 def _boot() -> str:
-    """The id of the boot, kept while this process lives; empty as long as it cannot be read."""
     global _known_boot
     _known_boot = _known_boot or files.text(_BOOT_ID) or ""
     return _known_boot
@@ -94,7 +91,7 @@ def inheritors(
     others: Mapping[ThreadKey, int],
     relatives: Mapping[int, Relative],
 ) -> Descendants[ThreadMask]:
-    """The threads with one of the ``masks`` in descendants of the process, by ascending id.
+    """The threads with one of the ``masks`` in descendants of the process.
 
     ``relatives`` are of a scan. ``others`` are processes with a change of their own, and the moment before it: only
     their descendants count. QEMU is left out: its threads belong to its guest.
@@ -124,8 +121,8 @@ def descendants(
     service: Callable[[int], str],
     adopts: Callable[[int], bool] = lambda _: False,
 ) -> Descendants[int]:
-    """The ids of the descendants among the relatives. ``mask``, ``service`` and ``adopts`` read facts of a process id;
-    ``adopts``: it is the first process of a namespace of process ids."""
+    """``mask``, ``service`` and ``adopts`` read facts of a process id; ``adopts``: it is the first process of a
+    namespace of process ids."""
     known = relatives.get(pid)
     # With another start time, the id belongs to another process, and so do its children, group and session.
     kin = {pid} if known is None or known.started == started else set[int]()
@@ -178,7 +175,7 @@ def _is_fork(lineage: Lineage, relative: Relative) -> bool:
 
 
 def ticks() -> int:
-    """The present moment in clock ticks after boot, as in the start times of processes."""
+    """Clock ticks after boot, as in the start times of processes."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * procfs.HERTZ)
 
 
@@ -208,10 +205,8 @@ def _is_randomized(pid: int) -> bool:
 
 
 def _service(pid: int) -> str:
-    """The cgroup of the process's systemd service; empty if it is in none.
-
-    A service that runs other units (user@1000.service) is none: their cgroups are below it.
-    """
+    """The cgroup of the process's systemd service. A service that runs other units (user@1000.service) is none: their
+    cgroups are below it."""
     try:
         rows = cgroups.parse_rows(files.read(f"/proc/{pid}/cgroup"))
     except OSError:
@@ -221,7 +216,7 @@ def _service(pid: int) -> str:
 
 
 def _is_first(pid: int) -> bool:
-    """Whether the process is the first one of its namespace of process ids (NSpid, pid_namespaces(7))."""
+    """Whether it is the first process of its namespace (NSpid, pid_namespaces(7))."""
     with suppress(OSError):
         match = _IDS.search(files.read(f"/proc/{pid}/status"))
         return match is not None and match[1].split()[-1:] == [b"1"]

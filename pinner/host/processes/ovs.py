@@ -1,7 +1,7 @@
 """The CPUs of Open vSwitch with DPDK: its polling threads, and the masks of its database.
 
-ovsdb-server gives the masks over its Unix socket (RFC 7047). The answer is not trusted: size and time are bounded, and
-only root and at most one other user may write the socket's folder.
+ovsdb-server gives the masks over its Unix socket (RFC 7047). It is not trusted: size and time are bounded, and only
+root and at most one other user may write the socket's folder.
 """
 
 import json
@@ -31,8 +31,8 @@ begin: >d-c127/id:1000."""
 def dpdk(processes: Iterable[Process], masks: OvsMasks) -> OvsDpdk | None:
     """None where there are neither polling threads nor masks.
 
-    Any user can run a process of this name with idle threads: polling threads count if each is pinned to one CPU, and
-    the process has privileges or they have worked.
+    Any user can run a process of this name with idle threads. So polling threads count if each is pinned to one CPU,
+    and the process has privileges or they have worked.
     """
     polling = union(
         thread.affinity
@@ -74,7 +74,7 @@ class Ovsdb:
         self._ask_at = float("-inf")
 
     def masks(self) -> OvsMasks:
-        """While the database does not answer, those of before with the reason: Open vSwitch may be restarting."""
+        """While the database does not answer, the masks of before with the reason: Open vSwitch may be restarting."""
         with self._lock:
             if self._clock() >= self._ask_at:
                 try:
@@ -130,7 +130,7 @@ def _left(end: float) -> float:
 
 
 def _answer(received: bytes, end: float) -> Any:
-    """None while the answer has not arrived completely. Raises TimeoutError."""
+    """None while the answer is incomplete. Raises TimeoutError."""
     text = received.decode("utf-8", "replace")
     decoder, at = json.JSONDecoder(parse_int=_integer), 0
     while at < len(text):
@@ -165,7 +165,7 @@ def _config(result: Any) -> dict[str, str]:
 
 
 def _cpus(config: dict[str, str], name: str) -> CpuSet:
-    """A mask in hexadecimal digits. Raises ValueError."""
+    """The CPUs of a mask in hexadecimal digits. Raises ValueError."""
     text = config.get(name, "")
     if not text:
         return CpuSet()

@@ -25,7 +25,7 @@ _PAGES = re.compile(r"(?:^|\s)N(\d+)=(\d+)", re.ASCII)
 _EXECUTABLE = re.compile("qemu|kvm")
 
 _MAX_COMMAND = 256 * 1024
-"""libvirt writes -uuid before all devices, in the first KiB. Any other process may have 6 MiB."""
+"""Bytes. libvirt writes -uuid before all devices, in the first KiB. Any other process may have 6 MiB."""
 
 _ANY: Mapping[str, int | None] = MappingProxyType({})
 
@@ -62,7 +62,7 @@ def is_emulator(name: str) -> bool:
 
 
 def roles(threads: Iterable[Thread]) -> QemuThreads:
-    """Per-CPU threads, which cannot be moved (see affinity.masks), have no role."""
+    """Per-CPU threads have no role: they cannot be moved (see affinity.masks)."""
     vcpus: dict[int, Thread] = {}
     iothreads: dict[int, Thread] = {}
     emulator: list[Thread] = []
@@ -80,11 +80,8 @@ def roles(threads: Iterable[Thread]) -> QemuThreads:
 
 
 def find(root: Path, uuids: Collection[str], users: Mapping[str, int | None] = _ANY) -> Processes:
-    """The QEMU processes of these guests, and all vhost and kvm-pit threads.
-
-    ``users`` has the user who runs the QEMU of a guest: another user's process is not it, whatever its command line
-    says.
-    """
+    """``users`` has the user who runs the QEMU of a guest: another user's process is not it, whatever its command line
+    says."""
     vhost_threads: dict[int, tuple[Thread, ...]] = {}
     likely: list[_Found] = []
     others: list[_Found] = []
@@ -104,7 +101,7 @@ def find(root: Path, uuids: Collection[str], users: Mapping[str, int | None] = _
 
 
 def named(root: Path) -> dict[str, str]:
-    """The names by UUID that command lines claim: any process can claim to be QEMU."""
+    """By UUID, as command lines claim: any process can claim to be QEMU."""
     names: dict[str, str] = {}
     for pid in map(int, files.numbers(f"{root}/proc")):
         try:
@@ -127,7 +124,7 @@ def user_id(name: str) -> int | None:
 
 
 def is_incoming(root: Path, pid: int) -> bool:
-    """By a migration, or from a saved guest."""
+    """Whether it came by a migration, or from a saved guest."""
     try:
         return b"-incoming" in files.read_start(f"{root}/proc/{pid}/cmdline", _MAX_COMMAND).split(b"\0")
     except OSError:
@@ -135,7 +132,7 @@ def is_incoming(root: Path, pid: int) -> bool:
 
 
 def memory_per_node(root: Path, pid: int) -> dict[int, int]:
-    """Resident KiB by node; empty where it cannot be read. Slow for a large guest."""
+    """Resident KiB; see ``resident``."""
     return resident(root, pid).per_node
 
 
@@ -145,7 +142,7 @@ class Resident:
 
     per_node: dict[int, int]
     huge: dict[int, int]
-    """Without transparent huge pages: the kernel can split and move them."""
+    """Transparent huge pages do not count: the kernel can split and move them."""
 
 
 def resident(root: Path, pid: int) -> Resident:
@@ -165,7 +162,7 @@ def resident(root: Path, pid: int) -> Resident:
 def _by_uuid(
     root: Path, processes: Iterable[_Found], uuids: Collection[str], users: Mapping[str, int | None]
 ) -> dict[str, int]:
-    """Of several processes with one UUID the oldest is QEMU: one that fakes it has copied it, and is younger."""
+    """Of several processes with one UUID the oldest is QEMU: a fake has copied it, and is younger."""
     qemus: dict[str, int] = {}
     for _, pid in sorted(processes):
         try:

@@ -49,7 +49,7 @@ NO_OWNERS = AffinityOwners()
 def with_reservations(
     root: Path, processes: Iterable[Process], owners: AffinityOwners, uptime: float | None
 ) -> tuple[Process, ...]:
-    """Those with a restricted thread have their user, and why they keep their CPUs. ``uptime``: seconds since the
+    """Processes with a restricted thread get their user, and why they keep their CPUs. ``uptime``: seconds since the
     boot."""
     return tuple(_with_reservation(root, process, owners, uptime) for process in processes)
 

@@ -1,8 +1,7 @@
 """Measures the loads of all processes and threads between two samples, and reads again only those that ran.
 
 A compute host often has ten thousand threads; most sleep. While the CPU clock of a process, or a thread's schedstat,
-stands still, its files say the same. Affinity and policy, which others may change, are asked by system calls. For
-speed, paths are strings and files are read by system calls.
+stands still, its files say the same. Affinity and policy, which others may change, are asked by system calls.
 """
 
 import time
@@ -30,8 +29,6 @@ class StatSample(NamedTuple):
 
 
 class KnownThread(NamedTuple):
-    """A thread without its load, while it had this schedstat and these settings."""
-
     thread: Thread
     stat: bytes
     schedstat: bytes
@@ -39,7 +36,7 @@ class KnownThread(NamedTuple):
 
 
 class KnownProcess(NamedTuple):
-    """Without loads, when it had run for ``ran_ns``; the time of the read in seconds."""
+    """A process without loads, when it had run for ``ran_ns``; ``read_at`` is in seconds of the caller's clock."""
 
     ran_ns: int
     read_at: float
@@ -48,11 +45,11 @@ class KnownProcess(NamedTuple):
     threads: Mapping[str, KnownThread]
     tids: list[int]
     settings: list[Settings]
-    """Of each of ``tids``: a list is compared fast."""
+    """The settings of each of ``tids``: a list is compared fast."""
 
 
 Known = Mapping[str, KnownProcess]
-"""By process id."""
+"""The key is the process id."""
 
 NOTHING: Known = MappingProxyType({})
 
@@ -60,10 +57,8 @@ NOTHING: Known = MappingProxyType({})
 def sample(
     root: Path, seconds: float, sleep: Callable[[float], None], clock: Callable[[], float]
 ) -> tuple[Process, ...]:
-    """By ascending pid, with loads over ``seconds`` (0: not measured); ``clock`` is monotonic.
-
-    No ``immovable_reason`` other than ``per-cpu`` is set.
-    """
+    """Loads are over ``seconds`` (0: not measured); ``clock`` is monotonic. No ``immovable_reason`` other than
+    ``per-cpu`` is set."""
     return Scanner(root).sample(seconds, sleep, clock)
 
 
@@ -75,7 +70,6 @@ class Scanner:
         self._known = NOTHING
 
     def sample(self, seconds: float, sleep: Callable[[float], None], clock: Callable[[], float]) -> tuple[Process, ...]:
-        """As ``sample``, with fewer reads after the first time."""
         sampler = Sampler(self._root, clock, self._known)
         if seconds > 0:
             sampler.first()
@@ -88,14 +82,13 @@ class Scanner:
 class Sampler:
     """The first sample reads CPU times, the second all facts and the loads.
 
-    A kernel thread is a process of one thread. A process's stat includes threads that ended in between; where one
-    thread was and is all of the process, it has the process's load. Files are opened relative to the process's open
-    folder: a new process of the same id is not mixed in.
+    A process's stat includes threads that ended in between; where one thread was and is all of the process, it has the
+    process's load. Files are opened relative to the process's open folder: a new process of the same id is not mixed
+    in.
     """
 
     def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic, earlier: Known = NOTHING) -> None:
         self.known: dict[str, KnownProcess] = {}
-        """From the second sample, for a later sampler."""
         self._proc = f"{root}/proc"
         self._clock = clock
         self._has_clocks = cpu_clocks.are_of(root)
@@ -104,7 +97,7 @@ class Sampler:
         self._earlier: Known = fresh if self._has_clocks else NOTHING
         self._settings = cpu_clocks.SettingsReader()
         self._asleep: set[str] = set()
-        """Had not run since the earlier scan: the first sample read nothing of them."""
+        """The first sample read nothing of them: they had not run since the earlier scan."""
         self._processes: dict[str, StatSample] = {}
         self._threads: dict[str, StatSample] = {}
         self._first_at: float | None = None
@@ -126,7 +119,7 @@ class Sampler:
         return tuple(process for pid in numbers(self._proc) if (process := self._process(pid)))
 
     def movable(self, *, kernel: bool = False) -> tuple[Thread, ...]:
-        """All but per-CPU kernel threads, by ascending id."""
+        """The threads by ascending id, without per-CPU kernel threads."""
         processes = (process for process in self.second() if process.kernel or not kernel)
         threads = (thread for process in processes for thread in process.threads)
         found = (thread for thread in threads if thread.immovable_reason != "per-cpu")

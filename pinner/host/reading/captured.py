@@ -46,7 +46,7 @@ def captured_reading(root: Path, snapshot: Snapshot) -> HostReading:
 
 
 def with_saved_settings(root: Path, snapshot: Snapshot) -> Snapshot:
-    """With the settings of which the capture has no files. Raises Invalid."""
+    """Settings of which the capture has no files. Raises Invalid."""
     reading = read_file(root)
     if reading is None or reading.settings is None:
         return replace(snapshot, irqbalance=None)
@@ -55,7 +55,7 @@ def with_saved_settings(root: Path, snapshot: Snapshot) -> Snapshot:
 
 
 def scrubbed(reading: SavedReading) -> SavedReading:
-    """Without virtual interfaces, sockets, cgroups, arguments and folders."""
+    """The reading without virtual interfaces, sockets, cgroups, arguments and folders."""
     cards = {nic.name for nic in reading.details.nics if nic.device}
     details = HostDetails(
         nics=tuple(nic for nic in reading.details.nics if nic.device),

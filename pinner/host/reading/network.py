@@ -1,5 +1,4 @@
-"""The network's counters (softnet, protocols, UDP sockets that drop packets, interfaces), and details of interfaces
-that only checks need.
+"""The network's counters, and details of interfaces that only checks need.
 
 Sources: networking/snmp_counter.rst, net/core/net-procfs.c, ABI/testing/sysfs-class-net, -queues. pyroute2 asks drivers
 for offloads and their own counters, whose structures are long; settings/cards.py does without it.
@@ -20,12 +19,12 @@ from pinner.model.machine.topology import Device
 from pinner.model.reading import Bridge, Nic, NicCounters, SoftnetCpu, UdpSocket
 
 MAX_SOCKETS = 1024
-"""Those with the most drops."""
+"""Those with the most drops are kept."""
 _PROTOCOLS = ("Udp", "UdpLite", "Udp6", "Tcp", "TcpExt", "Ip")
 _VMSTAT = ("pswpin", "pswpout", "numa_pages_migrated", "numa_hint_faults", "compact_stall", "allocstall_normal")
 _MEMINFO = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
 _CPU_FIELD = 12
-"""Of softnet_stat, since Linux 5.10."""
+"""softnet_stat has it since Linux 5.10."""
 
 
 def read_softnet(root: Path) -> tuple[SoftnetCpu, ...]:
@@ -42,7 +41,7 @@ def read_softnet(root: Path) -> tuple[SoftnetCpu, ...]:
 
 
 def read_counters(root: Path) -> Mapping[str, int]:
-    """Named as nstat does (UdpRcvbufErrors), and those of /proc/vmstat and /proc/meminfo."""
+    """By nstat's names (UdpRcvbufErrors), with those of /proc/vmstat and /proc/meminfo."""
     folder = root / "proc/net"
     texts = (files.text(folder / name) or "" for name in ("snmp", "netstat"))
     counters = dict(chain.from_iterable(map(_tables, texts)))
@@ -62,7 +61,7 @@ def read_counters(root: Path) -> Mapping[str, int]:
 
 
 def _tables(text: str) -> Iterator[tuple[str, int]]:
-    """Of snmp and netstat: a line of names, then a line of numbers."""
+    """snmp and netstat have a line of names, then a line of numbers."""
     for heading, row in pairwise(text.splitlines()):
         protocol, _, names = heading.partition(":")
         same, _, numbers = row.partition(":")
@@ -73,7 +72,7 @@ def _tables(text: str) -> Iterator[tuple[str, int]]:
 
 
 def read_sockets(root: Path) -> tuple[UdpSocket, ...]:
-    """Those with drops or unread packets, the most drops first."""
+    """Sockets with drops or unread packets."""
     lines = chain.from_iterable((files.text(root / "proc/net" / name) or "").splitlines() for name in ("udp", "udp6"))
     found = (socket for line in lines for socket in _socket(line) if socket.drops or socket.unread)
     return tuple(sorted(found, key=lambda each: (-each.drops, -each.unread, each.inode))[:MAX_SOCKETS])
@@ -90,7 +89,7 @@ def _socket(line: str) -> Iterator[UdpSocket]:
 
 
 def _address(text: str, port: int) -> str:
-    """Words of 32 bits in the host's byte order."""
+    """``text`` has words of 32 bits in the host's byte order."""
     data = bytes.fromhex(text)
     words = b"".join(data[start : start + 4][::-1] for start in range(0, len(data), 4))
     ip_address = ipaddress.ip_address(words)
@@ -104,13 +103,11 @@ _LOOPBACK = "772"
 
 
 def read_nics(root: Path, devices: tuple[Device, ...]) -> tuple[Nic, ...]:
-    """Without the loopback, with their cards of ``devices``."""
     cards = {device.name: device.description for device in devices if device.kind == "net"}
     return tuple(_nic(folder, name, cards.get(name, ""), root) for name, folder in _interfaces(root))
 
 
 def read_nic_counters(root: Path) -> tuple[NicCounters, ...]:
-    """Without the loopback."""
     return tuple(_counters(folder, name, root) for name, folder in _interfaces(root))
 
 
@@ -165,12 +162,11 @@ def _bridge(folder: Path) -> Bridge | None:
 T = TypeVar("T")
 MAX_COUNTERS = 256
 _WHOLE_CARD = re.compile(r"(?!.*(?:queue|ring|channel|vf|prio|_tc)_?\[?\d)(?!(?:rx|tx|ch|q|p)[_-]?\d)[\w.\- ]+")
-"""Not of one queue."""
 _NO_ROOM = re.compile(r"missed|no_?buf|no_?dma|out_?of_?buf|fifo|no_?desc|discard|drop|alloc", re.IGNORECASE)
 
 
 def read_offloads(name: str) -> tuple[Mapping[str, bool], str]:
-    """Changeable features, and whether each is on; why the driver refuses them."""
+    """Changeable features; why the driver refuses them."""
     return _ask(name, lambda card: _offloads(card.get_features()))
 
 
@@ -180,7 +176,7 @@ def read_driver_counters(name: str) -> tuple[Mapping[str, int], str]:
 
 
 def _ask(name: str, question: Callable[[Any], Mapping[str, T]]) -> tuple[Mapping[str, T], str]:
-    """No refusal for a feature that the driver lacks."""
+    """A feature that the driver lacks is no refusal."""
     # Imported here: it takes half a second, and most commands do not need it.
     from pyroute2.ethtool.ioctl import IoctlEthtool, NotSupportedError  # type: ignore[import-untyped]
 

@@ -36,7 +36,7 @@ def take_reading(
     folders: tuple[Path, ...] = (),
 ) -> HostReading:
     """Two samples that begin ``seconds`` apart (0, and on a captured machine: one). ``folders`` are those whose room
-    pinner needs. What cannot be read is named in ``unread``. Raises Busy."""
+    pinner needs. Raises Busy."""
     began = clock()
     samples = [_sample(root, snapshot)]
     between = 0.0
@@ -49,7 +49,6 @@ def take_reading(
 
 
 def with_packet_rates(reading: HostReading) -> Snapshot:
-    """The cards have the packets a second of the samples."""
     snapshot, before = reading.snapshot, reading.before
     if before is None or snapshot.coalescing is None:
         return snapshot
@@ -135,13 +134,12 @@ _WEIGHTS = 1024
 
 
 def read_settings(root: Path) -> Mapping[str, str]:
-    """By path."""
     texts = {path: files.text(root / path) for path in SETTINGS}
     return {path: text for path, text in texts.items() if text is not None}
 
 
 def read_weights(mount: Path, units: Iterable[str]) -> Mapping[str, int]:
-    """cpu.weight by path below the mount; empty without cgroup v2."""
+    """By path below the mount; empty without cgroup v2."""
     weights = {path: files.number(mount / path / "cpu.weight") for path in list(dict.fromkeys(units))[:_WEIGHTS]}
     return {path: weight for path, weight in weights.items() if weight is not None}
 
@@ -248,7 +246,7 @@ def read_irq_counts(root: Path) -> tuple[IrqCounts, ...]:
 
 
 def parse_interrupts(text: str) -> dict[int, _Row]:
-    """Rows of /proc/interrupts with a number. The heading names the online CPUs; ids may have gaps."""
+    """The heading names the online CPUs; ids may have gaps."""
     lines = text.splitlines()
     cpus = [int(match[1]) for match in _CPU.finditer(lines[0])] if lines else []
     return {number: row for line in lines[1:] for number, row in _row(line, cpus)}
@@ -264,5 +262,4 @@ def _row(line: str, cpus: list[int]) -> Iterator[tuple[int, _Row]]:
 
 
 def _name(text: str) -> str:
-    """The words after the chip, the hardware's number and the kind of trigger."""
     return " ".join(text.split()[2:])

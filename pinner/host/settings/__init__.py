@@ -1,1 +1,1 @@
-"""Reads and sets states, one module a kind with its ROW (row.py). states.py finds the row of a kind."""
+"""Reads and sets states, one module a kind with its ROW (row.py). table.py finds the row of a kind."""

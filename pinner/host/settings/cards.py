@@ -30,13 +30,12 @@ FOLDER = Path("/sys/class/net")
 _REQUEST = 0x8946
 """SIOCETHTOOL"""
 _IFREQ = struct.Struct("@16sP16x")
-"""With the address of the request's data."""
+"""The name, and the address of the request's data."""
 _ENDED = (errno.ENODEV, errno.ENOENT, errno.ENXIO)
 
 
 def names(folder: Path) -> list[str]:
-    """In order. The kernel allows nearly any bytes: a name that is no UTF-8, or that no terminal can show, is left
-    out."""
+    """The kernel allows nearly any bytes: a name that is no UTF-8, or that no terminal can show, is left out."""
     return sorted(filter(str.isprintable, files.names(folder)))[:MAX_INTERFACES]
 
 
@@ -54,7 +53,6 @@ def named(folder: Path, target: Target, expected: str = "the name and index of a
 
 
 def each_card() -> Iterator[tuple[str, int]]:
-    """Name and index."""
     for name in names(FOLDER):
         index = files.number(FOLDER / name / "ifindex")
         if index is not None and (FOLDER / name / "device").exists():
@@ -64,8 +62,7 @@ def each_card() -> Iterator[tuple[str, int]]:
 def answers(
     setting: Setting, ask_driver: Callable[[str], T], refused: list[RefusedSetting]
 ) -> Iterator[tuple[str, int, T]]:
-    """Name, index and the driver's answer. ``refused`` gets the refusals; a driver that lacks the setting, and a card
-    that has ended, give nothing."""
+    """``refused`` gets the refusals; a driver that lacks the setting, and a card that has ended, give nothing."""
     for name, index in each_card():
         try:
             answer = ask_driver(name)
@@ -82,13 +79,12 @@ def counter(name: str, statistic: str) -> int | None:
 
 
 def is_up(name: str) -> bool:
-    """Or may be up: some drivers do not tell."""
+    """Some drivers do not tell: then it may be up."""
     return files.text(FOLDER / name / "operstate") in (None, "up", "unknown")
 
 
 def ask(name: str, command: int, values: tuple[int, ...]) -> tuple[int, ...]:
-    """32-bit values of the request's structure after its command. Raises the driver's OSError; Busy where this process
-    lacks descriptors."""
+    """32-bit values of the request's structure after its command. Raises the driver's OSError, Busy."""
     layout = struct.Struct(f"={1 + len(values)}I")
     data = array.array("B", layout.pack(command, *values))
     # The kernel takes the request on any socket; the agent's unit allows this family.

@@ -13,7 +13,7 @@ from pinner.model.settings.cards import RefusedSetting, RxCoalescing
 _GET, _SET = 0x0E, 0x0F
 """ETHTOOL_GCOALESCE, ETHTOOL_SCOALESCE."""
 _FIELDS = 22
-"""After its command."""
+"""The number of fields after its command."""
 _USECS, _FRAMES, _ADAPTIVE = 0, 1, 9
 """The positions of rx_coalesce_usecs, rx_max_coalesced_frames and use_adaptive_rx_coalesce among these fields."""
 _MAX_US = 1_000_000
@@ -21,7 +21,7 @@ _MAX_US = 1_000_000
 
 
 def received(root: Path) -> Mapping[int, int]:
-    """By interface index; none for another root than this machine's."""
+    """Packets by interface index; none for another root than this machine's."""
     if root != cards.LIVE:
         return {}
     counts = ((index, cards.counter(name, "rx_packets")) for name, index in cards.each_card())
@@ -31,8 +31,7 @@ def received(root: Path) -> Mapping[int, int]:
 def read_coalescing(
     root: Path, before: Mapping[int, int], seconds: float, refused: list[RefusedSetting]
 ) -> tuple[RxCoalescing, ...] | None:
-    """None for another root than this machine's. ``before``: the packets received ``seconds`` ago; ``refused`` gets the
-    refusals."""
+    """None for another root than this machine's. ``before``: the packets received ``seconds`` ago."""
     if root != cards.LIVE:
         return None
     coalescing = []
@@ -53,7 +52,7 @@ def usecs_of(target: Target) -> Number:
 
 
 def set_usecs(target: Target, usecs: Number) -> None:
-    """Set, leaving other values, and read back. Raises Gone, ApplyFailed."""
+    """Other values stay. Raises Gone, ApplyFailed."""
     name = cards.name_of(target)
     if not 0 <= usecs.value <= _MAX_US:
         raise ApplyFailed(str(target), f"asked for {usecs} us, and 0 to {_MAX_US} are possible")

@@ -23,7 +23,7 @@ from pinner.model.kinds import Number
 from pinner.model.settings.cpu_weights import DEFAULT, SLICE, WEIGHT
 
 CONTROL = "run/systemd/system.control"
-"""Of ``systemctl set-property --runtime``."""
+"""The folder of ``systemctl set-property --runtime``."""
 _DROP_INS, _DROP_IN = f"{SLICE}.d", "50-CPUWeight.conf"
 _EMPTY = re.compile(r"(?:#[^\n]*\n)*\[Slice\]\nCPUWeight=", re.ASCII)
 """A drop-in that only unsets the weight."""
@@ -46,7 +46,6 @@ def _shown() -> str:
 
 
 def read_cpu_weights(root: Path) -> Mapping[str, int]:
-    """By slice."""
     weight = _of_kernel(root)
     return {} if weight is None else {SLICE: weight}
 
@@ -72,8 +71,8 @@ def set_weight(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Set and read back; the default removes the setting. Raises Invalid; ApplyFailed also where the kernel shows
-    another weight: then systemd has none."""
+    """The default removes the setting. Raises Invalid; ApplyFailed also where the kernel shows another weight: then
+    systemd has none."""
     _require_known(target)
     if not 1 <= weight.value <= _MOST:
         raise Invalid("CPU weight", str(weight), f"a number from 1 to {_MOST}")

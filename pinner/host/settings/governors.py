@@ -42,7 +42,7 @@ def governor_of(root: Path, target: Target) -> Governor:
 
 
 def set_governor(root: Path, target: Target, governor: Governor) -> None:
-    """Set and read back. Raises Gone, ApplyFailed."""
+    """Raises Gone, ApplyFailed."""
     if not _NAME.fullmatch(governor.name):
         raise Invalid("governor", governor.name[:80], "the name of a governor")
     with _domain(root, target) as folder:
@@ -70,7 +70,7 @@ def _parse(text: str | None) -> CpuSet | None:
 
 @contextmanager
 def _domain(root: Path, target: Target) -> Iterator[int]:
-    """The descriptor, if the domain still has the target's CPUs. Raises Gone, ApplyFailed, Invalid."""
+    """Raises Gone, also where it has other CPUs than the target's, ApplyFailed, Invalid."""
     if target.part is None or target.part < 0:
         raise Invalid("governor", str(target)[:80], "CPUs, and the number of their frequency policy")
     with ExitStack() as opened:

@@ -22,7 +22,7 @@ from pinner.model.settings.cards import GuestQueue, GuestRps
 MAX_CARDS = 16
 MAX_QUEUES = 256
 ALL_SECONDS = 15.0
-"""Then a snapshot asks no further guest."""
+"""After that a snapshot asks no further guest."""
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 """Seconds for which a guest is not asked after its agent was too slow; twice as long after each time."""
 _LONG_WAIT = 1.0
@@ -64,7 +64,7 @@ class _Pause:
 
 
 class GuestRpsReader:
-    """For snapshots. A guest that does not answer in time, or slowly again and again, is not asked for a while."""
+    """A guest that does not answer in time, or slowly again and again, is not asked for a while."""
 
     def __init__(self, agents: Agents, clock: Callable[[], float] = time.monotonic) -> None:
         self._agents = agents
@@ -73,7 +73,7 @@ class GuestRpsReader:
         self._pauses: dict[str, _Pause] = {}
 
     def read(self, guests: Iterable[Guest]) -> tuple[GuestRps, ...]:
-        """Of running guests with several vCPUs and a card."""
+        """Guests with several vCPUs and a card are asked."""
         end = self._clock() + ALL_SECONDS
         chosen = [
             candidate
@@ -114,7 +114,7 @@ def vcpus_of(agents: Agents, target: Target) -> GuestCpus:
 
 
 def set_vcpus(agents: Agents, target: Target, wanted: GuestCpus) -> None:
-    """Set (none: off) and read back. Raises as ``vcpus_of``, and ApplyFailed."""
+    """None of them: off. Raises as ``vcpus_of``, and ApplyFailed."""
     agent, path = _queue(agents, target)
     agent.write(path, f"{wanted.vcpus.mask()}\n")
     if (now := _mask(agent, path, str(target))) != wanted.vcpus:
@@ -144,7 +144,6 @@ def _read(guest: Guest, agent: GuestAgent) -> GuestRps:
 
 
 def _online(agent: GuestAgent, what: str, most: int) -> CpuSet:
-    """At most as many as libvirt gave."""
     text = agent.read(_ONLINE)
     try:
         online = CpuSet.parse(text)
@@ -156,7 +155,6 @@ def _online(agent: GuestAgent, what: str, most: int) -> CpuSet:
 
 
 def _cards(guest: Guest, agent: GuestAgent) -> Iterator[str]:
-    """virtio cards with a MAC address that libvirt gave."""
     macs = {tap.mac.lower() for tap in guest.taps}
     told = agent.call("guest-network-get-interfaces")
     named = [
@@ -177,7 +175,7 @@ def _cards(guest: Guest, agent: GuestAgent) -> Iterator[str]:
 
 
 def _queues(agent: GuestAgent, name: str, index: int, most: int, what: str) -> Iterator[GuestQueue]:
-    """The agent cannot list a folder, so the first error ends them."""
+    """The agent cannot list a folder, so the first error ends the queues."""
     for number in range(most):
         path = _path(name, number)
         try:
@@ -190,7 +188,7 @@ def _queues(agent: GuestAgent, name: str, index: int, most: int, what: str) -> I
 
 
 def _queue(agents: Agents, target: Target) -> tuple[GuestAgent, str]:
-    """The agent, and the queue's file. Raises Gone for a restarted guest or another interface; Invalid."""
+    """Raises Gone for a restarted guest or another interface; Invalid."""
     guest, boot, interface, index = (*target.owner.split(" "), "", "", "", "")[:4]
     known = (_UUID, guest), (_UUID, boot), (_NAME, interface), (_NUMBER, index)
     if target.part is None or target.part < 0 or not all(rule.fullmatch(text) for rule, text in known):

@@ -28,7 +28,7 @@ _NAME = "irqbalance"
 _ENVIRONMENT = 64 * 1024
 _BANNED, _BANNED_MASK = b"IRQBALANCE_BANNED_CPULIST", b"IRQBALANCE_BANNED_CPUS"
 _KEPT_FREE = ("isolated", "nohz_full")
-"""Of /sys/devices/system/cpu: banned where its configuration names none."""
+"""Their CPUs are banned where the configuration names none."""
 _PATIENCE = 1.0
 """Seconds. It answers at once, unless it is stopped."""
 _LONGEST = 499
@@ -45,12 +45,12 @@ _CREDENTIALS = struct.Struct("3i")
 
 class _Setup(NamedTuple):
     seconds: int
-    """Between two looks."""
+    """Seconds between two looks."""
     banned: CpuSet
 
 
 def read_balancers(root: Path, processes: Iterable[Process]) -> tuple[Balancer, ...]:
-    """Those of root, with the CPUs that the environment bans: another user's moves no interrupt."""
+    """Another user's moves no interrupt."""
     return tuple(
         Balancer(process.pid, process.command.partition(" ")[2], _environment(root, process.pid), process.started)
         for process in processes
@@ -59,7 +59,7 @@ def read_balancers(root: Path, processes: Iterable[Process]) -> tuple[Balancer, 
 
 
 def read_irqbalance(root: Path, processes: Iterable[Process]) -> tuple[Balancer, ...]:
-    """With the CPUs banned now; unknown on another root than this machine's."""
+    """The CPUs banned now are unknown on another root than this machine's."""
     balancers = read_balancers(root, processes)
     return (
         tuple(replace(balancer, banned_now=_banned_now(balancer)) for balancer in balancers)

@@ -44,7 +44,6 @@ def read_device_irqs(root: Path, processes: Iterable[Process]) -> DeviceIrqs | N
 
 
 def devices_by_irq(root: Path) -> dict[int, str]:
-    """PCI addresses."""
     names = {}
     folder = root / _DEVICES
     for name in sorted(filter(_FUNCTION.fullmatch, files.names(folder))):
@@ -57,13 +56,12 @@ def devices_by_irq(root: Path) -> dict[int, str]:
 
 
 def name_of(root: Path, number: int) -> str:
-    """Of its drivers; empty where none uses it."""
+    """The names of its drivers; empty where none uses it."""
     return files.text(root / "sys/kernel/irq" / str(number) / "actions") or ""
 
 
 def is_managed(root: Path, number: int) -> bool | None:
-    """Whether the kernel alone places it, by debugfs (CONFIG_GENERIC_IRQ_DEBUGFS). Newer kernels also let nobody write
-    its affinity."""
+    """By debugfs (CONFIG_GENERIC_IRQ_DEBUGFS). Newer kernels also let nobody write its affinity."""
     state = files.text(root / "sys/kernel/debug/irq/irqs" / str(number))
     if state is not None:
         return _MANAGED in state
@@ -84,7 +82,7 @@ def affinity(root: Path, target: Target) -> CpuSet:
 
 
 def set_affinity(root: Path, target: Target, cpus: CpuSet) -> None:
-    """Set and read back. Raises Gone, ApplyFailed."""
+    """Raises Gone, ApplyFailed."""
     _require_same(root, target)
     try:
         opened = beneath.folder(root / _FOLDER, str(target.part))
@@ -117,9 +115,8 @@ def _require_same(root: Path, target: Target) -> None:
 
 
 def _refused(root: Path, target: Target, cpus: CpuSet, error: OSError) -> PinnerError:
-    """EIO: a managed, per-CPU or freed interrupt; newer kernels EPERM for the first two. Without CAP_DAC_OVERRIDE, a
-    file that nobody may write cannot be opened. ENOMEM is the kernel's answer to the write: a failed open is Busy
-    already."""
+    """EIO: a managed, per-CPU or freed interrupt; newer kernels EPERM for the first two. ENOMEM is the kernel's answer
+    to the write: a failed open is Busy already."""
     try:
         _require_same(root, target)
     except Gone as gone:

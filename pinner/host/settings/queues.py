@@ -28,7 +28,7 @@ class _Channels(NamedTuple):
 
 
 def read_queues(root: Path, refused: list[RefusedSetting]) -> tuple[CardQueues, ...] | None:
-    """None for another root than this machine's. ``refused`` gets the refusals."""
+    """None for another root than this machine's."""
     if root != cards.LIVE:
         return None
     return tuple(
@@ -47,7 +47,7 @@ def count_of(target: Target) -> Number:
 
 
 def set_count(target: Target, count: Number) -> None:
-    """Set those that receive and send, and read back. Raises Gone; ApplyFailed also beyond the maximum."""
+    """The queues that receive and send. Raises Gone; ApplyFailed also beyond the maximum."""
     name = cards.name_of(target)
     try:
         now = _read(name)

@@ -28,7 +28,7 @@ class _Rings(NamedTuple):
 
 
 def read_rings(root: Path, refused: list[RefusedSetting]) -> tuple[RxRing, ...] | None:
-    """None for another root than this machine's. ``refused`` gets the refusals."""
+    """None for another root than this machine's."""
     if root != cards.LIVE:
         return None
     return tuple(
@@ -47,7 +47,7 @@ def size_of(target: Target) -> Number:
 
 
 def set_size(target: Target, size: Number) -> None:
-    """Set, leaving other rings, and read back. Raises Gone; ApplyFailed also beyond the maximum."""
+    """Other rings stay. Raises Gone; ApplyFailed also beyond the maximum."""
     name = cards.name_of(target)
     try:
         now = _read(name)

@@ -15,8 +15,6 @@ S = TypeVar("S", bound=State)
 
 
 class Agents(Protocol):
-    """The part of Libvirt that settings inside guests need."""
-
     def ask_guest_agent(self, guest: str, command: str) -> str:
         """The answer of the guest's agent to a command, both as JSON. Raises Gone, Busy, ApplyFailed."""
 
@@ -34,22 +32,19 @@ class Facts:
     processes: tuple[Process, ...] = ()
     guests: tuple[Guest, ...] = ()
     packets: Mapping[int, int] = field(default_factory=dict)
-    """Received, by interface index."""
+    """Packets received, by interface index."""
     elapsed: Callable[[], float] = float
     """Seconds since ``packets``."""
     ask_guests: Callable[[tuple[Guest, ...]], tuple[GuestRps, ...]] | None = None
-    """None: guests are not asked."""
+    """With None, no guest is asked."""
     refused: list[RefusedSetting] = field(default_factory=list)
-    """What drivers refuse to tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostRow(Generic[S]):
-    """How a kind is read and set."""
-
     state: Callable[[Access, Target], S]
     """Raises Gone, ApplyFailed."""
     set_state: Callable[[Access, Target, S], None]
     """Sets and reads back. Raises Gone, NotPermitted, ApplyFailed."""
     read: Callable[[Facts], object] | None = None
-    """The snapshot's field; None: it is elsewhere."""
+    """The value of the snapshot's field, if the kind has one."""

@@ -24,7 +24,7 @@ def read_sysctls(root: Path) -> Mapping[str, int] | None:
 
 
 def parsed(text: Callable[[str], str]) -> Mapping[str, int]:
-    """``text`` reads a path below proc/sys; files without a number are left out."""
+    """``text`` reads a path below proc/sys."""
     values = {key: _parse(text(f"{_FOLDER}/{key.replace('.', '/')}")) for key in SYSCTLS}
     return {key: value for key, value in values.items() if value is not None}
 
@@ -48,7 +48,7 @@ def value_of(root: Path, target: Target) -> Number:
 
 
 def set_value(root: Path, target: Target, value: Number) -> None:
-    """Set and read back. Raises Gone; ApplyFailed also where the kernel made another value of it."""
+    """Raises Gone; ApplyFailed also where the kernel made another value of it."""
     parent, name = _path(target)
     try:
         with beneath.folder(root / _FOLDER, parent) as folder:

@@ -29,7 +29,7 @@ def state_of(root: Path, target: Target, agents: Agents | None = None) -> State:
 
 
 def set_state(root: Path, target: Target, state: State, agents: Agents | None = None) -> None:
-    """Set and read back. Raises like HostRow, and Invalid for another kind's state."""
+    """Raises like HostRow, and Invalid for another kind's state."""
     row, expected = _row_of(target), KINDS[target.kind].state
     if expected is None or not isinstance(state, expected):
         raise Invalid("state", f"{state!r} of {target}"[:80], f"a state of the kind {target.kind}")

@@ -1,1 +1,1 @@
-"""Guests as libvirt shows them. The modules libvirt* alone talk to libvirt."""
+"""Guests as libvirt shows them. Only the modules libvirt* talk to libvirt."""

@@ -1,7 +1,6 @@
-"""A parser of libvirt's domain XML (https://libvirt.org/formatdomain.html) and Nova's metadata, and a writer of its
-pins. Pure.
+"""Parses libvirt's domain XML (https://libvirt.org/formatdomain.html) and Nova's metadata, and writes pins. Pure.
 
-The XML has facts that libvirt's API returns only after QEMU has answered, or never. Entities are not resolved.
+The XML has facts that libvirt's API returns only after QEMU has answered, or never.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,14 +15,14 @@ from pinner.model.guest.guest import DEDICATING, STRICT, GuestCell, MemoryBindin
 from pinner.model.kinds import TargetKind
 
 NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0")
-"""The namespaces of Nova's metadata, newest first."""
+"""Newest first."""
 
 PINNER = "urn:pinner:domain:1"
-"""The namespace of pinner's mark of an excluded guest. pinner's pins have another one (pins_metadata)."""
+"""Of pinner's mark of an excluded guest. pinner's pins have another namespace (pins_metadata)."""
 EXCLUDED = "<cpus leave='alone'/>"
 
 UNREAD = f"<domain><metadata><cpus xmlns='{PINNER}' leave='alone'/></metadata></domain>"
-"""The XML of a guest that libvirt cannot describe: pinner leaves it alone."""
+"""For a guest that libvirt cannot describe: pinner leaves it alone."""
 
 Part = tuple[TargetKind, int | None]
 """The kind, and the number of the vCPU or iothread."""
@@ -34,11 +33,11 @@ _PART = {"vcpu": "vcpu", "iothread": "iothread"}
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The contents of one domain's XML. A part without a pin may run on the CPUs of ``cpuset``."""
+    """One domain's XML. A part without a pin may run on the CPUs of ``cpuset``."""
 
     memory_kib: int
     vcpus: tuple[int, ...]
-    """All, including the unplugged ones."""
+    """Also the unplugged ones."""
     cpuset: CpuSet | None
     vcpu_pins: Mapping[int, CpuSet]
     emulator_pin: CpuSet | None
@@ -54,7 +53,7 @@ class Domain:
     dedicated: bool
     """Whether flavor or image request dedicated CPUs."""
     user: str
-    """Runs QEMU: a name, or + and an id; empty where libvirt does not choose one."""
+    """A name, or + and an id; empty where libvirt does not choose one."""
     cells: tuple[GuestCell, ...] = ()
     memory: MemoryBinding | None = None
     huge_pages: bool = False
@@ -115,12 +114,10 @@ def parse(xml: str) -> Domain:
 
 
 def named_pins(element: str) -> tuple[PartPin, ...]:
-    """The pins that an element of pinner's metadata names (pins_metadata)."""
     return tuple(pins_metadata.named_by(_tree(element)))
 
 
 def without_named_pins(xml: str) -> str:
-    """Removes a <metadata> that is empty then, too."""
     domain = _tree(xml)
     for metadata in domain.findall("metadata"):
         for element in metadata.findall(f"{{{pins_metadata.NAMESPACE}}}pins"):
@@ -131,13 +128,13 @@ def without_named_pins(xml: str) -> str:
 
 
 def cputune(xml: str) -> str:
-    """The <cputune> element as XML, empty where there is none."""
+    """The <cputune> element as XML; empty where there is none."""
     element = _tree(xml).find("cputune")
     return "" if element is None else etree.tostring(element, encoding="unicode", with_tail=False)
 
 
 def with_pin_of(xml: str, target: Target, definition: str) -> str:
-    """The domain's XML with the target's pin from ``definition`` (a <cputune> or empty), or without it."""
+    """``definition`` is a <cputune> or empty: without a pin there, the target's pin is removed."""
     domain = _tree(xml)
     tune = domain.find("cputune")
     if tune is None:
@@ -269,8 +266,8 @@ def named_in(xml: str) -> tuple[PartPin, ...]:
 
 
 def restored(xml: str, pins: Collection[PartPin], former: Collection[PartPin], names: Collection[PartPin]) -> str:
-    """The XML of a saved image, which the next start uses (`virsh managedsave`): each pin of ``pins`` that the metadata
-    names becomes that of ``former``, or is removed if its part had none. The metadata then has ``names``."""
+    """The XML of a saved image (`virsh managedsave`): each pin of ``pins`` that the metadata names becomes that of
+    ``former``, or is removed if its part had none. The metadata then has ``names``."""
     domain = _tree(xml)
     before = {pin.key: pin for pin in former}
     for element, pin in pins_metadata.own_elements(domain):
@@ -291,7 +288,6 @@ def restored(xml: str, pins: Collection[PartPin], former: Collection[PartPin], n
 
 
 def _rename(element: etree._Element, names: Collection[PartPin]) -> None:
-    """Without pins the element <pinner:pins> is removed."""
     if not names:
         _remove(element)
         return

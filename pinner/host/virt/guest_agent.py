@@ -1,6 +1,6 @@
 """The files of a guest, through its QEMU guest agent (QEMU Guest Agent Protocol Reference, guest-file-open).
 
-The guest is not trusted: the size of an answer and the time of a conversation are limited.
+The guest is not trusted: size and time of answers are limited.
 """
 
 import base64
@@ -15,25 +15,25 @@ from typing import Any
 from pinner.model.errors import ApplyFailed, Busy, PinnerError
 
 Ask = Callable[[str], str]
-"""The agent's answer to a command, both as JSON. Raises Gone, Busy, ApplyFailed."""
+"""A call gives the agent's answer to a command, both as JSON. Raises Gone, Busy, ApplyFailed."""
 
 SECONDS = 5.0
 """A conversation takes milliseconds. No command but CLOSE begins later."""
 MAX_ANSWER = 1 << 20
-"""Characters of an answer."""
+"""Characters."""
 MAX_FILE = 4096
 """Bytes: a file of sysfs has a page at most."""
 ALLOWED, REFILL, AGAIN = 10.0, 0.05, 2.0
 """See Allowance."""
 CLOSE = "guest-file-close"
-"""Always allowed: the agent writes the buffer of a file that stays open when it ends, maybe after the undo."""
+"""It is always allowed: when the agent ends, it writes the buffer of each open file, maybe after the undo."""
 _MAX_HANDLE = 1 << 63
 _MAX_ERROR = 200
 
 
 class Allowance:
     """The time for the answers of guests' agents: ALLOWED seconds at once, and REFILL of the time in the long run,
-    because a guest could answer each command at the last moment. Several threads may use it.
+    because a guest could answer each command at the last moment. Threads may share it.
 
     A guest that has spent its time waits until it has AGAIN seconds, enough for whole changes: else a repeated rollback
     could spend each moment on the beginning of a change.
@@ -42,7 +42,7 @@ class Allowance:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._spent: dict[str, tuple[float, float]] = {}
-        """Seconds spent, and the time of that sum. Sums that became 0 are left out."""
+        """Seconds spent, and the time of that sum. A sum of 0 is left out."""
         self._waiting: set[str] = set()
         self._lock = threading.Lock()
 
@@ -72,7 +72,6 @@ class GuestAgent:
     """One conversation. Every method raises Gone, Busy and ApplyFailed."""
 
     def __init__(self, what: str, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
-        """``what`` names the subject in errors."""
         self._what = what
         self._ask = ask
         self._clock = clock
@@ -98,7 +97,6 @@ class GuestAgent:
         return reply["return"]
 
     def read(self, path: str) -> str:
-        """The content without white space at its ends."""
         with self._file(path, "r") as handle:
             content = self.call("guest-file-read", handle=handle, count=MAX_FILE)
         encoded = content.get("buf-b64") if isinstance(content, dict) else None
@@ -110,7 +108,7 @@ class GuestAgent:
             raise self._wrong("guest-file-read", f"no text for {path}") from None
 
     def write(self, path: str, content: str) -> None:
-        """The file must exist. The agent keeps the content until the flush, which has the kernel's error."""
+        """The agent keeps the content until the flush, which has the kernel's error."""
         with self._file(path, "r+") as handle:
             encoded = base64.b64encode(content.encode("ascii")).decode("ascii")
             self.call("guest-file-write", handle=handle, **{"buf-b64": encoded})
@@ -132,5 +130,4 @@ class GuestAgent:
 
 
 def _printable(text: str) -> str:
-    """Without what a terminal would obey."""
     return "".join(character if character.isprintable() else "?" for character in text[:_MAX_ERROR])

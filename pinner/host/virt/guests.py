@@ -32,7 +32,7 @@ from pinner.model.run.journal import RecordedPins
 
 @dataclass(frozen=True, slots=True)
 class ActiveDomain:
-    """``definition`` is its persistent XML, None for a transient domain."""
+    """A transient domain has no ``definition``."""
 
     uuid: str
     name: str
@@ -45,7 +45,7 @@ class ActiveDomain:
 
 @dataclass(frozen=True, slots=True)
 class DomainDescription:
-    """An active domain with its XML as text; see ActiveDomain."""
+    """As ActiveDomain, with the XML as text."""
 
     uuid: str
     name: str
@@ -78,10 +78,7 @@ class DomainDescription:
 def read_guests(
     root: Path, domains: Iterable[ActiveDomain], processes: qemu.Processes, *, memory: bool = True
 ) -> tuple[Guest, ...]:
-    """The guests by name. A guest whose QEMU has ended is left out.
-
-    Without ``memory``, memory_per_node is read only of guests with huge pages: it takes milliseconds and more.
-    """
+    """Without ``memory``, memory_per_node is read only of guests with huge pages: it takes milliseconds and more."""
     guests, units = [], cgroups.UnitReader(root)
     for domain in sorted(domains, key=lambda domain: (domain.name, domain.uuid)):
         try:
@@ -133,10 +130,8 @@ def read_guest(
 
 
 def binding_pins(guest: Guest, recorded: RecordedPins) -> dict[int, CpuSet]:
-    """The pins of vCPUs that bind the guest: those that Nova wrote, not pinner.
-
-    With --persist pinner writes the definition. The live pins of a transient guest are pinner's once it has placed it.
-    """
+    """Pins that Nova wrote, not pinner. With --persist pinner writes the definition. The live pins of a transient guest
+    are pinner's once it has placed it."""
     if not guest.persistent and guest.uuid in recorded.placed:
         return {}
     return {
@@ -147,7 +142,7 @@ def binding_pins(guest: Guest, recorded: RecordedPins) -> dict[int, CpuSet]:
 
 
 def without_recorded_pins(guest: Guest, recorded: RecordedPins) -> Guest:
-    """The guest, whose operator_pins and numa.pins lack the pins that pinner wrote."""
+    """The guest without the operator_pins and numa.pins that pinner wrote."""
     pins = tuple(
         pin
         for pin in guest.operator_pins
@@ -158,7 +153,6 @@ def without_recorded_pins(guest: Guest, recorded: RecordedPins) -> Guest:
 
 
 def pinned_by_nova(root: Path, domains: Iterable[ActiveDomain]) -> Iterator[NovaGuest]:
-    """The guests that Nova pinned, found from libvirt's XML alone."""
     online = files.cpu_list(root / "sys/devices/system/cpu/online") or CpuSet()
     for domain in domains:
         if _dedicated(domain):
@@ -179,8 +173,8 @@ def cell_pins(domain: ActiveDomain) -> dict[int, CpuSet]:
 def _foreign_pins(root: Path, domain: ActiveDomain, pid: int) -> Iterator[OperatorPin]:
     """The pins that restrict a part and that neither Nova nor pinner wrote, by the guest's metadata.
 
-    A running guest has a copy of its definition's pins. Other live pins of a guest that was migrated here do not count:
-    pinner may have written them on the host that it came from.
+    A running guest has a copy of its definition's pins. Other live pins of a migrated guest do not count: pinner may
+    have written them on the host that it came from.
     """
     if domain.xml.nova is not None:
         return
@@ -222,8 +216,8 @@ def _dedicated(domain: ActiveDomain) -> bool:
 
 
 def _emulator_policy(domain: ActiveDomain) -> EmulatorPolicy:
-    """From the flavor, or without its extra specs from the definition's pins: without a policy Nova pins QEMU's own
-    threads to the CPUs of the vCPUs, with ``isolate`` to one more CPU."""
+    """By the flavor; without its extra specs by the definition's pins: without a policy Nova pins QEMU's own threads to
+    the CPUs of the vCPUs, with ``isolate`` to one more CPU."""
     if domain.xml.nova is None or not _dedicated(domain):
         return ""
     if domain.xml.nova.specs_known:

@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 CALL_TIMEOUT = 10.0
 OCCUPIED = 1.0
-"""Seconds. A command of QEMU takes milliseconds: a guest whose QEMU takes longer than this is not waited for."""
+"""Seconds. A command of QEMU takes milliseconds."""
 
 AGENT_TIMEOUT = 3
-"""Seconds for an answer of a guest's agent, which answers in milliseconds."""
+"""Seconds. An agent answers in milliseconds."""
 
 _ROOT = Path("/")
 _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
@@ -41,7 +41,7 @@ _INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE
 
 
 class Libvirt:
-    """One libvirtd, by its URI. Connects at the first call, and again after a lost connection. Threads may share it.
+    """One libvirtd. Connects at the first call, and again after a lost connection. Threads may share it.
 
     Every method raises HostUnreachable where libvirt does not answer, NotPermitted where it refuses, and Busy where the
     call takes longer than ``call_timeout`` seconds. An overdue call is not cancelled, and later calls about the same
@@ -55,7 +55,7 @@ class Libvirt:
         self.host_calls = self._daemon.host_calls
         self._inactive: tuple[InactiveGuest, ...] = ()  # as inactive() found them last
         self._parsed: Mapping[str, domain_xml.Domain] = {}
-        """Every XML that active() found last: XML changes rarely, and is read twice for each run."""
+        """XML changes rarely, and is read twice for each run."""
         self.users: Mapping[str, int | None] = {}  # of each guest's QEMU, by UUID, as active() found them last
 
     def capabilities(self) -> str:
@@ -63,19 +63,18 @@ class Libvirt:
         return str(self._daemon.ask("the capabilities", lambda connection: connection.getCapabilities()))
 
     def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]:
-        """The active guests by name, with their threads below ``root``. A guest that ends meanwhile is left out.
-        ``memory``: see read_guests."""
+        """A guest that ends meanwhile is left out. ``memory``: see read_guests."""
         domains = self.active()
         processes = qemu.find(root, {domain.uuid for domain in domains}, self.users)
         return read_guests(root, domains, processes, memory=memory)
 
     def inactive(self) -> tuple[InactiveGuest, ...]:
-        """The defined guests that do not run, by name; the last answer while a guest blocks libvirt."""
+        """The last answer while a guest blocks libvirt."""
         self._inactive = self._listed("the inactive guests", reading.inactive, lambda: self._inactive)
         return self._inactive
 
     def active(self) -> list[ActiveDomain]:
-        """The active guests as libvirt describes them. A guest that it does not describe is excluded."""
+        """A guest that libvirt does not describe is excluded."""
         known_xml, parsed = self._parsed, dict[str, domain_xml.Domain]()
 
         def parse(xml: str) -> domain_xml.Domain:
@@ -92,7 +91,7 @@ class Libvirt:
         return domains
 
     def descriptions(self) -> list[DomainDescription]:
-        """The active guests with libvirt's XML, without passwords. One guest's error is a part of its description."""
+        """Without passwords. One guest's error is a part of its description."""
         return self._listed("the guests", reading.descriptions, lambda: described(qemu.named(_ROOT), self._description))
 
     def _description(self, uuid: str, name: str) -> DomainDescription:
@@ -111,8 +110,7 @@ class Libvirt:
         return otherwise()
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
-        """Pin the emulator, a vCPU or an iothread of the running guest, and with ``persist`` of its definition too.
-        Raises Busy where another job blocks the guest.
+        """Raises Busy where another job blocks the guest.
 
         libvirt silently drops CPUs that the host does not have: the caller must read the mask back from the kernel.
         """
@@ -133,8 +131,8 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def require_answering(self, target: Target) -> None:
-        """Raises Busy where a call of libvirt has waited for the guest's QEMU for ``occupied_seconds`` or longer
-        (virDomainGetControlInfo, which does not wait itself): a pin would wait, too."""
+        """Raises Busy where a call has waited for the guest's QEMU for ``occupied_seconds`` or longer
+        (virDomainGetControlInfo, which does not wait itself)."""
 
         # A key of its own: it must not wait for an overdue call.
         seconds = self._daemon.ask_domain(str(target), target.owner, reading.occupied, key=f"{target.owner} control")
@@ -142,7 +140,7 @@ class Libvirt:
             raise Busy(str(target), f"its QEMU has not answered libvirt for {seconds:.0f} s", overdue=False)
 
     def pin_of(self, target: Target) -> CpuSet | None:
-        """The pin in libvirt's live XML; None where the part has none."""
+        """The pin in libvirt's live XML."""
         domain = domain_xml.parse(self._daemon.ask_domain(str(target), target.owner, lambda domain: domain.XMLDesc(0)))
         return domain.pin_of(target.kind, target.part)
 
@@ -150,14 +148,14 @@ class Libvirt:
         return self._daemon.ask_domain(f"guest {guest}", guest, lambda domain: bool(domain.isPersistent()))
 
     def definition(self, guest: str) -> str:
-        """The <cputune> of the persistent definition, empty where it has none."""
+        """The <cputune> of the persistent definition; empty where it has none."""
         xml = self._daemon.ask_domain(
             f"guest {guest}", guest, lambda it: it.XMLDesc(_INACTIVE) if it.isPersistent() else ""
         )
         return domain_xml.cputune(xml) if xml else ""
 
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
-        """Restore the target's pin from ``definition`` (a result of ``definition()``), or remove it if that has none.
+        """``definition`` is a result of ``definition()``; if the target has no pin there, its pin is removed.
 
         The rest of the definition, including passwords, stays, and a guest that was undefined since is not defined
         again. Raises ApplyFailed also where the present pin is none of the ``given`` CPUs: then it stays.
@@ -194,8 +192,7 @@ class Libvirt:
     def restore_saved(
         self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
     ) -> None:
-        """Restore the guest's saved image (virDomainManagedSaveDefineXML), see domain_xml.restored. Nothing is done
-        where it has none any more."""
+        """See domain_xml.restored (virDomainManagedSaveDefineXML). Without a saved image, nothing happens."""
 
         def work(domain: libvirt.virDomain) -> None:
             if xml := reading.saved_xml(domain):
@@ -204,8 +201,7 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
-        """Write the pins that pinner's metadata of the guest names (virDomainSetMetadata); a part that is None stays
-        unchanged."""
+        """In pinner's metadata (virDomainSetMetadata); a part that is None stays."""
         both = pins.live == pins.definition
         writes = {_LIVE | _CONFIG: pins.live} if both else {_LIVE: pins.live, _CONFIG: pins.definition}
 
@@ -232,14 +228,13 @@ class Libvirt:
         return str(parameters.get(libvirt.VIR_DOMAIN_NUMA_NODESET, "")) if restrictive else ""
 
     def set_numatune(self, target: Target, nodes: str) -> None:
-        """Set the nodes of the live numatune (virDomainSetNumaParameters)."""
+        """See virDomainSetNumaParameters."""
         new = {libvirt.VIR_DOMAIN_NUMA_NODESET: nodes}
         self._daemon.ask_domain(str(target), target.owner, lambda it: it.setNumaParameters(new, _LIVE), change=True)
 
     def ask_guest_agent(self, guest: str, command: str) -> str:
-        """The answer of the guest's agent, both as JSON (virDomainQemuAgentCommand). Raises Busy where the guest is
-        paused or saved, or the agent does not answer within AGENT_TIMEOUT; ApplyFailed where the guest has no agent, or
-        it refuses."""
+        """Raises Busy where the guest is paused or saved, or the agent does not answer within AGENT_TIMEOUT;
+        ApplyFailed where the guest has no agent, or it refuses (virDomainQemuAgentCommand)."""
 
         def work(domain: libvirt.virDomain) -> str:
             try:
@@ -257,7 +252,7 @@ class Libvirt:
         return self._daemon.ask_domain(f"guest {guest}", guest, work, key=f"{guest} agent")
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
-        """Mark the guest as excluded, or remove the mark, in its live XML and its definition (virDomainSetMetadata)."""
+        """The mark is in the live XML and in the definition (virDomainSetMetadata)."""
 
         def work(domain: libvirt.virDomain) -> None:
             flags = _LIVE | (_CONFIG if domain.isPersistent() else 0)

@@ -2,10 +2,8 @@
 (https://libvirt.org/html/libvirt-virterror.html).
 
 A running call cannot be cancelled. So all calls with the same key, overdue ones too, run in the order of the requests:
-a late change never runs after its undo. A connection serves one call at a time.
-
-A caller waits for an answer, not for a thread: in Python 3.11 `Thread.join` fails if two threads wait for the same one,
-or one asks `is_alive`.
+a late change never runs after its undo. A caller waits for an answer, not for a thread: in Python 3.11 `Thread.join`
+fails if two threads wait for the same one, or one asks `is_alive`.
 """
 
 import errno
@@ -26,16 +24,15 @@ from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable, NotPer
 T = TypeVar("T")
 
 MAX_PENDING = 512
-"""Calls with one key that wait for an overdue one, each in a thread: a run undoes its changes of a guest after one has
-failed, one call for each vCPU."""
+"""Calls with one key that wait for an overdue one: the undo of a guest has one call for each vCPU."""
 
 _MAX_TIMEOUTS = 2
-"""In a row; then calls with the key do not wait: one timeout for a call and one for its undo."""
+"""After so many in a row, calls with the key do not wait: one timeout for a call and one for its undo."""
 
 KEEP_SECONDS = 5.0
 
 _Job = Callable[[], Callable[[], None]]
-"""Does the work, and returns what gives the answer to the caller."""
+"""It does the work, and returns what gives the answer to the caller."""
 
 
 class TimedCalls:
@@ -45,14 +42,13 @@ class TimedCalls:
         self.seconds = seconds
         self._lock = threading.Lock()
         self._last: dict[str, Future[Any]] = {}
-        """The latest call of each key, while it runs or is overdue."""
         self._timeouts: dict[str, int] = {}
         self._overdue_since: dict[str, float] = {}
         self._idle: list[SimpleQueue[_Job]] = []
 
     @property
     def overdue(self) -> float | None:
-        """Seconds of the longest overdue call of all keys."""
+        """Seconds of the longest overdue call."""
         now = time.monotonic()
         with self._lock:
             seconds = [now - at for key, at in self._overdue_since.items() if self._runs(key)]
@@ -63,7 +59,7 @@ class TimedCalls:
         return latest is not None and not latest.done()
 
     def call(self, key: str, work: Callable[[], T], *, later: bool = True) -> T:
-        """Do the work after earlier calls with the key. Raises its error, or TimeoutError: it is then done later.
+        """Raises the work's error, or TimeoutError: the work is then done later.
 
         With ``later`` false, work that would not be waited for is not done: only a change must still be made, or
         undone.
@@ -128,7 +124,7 @@ def _work(work: Callable[[], T], answer: "Future[T]", earlier: "Future[Any] | No
 
 
 def answer_in_time(calls: TimedCalls, key: str, what: str, answer: Callable[[], T], *, change: bool) -> T:
-    """``what`` names the subject in the error. Raises Busy where it takes too long."""
+    """Raises Busy where it takes too long."""
     try:
         return calls.call(key, answer, later=change)
     except TimeoutError:
@@ -137,9 +133,9 @@ def answer_in_time(calls: TimedCalls, key: str, what: str, answer: Callable[[], 
 
 
 _HOST_CALL_FACTOR = 6
-"""Times ``call_timeout``, for calls about the whole host: a restarted libvirtd first queries each QEMU."""
+"""Calls about the whole host get so many times ``call_timeout``: a restarted libvirtd first queries each QEMU."""
 _LISTING_PART = 0.1
-"""Of ``call_timeout``; then guests are read one by one. libvirt lists hundreds in less."""
+"""After this part of ``call_timeout`` guests are read one by one. libvirt lists hundreds in less."""
 _RETRY_SECONDS = 0.1
 _MOST_DOMAINS = 512
 
@@ -188,7 +184,7 @@ class Connections:
     def ask_domain(
         self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T], *, change: bool = False, key: str = ""
     ) -> T:
-        """``what`` names the subject in errors. Raises Gone too.
+        """Raises Gone too.
 
         Calls with the same ``key``, by default the UUID, are made one after the other. With ``change``, work that is
         not waited for is still done later.
@@ -200,7 +196,7 @@ class Connections:
         return answer_in_time(self._calls, key or uuid, what, answer, change=change)
 
     def ask_listed(self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T]) -> T:
-        """Like ``ask_domain``, for one guest of many: it is not waited for as long."""
+        """As ``ask_domain``, for one guest of many: it is not waited for as long."""
 
         def answer() -> T:
             return self._answer(what, lambda link: work(link.domain(uuid)), retry=False)
@@ -217,8 +213,7 @@ class Connections:
         return answer_in_time(calls or self.host_calls, what, what, answer, change=False)
 
     def _answer(self, what: str, work: Callable[[_Link], T], *, retry: bool) -> T:
-        """If the connection is lost, the work is repeated over a new one: all calls of this class can be. With
-        ``retry`` the first connection waits for a restarted libvirtd."""
+        """Over a lost connection the work is repeated: all calls of this class can be."""
         try:
             link = self._idle.pop()
         except IndexError:

@@ -30,7 +30,7 @@ CLOSE_SECONDS = 5.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 """Seconds between two attempts to connect; each wait is twice as long as the wait before."""
 _KEEPALIVE = (5, 3)
-"""Lost after three intervals of five seconds without an answer."""
+"""The connection is lost after three intervals of five seconds without an answer."""
 _PIN = re.compile(r"cputune\.(emulator|vcpu|iothread)pin(\d*)")
 _TARGETS: dict[str, TargetKind] = {"emulator": "emulator", "vcpu": "vcpu", "iothread": "iothread"}
 _RESUMED_AS_START = (
@@ -42,7 +42,7 @@ _RESUMED_AS_START = (
 
 
 class DomainEvent(NamedTuple):
-    """A change of a guest (by UUID); ``detail`` is libvirt's name of the event."""
+    """A change of the guest with this UUID; ``detail`` is libvirt's name of the event."""
 
     kind: HostEventKind
     guest: str
@@ -72,20 +72,19 @@ LibvirtSignal = DomainEvent | Pinned | Connected | Disconnected
 
 
 class LibvirtEvents:
-    """Calls ``publish`` from one of its own threads until it is closed."""
+    """Calls ``publish`` from one of its own threads."""
 
     def __init__(self, uri: str, publish: Callable[[LibvirtSignal], None]) -> None:
         self._uri = uri
         self._send = publish
         self._sending = threading.Lock()
         self._held: list[LibvirtSignal] | None = None
-        """The signals that arrived while the active guests were listed."""
         self._wake = threading.Event()
         self._closing = False
         self._callbacks: list[int] = []
         self._thread = BeatingThread(self._reconnect, "libvirt-events")
         self.heartbeat = self._thread.heartbeat
-        """No limit: a connection to a libvirtd that hangs is made when it goes on."""
+        """It has no limit: a connection to a libvirtd that hangs is made when it goes on."""
         self._lost_at: float | None = time.monotonic()
 
     @property
@@ -150,10 +149,8 @@ class LibvirtEvents:
             self._held = []
 
     def _release(self, connected: Connected) -> None:
-        """Publish ``connected``, and then the signals that arrived before it.
-
-        The list of guests may be older than they are: it would drop a guest that has just started.
-        """
+        """The list of guests may be older than the signals that arrived meanwhile: it would drop a guest that has just
+        started."""
         with self._sending:
             held, self._held = self._held or [], None
             for signal in (connected, *held):
@@ -167,7 +164,7 @@ class LibvirtEvents:
                 self._held.append(signal)
 
     def _close(self, connection: libvirt.virConnect) -> None:
-        """It stays open while callbacks are registered with it, even after libvirtd has ended."""
+        """The connection stays open while callbacks are registered with it, even after libvirtd has ended."""
         for undo in (
             *(partial(connection.domainEventDeregisterAny, callback) for callback in self._callbacks),
             connection.unregisterCloseCallback,
@@ -252,14 +249,14 @@ def _detail_name(prefix: str, value: int) -> str:
 
 
 class OwnPins:
-    """The latest pin that pinner set of each part: its event is ignored. In memory only: after a restart pinner finds
-    its pins correct."""
+    """The latest pin that pinner set of each part: its event is ignored. After a restart pinner finds its pins
+    correct."""
 
     def __init__(self) -> None:
         self._pins: dict[str, dict[tuple[TargetKind, int | None], CpuSet]] = {}
 
     def add(self, target: Target, cpus: CpuSet) -> None:
-        """Before libvirt is called, so that the event cannot come earlier."""
+        """Called before libvirt, so that the event cannot come earlier."""
         self._pins.setdefault(target.owner, {})[target.kind, target.part] = cpus
 
     def forget(self, guest: str) -> None:

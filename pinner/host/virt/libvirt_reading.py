@@ -31,10 +31,7 @@ def occupied(domain: libvirt.virDomain) -> float:
 
 
 def _is_migrating(domain: libvirt.virDomain) -> bool:
-    """libvirt refuses to pin the guest then (virDomainGetJobStats).
-
-    A guest whose QEMU does not answer is not asked: the answer would wait for it.
-    """
+    """libvirt refuses to pin the guest then (virDomainGetJobStats). A QEMU that does not answer is not asked."""
     if occupied(domain):
         return False
     try:
@@ -47,7 +44,7 @@ def _is_migrating(domain: libvirt.virDomain) -> bool:
 
 
 def saved_xml(domain: libvirt.virDomain) -> str:
-    """With passwords; empty without a saved image."""
+    """The XML with passwords; empty without a saved image."""
     if not domain.hasManagedSaveImage(0):
         return ""
     return str(domain.managedSaveGetXMLDesc(libvirt.VIR_DOMAIN_SAVE_IMAGE_XML_SECURE))
@@ -112,7 +109,7 @@ _AT_ONCE = 8
 
 
 def described(names: Mapping[str, str], describe: Callable[[str, str], DomainDescription]) -> list[DomainDescription]:
-    """The guests, named by UUID. A guest that does not answer is unread.
+    """A guest that does not answer is unread.
 
     ``describe`` gets UUID and name. It raises Gone, and Busy where libvirt does not answer in time. Other errors are a
     part of the description.

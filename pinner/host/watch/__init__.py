@@ -1,1 +1,1 @@
-"""Watches this host for changes that may move a thread, and publishes them as events."""
+"""Publishes changes of this host that may move a thread, as events."""

@@ -34,7 +34,7 @@ ROOT = Path("/")
 DEBOUNCE_SECONDS = 0.1
 """Long enough for libvirt to pin a vCPU after a hot-plug."""
 HANGS_SECONDS = 300.0
-"""A search for processes and files that takes so long hangs."""
+"""A longer search for processes and files hangs."""
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 """Seconds until the next attempt after an error; doubled after each attempt."""
 MAX_DETAIL = 500
@@ -43,17 +43,15 @@ RESCAN_SECONDS = 5.0
 
 
 class EventSink(Protocol):
-    """Receives host events, and has the names of the processes to watch."""
-
     @property
     def watched(self) -> frozenset[str]:
         """The names (comm) of the processes to watch."""
 
     def on_watched(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called whenever the names to watch change."""
+        """``call`` is called whenever the names to watch change."""
 
     def publish(self, kind: HostEventKind, subject: str, detail: str = "") -> None:
-        """Add an event that happened just now; never blocks and never raises."""
+        """Never blocks and never raises."""
 
 
 class ConfinedPart(NamedTuple):
@@ -65,14 +63,13 @@ class ConfinedPart(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Watched:
     qemus: Mapping[int, str]
-    """Process ids with the guest's UUID."""
+    """UUIDs by process id."""
     named: Mapping[int, str]
     files: Mapping[str, ConfinedPart | None]
-    """Of cpusets, with the part that each confines."""
+    """The files of cpusets, with the part that each confines."""
 
 
 def find_watched(root: Path, mount: Mount, guests: Collection[str], names: Collection[str]) -> Watched:
-    """QEMU of these guests (by UUID) and processes of these names. It is called again after a guest starts or stops."""
     qemus = {pid: uuid for uuid, pid in qemu.find(root, guests).qemus.items()} if guests else {}
     named = {pid: name for pid, name in procfs.names_of_all(root) if name in names} if names else {}
     confined: dict[str, ConfinedPart | None] = {}
@@ -84,10 +81,7 @@ def find_watched(root: Path, mount: Mount, guests: Collection[str], names: Colle
 
 
 def misplaced(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
-    """Names of new QEMU threads that may be misplaced.
-
-    Hot-plugged vCPUs and iothreads, and emulator threads that inherit one's mask.
-    """
+    """Hot-plugged vCPUs and iothreads, and emulator threads that inherit one's mask."""
     names = []
     for tid in tids:
         try:
@@ -114,8 +108,6 @@ def _files(folders: Iterable[Path]) -> Iterator[str]:
 
 
 class HostWatcher:
-    """In its own thread, from ``start`` to ``close``."""
-
     def __init__(self, uri: str, own_pins: OwnPins, sink: EventSink, placed: Callable[[], Collection[CpuSet]]) -> None:
         """``uri`` is libvirt's; ``placed`` are the masks of placed processes."""
         self._own_pins = own_pins
@@ -129,7 +121,6 @@ class HostWatcher:
         """Processes and files have to be searched again."""
         self._guests: set[str] = set()
         self._names: frozenset[str] = frozenset()
-        """Of the latest search."""
         self._watched = Watched({}, {}, {})
         self._changes: Debouncer[tuple[HostEventKind, str], str] = Debouncer(DEBOUNCE_SECONDS)
         self._new_threads: Debouncer[int, int] = Debouncer(DEBOUNCE_SECONDS)
@@ -241,7 +232,7 @@ class HostWatcher:
         self._stale = True
 
     def _check_process(self, pid: int) -> None:
-        """Unless it has a placed process's mask: it inherited that one."""
+        """A process with a placed process's mask has inherited it, and is not published."""
         name = procfs.name_of(ROOT, pid)
         if name not in self._sink.watched:
             return
@@ -291,13 +282,12 @@ class Debouncer(Generic[K, V]):
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._pending: dict[K, tuple[float, list[V]]] = {}
-        """When each key is due, and its values."""
 
     def add(self, key: K, value: V, now: float) -> None:
         self._pending.setdefault(key, (now + self._seconds, []))[1].append(value)
 
     def due(self, now: float) -> list[tuple[K, list[V]]]:
-        """Removes them, in the order in which they were added."""
+        """Removes the due keys, in the order in which they were added."""
         keys = [key for key, (due_at, _) in self._pending.items() if due_at <= now]
         return [(key, self._pending.pop(key)[1]) for key in keys]
 

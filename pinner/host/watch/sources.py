@@ -32,13 +32,10 @@ S = TypeVar("S", bound=_Source)
 
 
 class Sources:
-    """Signals of libvirt and the kernel. A context manager.
-
-    A refused source is logged and left out. Without the process connector ``rescan`` finds programs and threads.
-    """
+    """A refused source is logged and left out. Without the process connector ``rescan`` finds programs and threads."""
 
     def __init__(self, uri: str, root: Path) -> None:
-        """``uri`` is libvirt's; ``rescan`` reads below ``root``."""
+        """``uri`` is libvirt's."""
         self._uri = uri
         self._root = root
         self._received: SimpleQueue[LibvirtSignal] = SimpleQueue()
@@ -53,7 +50,6 @@ class Sources:
         self._scan = Scan(root) if process_events is None else None
         self._libvirt = LibvirtEvents(uri, self._receive)
         self.heartbeat = self._libvirt.heartbeat
-        """Of the thread that connects to libvirt."""
 
     def __enter__(self) -> "Sources":
         self._libvirt.start()
@@ -68,11 +64,11 @@ class Sources:
         return self._libvirt.lost
 
     def wake(self) -> None:
-        """From another thread."""
+        """Other threads may call it."""
         os.eventfd_write(self._wake, 1)
 
     def watch(self, files: Iterable[str]) -> None:
-        """These files only."""
+        """Watch these files only."""
         if self._inotify is not None and (refused := self._inotify.watch(files)):
             LOG.warning(
                 "fs.inotify.max_user_watches is too low: the kernel does not report writes to %s and %d other files",
@@ -86,7 +82,7 @@ class Sources:
             yield from key.data()
 
     def rescan(self, with_threads: Collection[int]) -> Iterator[ThreadCreated | ProgramStarted]:
-        """See Scan.read; nothing where the process connector works."""
+        """It gives nothing where the process connector works."""
         if self._scan is not None:
             yield from self._scan.read(with_threads)
 
@@ -101,7 +97,7 @@ class Sources:
         return source
 
     def _receive(self, signal: LibvirtSignal) -> None:
-        """From libvirt's thread."""
+        """libvirt's thread calls it."""
         self._received.put(signal)
         self.wake()
 
@@ -115,7 +111,7 @@ class Sources:
 
 
 class Scan:
-    """In place of ProcessEvents. Misses what starts and ends between two scans."""
+    """Takes the place of ProcessEvents, but misses what starts and ends between two scans."""
 
     def __init__(self, root: Path) -> None:
         self._proc = f"{root}/proc"
@@ -123,7 +119,6 @@ class Scan:
         self._threads: dict[int, frozenset[int]] = {}
 
     def read(self, with_threads: Collection[int]) -> Iterator[ThreadCreated | ProgramStarted]:
-        """Programs since the previous scan, and new threads of ``with_threads``."""
         known, self._processes = self._processes, self._scan()
         for pid, found in self._processes.items():
             if known.get(pid) != found:
