@@ -1,7 +1,6 @@
 """The ``pinner`` command: parse the arguments, call the service, print the result.
 
-frame/parser.EXIT_STATUS has the meaning of each exit status; it is 1, too, if the reader of the output has closed the
-pipe.
+Beside frame/parser.EXIT_STATUS, the exit status is 1 if the reader of the output has closed the pipe.
 """
 
 import atexit
@@ -78,7 +77,7 @@ first; without a terminal it needs --yes.
 
 
 def make_parser(argv: Sequence[str] = ()) -> Parser:
-    """The parser has the command that the arguments name; all commands where they name none, as for --help."""
+    """The parser of the command that the arguments name; of all commands where they name none, as for --help."""
     parser = Parser(prog="pinner", description=DESCRIPTION, epilog=EPILOG, parents=[shared_options()])
     commands = parser.with_commands()
     modules = [COMMANDS[argv[0]]] if argv and argv[0] in COMMANDS else dict.fromkeys(COMMANDS.values())

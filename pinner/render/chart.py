@@ -32,8 +32,6 @@ class ChartLine:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A vertical line."""
-
     at: datetime
     label: str
 
@@ -67,7 +65,7 @@ def _rule(mark: Mark) -> str:
 
 
 def image_format(path: Path) -> ImageFormat:
-    """The format that the file's name ends with. Raises Invalid."""
+    """By the end of the file's name. Raises Invalid."""
     match path.suffix.lower():
         case ".svg":
             return "SVG"

@@ -10,7 +10,7 @@ from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, PING,
 SortKey = Literal["delay", "cpu", "drops", "name"]
 
 HIGH_DELAY = 50.0
-"""ms/s: 5 % of CPU ready time, from which on guests suffer, as monitoring products warn."""
+"""ms/s: 5 % of CPU ready time, from which on monitoring products warn."""
 
 _DELAYS = tuple(series.name for series in GUEST_SERIES if series.name.startswith("delay_"))
 _USES = tuple(series.name for series in GUEST_SERIES if series.name.startswith("use_"))
@@ -26,7 +26,7 @@ class MeasureRow:
     delays: tuple[float | None, ...]
     """ms/s by role: vcpu, emulator, iothread, vhost."""
     use: float | None
-    """Of all threads, in per cent of one CPU."""
+    """Per cent of one CPU, of all threads."""
     drops: float | None
     """Packets/s of the taps; None also for a guest without a tap."""
     trend: tuple[float | None, ...]
@@ -48,7 +48,7 @@ class MeasureRow:
 
 
 def rows(measures: Measures, hour: Measures | None = None) -> tuple[MeasureRow, ...]:
-    """Guests that run, by name. The trend is that of ``hour``, if given."""
+    """Running guests by name. The trend is that of ``hour``, if given."""
     running = [history for history in measures.histories if history.name]
     trends = {history.subject: history.values.get(TREND, ()) for history in (hour or measures).histories}
     ordered = sorted(running, key=lambda history: (history.name, history.subject))
@@ -92,7 +92,6 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def _descending(value: float | None) -> float:
-    """Unknown values come last."""
     return inf if value is None else -value
 
 

@@ -1,4 +1,4 @@
-"""Puts the parts of the local service together: each part gets only the parts below it."""
+"""Puts the local service together: each part gets only the parts below it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -59,12 +59,8 @@ def compose(
     repack: RepackRule = DEFAULT_RULE,
     timing: Timing | None = None,
 ) -> ServiceParts:
-    """The agents are by host name.
-
-    ``new_id`` returns a new id at each call. ``sample_seconds`` is the sample of CPU use where a caller names none.
-    ``migration`` is how long a guest counts as leaving after its migration was reported. ``timing`` are the clocks of
-    probes; None: those of the machine.
-    """
+    """``agents`` are by host name. ``sample_seconds`` is the default sample of CPU use. ``migration`` is how long a
+    guest counts as leaving. ``timing`` are the clocks of probes; None: those of the machine."""
     metrics = Metrics(store.probe)
     hosts = Hosts(agents, store.guest_hints, now, metrics.observed, migration=migration)
     policies = HostPolicies(hosts, store, now)

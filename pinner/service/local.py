@@ -1,4 +1,4 @@
-"""LocalService: the use cases answered in this process. Each method delegates to the part that does the work."""
+"""The use cases answered in this process: each method delegates to the part that does the work."""
 
 from collections.abc import Iterator
 from datetime import datetime

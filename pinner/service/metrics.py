@@ -68,7 +68,7 @@ class Metrics:
         self._observations.labels(host).observe(seconds)
 
     def reconciled(self, report: DriftReport, seconds: float | None) -> None:
-        """``seconds`` after the cause; None: after a sample of CPU use."""
+        """The report came ``seconds`` after its cause; None: after a sample of CPU use."""
         if seconds is not None:
             self._reconciles.labels(report.host).observe(seconds)
         self._drifts.labels(report.host).set(len(report.drifts))
@@ -104,7 +104,7 @@ class Metrics:
         return None if observed_at is None else self._clock() - observed_at
 
     def text(self) -> bytes:
-        """In Prometheus' format. A database that does not answer leaves its metrics out."""
+        """In Prometheus' format; the database's metrics are missing where it does not answer."""
         return generate_latest(self._registry)
 
     def now(self) -> Iterator[Metric]:
@@ -160,5 +160,5 @@ class _Now(Collector):
         yield runs
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: a registration must not read the database."""
+        """A registration must not read the database."""
         return iter(())

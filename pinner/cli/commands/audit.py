@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 HASH = 64
 """Characters of the content hash of a snapshot."""
 SHOWN = 16
-"""Characters of a content hash that a table shows; --json prints all."""
+"""Characters of a content hash in a table; --json prints all."""
 RESULT_WIDTH = 24
-"""Columns of a result in a table; a long result takes several lines."""
+"""Columns of a result in a table."""
 WIDE = 110
-"""Columns of a terminal from which on each part of a record has a column of its own."""
+"""The terminal's columns from which on each part of a record has a column of its own."""
 _HASHES = re.compile(f"[0-9a-f]{{{HASH}}}")
 
 
@@ -86,7 +86,7 @@ def _wide(records: "Iterable[AuditRecord]") -> Table:
 
 
 def _narrow(records: "Iterable[AuditRecord]") -> Table:
-    """The records with a line for each part, for a terminal without room for eight columns."""
+    """Each record has a line for each part."""
     drawn = table("#", "WHEN", "WHAT", right=("#",), whole=("#", "WHEN"))
     for record in records:
         where = f" on {record.host}" if record.host else ""
@@ -112,7 +112,7 @@ if TYPE_CHECKING:
     from pinner.model.run.verification import Verification
 
 MAX_BYTES = 16 * 1024 * 1024
-"""The largest anchor or key file that is read."""
+"""The largest anchor or key file."""
 
 
 def _register_proofs(verbs: Commands) -> None:
@@ -200,7 +200,7 @@ def anchor(context: CommandContext, _arguments: Namespace) -> int:
 
 
 def export(context: CommandContext, arguments: Namespace) -> int:
-    """Write the trail to a new file, which appears when it is complete."""
+    """The new file appears when it is complete."""
     part = arguments.file.with_name(f".{arguments.file.name}.{os.getpid()}")
     count = 0
     try:

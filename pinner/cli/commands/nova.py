@@ -1,4 +1,4 @@
-"""pinner nova check, and install-hooks and remove-hooks of pinner's script among those of libvirt."""
+"""pinner nova check | install-hooks | remove-hooks."""
 
 from argparse import Namespace
 from collections.abc import Callable

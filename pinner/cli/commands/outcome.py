@@ -1,5 +1,5 @@
-"""What a plan has brought: pinner outcome, the measures before and after a run, or the verdict of a probe; and pinner
-probe, the test whether a plan is better than the present placement."""
+"""pinner outcome: the measures before and after a run, or the verdict of a probe; pinner probe: the test whether a plan
+is better than the present placement."""
 
 import time
 from argparse import Namespace
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pinner.service.protocol import Service
 
 _DEFAULT_SERIES = "delay_vcpu"
-"""The measure of a picture where none is named."""
 
 
 def register(commands: Commands) -> None:

@@ -143,7 +143,7 @@ def create_plan(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _status(plan: "Plan", arguments: Namespace) -> int:
-    """The exit status: a blocked plan wants changes, even if it lists none."""
+    """The exit status. A blocked plan wants changes, even if it lists none."""
     return CHANGES if arguments.detailed_exitcode and (plan.changes or plan.blocked) else 0
 
 
@@ -202,7 +202,7 @@ DOCUMENTED = ("shared-pool", "numa-local", "isolated")
 
 @dataclass(frozen=True, slots=True)
 class StrategyResult:
-    """It has a plan, or the error that prevented one."""
+    """Has a plan, or the error that prevented one."""
 
     strategy: str
     plan: "Plan | None"
@@ -292,7 +292,7 @@ def _plain(outcome: StrategyResult) -> dict[str, object]:
 
 
 def _term(name: str, plan: "Plan") -> str:
-    """It is one number where the term stays."""
+    """One number where the term stays the same."""
     term = plan.objective.term(name)
     return " -> ".join(dict.fromkeys((number(term.before), number(term.after))))
 

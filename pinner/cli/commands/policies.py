@@ -160,7 +160,7 @@ def show_drift(context: CommandContext, arguments: Namespace) -> int:
 
 
 def drifts(differences: tuple["Drift", ...]) -> Table | None:
-    """The table is None where nothing differs from the recorded placement."""
+    """None where nothing differs from the recorded placement."""
     if not differences:
         return None
     drawn = table("OF", "WHAT", "EXPECTED", "ACTUAL", "CAUSE", "", whole=("EXPECTED", "ACTUAL", "CAUSE"))

@@ -1,4 +1,4 @@
-"""Runs: pinner apply, which applies a plan change by change; pinner rollback; pinner run list | show."""
+"""pinner apply, which applies a plan change by change; pinner rollback; pinner run list | show."""
 
 from argparse import Namespace
 from collections.abc import Iterable
@@ -154,7 +154,7 @@ def _agreed(plan: "Plan", arguments: Namespace) -> bool:
 
 
 WIDE = 120
-"""Columns of a terminal from which on each part of a run has a column of its own."""
+"""The terminal's columns from which on each part of a run has a column of its own."""
 
 
 def _register_rollback(commands: Commands) -> None:
@@ -255,7 +255,7 @@ def _wide(runs: "Iterable[Run]") -> Table:
 
 
 def _narrow(runs: "Iterable[Run]") -> Table:
-    """The runs with two lines each, for a terminal without room for seven columns."""
+    """A run has two lines."""
     drawn = table("RUN", "STATE", "WHAT", whole=("RUN", "STATE"))
     for run in runs:
         what = (f"{run.kind} of {subject(run)}", f"{moment(run.started_at)} on {run.host} by {run.actor}")

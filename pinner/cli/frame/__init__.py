@@ -1,1 +1,1 @@
-"""What commands share: options, values, the service and the consoles, output and errors."""
+"""What commands share."""

@@ -1,6 +1,6 @@
-"""The question before a change: commands that change a host, or that delete data, ask at the terminal.
+"""The question of a command that changes a host, or that deletes data.
 
-Without a terminal they refuse, unless --yes is given: a script must say that it wants the change.
+Without a terminal it refuses, unless --yes is given: a script must say that it wants the change.
 """
 
 import sys
@@ -26,7 +26,7 @@ def require_answer(*, yes: bool) -> None:
 
 
 def agreed(question: str, *, yes: bool) -> bool:
-    """--yes agrees, or the answer at the terminal. Raises AnswerNeeded."""
+    """Raises AnswerNeeded."""
     require_answer(yes=yes)
     if yes:
         return True

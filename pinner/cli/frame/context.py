@@ -1,4 +1,4 @@
-"""The context of a command besides its own arguments: the service, the caller and the consoles."""
+"""The context of a command: the service, the caller and the consoles."""
 
 import os
 import pwd
@@ -25,8 +25,7 @@ if TYPE_CHECKING:  # a command imports only what it uses: see main
 
 @contextmanager
 def open_pinner(context: "CommandContext", root: Path | None) -> "Iterator[Service]":
-    """The service is that of the server at ``context.url``, else of the machine captured below ``root``, else of this
-    host."""
+    """The service of the server at ``context.url``, else of the machine captured below ``root``, else of this host."""
     # Imported here, because ``--help`` must not wait until the database and libvirt are imported.
     actor = context.caller.actor if os.geteuid() == 0 else ""
     if context.url:
@@ -56,12 +55,12 @@ class CommandContext:
 
     @cached_property
     def caller(self) -> "Caller":
-        """The person at this terminal, for the audit trail. A command that opens no service needs none."""
+        """A command that opens no service needs none."""
         return local_caller()
 
     @cached_property
     def out(self) -> "Console":
-        """The console of the output, made at its first use: rich takes as long to import as a plan to make."""
+        """Made at its first use: rich takes as long to import as a plan to make."""
         return console()
 
     @cached_property
@@ -69,7 +68,7 @@ class CommandContext:
         return console(stderr=True)
 
     def open(self, root: Path | None = None) -> "AbstractContextManager[Service]":
-        """With ``root``, the service is that of the captured machine in this folder. Raises Invalid."""
+        """``root`` is the folder of a captured machine. Raises Invalid."""
         if root is not None and self.url:
             raise Invalid("--root", str(root), f"no --root together with a server ({self.url})")
         if root is not None and not any(root.glob("sys/devices/system/cpu/cpu[0-9]*")):
@@ -77,7 +76,6 @@ class CommandContext:
         return open_pinner(self, root)
 
     def show(self, part: Table | str) -> None:
-        """rich is used only where it is needed."""
         lines = plain_lines(part)
         if lines is None:
             self.out.print(part)
@@ -91,7 +89,7 @@ class CommandContext:
         self.say(f"warning: {visible(text)}", style="yellow")
 
     def say(self, text: str, style: str = "") -> None:
-        """The text goes to stderr, on a terminal in a style of rich."""
+        """Prints to stderr; ``style`` is a style of rich."""
         if sys.stderr.isatty():
             self.err.print(text, style=style, soft_wrap=True)
         else:
@@ -127,7 +125,7 @@ def make_context(options: Namespace) -> CommandContext:
 
 
 def pick_host(pinner: "Service", name: str | None) -> str:
-    """The host called ``name``, or the only host. Raises NotFound, and Invalid if there is not exactly one."""
+    """The host ``name``, or the only one. Raises NotFound, and Invalid if there is not exactly one."""
     hosts = pinner.hosts()
     if name is not None:
         if name not in hosts:
@@ -156,7 +154,7 @@ def reason(error: Exception) -> str:
 
 
 def local_caller() -> "Caller":
-    """The person at this terminal, for the audit trail: a number in place of a name that people can mistake."""
+    """The person at this terminal: a number in place of a name that people can mistake."""
     import uuid
 
     from pinner.model.run.audit import Caller

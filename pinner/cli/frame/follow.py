@@ -69,7 +69,7 @@ def follow_watch(context: CommandContext, pinner: "Service", run: "Run") -> "Wat
 
 
 def _outcome(context: CommandContext, pinner: "Service", run: "Run") -> str:
-    """Whether a run continues, or how it ended, after Ctrl-C."""
+    """Whether a run continues, or how it ended."""
     if pinner.where:
         return f"interrupted; run {run.id} goes on at {pinner.where} (see it: pinner run show {run.id})"
     context.note(f"interrupted; run {run.id} is brought to its end first")

@@ -26,7 +26,7 @@ class _Report:
     def error(
         self, code: str, message: str, status: int, details: Mapping[str, Any], *, traced: bool | None = None
     ) -> int:
-        """Report an error, and return ``status``. ``traced`` says whether the traceback is printed first."""
+        """Returns ``status``. The traceback is printed first if ``traced``."""
         if self.debug if traced is None else traced:
             traceback.print_exc()
         document = {"error": {"code": code, "message": message, "details": dict(details)}}
@@ -50,10 +50,10 @@ class _Report:
 
 
 def guarded(program: str, command: Callable[[], int], *, debug: bool | None = None, as_json: bool = False) -> int:
-    """Run ``command``, and return the exit status.
+    """Returns the exit status.
 
-    With ``debug``, the traceback of an error is printed first; None: the program has no such option, and the traceback
-    of a defect is always printed. With ``as_json``, an error is one line of JSON, like a body of REST.
+    With ``debug``, the traceback of an error is printed first; None: the program has no such option, and a defect
+    always has its traceback. With ``as_json``, an error is one line of JSON, like a body of REST.
     """
     _prepare_streams()
     report = _Report(program, as_json, debug)
@@ -97,5 +97,5 @@ def _prepare_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Send what was not written to /dev/null: the flush at exit would fail again."""
+    """What was not written goes to /dev/null: the flush at exit would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

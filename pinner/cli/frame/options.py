@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BUSY_THRESHOLD = Request().busy_threshold
 OBSERVE_SECONDS = 1.0
-"""The two samples of a command that makes no plan are so far apart; a plan uses the configured span."""
+"""The length of the sample of a command that makes no plan; that of a plan is configured."""
 
 REQUEST = tuple(field.name for field in fields(Request))
 _LISTS = ("guests", "processes", "excluded_guests", "excluded_processes", "remedies", "fix")
@@ -36,7 +36,6 @@ def host_option(parser: Parser) -> None:
 
 
 def sample_option(to: Options, default: str) -> None:
-    """The value is None if the option is not given."""
     to.add_argument(
         "--sample-seconds",
         metavar="SECONDS",
@@ -55,7 +54,7 @@ def page_options(parser: Parser) -> None:
 
 
 def source_options(parser: Parser) -> None:
-    """The source of the snapshot is a host, a snapshot file, or a captured machine."""
+    """The source of a snapshot is a host, a snapshot file, or a captured machine."""
     group = parser.add_argument_group("source (at most one)").add_mutually_exclusive_group()
     group.add_argument("--host", metavar="HOST", help="the host with this name (default: the only host)")
     group.add_argument(
@@ -80,9 +79,9 @@ def fix_option(parser: Parser) -> None:
 
 
 def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool = False) -> None:
-    """The parameters of a plan or a policy; an option that is not given is None.
+    """An option that is not given is None.
 
-    A policy has no --rebalance and no --sample-seconds: it never rebalances, and its span is in the configuration.
+    A policy has no --rebalance and no --sample-seconds: it never rebalances, and its sample is configured.
     """
     group = parser.add_argument_group("plan options")
     if strategy:
@@ -234,7 +233,7 @@ def make_request(arguments: Namespace, **settings: str) -> Request:
 
 
 def updated(request: Request, arguments: Namespace, **settings: Any) -> Request:
-    """Options that are given replace values of the request. Raises Invalid."""
+    """Replaces the values whose options are given. Raises Invalid."""
     for name in given(arguments):
         if name in REQUEST:
             value = getattr(arguments, name)
@@ -251,7 +250,7 @@ def _value(name: str, value: Any) -> Any:
 def make_plan(
     context: CommandContext, pinner: "Service", host: str | None, request: Request, sample_seconds: float | None
 ) -> "Plan":
-    """Make and store a plan from the present state of a host (None: the only host)."""
+    """Store a plan from the present state of ``host`` (None: the only host)."""
     host = pick_host(pinner, host)
     with context.measuring(sample_seconds):
         return pinner.plan(host, request, None, sample_seconds, context.caller)
@@ -266,7 +265,7 @@ def require_no_sample(arguments: Namespace) -> None:
 
 
 def captured(context: CommandContext, arguments: Namespace) -> "Snapshot | None":
-    """The snapshot from --snapshot or --root; None if neither is given. Raises Invalid."""
+    """None if neither --snapshot nor --root is given. Raises Invalid."""
     require_no_sample(arguments)
     if arguments.snapshot is not None:
         return read_snapshot(arguments.snapshot)

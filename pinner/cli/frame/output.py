@@ -1,4 +1,4 @@
-"""Output: tables for people and JSON for programs. Text read from a host is always escaped for the terminal."""
+"""Tables for people and JSON for programs. Text read from a host is always escaped for the terminal."""
 
 import json
 import os
@@ -25,19 +25,17 @@ if TYPE_CHECKING:  # rich is imported in the functions that use it: many command
 
 GAP = 2
 LEAST = 20
-"""A column is not folded into lines that are shorter."""
+"""Columns; a column is not folded into shorter lines."""
 _HEADER = "bold"
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text that can be shown on a terminal."""
-
     text: str
     style: str = ""
     """A style of rich."""
     cut: bool = False
-    """Whether the end is cut off if the text does not fit. Else the text takes several lines."""
+    """Cut the end of a text that does not fit, instead of folding it."""
 
     def __rich__(self) -> "Text":
         from rich.text import Text
@@ -45,7 +43,7 @@ class Cell:
         return Text(self.text, self.style, no_wrap=self.cut, overflow="ellipsis" if self.cut else None)
 
     def folded(self, width: int) -> "Cell":
-        """Lines are broken at blanks, or the text is cut off."""
+        """The lines, broken at blanks, or the cut text."""
         if self.cut:
             return Cell(self.text if len(self.text) <= width else f"{self.text[: width - 1]}…", self.style)
         lines = (
@@ -55,7 +53,7 @@ class Cell:
 
 
 class Table:
-    """A table has no lines between its cells: it is easy to read and to grep.
+    """A table without lines between its cells: easy to read and to grep.
 
     Columns in ``right`` hold numbers. Columns in ``whole`` keep their width if the table has to shrink.
     """
@@ -76,8 +74,8 @@ class Table:
         self.rows.append(cells)
 
     def plain(self, width: int) -> list[str] | None:
-        """The lines of the table, without styles; None where rich has to draw it: a text is not ASCII, or to fold the
-        last column is not enough."""
+        """The lines without styles; None where rich has to draw the table: a text is not ASCII, or to fold the last
+        column is not enough."""
         rows = self._rows()
         if not all(cell.text.isascii() for row in rows for cell in row):
             return None
@@ -109,7 +107,7 @@ class Table:
         return header + self.rows
 
     def _lines(self, rows: list[tuple[Cell, ...]], length: Callable[[str], int]) -> Iterator[list[Cell]]:
-        """The lines of the rows, with the texts of each column padded to the same width."""
+        """The texts of each column are padded to the same width."""
         widths = _widths(rows, length)
         for row in rows:
             for line in zip_longest(*(cell.text.split("\n") for cell in row), fillvalue=""):
@@ -137,7 +135,6 @@ class Table:
 
 
 def _widths(rows: list[tuple[Cell, ...]], length: Callable[[str], int]) -> list[int]:
-    """The length of the longest line in each column."""
     columns = zip(*rows, strict=True)
     return [max(length(line) for cell in column for line in cell.text.split("\n")) for column in columns]
 
@@ -145,14 +142,14 @@ def _widths(rows: list[tuple[Cell, ...]], length: Callable[[str], int]) -> list[
 MASKS = 3
 """Masks that a cell names; the others are counted."""
 PIPE_WIDTH = 120
-"""Columns of the output if it is not a terminal and COLUMNS is not set."""
+"""Columns of an output that is no terminal, if COLUMNS is not set."""
 _TERMINAL = {"FORCE_COLOR", "TTY_COMPATIBLE"}
-"""Variables of the environment that make rich treat any output as a terminal."""
+"""Variables that make rich treat any output as a terminal."""
 _TRAILING = re.compile("[ \t]+$", re.MULTILINE)
 
 
 class _Trimmed:
-    """A text stream whose lines have no blanks at their end: rich pads the last column of a table."""
+    """Removes blanks at the end of lines: rich pads the last column of a table."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -165,7 +162,7 @@ class _Trimmed:
 
 
 def console(stderr: bool = False) -> "Console":
-    """A console without markup; without colour if the output is no terminal or NO_COLOR is set."""
+    """Without markup; without colour if the output is no terminal or NO_COLOR is set."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -175,7 +172,7 @@ def console(stderr: bool = False) -> "Console":
 
 
 def plain_lines(part: Table | str) -> list[str] | None:
-    """The lines of a table or a text on stdout; None where rich has to draw them: for colours, or to fold texts."""
+    """None where rich has to draw them: for colours, or to fold texts."""
     if sys.stdout.isatty() or os.environ.keys() & _TERMINAL:
         return None
     width = _width(sys.stdout)
@@ -190,17 +187,17 @@ def _width(stream: TextIO) -> int:
 
 
 def print_json(value: Any) -> None:
-    """The document is in ASCII, so it contains no terminal escape."""
+    """ASCII only, so that it contains no terminal escape."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def print_value(value: object) -> None:
-    """Print a large value as JSON, like ``print_json`` and faster."""
+    """Like ``print_json``, and faster for a large value."""
     sys.stdout.write(codec.readable(value) + "\n")
 
 
 def print_items(values: Iterable[object]) -> None:
-    """Print a whole list as JSON, in the shape of a page. Mappings are printed unchanged."""
+    """Print a whole list in the shape of a page. Mappings are printed unchanged."""
     print_json({"items": [value if isinstance(value, dict) else codec.plain(value) for value in values], "next": ""})
 
 
@@ -214,7 +211,7 @@ def plain_page(page: "Page[Any]") -> dict[str, Any]:
 
 
 def table(*headers: str, right: Collection[str] = (), whole: Collection[str] = ()) -> Table:
-    """Columns in ``right`` hold numbers. Columns in ``whole`` keep their width if the table has to shrink."""
+    """See Table for ``right`` and ``whole``."""
     return Table(headers, right=right, whole=whole)
 
 
@@ -224,7 +221,7 @@ def cells(*values: object, style: str = "") -> list[Cell]:
 
 
 def facts(*rows: tuple[str, object]) -> Table:
-    """A table without headers: one name and its value a line."""
+    """A name and its value in each line."""
     drawn = Table(("name", "value"), show_header=False)
     for name, value in rows:
         drawn.add_row(*cells(name, style="bold"), *cells(value))
@@ -238,7 +235,7 @@ def folded(text: object, width: int = 18) -> list[str]:
 
 
 def cpu_cell(text: object) -> Cell:
-    """A CPU list as a cell of several lines, so that no number is split."""
+    """A CPU list in several lines, so that no number is split."""
     return Cell("\n".join(folded(text)))
 
 
@@ -248,7 +245,6 @@ def masks(sets: Iterable["CpuSet"]) -> str:
 
 
 def cut(text: str) -> Cell:
-    """The end of a long text is cut off."""
     return Cell(visible(text), cut=True)
 
 

@@ -21,7 +21,7 @@ EXIT_STATUS = {
 }
 """The meaning of each exit status, unless a command has a more exact one."""
 ASKING = {2: "bad input, or refused because an answer is needed (see --yes)"}
-"""The meaning of exit status 2 of a command that asks before it changes anything."""
+"""The exit status of a command that asks before it changes anything."""
 CHANGES = 3
 """The exit status with --detailed-exitcode where there are changes."""
 
@@ -31,17 +31,17 @@ class UsageError(Exception):
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Breaks the help text of an option at spaces only, so that shared-pool is not split."""
+    """Breaks help texts at spaces only, so that shared-pool is not split."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports an error in one line and refuses abbreviated options.
+    """A parser that reports an error in one line, and refuses abbreviated options: a later option could make one
+    ambiguous, and break a script.
 
-    A later option could make an abbreviation ambiguous, and break a script. ``implied`` is the command to run if the
-    command line names none: ``pinner plan`` means ``pinner plan create``.
+    ``implied`` is the command to run if the command line names none: ``pinner plan`` means ``pinner plan create``.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         return self.commands
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does, after inserting the implied command if the arguments name none."""
+        """Inserts the implied command if the arguments name none."""
         if self.implied and self.commands and not (args and args[0] in (*self.commands.choices, "-h", "--help")):
             args = [self.implied, *args]
         namespace, extras = super().parse_known_args(args, namespace)
@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         return namespace, extras
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError, where argparse would print the usage and exit."""
+        """argparse would print the usage and exit."""
         raise UsageError(f"{message.removeprefix('argument ')} (see: {self.prog} --help)")
 
 
@@ -93,7 +93,7 @@ def shared_options() -> Parser:
 
 
 def wants_json(argv: Sequence[str]) -> bool:
-    """Whether the command line asks for JSON. It is read before it is parsed: its errors are JSON, too."""
+    """Read before the command line is parsed, whose errors are JSON, too."""
     return "--json" in argv or "--format=json" in argv or ("--format", "json") in pairwise(argv)
 
 
@@ -140,7 +140,7 @@ def add_command(
     asks: bool = False,
     examples: Sequence[str],
 ) -> Parser:
-    """``run(context, arguments)`` executes the command and returns the exit status.
+    """``run(context, arguments)`` returns the exit status.
 
     ``status`` replaces meanings in EXIT_STATUS. ``asks``: the command asks before it changes anything, and has the
     option --yes.

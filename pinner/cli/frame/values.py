@@ -41,7 +41,7 @@ def moves(text: str) -> int:
 
 
 def weight(text: str) -> tuple[str, float]:
-    """The name of a term of the objective, and its weight. The request checks the name."""
+    """The name of a term of the objective, which the request checks, and its weight."""
     name, _, number = text.partition("=")
     if not _NUMBER.fullmatch(number) or float(number) > MOST_WEIGHT:
         expected = f"TERM=NUMBER with a number from 0 to {MOST_WEIGHT:.0f}, such as extra_l3=2"
@@ -110,7 +110,7 @@ def span(text: str) -> timedelta:
 
 
 def memory(text: str) -> int:
-    """A size of memory in KiB: a number with the unit K, M, G or T (powers of 1024)."""
+    """KiB; the text has the unit K, M, G or T (powers of 1024)."""
     from pinner.model.questions import MAX_MEMORY_KIB
 
     match = _SIZE.fullmatch(text)
@@ -138,14 +138,14 @@ def new_guests(text: str) -> "NewGuests":
 
 
 def path(text: str) -> Path:
-    """A path of a file or folder. An empty one would mean the working folder."""
+    """An empty path would mean the working folder."""
     if not text or "\0" in text:
         raise argparse.ArgumentTypeError(f"{text!r} is not a path")
     return Path(text)
 
 
 def port(text: str) -> int:
-    """A TCP port; 0 selects a free port."""
+    """0 selects a free port."""
     return whole(text, 0, 65535, "a port from 0 to 65535")
 
 
@@ -158,7 +158,7 @@ def moment(text: str) -> datetime:
 
 
 def expiry(text: str) -> timedelta | datetime:
-    """The end of a validity: a number of days, hours or weeks (90d, 12h, 4w), or a moment."""
+    """A number of days, hours or weeks (90d, 12h, 4w), or a moment."""
     match = _SPAN.fullmatch(text)
     try:
         return int(match[1]) * _UNITS[match[2]] if match else moment(text)

@@ -1,1 +1,1 @@
-"""The program pinner-manage. manage has its commands."""
+"""The program pinner-manage."""

@@ -1,7 +1,4 @@
-"""The ``pinner-manage`` command: set up a host, make tokens for the API, upgrade the database.
-
-frame/parser.EXIT_STATUS has the meaning of each exit status.
-"""
+"""The ``pinner-manage`` command: set up a host, make tokens for the API, upgrade the database."""
 
 import sys
 from argparse import Namespace

@@ -1,7 +1,4 @@
-"""A host as lines of text: nodes, L3 domains, cores and their CPUs, each with the letter of its role.
-
-Pure: the width is a parameter. The letters show everything that the colours show.
-"""
+"""A host as lines of text: nodes, L3 domains, cores and their CPUs, each with the letter of its role. Pure."""
 
 import textwrap
 from collections import Counter, defaultdict
@@ -80,10 +77,8 @@ def _heading(node: "Node", populated: bool) -> Text:
 
 
 def _domains(topology: "Topology", cpus: Sequence["Cpu"], uses: Uses, width: int) -> list[Text]:
-    """One block for each socket, die and L3 domain of these CPUs, in the order of their first CPUs.
-
-    Blocks of one line are put side by side if they fit into ``width`` columns.
-    """
+    """One block for each socket, die and L3 domain, in the order of their first CPUs; blocks of one line side by side
+    if they fit into ``width`` columns."""
     domains: dict[tuple[int | None, int | None, int | None], list[Cpu]] = defaultdict(list)
     for cpu in sorted(cpus, key=lambda cpu: cpu.id):
         domains[cpu.socket, cpu.die, cpu.l3].append(cpu)
@@ -120,7 +115,7 @@ def _label(members: Sequence["Cpu"], many_dies: bool) -> str:
 
 
 def _cores(cpus: Iterable["Cpu"]) -> list[list["Cpu"]]:
-    """The CPUs by core. The kernel reports no siblings of an offline CPU, which is a group of its own."""
+    """The kernel reports no siblings of an offline CPU, which is a group of its own."""
     cores: dict[CpuSet, list[Cpu]] = defaultdict(list)
     for cpu in cpus:
         cores[cpu.siblings or CpuSet.of([cpu.id])].append(cpu)
@@ -136,7 +131,7 @@ def _core(threads: Sequence["Cpu"], uses: Uses, id_width: int, bracketed: bool) 
 
 
 def _wrap(cores: Sequence[Text], width: int) -> Iterator[Text]:
-    """Lines of whole cores. If all have the same width, a line has a power of two of them, to align columns."""
+    """Lines of whole cores: of a power of two of them, to align columns, if all have the same width."""
     widths = {core.cell_len for core in cores}
     fit = max(1, (width + 1) // (max(widths) + 1))
     if len(widths) == 1 and len(cores) > fit:
@@ -168,7 +163,7 @@ if TYPE_CHECKING:
     from pinner.model.machine.topology import Cache, Device, Node, Topology
 
 _SHOWN = {"01": "storage", "02": "network", "03": "display", "0b": "processor", "12": "accelerator"}
-"""The PCI classes of devices whose place matters; bridges and system functions are left out."""
+"""The PCI classes of devices whose place matters."""
 
 
 def details(topology: "Topology", node: "Node", width: int) -> Iterator[str]:
@@ -186,10 +181,8 @@ def details(topology: "Topology", node: "Node", width: int) -> Iterator[str]:
 
 
 def memory_only(topology: "Topology") -> Mapping[int, list[tuple[int, "Node"]]]:
-    """The nodes with memory and without CPUs, each with its distance, by the id of the nearest node with CPUs.
-
-    A node whose distance is not known is left out.
-    """
+    """The nodes with memory and without CPUs, each with its distance, by the id of the nearest node with CPUs. A node
+    whose distance is not known is left out."""
     populated = [node for node in topology.nodes if node.cpus]
     nearby: dict[int, list[tuple[int, Node]]] = defaultdict(list)
     for node in topology.nodes:
@@ -201,12 +194,12 @@ def memory_only(topology: "Topology") -> Mapping[int, list[tuple[int, "Node"]]]:
 
 
 def _is_near(device: "Device", node: "Node", topology: "Topology") -> bool:
-    """Whether the device is on the node. The only node of a machine has the devices for which no node is reported."""
+    """The only node of a machine has the devices for which no node is reported."""
     return device.node == node.id or (device.node is None and len(topology.nodes) == 1)
 
 
 def _caches(caches: list["Cache"], node: "Node") -> list[str]:
-    """The texts are like ``4 L2 of 1 MiB``, by level and size."""
+    """Texts like ``4 L2 of 1 MiB``, by level and size."""
     counted = Counter((cache.level, cache.size_kib, cache.cpus <= node.cpus) for cache in caches)
     return [
         f"{count} L{level} of {_size(size)}{'' if own else ' shared with other nodes'}"
@@ -215,7 +208,7 @@ def _caches(caches: list["Cache"], node: "Node") -> list[str]:
 
 
 def _size(amount: int) -> str:
-    """The size of a cache, which is no power of two on many machines."""
+    """A cache's size is no power of two on many machines."""
     if not amount:
         return "unknown size"
     return f"{amount} KiB" if amount < 1024 else f"{amount / 1024:g} MiB"

@@ -54,7 +54,7 @@ def heading(plan: "Plan") -> Table:
 
 
 def changes(plan: "Plan") -> Table | str:
-    """Every change with its reason; vCPUs with the same change share a line."""
+    """vCPUs with the same change share a line."""
     if not plan.changes:
         return "nothing to do: everything is where this plan wants it"
     drawn = table("OF", "WHAT", "BEFORE", "", "AFTER", "WHY", whole=("BEFORE", "", "AFTER"))
@@ -75,7 +75,7 @@ def changes(plan: "Plan") -> Table | str:
 
 
 def moves(moved: Iterable["Move"]) -> Table | None:
-    """The guests that move because of new guests, each with its gain; None where none moves."""
+    """The guests that move because of new guests, each with its gain."""
     drawn = table("MOVE OF", "GAIN")
     for move in moved:
         drawn.add_row(*cells(move.guest.name, text.gain(move)))
@@ -94,7 +94,6 @@ def memory(guests: Iterable["GuestMemory"]) -> Table | None:
 
 
 def left_out(title: str, items: Iterable["LeftOut"]) -> Table | None:
-    """The table is None where nothing is left out."""
     rows = [cells(item.label, item.why) for item in items]
     if not rows:
         return None
@@ -105,7 +104,7 @@ def left_out(title: str, items: Iterable["LeftOut"]) -> Table | None:
 
 
 def isolation(needed: "Isolation") -> Table:
-    """The table says whether this boot has the kernel arguments."""
+    """Whether this boot has the kernel arguments."""
     missing = needed.wanted - needed.present
     state = f"{needed.wanted}: this boot isolates " + (f"all but {missing}" if missing else "all of them")
     return facts(
@@ -118,7 +117,7 @@ def isolation(needed: "Isolation") -> Table:
 
 
 def objective(shown: "Objective") -> Table:
-    """The terms of the objective, now and as planned; one that the strategy does not ask for is dim."""
+    """Each term now and as planned; one that the strategy does not ask for is dim."""
     numbers = ("NOW", "PLANNED")
     drawn = table("OBJECTIVE (0 is best)", "TIER", *numbers, "UNIT", "WEIGHT", right=("TIER", *numbers, "WEIGHT"))
     for term in shown.terms:
@@ -137,7 +136,7 @@ def part(targets: Iterable["Target"]) -> str:
 
 
 def alike(changes: Iterable["PlannedChange"]) -> list[list["PlannedChange"]]:
-    """The changes in groups: neighbours of one owner and kind, with the same CPUs before and after and one reason."""
+    """Neighbours of one owner and kind, with the same CPUs before and after and one reason."""
     groups: list[list[PlannedChange]] = []
     last: tuple[object, ...] = ()
     for change in changes:

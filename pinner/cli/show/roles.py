@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A use of a CPU. The letter shows it without colour; ``style`` is a style of rich."""
+    """A use of a CPU; ``style`` is a style of rich."""
 
     letter: str
     name: str
@@ -32,7 +32,7 @@ UNUSED = Role(".", "unused", "default")
 ORDER = (HOUSEKEEPING, EMULATOR, VCPU, ISOLATED, DEDICATED, UNUSED, OFFLINE)
 
 Uses = Mapping[int, Role]
-"""The role of every CPU of the topology, by CPU id."""
+"""By CPU id, for every CPU of the topology."""
 
 
 def shared(roles: Iterable[Role]) -> Role:
@@ -41,10 +41,8 @@ def shared(roles: Iterable[Role]) -> Role:
 
 
 def uses_now(snapshot: "Snapshot", busy_threshold: float) -> Uses:
-    """The roles by the kernel's present affinities of busy host processes, emulator threads and vCPUs.
-
-    ``busy_threshold`` is in per cent of one CPU.
-    """
+    """The roles by the present affinities of busy host processes, emulator threads and vCPUs. ``busy_threshold`` is in
+    per cent of one CPU."""
     busy = (
         thread for p in snapshot.processes if not p.immovable_reason and p.load > busy_threshold for thread in p.threads
     )
@@ -60,7 +58,7 @@ def uses_now(snapshot: "Snapshot", busy_threshold: float) -> Uses:
 
 
 def uses_unknown(topology: "Topology") -> Uses:
-    """The guests and processes of the host are not known."""
+    """Guests and processes are not known."""
     return _paint(topology, {}, topology.isolated, CpuSet())
 
 

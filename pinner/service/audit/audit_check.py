@@ -1,7 +1,7 @@
 """Checks the centre's audit trail and the agents' trails against each other.
 
 First each agent's trail is read, then the centre's, then what the agents have added meanwhile. So the centre must have
-everything of the first part of an agent's trail, and the agent everything that the centre has.
+everything of the first part, and the agent everything of the centre.
 """
 
 import itertools
@@ -35,8 +35,7 @@ class AgentCheck:
     """One agent's trail, and the centre's records about its host."""
 
     def __init__(self, host: str, heads: Iterable[SignedHead], anchors: Iterable[SignedHead], key: str = "") -> None:
-        """``heads`` are those that the centre received, ``anchors`` those that were kept elsewhere; ``key`` is the
-        agent's public key, if the caller knows it."""
+        """The centre received ``heads``; the caller kept ``anchors`` elsewhere, and perhaps the agent's ``key``."""
         self.host = host
         self._heads = list(heads)
         self._anchors = list(anchors)
@@ -50,7 +49,7 @@ class AgentCheck:
         self._keys: list[tuple[str, int]] = []
         self._cuts: set[ChainHead] = set()
         self._named: list[tuple[ChainHead, int]] = []
-        """The agent's heads that the centre's records name, with the number of the record."""
+        """The agent's heads in the centre's records, with the number of the record."""
         self.reachable = True
         self.head: SignedHead | None = None
 
@@ -74,7 +73,7 @@ class AgentCheck:
 
     @property
     def signed_head(self) -> SignedHead | None:
-        """The present head, if its signature and its key are right."""
+        """None also for a wrong signature or key."""
         head = self.head
         return head if head and self._key in ("", head.key) and is_signed(head) else None
 
@@ -163,8 +162,6 @@ class AgentCheck:
 
 
 class CentreCheck:
-    """The centre's trail against the agents' trails."""
-
     def __init__(self, agents: Iterable[AgentCheck]) -> None:
         self._agents = {agent.host: agent for agent in agents}
         self._claims: list[Claim] = [claim for agent in self._agents.values() for claim in agent.claims()]
@@ -172,10 +169,10 @@ class CentreCheck:
         self.length = 0
         self._start = chain.START
         self._exports: set[ChainHead] = set()
-        """The last records of those that were exported and deleted."""
+        """The last record of each export whose records were deleted."""
 
     def observe(self, record: Mapping[str, Any]) -> None:
-        """Call it with the records in their order."""
+        """Takes the records in their order."""
         seq = record["seq"]
         if not self.length:
             self._start = ChainHead(seq - 1, record["previous"])
@@ -207,10 +204,8 @@ class CentreCheck:
 def contradictions(
     claims: Iterable[Claim], length: int, hashes: Mapping[int, str], trail: str
 ) -> Iterator[tuple[FindingKind, int, str]]:
-    """At most one finding of each kind.
-
-    The chain has ``length`` records now; ``hashes`` has those of the claimed ones, empty where it lacks one.
-    """
+    """At most one finding of each kind. ``hashes`` has those of the claimed records, empty where the chain lacks
+    one."""
     cut = max((claim for claim in claims if claim.head.seq > length), key=lambda claim: claim.head.seq, default=None)
     if cut is not None:
         now = f"ends at record {length}" if length else "is empty"

@@ -33,7 +33,7 @@ def export_lines(
     agents: Iterable[tuple[str, AgentRecord]],
     centre: Iterable[chain.Fields],
 ) -> Iterator[str]:
-    """Each with its line end. ``centre`` has the records as they are stored."""
+    """``centre`` has the records as they are stored."""
     parts: Iterable[dict[str, Any]] = itertools.chain(
         [{"export": EXPORT_VERSION, "heads": [codec.plain(head) for head in anchor.heads]}],
         ({"head": codec.plain(head)} for head in heads),
@@ -95,7 +95,7 @@ def _require_known(host: str, agents: Mapping[str, AgentCheck]) -> None:
 
 
 def _uncovered(trail: Literal["centre", "agent"], host: str, length: int, signed: int) -> Iterator[TrailFinding]:
-    """A finding where a trail continues after the record of its signed head: anybody can add such records."""
+    """A finding where a trail continues after its signed head: anybody can add such records."""
     if length > signed:
         name = f"the agent on {host}" if host else "the centre"
         text = f"no signed head covers the records of {name} from {signed + 1} to {length}: they were added to the file"
@@ -120,7 +120,7 @@ class _Parts:
         self._next = next(lines, None)
 
     def of(self, *names: str) -> Iterator[_Line]:
-        """Those that come next. A line with more names is of no kind, so nothing goes unread."""
+        """The next lines with these names. A line with more names is of no kind, so nothing goes unread."""
         while self._next is not None and self._next[1].keys() == set(names):
             yield self._next
             self._next = next(self._lines, None)
@@ -132,7 +132,7 @@ class _Parts:
 
 
 def _start(rows: Iterator[dict[str, Any]]) -> tuple[ChainHead, Iterator[dict[str, Any]]]:
-    """The record before the first row: exported earlier, if CentreCheck finds its export. And the rows again."""
+    """All rows, and the record before the first one, which was exported earlier if CentreCheck finds its export."""
     first = next(rows, None)
     if first is None or not isinstance(first["seq"], int) or not isinstance(first["previous"], str):
         return chain.START, rows if first is None else itertools.chain([first], rows)

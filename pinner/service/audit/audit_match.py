@@ -1,7 +1,7 @@
 """Compares the centre's audit trail with the trail of one agent. Pure.
 
-Every action of a run has a record in both trails, with the same text (``pinner.model.run.change_text``). The agent's
-trail also has the heads that the centre's trail had at earlier moments.
+Both have a record of every action of a run, with the same text (``pinner.model.run.change_text``). The agent's trail
+also has earlier heads of the centre's trail.
 """
 
 from collections import Counter, defaultdict
@@ -31,7 +31,7 @@ class _AgentRun:
     """False also for a run that the agent refused."""
     recovered: bool = False
     latest: dict[str, tuple[Key, int]] = field(default_factory=dict)
-    """By target: the last change and the number of its record. Empty after the run's end."""
+    """The last change and its record's number, by target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +51,27 @@ class TrailMatch:
         self._host = host
         self._known: set[Key] = set()
         self._required: dict[Key, tuple[int, str]] = {}
-        """The actions that the centre must have, with the number and the run of the agent's record."""
+        """What the centre must have, with the number and the run of the agent's record."""
         self._runs: dict[str, _AgentRun] = {}
         self._excluded: Counter[Key] = Counter()
         self._excluded_first: Counter[Key] = Counter()
-        """Those of the first part of the agent's records."""
+        """Exclusions in the first part of the agent's records."""
         self._asked: defaultdict[Key, list[int]] = defaultdict(list)
         """The numbers of the centre's records of exclusions without a result."""
         self._uncertain: Counter[Key] = Counter()
-        """Exclusions at the centre that the agent may have made or not."""
+        """Exclusions at the centre that the agent may lack."""
         self._excluded_at_centre: Counter[Key] = Counter()
         self._excluded_since: Counter[Key] = Counter()
-        """Those that began after the first head that the agent saw."""
+        """Exclusions that began after the first head that the agent saw."""
         self._started: set[str] = set()
-        """The runs that the centre has a request for."""
         self._failed: set[str] = set()
-        """By the centre's records, also those that were refused."""
+        """Includes runs that were refused."""
         self._ended: set[str] = set()
         self._unmatched: list[_Unmatched] = []
         self.seen: dict[int, tuple[str, int]] = {}
-        """The centre's heads in the agent's trail: number -> hash, and number of the agent's record."""
+        """Hashes of the centre's heads, with the numbers of the agent's records."""
         self.contradictions: list[tuple[int, int]] = []
-        """The numbers of the agent's records that have two hashes for one record of the centre."""
+        """The agent's records with two hashes for one record of the centre."""
         self._complete = False
 
     def add_agent(self, record: AgentRecord) -> None:
@@ -92,11 +91,11 @@ class TrailMatch:
                 self._add_run_record(record)
 
     def end_of_first_part(self) -> None:
-        """The agent's records so far were made before the centre's are read, so the centre must have them."""
+        """The centre must have all records so far: they were made before the centre's are read."""
         self._complete = True
 
     def add_centre(self, record: Mapping[str, Any]) -> None:
-        """Those about the agent's host, in their order."""
+        """Takes the records about the agent's host in their order."""
         if not all(isinstance(record[name], str) for name in _TEXTS):
             return  # it was changed, and the check of its hash says so
         action, result, subject = record["action"], record["result"], record["subject"]
@@ -127,7 +126,7 @@ class TrailMatch:
         return frozenset(self._started - self._ended)
 
     def findings(self, under_way: Collection[str], purged: int) -> Iterator[TrailFinding]:
-        """Forged and unreported actions. Call it once, at the end.
+        """Call it once, at the end.
 
         ``under_way`` are runs whose end the centre had not stored when its records were read. ``purged`` is the number
         of the centre's last record that retention removed.
@@ -138,7 +137,7 @@ class TrailMatch:
     @property
     def _base(self) -> float:
         """The number of the centre's first head that the agent saw. Records up to it may be older than the agent's
-        trail; their content is fixed by the hash."""
+        trail."""
         return min(self.seen, default=float("inf"))
 
     def _note_state(self, action: str, run: str, result: str) -> None:
@@ -190,7 +189,6 @@ class TrailMatch:
                 yield self._finding(FindingKind.FORGED, 0, "", f"{_shown(key)}: the agent did it fewer times")
 
     def _may_lack_counterpart(self, record: _Unmatched, under_way: Collection[str]) -> bool:
-        """Whether the agent may have no such record."""
         run = self._runs.get(record.run)
         if record.action in BEGINS:
             # The centre records the request before it asks the agent, and also refusals of its own. A centre that was
@@ -243,8 +241,8 @@ def _centre_key(record: Mapping[str, Any]) -> Key:
 
 
 def _exclusion(guest: str, result: str) -> tuple[Key, str]:
-    """The key, and "started", the code of a failure, or empty. The agent has a record before the change, and another
-    one if it was not made; the centre one before, and one after."""
+    """The key, and "started", the code of a failure, or empty. The agent records an exclusion before the change, and
+    again if it was not made; the centre before and after it."""
     done, _, state = result.partition(": ")
     return (AgentAction.GUEST_EXCLUDE.value, guest, done), state.removeprefix("failed, ")
 

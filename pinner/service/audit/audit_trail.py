@@ -1,4 +1,4 @@
-"""AuditTrail: verifies, anchors and exports the audit trail of this service's centre and of its agents."""
+"""Verifies, anchors and exports the audit trail of this service's centre and of its agents."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,10 +16,9 @@ from pinner.service.runs.runs import RunManager
 from pinner.store.repositories import Store
 
 RECHECK_SECONDS = 1.0
-"""Until a second check, if the first one has found something that a run under way also causes."""
+"""A run under way can cause what the first check has found."""
 PASSING = frozenset({FindingKind.UNREPORTED, FindingKind.FORGED, FindingKind.HEAD_MISSING})
-"""What a run under way also causes: the trails are read one after the other, and meanwhile an action has its record in
-one of them alone."""
+"""A run under way also causes these: the trails are read one after the other."""
 
 ANCHOR_VERSION = 1
 QUIET_ATTEMPTS = 50
@@ -73,8 +72,8 @@ class AuditTrail:
         return export_lines(anchor, heads, agents, centre)
 
     def _quiet_anchor(self) -> Anchor:
-        """An anchor at a moment when no agent did anything, so that both trails have the same actions; after some
-        attempts, any anchor."""
+        """Both trails have the same actions where no agent did anything meanwhile; after some attempts, any anchor will
+        do."""
         for _ in range(QUIET_ATTEMPTS):
             before, after = self.anchor(), self.anchor()
             if all(map(self._is_quiet, before.heads, after.heads)):
@@ -83,8 +82,8 @@ class AuditTrail:
         return after
 
     def _is_quiet(self, before: SignedHead, after: SignedHead) -> bool:
-        """Whether the agent has nothing but heads of the centre between the two, none of them younger than the one
-        that it got with the second."""
+        """Whether the agent has only heads of the centre between the two, none of them younger than the one that it got
+        with the second."""
         between = self._hosts.agent(after.host).audit_records(before.seq, MAX_PAGE)
         return all(_is_head_up_to(after.centre_seq, record) for record in between if record.seq <= after.seq)
 

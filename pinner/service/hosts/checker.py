@@ -1,4 +1,4 @@
-"""HostChecker: makes all installed checks of a host, and survives those that fail or hang."""
+"""Makes all installed checks of a host, and survives those that fail or hang."""
 
 import logging
 import threading
@@ -32,11 +32,11 @@ from pinner.model.snapshot import Snapshot
 LOG = logging.getLogger(__name__)
 GROUP = "pinner.checks"
 SECONDS = 10.0
-"""For all checks of a reading. They are pure and take milliseconds; a plug-in may hang."""
+"""The time for all checks, which are pure and take milliseconds; a plug-in may hang."""
 MAX_FINDINGS = 200
-"""The findings of one check that are shown."""
+"""Shown findings of one check."""
 MAX_COUNTED = 10_000
-"""A check may yield findings without end: it is stopped after so many more."""
+"""A check may yield findings without end."""
 MAX_BYTES = 256 * 1024
 """The size of one finding as JSON."""
 _MAX_ERROR = 500
@@ -51,8 +51,8 @@ class HostChecker:
         self._checks = checks or installed
         self._seconds = seconds
         self._running: dict[tuple[str, int], tuple[HostCheck, float, _Answer]] = {}
-        """A check that did not end in time, with its start and its answer: it is not begun again before it ends. A
-        plug-in's function may have no hash, so the key has its identity."""
+        """Checks that did not end in time are not begun again before they end. A plug-in's function may have no hash,
+        so the key has its identity."""
         self._lock = threading.Lock()
 
     def check(self, reading: HostReading) -> CheckReport:
@@ -112,7 +112,7 @@ def _findings(check: HostCheck, reading: HostReading) -> Iterator[CheckFinding]:
 
 
 def _changed(snapshot: Snapshot, code: str) -> frozenset[TargetKey]:
-    """The targets that a plan with the ``code`` in its ``fix`` changes; none where no plan cures the code."""
+    """The targets that a plan with the ``code`` in its ``fix`` changes."""
     if code not in FIXES:
         return frozenset()
     # Imported here: most hosts have no such finding.
@@ -126,7 +126,8 @@ def _changed(snapshot: Snapshot, code: str) -> frozenset[TargetKey]:
 
 
 def _sound(check: HostCheck, fault: Found, changed: Callable[[], frozenset[TargetKey]]) -> CheckFinding:
-    """If it can be sent and shown, and has evidence: mypy does not check a plug-in."""
+    """A finding that cannot be sent and shown, or has no evidence, becomes one that says so: mypy does not check a
+    plug-in."""
     try:
         cured = bool(fault.targets) and not changed().isdisjoint(target.key for target in fault.targets)
         result = finding(check, fault, is_fixable=cured)
@@ -146,7 +147,7 @@ def _failed(check: HostCheck, why: str) -> CheckFinding:
 
 
 def _words(error: BaseException) -> str:
-    """The error of a plug-in may have any length, and may not even have a text."""
+    """The error of a plug-in may have any length, or no text at all."""
     try:
         text = repr(error)
     except Exception:

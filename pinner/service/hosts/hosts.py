@@ -21,18 +21,18 @@ from pinner.store.guest_hints import GuestHints
 LOG = logging.getLogger(__name__)
 
 MEASUREMENTS = 4
-"""Of one host's CPU use at the same time."""
+"""Simultaneous measurements of one host's CPU use."""
 MEASURING_CALLERS = 8
-"""Callers that wait for a measurement. Each occupies a thread of the server for the time of the sample."""
+"""Each caller that waits for a measurement occupies a thread of the server for the time of the sample."""
 OBSERVING_CALLERS = 12
-"""Callers that observe hosts, or wait for the observation of another one. Each occupies a thread of the server, and
-others must stay free for callers who read the database only."""
+"""Each caller that waits for an observation occupies a thread of the server. Others must stay free for callers who read
+only the database."""
 PLACE_SECONDS = 1.0
 RETRY_SECONDS = 5
 
 
 class Hosts:
-    """The agents by host name, and snapshots that include the facts from guest events.
+    """The agents by host name, and snapshots with the facts from guest events.
 
     Callers that ask a host for the same at the same moment share one scan, which begins after each of them has asked.
     """
@@ -46,8 +46,8 @@ class Hosts:
         *,
         migration: timedelta,
     ) -> None:
-        """``observed`` is called after each scan, with the seconds that it took; ``migration`` is how long a guest
-        counts as leaving after its migration was reported."""
+        """``observed`` gets the host and the seconds of each scan; ``migration`` is how long a guest counts as
+        leaving."""
         self._observed = observed
         self._agents = dict(agents)
         self._hints = hints
@@ -73,7 +73,7 @@ class Hosts:
         self.agent(host)
 
     def only(self, host: str | None) -> str:
-        """The host, or the only one where none is named. Raises NotFound, or Invalid where one must be named."""
+        """Raises NotFound, or Invalid where a host must be named."""
         if host is None and len(self._agents) == 1:
             return next(iter(self._agents))
         if host is None:
@@ -82,17 +82,13 @@ class Hosts:
         return host
 
     def snapshot(self, host: str, sample_seconds: float) -> Snapshot:
-        """With the hints about its guests.
-
-        Raises like Agent.snapshot, StoreUnavailable, and Overloaded where MEASURING_CALLERS wait.
-        """
+        """Has the hints about guests. Raises like Agent.snapshot, StoreUnavailable, and Overloaded where
+        MEASURING_CALLERS wait."""
         return self._with_hints(host, self._take(host, sample_seconds))
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
-        """Like ``snapshot``, but without the hints while the database cannot be read.
-
-        Raises Overloaded also where OBSERVING_CALLERS observe hosts already.
-        """
+        """Lacks the hints while the database cannot be read. Raises like ``snapshot``, and Overloaded where
+        OBSERVING_CALLERS observe hosts."""
         with self._place():
             taken = self._take(host, sample_seconds)
         try:
@@ -102,19 +98,19 @@ class Hosts:
             return taken
 
     def topology(self, host: str) -> Topology:
-        """Processes and guests are not read. Raises like ``observe``."""
+        """Raises like ``observe``."""
         agent = self.agent(host)
         with self._place():
             return self._topologies[host].call(None, agent.topology)
 
     def reading(self, host: str, sample_seconds: float) -> HostReading:
-        """With the host's counters, for the checks. Raises like ``snapshot``."""
+        """Raises like ``snapshot``."""
         agent = self.agent(host)
         with self._measurement():
             return self._readings[host].call(sample_seconds, lambda: agent.reading(sample_seconds))
 
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
-        """By UUID. Raises like Agent.blame, and Overloaded."""
+        """``guest`` is a UUID. Raises like Agent.blame, and Overloaded."""
         agent = self.agent(host)
         with self._measurement():
             return agent.blame(guest, seconds)
@@ -168,10 +164,8 @@ T = TypeVar("T")
 
 
 class SharedCalls(Generic[T]):
-    """Makes at most ``at_once`` calls at the same time. Callers that wait for the same call share one.
-
-    A caller joins only a call that waits to begin: one that began earlier could miss what the caller has just done.
-    """
+    """Makes at most ``at_once`` calls at the same time. Callers share a call that waits to begin: one that began
+    earlier could miss what a caller has just done."""
 
     def __init__(self, at_once: int) -> None:
         self._slots = threading.Semaphore(at_once)
@@ -179,7 +173,7 @@ class SharedCalls(Generic[T]):
         self._waiting: dict[object, Future[T]] = {}
 
     def call(self, key: object, function: Callable[[], T]) -> T:
-        """``function`` does the same for every caller with an equal ``key``. Raises its exception for all of them."""
+        """Calls with an equal ``key`` do the same. All callers get the exception."""
         with self._lock:
             shared = self._waiting.get(key)
             if first := shared is None:

@@ -22,7 +22,7 @@ def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
 
 
 def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: "GuestShape") -> "Capacity":
-    """For guests of one shape. Raises NotFound for an unknown strategy."""
+    """Raises NotFound for an unknown strategy."""
     from pinner.model.questions import with_sizes
     from pinner.planning.questions import capacity
     from pinner.planning.questions.capacity import shape_rooms

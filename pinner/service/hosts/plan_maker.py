@@ -1,4 +1,4 @@
-"""Makes plans, and stores each plan together with the snapshot that it was made from."""
+"""Makes plans, and stores each with its snapshot."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -20,7 +20,7 @@ from pinner.store.repositories import Store
 
 class PlanMaker:
     def __init__(self, hosts: Hosts, store: Store, now: Callable[[], datetime], sample_seconds: float) -> None:
-        """``sample_seconds``: of a snapshot whose caller names none."""
+        """``sample_seconds`` is for a snapshot whose caller names none."""
         self._hosts = hosts
         self._store = store
         self._now = now
@@ -70,7 +70,6 @@ class PlanMaker:
         return explain_placement(self._store.snapshots.get(basis), stored.request, guest)
 
     def keep(self, basis: Snapshot, plan: Plan, caller: Caller) -> None:
-        """The audit trail records the plan when it is new."""
         self._store.plans.add(plan, self._now(), [self._created(plan, caller)], basis)
 
     def _created(self, plan: Plan, caller: Caller) -> AuditEvent:

@@ -1,4 +1,4 @@
-"""MeasureReader: the kept measures of hosts, and who delays a guest now."""
+"""The kept measures of hosts, and who delays a guest now."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -80,7 +80,7 @@ class MeasureReader:
     def _read(
         self, host: str, begin: datetime, end: datetime, step: int, series: tuple[str, ...], *, coarser: bool
     ) -> tuple[int, tuple[History, ...]]:
-        """A coarser step where there are too many values, if ``coarser``."""
+        """``coarser`` takes a coarser step where there are too many values."""
         steps = [longer for longer in sorted(ROWS) if longer > step] if coarser else []
         try:
             return step, self._hosts.agent(host).measures(begin, end, step, "", series)

@@ -37,14 +37,14 @@ from pinner.worker import Passes, visit
 LOG = logging.getLogger(__name__)
 
 KEPT = timedelta(days=1)
-"""An outcome is stored for so long after a run: later its steps would be longer than the span."""
+"""The age of a run up to which its outcome is stored: later its steps are longer than the span."""
 
 _OVER_LATER = (HostUnreachable, HostBusy, Busy, Overloaded, StoreUnavailable)
-"""A rollback may succeed later. After any other error the watch ends, and a person decides."""
+"""After these errors a later rollback may succeed. After any other error the watch ends, and a person decides."""
 
 
 class OutcomeKeeper:
-    """Several threads may ask for one; one thread makes passes."""
+    """Several threads may ask for an outcome; one thread makes passes."""
 
     def __init__(
         self, hosts: Hosts, policies: HostPolicies, runs: RunManager, store: Store, now: Callable[[], datetime]
@@ -69,8 +69,7 @@ class OutcomeKeeper:
         return replace(self._observed(run), watch=watch)
 
     def require_watchable(self, plan: Plan, options: ApplyOptions) -> None:
-        """Raises Invalid for an impossible watch, NotFound where nothing was measured, and TooFewMeasures where a watch
-        could not find the run worse."""
+        """Raises Invalid for an impossible watch, NotFound where nothing was measured, and TooFewMeasures."""
         if not (seconds := options.watch_seconds):
             return
         if not MIN_WATCH_SECONDS <= seconds <= MAX_WATCH_SECONDS:
@@ -81,7 +80,7 @@ class OutcomeKeeper:
             require_sight(self._sides.before(plan.host, guests, seconds), seconds)
 
     def require_measured(self, host: str) -> None:
-        """Raises NotFound where nothing was measured in the time before now."""
+        """Raises NotFound."""
         now = self._now()
         histories = self._hosts.agent(host).measures(now - SPAN, now, STEP, "", JUDGED)
         if not samples(histories, (), STEP):
@@ -166,7 +165,7 @@ class OutcomeKeeper:
         return f"; {spots}" if spots else ""
 
     def _look(self, run: Run) -> None:
-        """The guard follows from the stored measures, so that a restart of the server ends no watch."""
+        """The guard follows from the stored measures, so a restart of the server ends no watch."""
         stored = self._store.outcomes.watch(run.id)
         if not run.watch_seconds or run.ended_at is None or not _goes_on(stored):
             return
@@ -186,13 +185,13 @@ class OutcomeKeeper:
             self._end_watch(run, undecided(sides, run.watch_seconds, now))
 
     def _setback(self, run: Run) -> str:
-        """Why the policy of the run was set back because of it; empty: it was not."""
+        """Why the policy was set back because of the run; empty: it was not."""
         setback = self._policies.setback(run.host)
         return setback.why if setback is not None and setback.run == run.id else ""
 
     def _without_a_look(self, run: Run, now: datetime, known: str) -> Watch | None:
-        """The end of a watch that cannot go on. ``known``: why the run is worse, where a server has found that already;
-        then it is never too late to undo the run."""
+        """The end of a watch that cannot go on. Where a server already found why the run is worse (``known``), it is
+        never too late to undo the run."""
         if run.state not in ("applied", "applied_partly"):
             undo = self._undo_of(run)
             if undo is not None and undo.origin == _origin(run):
@@ -237,8 +236,7 @@ class OutcomeKeeper:
             self._end_watch(run, Watch("worse", self._now(), why, undo.id))
 
     def _undo_later_run(self, run: Run, why: str, refusal: RunConflict) -> None:
-        """Of a run that stands in the way. The watch stays open: the next pass rolls the run back, or the next one in
-        its way."""
+        """Roll back the policy's run that stands in the way. The watch stays open for the next pass."""
         if (again := self._sides.changed_again(run)) is None:
             self._end_watch(run, not_undone(why, refusal, self._now()))
             return
@@ -251,8 +249,8 @@ class OutcomeKeeper:
             self._end_watch(run, not_undone(why, error, self._now()))
 
     def _require_ready(self, run: Run) -> None:
-        """Raises HostUnreachable or HostBusy where a rollback would be refused now. A refused one is a run of its own,
-        and many of them hide the runs before."""
+        """Raises HostUnreachable or HostBusy. A refused rollback is a run of its own, and many of them hide the runs
+        before."""
         with suppress(NotFound):
             self._hosts.agent(run.host).run(run.id)
         self._runs.require_idle(run.host)
@@ -295,13 +293,13 @@ def watch_end(run: Run) -> datetime:
 
 
 def is_over(run: Run, sides: Sides, now: datetime) -> bool:
-    """LATE longer where the last steps, without which the watch could not tell anything, are not complete yet."""
+    """The end is LATE later where the last steps, without which the watch cannot tell anything, are not complete."""
     is_decidable = known_steps(sides.before, sides.after, needed_steps(run.watch_seconds)) >= IN_A_ROW
     return now >= watch_end(run) + (timedelta(0) if is_decidable else LATE)
 
 
 def out_of_time(run: Run, now: datetime) -> Watch | None:
-    """The end of a watch that no measures can decide any more because of the time."""
+    """The end of a watch for which it is too late."""
     assert run.ended_at is not None
     # The agent puts the history from before the step aside.
     if run.ended_at < run.started_at - LATE:

@@ -1,4 +1,4 @@
-"""ProbeExecution: carries out one probe, window by window. Ordinary runs switch between its two placements."""
+"""Carries out one probe, window by window. Ordinary runs switch between its two placements."""
 
 import logging
 import threading
@@ -30,13 +30,13 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BUSY_TRIES = 30
-"""While another run works on the host, once a second."""
+"""Once a second, while another run works on the host."""
 STEP = min(ROWS)
 """Seconds. A step of the history is complete three steps later: as long as the wash-out is."""
 UNDO_TRIES = 10
-"""To put the placement back at the end, once a second."""
+"""Once a second, at the end."""
 _NEIGHBOURS = 50
-"""How many of the latest runs of the host are read to find those in a window."""
+"""The latest runs of the host that are searched for those in a window."""
 
 
 class Switches:
@@ -80,7 +80,7 @@ def put_back(runs: RunManager, probe: Probe) -> tuple[str, str]:
     """Roll back the run of the probe that is in place, if there is one.
 
     Returns the run that could not be undone completely, and why; or two empty texts. Raises HostBusy while a run of the
-    probe is under way, and what else may be over later.
+    probe is under way, and other errors that may be over later.
     """
     own = [run for run in runs.list(probe.host, PageRequest(MAX_LIMIT), state=None).items if run.origin == probe.mark]
     for run in own:
@@ -124,15 +124,12 @@ def _is_undone(runs: RunManager, undo: Run) -> bool:
 class Timing:
     now: Callable[[], datetime]
     monotonic: Callable[[], float] = time.monotonic
-    """Seconds of a clock that nobody sets."""
+    """The seconds of a clock that nobody sets."""
     wait: Callable[[threading.Event, float], bool] = threading.Event.wait
-    """For an event for some seconds; whether it is set."""
     seed: Callable[[], int] = lambda: randbits(64)
 
 
 class Stop:
-    """The order to end a probe before its time."""
-
     def __init__(self) -> None:
         self.event = threading.Event()
         self.state: ProbeState = "interrupted"
@@ -156,7 +153,7 @@ class _Span:
     arm: Arm
     since: datetime
     passed: float
-    """The same time in seconds that nobody sets."""
+    """The time in seconds of Timing.monotonic."""
     begin: datetime
     end: datetime
     before: Snapshot | None
@@ -186,7 +183,7 @@ class ProbeExecution:
         self._after = 0
 
     def carry_out(self) -> None:
-        """And put the placement back and store the end. Never raises."""
+        """Puts the placement back at the end. Never raises."""
         state: ProbeState = "ended"
         why = ""
         try:
@@ -269,7 +266,7 @@ class ProbeExecution:
             raise _StoppedError
 
     def _end(self, state: ProbeState, why: str) -> None:
-        """What is not possible now is left to the next pass of the server."""
+        """The server's next pass does what is not possible now."""
         for _ in range(UNDO_TRIES):
             try:
                 in_place, hindrance = put_back(self._runs, self._probe)
@@ -285,7 +282,7 @@ class ProbeExecution:
 def store_end(
     probes: Probes, probe: Probe, state: ProbeState, why: str, undone: tuple[str, str], now: datetime
 ) -> None:
-    """With the verdict if all windows are over. ``undone`` is the result of ``put_back``."""
+    """Has the verdict if all windows are over. ``undone`` is the result of ``put_back``."""
     in_place, hindrance = undone
     state = "failed" if in_place else state
     outcome = verdict.outcome(probe.windows) if state == "ended" else None
@@ -302,5 +299,5 @@ def store_end(
 
 
 def changed_guests(plan: Plan) -> dict[str, str]:
-    """The names of the guests by their UUID."""
+    """Names by UUID."""
     return guests_of(change.target for change in plan.changes)

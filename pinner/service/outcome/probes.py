@@ -1,4 +1,4 @@
-"""ProbeManager: starts, shows and ends probes, and ends those whose server has died."""
+"""Starts, shows and ends probes, and ends those whose server has died."""
 
 import logging
 import threading
@@ -58,7 +58,7 @@ class ProbeManager:
         self.passes = Passes("interrupted probes", self.make_pass, first_seconds=0.0)
 
     def stop(self) -> None:
-        """Waits until each probe of this process has put its placement back."""
+        """Returns after each probe of this process has put its placement back."""
         self.passes.stop()
         with self._guard:
             stops, threads = list(self._stops.values()), list(self._threads.values())
@@ -110,7 +110,7 @@ class ProbeManager:
             thread.join()
 
     def make_pass(self) -> None:
-        """End each probe of these hosts that nobody carries out: its server has died."""
+        """End each probe whose server has died."""
         visit(self._hosts.names(), self._pass_of)
 
     def _pass_of(self, host: str) -> None:
@@ -131,7 +131,6 @@ class ProbeManager:
         self._runs.require_idle(host)
 
     def _carry_out(self, probe: Probe, plan: Plan, caller: Caller) -> None:
-        """In a thread; the probe is stored before its first run."""
         stop = Stop()
         execution = ProbeExecution(probe, plan, self._hosts, self._runs, self._store.probes, self._timing, stop)
         thread = threading.Thread(target=self._run, args=(probe.id, execution), name=probe.id, daemon=True)

@@ -1,4 +1,4 @@
-"""RunSides: reads what was measured before and after a run, and how much of that a watch needs."""
+"""Reads what was measured before and after a run, and how much of that a watch needs."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,56 +18,55 @@ from pinner.service.hosts.hosts import Hosts
 from pinner.service.runs.runs import RunManager
 
 STEP = min(ROWS)
-"""Of the history that a watch reads, in seconds."""
+"""The step of the history that a watch reads, in seconds."""
 
 LATE = timedelta(seconds=3 * STEP)
-"""After it the steps up to a moment are complete: the next count completes a step."""
+"""After this time the steps up to a moment are complete: the next count completes a step."""
 
 LEEWAY = timedelta(minutes=5)
 """The run and a late look may together take so long without a loss of measures before the run."""
 
 _KEPT = timedelta(seconds=STEP * ROWS[STEP])
-"""For so long, the history has such steps: an hour."""
+"""The history has such steps for an hour."""
 
 
 def watched_span(watch_seconds: int) -> timedelta:
-    """After the run, whose steps are compared."""
+    """The time after the run whose steps are compared."""
     return timedelta(seconds=watch_seconds) + LATE
 
 
 def known_span(watch_seconds: int) -> timedelta:
-    """Before the run.
+    """The time before the run whose steps are compared.
 
     The history must have it until the last look: if the first steps were lost during the watch, the mark would move,
-    and more looks would make a false stop more likely.
+    and a false stop would be more likely.
     """
     return _KEPT - watched_span(watch_seconds) - LEEWAY
 
 
 def known_span_now(watch_seconds: int, since: timedelta) -> timedelta:
-    """What the history still has of it so long after the begin of the run. A step is left to the clock."""
+    """What the history still has of ``known_span`` after ``since``, less a step for the clock."""
     return min(known_span(watch_seconds), _KEPT - since - timedelta(seconds=STEP))
 
 
 def needed_steps(watch_seconds: int) -> int:
-    """Before the run, of a measure. The first step after the run does not count."""
+    """Steps of a measure before the run. The first step after the run does not count."""
     return least_steps(int(watched_span(watch_seconds).total_seconds()) // STEP - 1)
 
 
 SPAN = timedelta(minutes=5)
-"""Of the measures before a run, and of those after it."""
+"""The time of the measures before a run, and of those after it."""
 
 _NEIGHBOURS = 50
-"""How many of the latest runs of a host are read to find those beside a run."""
 
 _DISTURBING = ("guest-reset", "guest-paused", "guest-stopped", "guest-started")
-"""After such an event, a guest's measures cannot be compared with those from before."""
+"""Events after which a guest's measures cannot be compared with those from before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
     guests: dict[str, str]
-    """That the run changed: UUID to name."""
+    """The guests that the run changed: UUID to name."""
     control: tuple[str, ...]
     begin: datetime
     end: datetime
@@ -75,10 +74,10 @@ class Sides:
     before: tuple[Sample, ...]
     after: tuple[Sample, ...]
     why: str
-    """The samples end before their time, or there are none."""
+    """Why the samples end before their time, or are missing."""
 
     def notes(self, measures: Iterable[ObservedMeasure], *, is_final: bool) -> Iterator[str]:
-        """What is not known of the measures, in words."""
+        """What is not known of the measures."""
         if self.why:
             yield self.why
         if not is_final:
@@ -96,7 +95,7 @@ class _Disturbance:
     is_later: bool
     what: str
     run: str = ""
-    """The other run that did it; empty: a guest was disturbed."""
+    """The run that disturbed; empty: a guest's event did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class _Reading:
     """Why the host has no histories; empty where it has."""
 
     def sides(self, through: Collection[str] = ()) -> Sides:
-        """As far as nothing but the runs ``through`` disturbed them."""
+        """The samples up to a disturbance by something other than the runs ``through``."""
         begin, end, why = self.first, self.end, ""
         for disturbance in self.disturbances:
             if disturbance.run in through:
@@ -142,8 +141,6 @@ class _Reading:
 
 
 class RunSides:
-    """Several threads may use it."""
-
     def __init__(self, hosts: Hosts, runs: RunManager, now: Callable[[], datetime]) -> None:
         self._hosts = hosts
         self._runs = runs
@@ -153,7 +150,7 @@ class RunSides:
         return self._read(run, SPAN, SPAN, self._guests(run), self.latest(run.host)).sides()
 
     def before(self, host: str, guests: dict[str, str], watch_seconds: int) -> tuple[Sample, ...]:
-        """What a watch would have of the time before a run that would begin now and change these guests (UUID to
+        """What a watch would have of the time before a run that would begin now and change ``guests`` (UUID to
         name)."""
         now = self._now()
         run = Run("", "apply", host, "", "", "", "running", now, ended_at=now)
@@ -162,9 +159,9 @@ class RunSides:
     def watched(self, run: Run, span: timedelta) -> Sides:
         """The samples by which the watch of a run judges it, ``span`` long after it.
 
-        The watch of a policy's run goes on through the policy's next runs, which would else leave no time to find one
-        of them worse. A release of another guest does not end it, either. Before the run, the samples since the
-        policy's last run count, if they are enough.
+        The watch of a policy's run goes on through the policy's next runs, or there would be no time to find one of
+        them worse, and through the release of another guest. Before the run, the samples since the policy's last run
+        count, if they are enough.
         """
         guests, latest = self._guests(run), self.latest(run.host)
         before = max(SPAN, known_span_now(run.watch_seconds, self._now() - run.started_at))
@@ -175,8 +172,8 @@ class RunSides:
         )
 
     def changed_again(self, run: Run) -> Run | None:
-        """The latest run of a policy that changed a target of its earlier ``run`` again, or of a run in between which
-        did so. It must be rolled back before them."""
+        """The latest run of a policy that changed a target of its earlier ``run``, or of a run in between that did so.
+        It must be rolled back first."""
         latest, targets = None, self._targets(run)
         for later in reversed(self._runs_through(run, self._guests(run), self.latest(run.host))):
             changed = self._targets(later)
@@ -200,7 +197,7 @@ class RunSides:
 
     @staticmethod
     def _is_of_policy(run: Run) -> bool:
-        """Also where a watch has rolled back a run of the policy."""
+        """Includes a run that a watch has rolled back."""
         return run.actor == POLICY_ACTOR and run.kind != "release"
 
     def _is_release_beside(self, run: Run, guests: Mapping[str, str]) -> bool:
@@ -242,7 +239,7 @@ class RunSides:
 
 
 def _whole(agent: Agent, begin: datetime, end: datetime, step: int, series: tuple[str, ...]) -> tuple[History, ...]:
-    """In several answers where the values are too many for one. Raises like Agent.measures."""
+    """Asks for parts where the values are too many for one answer. Raises like Agent.measures."""
     try:
         return agent.measures(begin, end, step, "", series)
     except Invalid as error:

@@ -1,4 +1,4 @@
-"""CapacityReader: the room of hosts for more guests."""
+"""The room of hosts for more guests."""
 
 import threading
 import time
@@ -36,8 +36,6 @@ class _Read:
 
 
 class CapacityReader:
-    """Several threads may use it."""
-
     def __init__(
         self,
         hosts: Hosts,
@@ -69,7 +67,7 @@ class CapacityReader:
         return replace(room, shape=shape, fitting=shape_rooms(read.snapshot, read.request, shape, read.placement))
 
     def measure(self, host: str) -> None:
-        """Update the metrics; those of a host that cannot be read are deleted."""
+        """Metrics of a host that cannot be read are deleted."""
         try:
             self.capacity(host)
         except PinnerError:

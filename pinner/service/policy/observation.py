@@ -1,4 +1,4 @@
-"""Observation: the present host, compared with its policy and its recorded placement."""
+"""The present host, compared with its policy and its recorded placement."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,15 +29,14 @@ class Observation:
     """None: no plan was applied, or none of the policy's request."""
     snapshot: Snapshot
     plan: Plan | None
-    """The plan that would end the drift; None: the host has neither policy nor placement, or no plan is possible
-    (``error``)."""
+    """The plan that would end the drift; None: the host has neither policy nor placement, or no plan is possible."""
     drifts: tuple[Drift, ...]
     error: str
-    """Why the policy cannot be kept; empty: it can."""
+    """Why the policy cannot be kept."""
     run_seq: int
-    """Of the last run that the placement takes into account."""
+    """The number of the last run in the placement."""
     last_run: int
-    """The number of the host's last applied run; 0 where there is none."""
+    """The number of the host's last applied run, or 0."""
 
 
 class Observer:
@@ -50,7 +49,7 @@ class Observer:
         self._now = now
 
     def observe(self, host: str, measurement: Snapshot | None, backoffs: Backoffs) -> Observation:
-        """``measurement`` is a snapshot with CPU use taken just before; None: CPU use is not known."""
+        """``measurement`` has the CPU use just before; None: it is not known."""
         policy = self._policies.find(host)
         placement, run_seq, last = self._recorded(host, policy)
         taken = self._hosts.snapshot(host, 0.0)
@@ -75,14 +74,11 @@ class Observer:
         return Observation(policy, placement, taken, plan, drifting, obstacle, run_seq, last)
 
     def placement(self, host: str, policy: Policy | None) -> Placement | None:
-        """Brought up to date with the last applied run.
-
-        Under a policy, only a placement of the policy's own request counts.
-        """
+        """The placement after the last applied run. Under a policy, only one of the policy's own request counts."""
         return self._recorded(host, policy)[0]
 
     def names_to_watch(self, host: str) -> tuple[str, ...]:
-        """Of the processes that the host's policy places, sorted."""
+        """The processes that the host's policy places, sorted."""
         policy = self._policies.find(host)
         placement = self.placement(host, policy)
         names = {*(watched(placement) if placement else ()), *(policy.request.processes if policy else ())}
@@ -101,10 +97,8 @@ class Observer:
         return run
 
     def _recorded(self, host: str, policy: Policy | None) -> tuple[Placement | None, int, int]:
-        """The placement, the number of the last run that it takes into account, and that of the last applied run.
-
-        The numbers say which of two placements is newer: the clock may have been set between them.
-        """
+        """The placement, the number of the last run in it, and that of the last applied run. These say which of two
+        placements is newer: the clock may have been set."""
         placement, since = self._store.placements.get(host) or (None, 0)
         last = self._store.runs.last_applied(host)
         if last is None:
@@ -134,8 +128,8 @@ class Observer:
 
 
 def not_in_place(seen: Observation, wanted: Plan, failures: Failures) -> set[TargetKey]:
-    """The targets that the plan could not place, or did not try to. One that another program moves stays recorded: it
-    was placed before."""
+    """The targets that the plan could not place, or did not try to. One that another program moves was placed before,
+    and stays recorded."""
     assert seen.plan is not None
     tried = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
     contested = {drift.target.key for drift in seen.drifts if drift.backoff_until and drift.cause in OTHERS}

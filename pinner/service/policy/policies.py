@@ -1,4 +1,4 @@
-"""HostPolicies: reads and sets the hosts' policies, and refuses runs that an enforced policy would reverse."""
+"""Reads and sets the hosts' policies, and refuses runs that an enforced policy would reverse."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -52,12 +52,11 @@ class HostPolicies:
         self._publish(host)
 
     def setback(self, host: str) -> Setback | None:
-        """Why pinner set the mode to propose; None: pinner did not."""
+        """None: pinner did not set the mode to propose."""
         return self._store.policies.setback(host)
 
     def set_back(self, run: Run, why: str, caller: Caller) -> None:
-        """Let the policy only propose, because ``run`` made a guest worse: it would make the same change again. Nothing
-        happens where the policy does not enforce, or does not undo."""
+        """Let an enforcing policy only propose: it would make the change again by which ``run`` made a guest worse."""
         cause = Setback(run.id, self._now(), why)
 
         def change(before: Policy | None) -> None:
@@ -75,7 +74,7 @@ class HostPolicies:
         self._store.policies.put(host, after, cause.at, event, (revision(before),), cause)
 
     def _change(self, host: str, expected: Expected, change: Callable[[Policy | None], None]) -> None:
-        """Made again for the policy of another caller that was faster: the audit record names the policy before."""
+        """Repeated after another caller's change: the audit record names the policy before."""
         while True:
             before = self.find(host)
             if expected is not None and revision(before) not in expected:
@@ -111,10 +110,8 @@ class HostPolicies:
             self._hosts.agent(host).publish_policy_set()
 
     def require_permitted(self, host: str, what: str, request: Request | None) -> None:
-        """Raises PolicyConflict where the host's policy is enforced and would undo ``what`` at once.
-
-        It permits only a plan of its own request. ``request`` is None for a rollback.
-        """
+        """Raises PolicyConflict where an enforced policy would undo ``what`` at once. It permits only plans of its own
+        request; ``request`` is None for a rollback."""
         policy = self.find(host)
         if policy is None or policy.mode != "enforce":
             return

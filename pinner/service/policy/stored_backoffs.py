@@ -1,4 +1,4 @@
-"""HostBackoffs: what a run could not place, and the backoffs of it, stored so that they outlive a restart."""
+"""What a run could not place, and the backoffs of it, stored so that they outlive a restart."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from pinner.planning.policy import backoff_counts
 from pinner.store.repositories import Store
 
 Failures = dict[Group, tuple[Target, str]]
-"""By group: the target whose change failed, and its error."""
+"""The target whose change failed, and its error, by group."""
 
 
 def failures_of(entries: Iterable[Entry]) -> Failures:
@@ -31,8 +31,7 @@ def are_of_the_host(failures: Failures) -> bool:
 def moving_targets(refusals: Sequence[PinnerError]) -> Failures:
     """The groups that make plan after plan stale; none after one refusal.
 
-    Each process that a refusal names is one: something moves it faster than a plan is made and applied. A guest is one
-    only if two refusals name it, because a guest that was started again makes one plan stale, too.
+    A guest counts only if two refusals name it: a guest that was started again makes one plan stale, too.
     """
     moving: Failures = {}
     times: Counter[Group] = Counter()
@@ -69,17 +68,15 @@ class HostBackoffs:
         self._now = now
 
     def of(self, host: str) -> Backoffs:
-        """Those that are not over. After a step of the clock backwards, a backoff that began later than now counts as
-        begun now."""
+        """The backoffs that are not over. After a step of the clock backwards, one from the future begins now."""
         return self._changed(host, backoff_counts.forget)
 
     def count_corrected(self, host: str, drifts: Iterable[Drift]) -> Backoffs:
-        """Count for each drift how often its target has drifted; returns the new backoffs."""
         counted = tuple(drifts)
         return self._changed(host, lambda stored, now: backoff_counts.after_reconcile(counted, stored, now))
 
     def back_off(self, host: str, failures: Failures, caller: Caller) -> Backoffs:
-        """Skip these groups for a while, and write that to the audit trail; returns the new backoffs."""
+        """Also written to the audit trail."""
         backoffs = self.failed(host, {group: error for group, (_, error) in failures.items()})
         for group, (target, error) in failures.items():
             until = backoffs[group].backoff_until.isoformat(timespec="seconds")

@@ -1,7 +1,7 @@
-"""PolicyController: keeps a host's policy while a server runs.
+"""Keeps a host's policy while a server runs.
 
-One thread reconciles after host events, and the whole host once per resync interval. A second thread measures CPU use:
-that takes seconds, and events must not wait for it.
+One thread reconciles after host events, and once per resync interval. A second thread measures CPU use: that takes
+seconds, and events must not wait for it.
 """
 
 import logging
@@ -21,7 +21,7 @@ from pinner.model.text import listed
 LOG = logging.getLogger(__name__)
 
 POLL_SECONDS = 5.0
-"""One wait for host events. After it the policy is read again: another process may have set it."""
+"""After a wait for host events, the policy is read again: another process may have set it."""
 
 QUIET_SECONDS, DEBOUNCE_SECONDS = 0.01, 0.05
 """A guest's start is several events. Events that follow each other within QUIET_SECONDS lead to one reconcile, which
@@ -31,18 +31,18 @@ SHARE = 3
 """A flood of events costs at most 1/SHARE of a CPU: the controller rests where its reconciles took more."""
 
 CREDIT_SECONDS = 0.5
-"""How long reconciles may take together before the first rest. A guest's restart causes two or three."""
+"""The time of reconciles before the first rest: a guest's restart causes two or three."""
 
 MAX_REST_SECONDS = 0.5
-"""Events that come during a rest lead to one reconcile at its end, without another wait of DEBOUNCE_SECONDS."""
+"""Events during a rest lead to one reconcile at its end, without another wait of DEBOUNCE_SECONDS."""
 
 NAMED = 3
 
 HANGS_SECONDS = 1800.0
-"""Of a reconcile: its run may wait for many guests that hang."""
+"""A reconcile's run may wait for many guests that hang."""
 
 MIGRATING_SECONDS = 2.0
-"""Then the host is reconciled again while a guest migrates: libvirt reports only some ends of migrations."""
+"""While a guest migrates, the host is reconciled so often: libvirt reports only some ends of migrations."""
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds until the next attempt while the host or the database fails, or while the policy cannot be kept; doubled
@@ -50,36 +50,29 @@ after each attempt. No event tells that an obstacle has ended: a claim on CPUs, 
 
 
 class HostReconciler(Protocol):
-    """The part of Reconciler that the controller uses."""
-
     def policy(self, host: str) -> Policy:
         """Raises NotFound."""
 
-    def host_events(self, host: str, after: int, timeout: float) -> tuple[HostEvent, ...]:
-        """See Agent.host_events."""
+    def host_events(self, host: str, after: int, timeout: float) -> tuple[HostEvent, ...]: ...
 
-    def further_events(self, host: str, after: int) -> tuple[HostEvent, ...]:
-        """See Reconciler.further_events."""
+    def further_events(self, host: str, after: int) -> tuple[HostEvent, ...]: ...
 
-    def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
-        """See Reconciler.reconcile."""
+    def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport: ...
 
 
 class ReconcileNote(Protocol):
     """What the metrics get to know of reconciles."""
 
     def reconciled(self, report: DriftReport, seconds: float | None) -> None:
-        """``seconds`` after its cause; None: it waited for a sample of CPU use."""
+        """See Metrics.reconciled."""
 
-    def reconcile_failed(self, host: str) -> None:
-        """Called instead of ``reconciled`` where the reconcile raised an error."""
+    def reconcile_failed(self, host: str) -> None: ...
 
-    def policy_deleted(self, host: str) -> None:
-        """The host has no policy any more."""
+    def policy_deleted(self, host: str) -> None: ...
 
 
 class PolicyController:
-    """Of one host; ``start`` and ``stop`` it once."""
+    """Keeps one host's policy; ``start`` and ``stop`` it once."""
 
     def __init__(
         self,
@@ -91,8 +84,8 @@ class PolicyController:
         note: ReconcileNote | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``resync_seconds``: the longest time between two reconciles. ``measure_seconds``: between two measurements of
-        CPU use."""
+        """``resync_seconds`` is the longest time between two reconciles, ``measure_seconds`` that between two
+        measurements of CPU use."""
         self._note = note
         self._reconciler = reconciler
         self._host = host
@@ -107,7 +100,7 @@ class PolicyController:
             ),
         ]
         self.heartbeats = [thread.heartbeat for thread in self._threads]
-        """Of the thread that waits for events, and of the one that measures."""
+        """One thread waits for events, one measures."""
         self._reconciling = threading.Lock()
         self._after = 0
         self._policy: Policy | None = None
@@ -116,7 +109,7 @@ class PolicyController:
         self._has_unplaced = False
         self._error = ""
         self._errors = 0
-        """How many reconciles in a row have reported an error."""
+        """Reconciles in a row that reported an error."""
         self._ended = 0.0
         self._rested = 0.0
         self._spent = 0.0
@@ -127,7 +120,7 @@ class PolicyController:
             thread.start()
 
     def stop(self) -> None:
-        """Waits for a reconcile under way, but neither for a wait for events nor for a sample."""
+        """Waits for a reconcile, but neither for events nor for a sample."""
         for heartbeat in self.heartbeats:
             heartbeat.end()
         self._stop.set()
@@ -135,7 +128,7 @@ class PolicyController:
             pass
 
     def _repeat(self, number: int, work: Callable[[], None]) -> None:
-        """An error is logged, and the next attempt waits longer."""
+        """After an error, the next attempt waits longer."""
         failures = 0
         while not self._stop.is_set():
             self.heartbeats[number].beat()
@@ -210,7 +203,7 @@ class PolicyController:
         self._spent = min(self._spent + ended - began, CREDIT_SECONDS + MAX_REST_SECONDS / (SHARE - 1))
 
     def _learn(self, report: DriftReport, seconds: float | None) -> None:
-        """For the metrics (see ReconcileNote), and when the next reconcile is due."""
+        """Notes the metrics, and when the next reconcile is due."""
         if self._note:
             self._note.reconciled(report, seconds)
         untils = (drift.backoff_until for drift in report.drifts)

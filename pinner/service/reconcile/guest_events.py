@@ -1,4 +1,4 @@
-"""GuestEventHandler: handles the events that libvirt's hook, Nova or a script reports about guests.
+"""Handles the events that libvirt's hook, Nova or a script reports about guests.
 
 pinner stores an event's facts (the Nova identity, the start of a migration) until the guest is gone, and the policy
 controller observes the host at once.
@@ -18,12 +18,10 @@ from pinner.store.repositories import Store
 
 
 class GuestEventHandler:
-    """Several threads may use it."""
-
     def __init__(
         self, hosts: Hosts, reconciler: Reconciler, store: Store, now: Callable[[], datetime], migration: timedelta
     ) -> None:
-        """``migration`` is how long a guest counts as leaving after its migration was reported."""
+        """``migration`` is how long a guest counts as leaving."""
         self._hosts = hosts
         self._reconciler = reconciler
         self._store = store
@@ -46,7 +44,7 @@ class GuestEventHandler:
         return GuestEventOutcome(host, event.guest, known, run, ignored)
 
     def _store_hint(self, host: str, event: GuestEvent, caller: Caller, summary: str, *, is_here: bool) -> str:
-        """With the event's audit record; why the event is ignored, or empty."""
+        """Returns why the event is ignored, or an empty text. Also stores the event's audit record."""
         now = self._now()
 
         def after(hint: GuestHint | None) -> tuple[GuestHint | None, str]:

@@ -1,5 +1,5 @@
-"""A reconcile of a host: Reconciler finds drift and, by the policy's mode, reports it, proposes a plan, or applies that
-plan. RepackProposer proposes a plan for guests that have spread over nodes, caches and cores."""
+"""A reconcile of a host: Reconciler finds drift and, by the policy's mode, reports it, proposes a plan, or applies it.
+RepackProposer proposes a plan for guests that have spread over nodes, caches and cores."""
 
 import logging
 import threading
@@ -37,19 +37,16 @@ from pinner.store.repositories import Store
 LOG = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-"""How often a plan is made again because the host changed before it was applied."""
+"""Plans of a reconcile, if the host changes before each is applied."""
 
 MAX_ATTEMPTS = 8
-"""The same while each time other targets are found that something keeps moving."""
+"""ATTEMPTS, if each time other targets keep moving."""
 
 _NAMED = 5
 
 
 class RepackProposer:
-    """Stores a plan where a re-pack pays. A person applies it; a policy never does.
-
-    What it remembers of a host is lost at a restart: then the host is watched anew.
-    """
+    """Stores a plan where a re-pack pays. A person applies it; a policy never does. A restart begins anew."""
 
     def __init__(self, plans: PlanMaker, rule: RepackRule, now: Callable[[], datetime]) -> None:
         self._plans = plans
@@ -83,7 +80,7 @@ class RepackProposer:
         return Repack(plan.id, spread)
 
     def proposal(self, host: str) -> Repack | None:
-        """Of the host's last dry run, while it is true."""
+        """The proposal of the host's last dry run, while it is true."""
         return self._proposals.get(host)
 
 
@@ -102,7 +99,7 @@ class Reconciler:
         sample_seconds: float,
         repacks: RepackProposer,
     ) -> None:
-        """``sample_seconds``: of a measurement of CPU use."""
+        """``sample_seconds`` is the length of a measurement of CPU use."""
         self._repacks = repacks
         self._hosts = hosts
         self._policies = policies
@@ -123,17 +120,17 @@ class Reconciler:
         return self._policies.get(host)
 
     def host_events(self, host: str, after: int, timeout: float) -> tuple[HostEvent, ...]:
-        """Those that may matter to its policy. See Agent.host_events."""
+        """The events that may matter to the host's policy. See Agent.host_events."""
         return self._hosts.agent(host).host_events(after, timeout, self._observer.names_to_watch(host))
 
     def further_events(self, host: str, after: int) -> tuple[HostEvent, ...]:
-        """Without a wait. The names to watch stay as they are."""
+        """Does not wait, and leaves the names to watch as they are."""
         return self._hosts.agent(host).host_events(after, 0.0, None)
 
     def release_guest(self, host: str, guest: str, within: CpuSet, reason: str, caller: Caller) -> Run | None:
         """Restore the affinities that a guest (by UUID) had before its placement; None where no change is needed.
 
-        ``within`` are the CPUs of the guest's destination, empty: not known. No reconcile of the host runs meanwhile.
+        ``within`` are the CPUs of the guest's destination; empty: not known. No reconcile of the host runs meanwhile.
         Raises like ``reconcile``.
         """
         with self._locks[host]:
@@ -150,12 +147,12 @@ class Reconciler:
         return self._report(host, self._observe(host, self._measure(host, measured=False)))
 
     def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
-        """Observe the host and do what its policy's mode says; ``cause`` is written to the audit trail.
+        """Observe the host and do what its policy's mode says; the audit trail gets ``cause``.
 
-        ``measured``: CPU use is measured first, so that newly busy processes are found. A host without a recorded
-        placement is always measured. A target that cannot be placed is not tried again until the end of its backoff,
-        and delays no other one. Raises HostBusy while another run holds the host, StalePlan, NovaConflict or Refused
-        where the host changes at each attempt, and the errors of agent and store.
+        ``measured``: CPU use is measured first, so that newly busy processes are found; always without a recorded
+        placement. A target that cannot be placed is not tried again until the end of its backoff, and delays no other
+        one. Raises HostBusy while another run holds the host, StalePlan, NovaConflict or Refused where the host changes
+        at each attempt, and the errors of agent and store.
         """
         measurement = self._measure(host, measured=measured)
         refusals: list[PinnerError] = []
@@ -207,7 +204,7 @@ class Reconciler:
             self._propose(host, seen, wanted, caller)
 
     def _enforce(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> DriftReport | None:
-        """None: all of the plan was undone because of some targets, which back off now."""
+        """None: the whole plan was undone because of some targets, which back off now."""
         self._plans.keep(seen.snapshot, wanted, caller)
         try:
             run = self._runs.carry_out(wanted, caller, "apply", seen.policy)
@@ -240,7 +237,7 @@ class Reconciler:
         return self._end(host, seen, error or state)
 
     def _propose(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> None:
-        """For an operator, unless the plan is blocked, or the same changes are proposed already."""
+        """The same changes are proposed once, and no blocked plan."""
         last = self._proposed.pop(host, None)
         if wanted.blocked or not wanted.changes:
             return
@@ -253,14 +250,14 @@ class Reconciler:
         return self._observer.observe(host, measurement, self._backoffs.of(host))
 
     def _measure(self, host: str, *, measured: bool) -> Snapshot | None:
-        """Before the lock is taken, because a sample takes seconds."""
+        """A sample takes seconds, so it is taken before the lock."""
         policy = self._policies.find(host)
         if measured or (policy is not None and self._observer.placement(host, policy) is None):
             return self._hosts.agent(host).snapshot(self._sample_seconds)
         return None
 
     def _accept(self, seen: Observation, plan: Plan, caller: Caller) -> None:
-        """Record a placement that no run has made: the host is as planned already, or is not changed by this mode."""
+        """Record a placement without a run: the host is as planned, or this mode does not change it."""
         pending = {change.target.key for change in plan.changes}
         placement = record(plan, seen.snapshot, seen.placement, unplaced=pending)
         if seen.placement is not None and placement.places == seen.placement.places:
@@ -270,13 +267,13 @@ class Reconciler:
         self._store_placement(seen, placement)
 
     def _store_placement(self, seen: Observation, placement: Placement) -> None:
-        """Where it differs from the recorded one, unless a run was applied or undone since."""
+        """A run that was applied or undone meanwhile prevents it."""
         before = seen.placement
         if before is None or before.placed != placement.placed or before.roles != placement.roles:
             self._store.placements.put(placement, self._now(), seen.run_seq, seen.last_run)
 
     def _record_drift(self, host: str, seen: Observation, caller: Caller) -> None:
-        """Write the new drifts, except those in backoff, to the audit trail, and count them for the backoff."""
+        """Drifts in backoff are neither written to the audit trail nor counted."""
         before = self._recorded_drift.get(host, frozenset())
         self._recorded_drift[host] = frozenset((drift.target.key, drift.cause) for drift in seen.drifts)
         new = tuple(
@@ -331,8 +328,7 @@ def _nothing_to_apply(wanted: Plan, policy: Policy) -> str:
 
 
 def _why_not_now(seen: Observation) -> str:
-    """Why the plan is not applied now. A change of the host itself is made for all targets: while it backs off, nothing
-    is changed."""
+    """A change of the host itself is made for all targets: while it backs off, nothing is changed."""
     waiting = (drift.target for drift in seen.drifts if is_of_the_host(drift.target) and drift.backoff_until)
     return next((f"{target} backs off, and all other changes need it" for target in waiting), seen.error)
 

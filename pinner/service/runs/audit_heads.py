@@ -1,7 +1,7 @@
-"""AuditHeads: exchanges the heads of the audit trails between the centre and the agents.
+"""Exchanges the heads of the audit trails between the centre and the agents.
 
-The agent adds the centre's head to its own chain, which the user of the API cannot write. So a record of the centre
-that is changed or cut off later contradicts the agent's chain. The centre stores the agent's signed head.
+The user of the API cannot write the agent's chain. So a record of the centre that is changed or cut off later
+contradicts the centre's head in that chain. The centre stores the agent's signed head.
 """
 
 import logging
@@ -15,14 +15,14 @@ from pinner.worker import Worker
 LOG = logging.getLogger(__name__)
 
 EXCHANGE_SECONDS = 60.0
-"""Between two exchanges, besides the one at the end of each run."""
+"""Each end of a run exchanges the heads, too."""
 STOP_SECONDS = 5.0
 HANGS_SECONDS = 1800.0
 """An exchange asks each agent once, and waits for the database."""
 
 
 class AuditHeads(Worker):
-    """Several threads may use it. Once started, it exchanges the heads now and once a minute."""
+    """Exchanges the heads at its start and each EXCHANGE_SECONDS. Several threads may use it."""
 
     def __init__(self, hosts: Hosts, store: Store) -> None:
         super().__init__("audit-heads", HANGS_SECONDS)
@@ -30,17 +30,14 @@ class AuditHeads(Worker):
         self._store = store
 
     def stop(self) -> None:
-        """An agent that does not answer delays the end by at most STOP_SECONDS."""
+        """An agent that does not answer delays it by at most STOP_SECONDS."""
         super().stop()
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
 
     def exchange(self, host: str) -> SignedHead | None:
-        """The agent's signed head, after it got the centre's.
-
-        None where the agent does not answer or keeps no audit trail (a captured machine): a run must not fail because
-        of that.
-        """
+        """The agent's signed head, after it got the centre's; None where the agent does not answer or keeps no audit
+        trail (a captured machine): a run must not fail because of that."""
         try:
             return self._hosts.agent(host).audit_head(self._store.audit.head())
         except NotFound:

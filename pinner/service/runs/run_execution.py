@@ -1,4 +1,4 @@
-"""RunExecution: carries out one run."""
+"""Carries out one run."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ from pinner.service.runs.run_recorder import RunRecorder
 LOG = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.1
-"""Between two writes of progress to the store. The agent's journal records every change at once."""
+"""The store gets progress so often; the agent's journal gets every change at once."""
 
 
 class RunExecution:
@@ -32,7 +32,7 @@ class RunExecution:
         now: Callable[[], datetime],
         notify: Callable[[], None],
     ) -> None:
-        """``plan`` is what an apply or release makes; None: a rollback. ``notify`` is called when the store has new
+        """An apply or release makes ``plan``; None: a rollback. ``notify`` is called when the store has new
         progress."""
         self._run = run
         self._plan = plan
@@ -52,7 +52,7 @@ class RunExecution:
             raise self._refusal
 
     def carry_out(self, await_turn: Callable[[], None]) -> None:
-        """After ``await_turn`` has returned; stores the run's end. Never raises."""
+        """Begins after ``await_turn``, and stores the run's end. Never raises."""
         try:
             try:
                 await_turn()

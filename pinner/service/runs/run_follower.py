@@ -1,4 +1,4 @@
-"""RunFollower: compares successive readings of a run and returns the new progress. Local and remote runs use it."""
+"""Compares successive readings of a run, local or remote, and returns the new progress."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +12,6 @@ class RunFollower:
         self._known: dict[int, Entry] = {}
 
     def learn(self, progress: RunProgress) -> RunProgress:
-        """Take over progress that was received elsewhere."""
         if progress.entry is not None:
             self._known[progress.entry.seq] = progress.entry
         return progress
@@ -20,8 +19,8 @@ class RunFollower:
     def progress_of(self, run: Run, entries: Iterable[Entry], total: int) -> Iterator[RunProgress]:
         """Every new final entry; after the run's end also the last progress, without an entry.
 
-        ``entries`` are all of the run's ``total`` ones, or those that are new. Read them after ``run``: only then those
-        of an ended run are complete.
+        ``entries`` are all of ``total``, or the new ones. Read them after ``run``: only then those of an ended run are
+        complete.
         """
         for entry in entries:
             if is_final(run, entry) and self._known.get(entry.seq) != entry:

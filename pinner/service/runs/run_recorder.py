@@ -21,14 +21,14 @@ from pinner.store.runs.runs import Runs
 LOG = logging.getLogger(__name__)
 
 READ_SECONDS = 1.0
-"""How long a reader of a run waits for a thread that stores the run's progress."""
+"""The time that a reader of a run waits for a thread that stores the run's progress."""
 BEGIN_GRACE = timedelta(seconds=5)
-"""The age at which a run that the agent does not know is closed. Only a courtesy to a process that is about to begin
-it: the agent refuses the begin of a closed run."""
+"""The age at which a run that the agent does not know is closed. It spares a process that is about to begin the run:
+the agent refuses the begin of a closed run."""
 
 
 def _is_undone(run: str, journaled: Callable[[str], Run]) -> bool:
-    """A run that the agent has not begun is not."""
+    """A run that the agent has not begun is not undone."""
     try:
         return journaled(run).state in ("rolled_back", "rolled_back_partly")
     except NotFound:
@@ -36,7 +36,7 @@ def _is_undone(run: str, journaled: Callable[[str], Run]) -> bool:
 
 
 class RunRecorder:
-    """Compares the agent's entries of a run with the stored ones, and stores the new ones."""
+    """Stores the entries that the agent's journal has and the database lacks."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RunRecorder:
         now: Callable[[], datetime],
         changed: Callable[[str, Iterable[Entry]], None] = lambda *_: None,
     ) -> None:
-        """``changed`` is called with the changes that have ended, once for each."""
+        """``changed`` is called once with each change that has ended."""
         self._run = run
         self._request_id = request_id
         self._runs = runs
@@ -56,14 +56,11 @@ class RunRecorder:
         self._known = self._stored()
         self._due: dict[int, Entry] = {}
         self._in_doubt = False
-        """The database did not answer a write, which it may have stored all the same."""
+        """The database did not answer a write, which it may have stored."""
 
     def open(self, policy: Expected = None) -> None:
-        """With the audit record of its request.
-
-        Raises StoreUnavailable, and PreconditionFailed where the host's policy has not the revision ``policy``, if
-        given: then do not begin the run.
-        """
+        """Raises StoreUnavailable, and PreconditionFailed where the host's policy has not the revision ``policy``, if
+        given: then do not begin the run."""
         self._runs.add(self._run, events=[self.request_event("started")], policy=policy)
 
     def note(self, entry: Entry) -> None:
@@ -75,10 +72,7 @@ class RunRecorder:
             self._flush()
 
     def flush_for_reader(self) -> None:
-        """Raises StoreUnavailable.
-
-        Where another thread cannot store the entries in READ_SECONDS, the reader does not wait for its turn.
-        """
+        """Raises StoreUnavailable. Waits for another thread that stores for at most READ_SECONDS."""
         if self._guard.acquire(timeout=READ_SECONDS):
             try:
                 self._flush()
@@ -96,7 +90,7 @@ class RunRecorder:
         self._due.clear()
 
     def undone_later_runs(self, journaled: Callable[[str], Run]) -> list[str]:
-        """The runs that were opened after this rollback of all runs, and that it undid; else none.
+        """The runs that were opened after this rollback of all runs, and that it undid.
 
         ``journaled`` reads a run from the agent's journal. Raises the errors of the agent.
         """
@@ -107,10 +101,9 @@ class RunRecorder:
     def close(
         self, run: Run, entries: Iterable[Entry], head: SignedHead | None, undone_later: Collection[str] = ()
     ) -> None:
-        """With the last state of all its entries, unless another process has stored the end.
+        """Store the run's end with all entries, unless another process has stored it.
 
-        ``head`` is the agent's signed head; None where the agent cannot report it now. ``undone_later`` as
-        ``undone_later_runs`` returns it.
+        ``head`` is None where the agent cannot report it now. ``undone_later`` is the result of ``undone_later_runs``.
         """
         with self._guard:
             latest = {entry.seq: entry for entry in (*self._due.values(), *entries)}
@@ -181,8 +174,6 @@ class RunRecorder:
 
 
 class RunCopier:
-    """Several threads may use it."""
-
     def __init__(
         self,
         hosts: Hosts,
@@ -199,7 +190,7 @@ class RunCopier:
         self._recorders: dict[str, RunRecorder] = {}
 
     def own(self, run: Run, request_id: str) -> RunRecorder:
-        """Of a run that this process carries out from now on, until ``forget``."""
+        """Until ``forget``, this process carries out the run."""
         recorder = self._recorders[run.id] = self._recorder(run, request_id)
         return recorder
 
@@ -210,7 +201,7 @@ class RunCopier:
         return RunRecorder(run, request_id, self._runs, self._now, self._changed)
 
     def updated(self, run: Run) -> Run:
-        """As it is stored where its news cannot be stored now."""
+        """The stored run where its news cannot be stored now."""
         try:
             return self.copied(run)
         except StoreUnavailable as error:  # a database may be readable while it cannot be written
@@ -218,8 +209,7 @@ class RunCopier:
             return run
 
     def copied(self, run: Run) -> Run:
-        """Once its news are stored: the agent's journal has the end of a run whose process has died. Raises
-        StoreUnavailable."""
+        """The agent's journal has the end of a run whose process has died. Raises StoreUnavailable."""
         if run.state != "running" or run.host not in self._hosts.names():
             return run
         if recorder := self._recorders.get(run.id):

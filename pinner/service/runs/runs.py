@@ -1,4 +1,4 @@
-"""RunManager: starts, follows, recovers and ends runs."""
+"""Starts, follows, recovers and ends runs."""
 
 import logging
 import threading
@@ -34,13 +34,13 @@ from pinner.store.repositories import Store
 LOG = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
-"""Between two readings of a run that another process carries out."""
+"""Between two readings of a run of another process."""
 
 END_SECONDS = 5.0
-"""How long a run waits until the end of the one before is stored. Only a slow database or agent takes so long."""
+"""A run waits so long for the stored end of the one before: a database or an agent may be slow."""
 
 MAX_RUNS = 64
-"""At once. A host has one run at a time, but a refusal needs a thread too."""
+"""A host has one run at a time, but a refusal needs a thread, too."""
 
 
 class RunManager:
@@ -56,7 +56,7 @@ class RunManager:
         new_id: Callable[[], str],
         changed: Callable[[str, Iterable[Entry]], None] = lambda *_: None,
     ) -> None:
-        """``new_id`` returns a new id at each call. ``changed`` gets the changes of a host that have ended."""
+        """``changed`` gets the changes of a host that have ended."""
         self._hosts = hosts
         self._policies = policies
         self._heads = heads
@@ -68,11 +68,11 @@ class RunManager:
         self._copier = RunCopier(hosts, heads, store.runs, now, changed)
         self._workers = ThreadPoolExecutor(MAX_RUNS, thread_name_prefix="run")
         self._ends: dict[str, Future[None]] = {}
-        """By run id, of the runs that this process carries out: done when the end is stored."""
+        """By run id, done when the end is stored."""
         self._progressed = threading.Condition()
 
     def catch_up(self) -> None:
-        """Store the outcome of each run whose process died before that. Call it once, at the start."""
+        """Store the outcome of each run whose process died. Call it once, at the start."""
         try:
             for run in self._runs.running():
                 self._copier.updated(run)
@@ -99,7 +99,7 @@ class RunManager:
         """Wait for the end of the run. Raises the agent's refusal.
 
         With ``policy`` the run is watched if the policy says so. Raises PreconditionFailed, and opens no run, where the
-        host has another policy by now, or none.
+        host's policy is another one by now.
         """
         expected = None if policy is None else (revision(policy),)
         begun = self._new(kind, plan.host, plan.id, caller)
@@ -126,7 +126,7 @@ class RunManager:
         return self._start(run, None, caller)[0]
 
     def _placed_before(self, run: Run) -> str:
-        """The run that made the changes which this run found made, in words; empty if it is not known."""
+        """The run that made what this run found made; empty if it is not known."""
         if run.state != "applied":
             return ""
         plan = self._plans.get(run.plan)
@@ -183,7 +183,7 @@ class RunManager:
     def _start(
         self, run: Run, plan: Plan | None, caller: Caller, policy: Expected = None
     ) -> tuple[Run, "Future[None]"]:
-        """In a worker thread; returns when the agent has begun. Raises the agent's refusal."""
+        """Returns when the agent has begun the run in a worker thread. Raises the agent's refusal."""
         agent = self._hosts.agent(run.host)
         # A reader of the stored run must know it as one of this process, or it closes the run in the agent's journal.
         recorder = self._copier.own(run, caller.request_id)
@@ -206,9 +206,9 @@ class RunManager:
     def _await_turn(self, run: Run) -> None:
         """Return when the end of each earlier run of the host is stored.
 
-        A rollback's end is also stored as the state of the runs that it undoes. Stored after a later run, it would
-        close that run, too. A rollback of all runs is refused while an earlier run has not begun: that run would change
-        the host again afterwards. Raises HostBusy where an end is not stored in time, or that run has not begun.
+        The end of a rollback is also stored as the state of the runs that it undoes: it would close a later run, too. A
+        rollback of all runs is refused while an earlier run has not begun: that run would change the host again. Raises
+        HostBusy where an end is not stored in time, or that run has not begun.
         """
         running = [other for other in self._runs.running() if other.host == run.host]
         ids = [other.id for other in running]

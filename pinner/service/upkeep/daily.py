@@ -18,7 +18,7 @@ DAY_SECONDS = 86400.0
 
 AHEAD = timedelta(days=14)
 """A clock that is further ahead of the last daily work is not believed at once. A token is kept for 90 days after its
-end, so an error of less deletes no valid one."""
+end, so a smaller error deletes no valid one."""
 
 
 _ALMOST_A_DAY = timedelta(hours=23)
@@ -26,12 +26,12 @@ _ALMOST_A_DAY = timedelta(hours=23)
 
 
 class Calendar:
-    """Tells a clock that is wrong from a host that was off, by a file with two times: the last one that was believed,
-    and the time by the clock since when it is waited for a day until more is believed.
+    """Tells a wrong clock from a host that was off, by a file with two times: the last believed one, and the time by
+    the clock since when another is waited for.
 
     What is deleted is gone for good, so a clock that is far ahead counts only after some days, in which somebody can
-    set it. Restarts do not change that. A clock that is far behind is believed only after a day, too: it must not make
-    the right one look ahead when it is set.
+    set it, whatever restarts. A clock that is far behind counts after a day: it must not make the right one look ahead
+    when it is set.
     """
 
     def __init__(self, file: Path, now: Callable[[], datetime]) -> None:
@@ -40,7 +40,7 @@ class Calendar:
         self._times()  # before the first daily work: a clock can be wrong at the second start
 
     def today(self) -> datetime | None:
-        """By which old rows may be deleted; None, with a warning, where the clock may be wrong."""
+        """The time by which old rows may be deleted; None, with a warning, where the clock may be wrong."""
         now = self._now()
         if (times := self._times()) is None:
             LOG.warning("nothing is deleted today: %s, the time of the last daily work, could not be read", self._file)
@@ -85,7 +85,6 @@ class Calendar:
 
 class Daily(Worker):
     def __init__(self, name: str, work: Callable[[datetime], None], calendar: Calendar) -> None:
-        """``work`` gets the time by which it may delete what is old."""
         super().__init__(name)  # without a limit: a purge of a large database takes as long as it takes
         self._work = work
         self._calendar = calendar

@@ -1,7 +1,5 @@
-"""Monitor: checks in a thread of its own whether the parts of the server do their work.
-
-A caller gets the latest result at once, so a part that hangs delays no caller.
-"""
+"""Checks in a thread of its own whether the parts of the server do their work, so that a part that hangs delays no
+caller."""
 
 import logging
 import time
@@ -22,18 +20,16 @@ LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 5.0
 STALE_SECONDS = 60.0
-"""A result of this age says that a check hangs. An agent that is silent delays a check by ten seconds."""
+"""A check whose result is so old hangs. A silent agent delays a check by ten seconds."""
 QUEUE_SECONDS = 10.0
-"""A request that waits so long for a thread says that all threads wait for something."""
+"""Where a request waits so long for a thread, all threads wait for something."""
 ROOM_SECONDS = 60.0
 OBSERVATIONS = 3
-"""Under a policy the host is compared with it at least once in so many resyncs, and OBSERVATION_SECONDS."""
+"""A host with a policy is compared with it once in so many resyncs, and OBSERVATION_SECONDS."""
 OBSERVATION_SECONDS = 300.0
 
 
 class Monitor(Worker):
-    """The health of one server, and its metrics."""
-
     def __init__(
         self,
         hosts: Hosts,
@@ -43,7 +39,7 @@ class Monitor(Worker):
         measure_room: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``measure_room`` updates the metrics of the room of a host; it raises nothing."""
+        """``measure_room`` updates the metrics of a host's room, and raises nothing."""
         super().__init__("health", STALE_SECONDS * 5)
         self.metrics = metrics
         self._measure_room = measure_room
@@ -60,13 +56,13 @@ class Monitor(Worker):
         self._latest: tuple[float, tuple[Check, ...]] | None = None
 
     def watch(self, threads: Iterable[Heartbeat], resync_seconds: float) -> None:
-        """Check these ``threads``, too, and the controller, whose ``resync_seconds`` these are."""
+        """``resync_seconds`` are those of the controller, which is checked, too."""
         self._threads = (*threads, self.heartbeat)
         self._observation_seconds = OBSERVATIONS * resync_seconds + OBSERVATION_SECONDS
         self._began = self._clock()
 
     def readiness(self) -> Readiness:
-        """The latest result. It is not ready before the first one."""
+        """It is not ready before the first result."""
         if self._latest is None:
             return readiness((Check("health", ok=False, why="the first check has not ended yet"),))
         at, checks = self._latest
@@ -127,7 +123,7 @@ class Monitor(Worker):
             yield from healths[host].checks
 
     def _controller(self, host: str) -> Iterator[Check]:
-        """Whether the host is compared with its policy; without one it needs no comparison."""
+        """A host without a policy needs no comparison."""
         if self._observation_seconds is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""Retention: what the central database and an agent's audit trail keep, and for how long."""
+"""What the central database and an agent's audit trail keep, and for how long."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,15 +17,15 @@ from pinner.store.retention import Retention
 
 CALLER = Caller("retention", "daily", "")
 ENDED = timedelta(days=90)
-"""A token that expired or was revoked, and a signed head of an agent that a later one covers."""
+"""The age of a token that expired or was revoked, and of a signed head that a later one covers."""
 HINTS = timedelta(hours=1)
-"""After the latest event of a guest, if libvirt does not have it on the host."""
+"""The time after a guest's latest event, if libvirt does not have the guest on the host."""
 
 Export = Callable[[], Iterable[str]]
-"""The whole audit trail with the agents' trails, as the lines of a file that a third party can verify."""
+"""The lines of a file with the whole audit trail and the agents' trails, which a third party can verify."""
 AGES = 2
-"""The agent keeps its records for this many times the age at which the centre may export. So every export of the centre
-has the agent's records that belong to it."""
+"""The agent keeps its records for this many times the age at which the centre may export, so that every export of the
+centre has the agent's records that belong to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Limits:
     plans: timedelta
     audit: timedelta
     audit_folder: Path | None
-    """None where the records are kept for ever."""
+    """None: the records are kept for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Purged:
     rows: Mapping[str, int]
 
     def __str__(self) -> str:
-        """The sentence's end: ``2 runs, 0 plans, ...``."""
+        """The end of a sentence: ``2 runs, 0 plans, ...``."""
         return ", ".join(f"{number} {kind}" for kind, number in self.rows.items())
 
 
@@ -54,7 +54,7 @@ def purge(
     *,
     dry_run: bool = False,
 ) -> Purged:
-    """All but audit records; ``is_kept`` says whether the agent can still undo a run. ``dry_run`` only counts. Raises
+    """Deletes what is old, but no audit records; ``is_kept`` says whether the agent can still undo a run. Raises
     StoreUnavailable."""
     runs = store.purge_runs(now - limits.runs, is_kept, dry_run=dry_run)
     plans, snapshots = store.purge_plans(now - limits.plans, dry_run=dry_run)
@@ -72,7 +72,7 @@ def purge(
 
 
 def purge_hints(store: Retention, host: str, now: datetime, has_guest: Callable[[str], bool]) -> int:
-    """On guests that the host no longer has; returns their number.
+    """Deletes hints on guests that left the host, and returns their number.
 
     Nobody reports the end of a guest that a hook reported, or that was evacuated while its host was down. Raises
     StoreUnavailable, and like ``has_guest``.
@@ -83,9 +83,9 @@ def purge_hints(store: Retention, host: str, now: datetime, has_guest: Callable[
 def export_audit(store: Retention, limits: Limits, now: datetime, host: str, export: Export) -> Path | None:
     """Export the audit trail, and delete its old records. None: nothing is due, or another server did it.
 
-    An export has the young records too, because only the whole trail can be verified. It is due once half of the
-    records are old, so that a record is written about twice at most. Raises StoreUnavailable, and HostUnreachable where
-    an agent does not answer; no record is deleted then.
+    Only the whole trail can be verified, so an export has the young records, too. It is due once half of the records
+    are old: a record is written about twice at most. Raises StoreUnavailable, and HostUnreachable where an agent does
+    not answer; no record is deleted then.
     """
     if limits.audit_folder is None:
         return None
@@ -104,8 +104,8 @@ def export_audit(store: Retention, limits: Limits, now: datetime, host: str, exp
 
 
 def cut_chain(chain: AgentChain, trail: AgentTrailFile, folder: Path, limits: Limits, now: datetime) -> Path | None:
-    """Write the old records to a file in the agent's own folder, and remove them from the chain. None: no record is old
-    enough. Raises StoreUnavailable."""
+    """Move the old records from the chain to a file in the agent's own folder. None: no record is old enough. Raises
+    StoreUnavailable."""
     last = chain.old(now - AGES * limits.audit, now)
     if last is None:
         return None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pinner.model.outcome.blame import Blame
 
 _BAR = 20
-"""The width of a bar of 100 %."""
+"""The columns of 100 %."""
 
 
 def register(commands: Commands) -> None:

@@ -1,4 +1,4 @@
-"""pinner guest list | pin-off | pin-on, and the table of guests that `pinner inventory` also shows."""
+"""pinner guest list | pin-off | pin-on, and the table of guests."""
 
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NO_TRENDS: Mapping[str, str] = MappingProxyType({})
 _WIDE = 100
-"""Columns of a terminal that has room for the line of the hour beside the names."""
+"""The terminal's columns with room for the line of the last hour beside the names."""
 _BARS = 12
 
 PIN_OFF = """\
@@ -95,7 +95,7 @@ def list_guests(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _trends(pinner: "Service", host: str) -> dict[str, str]:
-    """The line is the run delay of the guest's vCPUs within the last hour; none where nothing is measured."""
+    """The run delay of each guest's vCPUs within the last hour, as a sparkline by UUID."""
     try:
         histories = pinner.measures(host, Span(), None, (TREND,)).histories
     except PinnerError:
@@ -106,7 +106,6 @@ def _trends(pinner: "Service", host: str) -> dict[str, str]:
 
 
 def guests(shown: Iterable["Guest"], trends: Mapping[str, str] = NO_TRENDS) -> Table:
-    """``trends`` has the sparkline of a guest by UUID."""
     headers = (
         "GUEST",
         "STATE",

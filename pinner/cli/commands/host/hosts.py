@@ -1,4 +1,4 @@
-"""pinner host list | show | capacity | interrupts, and the tables about a host that `pinner inventory` also shows."""
+"""pinner host list | show | capacity | interrupts, and the tables about a host."""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ MANY_NODES = 4
 
 @dataclass(frozen=True, slots=True)
 class HostNow:
-    """A host as it is now. Where libvirt does not answer, there is a topology and no snapshot."""
+    """Where libvirt does not answer, there is a topology and no snapshot."""
 
     host: str
     topology: "Topology"
@@ -76,7 +76,6 @@ def list_hosts(context: CommandContext, _arguments: Namespace) -> int:
 
 
 def show_host(context: CommandContext, arguments: Namespace) -> int:
-    """CPU use is not measured."""
     with context.open(arguments.root) as pinner:
         host_now = observe(pinner, pick_host(pinner, arguments.host), 0)
     for warning in host_now.warnings:
@@ -98,10 +97,8 @@ def show_topology(context: CommandContext, host_now: HostNow) -> None:
 
 
 def observe(pinner: "Service", host: str, sample_seconds: float, *, complete: bool = False) -> HostNow:
-    """The host as it is now; only its topology where libvirt does not answer or refuses, unless ``complete``.
-
-    Raises HostUnreachable where the host does not answer either.
-    """
+    """Only the topology is read where libvirt does not answer or refuses, unless ``complete``. Raises HostUnreachable
+    where the host does not answer either."""
     try:
         return HostNow.of(pinner.observe(host, sample_seconds))
     except (HostUnreachable, NotPermitted, Busy) as error:
@@ -139,7 +136,6 @@ def summary(host_now: HostNow) -> Table:
 
 
 def show_nodes(context: CommandContext, topology: "Topology") -> None:
-    """The distances of many nodes are a matrix."""
     context.show(nodes(topology))
     for matrix in distances(topology, context.out.width) if len(topology.nodes) > MANY_NODES else ():
         context.show("")
@@ -147,7 +143,7 @@ def show_nodes(context: CommandContext, topology: "Topology") -> None:
 
 
 def nodes(topology: "Topology") -> Table:
-    """The NUMA nodes with their memory and huge pages, and the distances of a few nodes."""
+    """The nodes with their memory and huge pages, and the distances of a few nodes."""
     few = len(topology.nodes) <= MANY_NODES
     headers = ("NODE", "CPUS", "MEMORY", "FREE", "HUGEPAGES (FREE)", *(["DISTANCES"] if few else []))
     drawn = table(*headers, right=("NODE", "MEMORY", "FREE"), whole=("CPUS", "MEMORY", "FREE"))
@@ -168,7 +164,7 @@ def nodes(topology: "Topology") -> Table:
 
 
 def distances(topology: "Topology", width: int) -> Iterator[Table]:
-    """The distances as a matrix, a row for each node; several tables where one is wider than ``width`` columns."""
+    """A matrix with a row for each node; several tables where one is wider than ``width`` columns."""
     ids = [node.id for node in topology.nodes]
     cells_of = {node.id: [str(node.distances.get(other, "-")) for other in ids] for node in topology.nodes}
     cell = max(len(text) for text in (*map(str, ids), *(text for row in cells_of.values() for text in row)))
@@ -182,7 +178,7 @@ def distances(topology: "Topology", width: int) -> Iterator[Table]:
 
 
 def devices(topology: "Topology") -> Table:
-    """PCI functions and network interfaces are listed, each with its NUMA node."""
+    """PCI functions and network interfaces, each with its NUMA node."""
     drawn = table("DEVICE", "KIND", "NODE", "DESCRIPTION")
     for device in topology.devices:
         node = "unknown" if device.node is None else device.node

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pinner.model.snapshot import Snapshot
 
 SAVE_SECONDS = 5.0
-"""The samples of a saved snapshot are as far apart as those of a plan, because plans are made from it."""
+"""The sample of a saved snapshot is as long as that of a plan, because plans are made from it."""
 
 
 def register(commands: Commands) -> None:
@@ -89,7 +89,7 @@ def _span(arguments: Namespace) -> float:
 
 
 def save(text: bytes, file: Path) -> None:
-    """Write a file completely or not at all, readable by its owner only: it contains every command line of the host.
+    """Write a file completely or not at all, for its owner only: it contains every command line of the host.
 
     Raises Invalid where the path is no place for a file: a device or a symlink would be replaced, too.
     """

@@ -1,4 +1,4 @@
-"""The measures of a host: pinner top shows those of its guests, live; pinner chart draws one of them, for a ticket."""
+"""pinner top: the measures of a host's guests, live; pinner chart: one measure, for a ticket."""
 
 import time
 from argparse import Namespace
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 5
 _LATEST = timedelta(minutes=1)
-"""The time before the newest value in which the latest values are searched."""
+"""The latest values are searched in this time before the newest one."""
 BARS, LEAST_BARS = 24, 9
 """The width of the line of an hour: 150 s for each bar; and in a narrow terminal."""
 LONGEST_NAME = 24
-"""A name of a guest up to this length stays on one line."""
+"""The longest name of a guest that stays on one line."""
 
 _PINGS = ("PING", "LOSS")
 _COLUMNS = ("DELAY", "VCPU", "EMULATOR", "IOTHREAD", "VHOST", "CPU", "DROPS/S", *_PINGS)
 _LESS = ("IOTHREAD", "VHOST", "EMULATOR")
-"""The columns that a narrow terminal does not show, in this order. DELAY contains them."""
+"""The columns that a narrow terminal omits, in this order. DELAY contains them."""
 
 
 def register(commands: Commands) -> None:
@@ -90,8 +90,8 @@ def top(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _read(pinner: "Service", host: str) -> "tuple[Measures, Measures]":
-    """All measures of the last minute, and the series of the line of the last hour: all of an hour would be too much of
-    a host with hundreds of guests."""
+    """All measures of the last minute, and one series of the last hour: all of an hour would be too much of a host with
+    hundreds of guests."""
     hour = pinner.measures(host, Span(), None, (TREND, "use_host"))
     ends = [
         history.begin + timedelta(seconds=history.step * (len(_longest(history)) - 1)) for history in hour.histories
@@ -107,7 +107,7 @@ def _longest(history: "History") -> tuple[float | None, ...]:
 
 @contextmanager
 def _display(out: "Console") -> Iterator[Callable[["Group"], None]]:
-    """A function that replaces the table on a terminal, and prints a further one in a pipe."""
+    """The function replaces the table on a terminal, and prints a further one in a pipe."""
     if not out.is_terminal:
         yield out.print
         return
@@ -144,7 +144,7 @@ def _table(guests: "tuple[MeasureRow, ...]", sort: SortKey, width: int) -> Table
 
 
 def _texts(row: "MeasureRow") -> dict[str, str]:
-    """The text of each column. A guest that is not pinged, or does not answer, has no pings."""
+    """By column. A guest that is not pinged, or does not answer, has no pings."""
     numbers = (_text(delay, ".1f") for delay in (row.delay, *row.delays))
     others = (_text(row.use, ".0f", " %"), _text(row.drops, ".1f"))
     pings = (_text(row.ping, ".1f", " ms"), _text(row.ping_loss, ".0f", " %"))
@@ -157,7 +157,7 @@ def _text(value: float | None, digits: str, unit: str = "") -> str:
 
 
 def _width(columns: list[str], texts: list[dict[str, str]]) -> int:
-    """The spaces after the columns, and after the two other columns, count too."""
+    """Includes the spaces after each column."""
     return sum(2 + max(len(name), *(len(text[name]) for text in texts), 0) for name in columns) + 4
 
 

@@ -1,4 +1,4 @@
-"""pinner process list, and the table of processes that `pinner inventory` also shows."""
+"""pinner process list, and the table of processes."""
 
 from argparse import Namespace
 from collections.abc import Iterable
@@ -49,7 +49,6 @@ def register(commands: Commands) -> None:
 
 
 def list_processes(context: CommandContext, arguments: Namespace) -> int:
-    """Raises Invalid."""
     if arguments.threshold is not None and not arguments.busy:
         raise Invalid("--threshold", f"{arguments.threshold:g}", "an option beside --busy")
     threshold = BUSY_THRESHOLD if arguments.threshold is None else arguments.threshold
@@ -65,7 +64,7 @@ def list_processes(context: CommandContext, arguments: Namespace) -> int:
 
 
 def busiest(processes: Iterable["Process"], threshold: float = -1.0) -> list["Process"]:
-    """``threshold`` is in per cent of one CPU. The highest load is first."""
+    """The highest load is first; ``threshold`` is in per cent of one CPU."""
     return sorted((p for p in processes if p.load > threshold), key=lambda p: (-p.load, p.pid))
 
 
