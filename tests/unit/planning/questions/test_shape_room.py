@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
-from support.hosts import GIB, applied, guest, interleaved, plain, snapshot
+from support.hosts import GIB, applied, cpus, guest, interleaved, plain, snapshot
 from support.made_up.anyhost import STRATEGIES, snapshots
 
 from pinner.model.cpuset import CpuSet
@@ -84,6 +84,13 @@ def test_isolated_cpus_count_as_smt_allows(smt, expected):
 def test_present_guests_take_their_cpus_and_memory():
     host = snapshot(HOST, [guest(1, 8, HOST.online, memory={0: 50 * GIB}, memory_kib=50 * GIB)])
     assert rooms(shape_rooms(host, Request("numa-local"), GuestShape(4, 20 * GIB)))["numa-local"] == 3
+
+
+def test_offline_cpus_take_no_share_of_a_present_guest():
+    """Eight vCPUs on 24 online CPUs use a third of each. The affinity of a thread keeps the offline ones."""
+    top = plain(32, 2, offline="24-31")
+    host = snapshot(top, [guest(1, 8, cpus("0-31"), excluded=True)])
+    assert rooms(shape_rooms(host, Request(), GuestShape(1)))["shared-pool"] == 12
 
 
 @pytest.mark.parametrize(
