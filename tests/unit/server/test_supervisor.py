@@ -46,3 +46,31 @@ def test_other_exceptions_that_python_ignores_are_printed_and_end_nothing():
     done = run("import os, signal, time; time.sleep(0.1); os.kill(os.getpid(), signal.SIGTERM)")
     assert done.returncode == 0, done.stderr
     assert "ArithmeticError: odd" in done.stderr
+
+
+CHECKS = """
+import os, select
+from pinner.server.supervisor import Supervisor
+
+class Waits(Exception):
+    pass
+
+def wait(*arguments):
+    print(arguments[3])
+    raise Waits
+
+select.select = wait
+supervisor = Supervisor()
+for variables in ({}, {"WATCHDOG_USEC": "30000000"}, {"WATCHDOG_USEC": "3000000"}, {"WATCHDOG_PID": "1"}):
+    os.environ |= variables
+    try:
+        supervisor.wait()
+    except Waits:
+        pass
+"""
+
+
+def test_the_watchdog_is_told_three_times_in_its_limit_and_at_least_every_two_seconds():
+    """The last limit is that of another process."""
+    done = subprocess.run([sys.executable, "-c", CHECKS], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["2.0", "2.0", "1.0", "2.0"], done.stderr
