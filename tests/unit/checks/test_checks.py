@@ -1,12 +1,15 @@
 """Every check has a host with its fault and a host without it."""
 
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
+from itertools import chain
 from typing import NamedTuple
 
 import pytest
 from check_table import DOCUMENT, expected
+from support.hosts import GIB
 from support.made_up.check_cases_cpus import CASES as CPUS
 from support.made_up.check_cases_hosts import CASES as HOSTS
 from support.made_up.check_cases_network import CASES as NETWORK
@@ -15,6 +18,7 @@ from support.nova.nova_listener import until
 
 from pinner import codec
 from pinner.cli.commands.host import check
+from pinner.model.guest.guest import Guest
 from pinner.model.outcome.check import CheckReport, Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, HostSample
 from pinner.service.hosts import checker
@@ -82,6 +86,25 @@ def test_needs_no_second_sample(code):
 def test_needs_no_sample(code):
     for whole in CASES[code]:
         assert not [each for each in findings(HostReading(whole.snapshot)) if each.subject.kind == "check"]
+
+
+ODD_GUESTS: Mapping[str, Callable[[Guest], Guest]] = {
+    "huge pages alone": lambda guest: replace(
+        guest, memory_per_node={}, memory_kib=0, numa=replace(guest.numa, huge_kib={0: GIB})
+    ),
+    "no memory known": lambda guest: replace(guest, memory_per_node={0: 0}, memory_kib=0),
+    "no vCPU plugged": lambda guest: replace(guest, vcpus=()),
+    "no thread": lambda guest: replace(guest, vcpus=tuple(replace(vcpu, thread=None) for vcpu in guest.vcpus)),
+    "not read": lambda guest: replace(guest, vcpus=(), taps=(), memory_per_node={}, unread="it hangs"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_GUESTS)
+def test_no_check_fails_for_an_odd_guest(odd):
+    for whole in chain.from_iterable(CASES.values()):
+        guests = tuple(ODD_GUESTS[odd](guest) for guest in whole.snapshot.guests)
+        seen = replace(whole, snapshot=replace(whole.snapshot, guests=guests))
+        assert not [each for each in findings(seen) if each.subject.kind == "check"]
 
 
 def test_a_counter_that_went_back_is_not_known():
