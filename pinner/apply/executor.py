@@ -70,7 +70,7 @@ def apply(
 
 
 def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
-    """Undo the run ``run.undoes``, or all runs of the host. Where a target has ended or another program has moved it,
+    """Undoes the run ``run.undoes``, or all runs of the host. Where a target has ended or another program has moved it,
     both runs end ``rolled_back_partly``; the rollback can be repeated. Raises NotFound, HostBusy, and RunConflict also
     where a later run has changed a target again."""
     if run.undoes_all:
@@ -107,7 +107,7 @@ def _roll_all_back(run: Run, host: Host, journal: Journal, now: Callable[[], dat
 
 @contextmanager
 def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterator[None]:
-    """The block does not change the host. A recovery ends the run where the journal fails, or has entries of it."""
+    """The block must not change the host. A recovery ends the run where the journal fails, or has entries of it."""
     try:
         yield
     except BaseException as error:
@@ -122,8 +122,8 @@ def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterat
 
 
 def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime, admission: Admission) -> Iterator[Entry]:
-    """Ended targets are ``gone`` from the beginning, guests that cannot be read ``failed``: a recovery knows no other
-    sign that the agent's rules were not applied."""
+    """Ended targets are ``gone`` and unreadable guests ``failed`` from the beginning: a recovery knows no other sign
+    that the agent's rules were not applied."""
     guests = {change.target.owner for change in changes if run.persist and change.target.kind in DEFINED}
     definitions = {guest: host.definition(guest) for guest in guests - admission.unread.keys()}
     for seq, change in enumerate(changes, start=1):
@@ -166,8 +166,7 @@ def _require_reversible(name: str, journal: Journal) -> Run:
 
 
 def _undone_before(later: list[Run]) -> str:
-    """The end of a refusal. If the rollback of one of the ``later`` runs, newest first, left a change in place, none
-    before it can be undone by itself."""
+    """``later``: newest first. Where a rollback left a change in place, no run before it can be undone by itself."""
     if partly := [run.id for run in later if run.state == "rolled_back_partly"]:
         which = "its rollback left that" if partly[-1] == later[-1].id else f"the rollback of {partly[-1]} left a later"
         return f", and {which} change in place; roll back all runs (--all)"
@@ -219,8 +218,7 @@ def changes_to_make(
 
 
 def _guests_own_last(changes: Iterable[PlannedChange]) -> list[PlannedChange]:
-    """A guest may not answer: it is asked only where nothing else is to be done. Else the run asks it, and fails for it
-    alone."""
+    """A guest may not answer: it is asked only where nothing else is to be done."""
     return sorted(changes, key=lambda change: change.target.kind in INSIDE)
 
 
@@ -236,8 +234,7 @@ def _inspected(change: PlannedChange, host: Host) -> steps.Inspection:
 
 
 def plugged_in(plan: Plan, host: Host) -> Iterator[str]:
-    """The vCPUs and iothreads plugged in since the plan was made. A plan never places the vCPUs of a guest that Nova
-    pinned."""
+    """The vCPUs and iothreads plugged in since the plan was made, without vCPUs of guests that Nova pinned."""
     guests: dict[str, str] = {}
     planned: dict[str, set[Part]] = {}
     for target in (want.target for want in plan.wanted if want.target.kind in PINNED):

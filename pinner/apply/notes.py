@@ -28,7 +28,6 @@ RECOVERED = {
     "rolled_back": "its rollback finished",
     "rolled_back_partly": "its rollback finished in part",
 }
-"""By the state of a run that a recovery has ended."""
 
 
 def reported(run: Run, entries: Iterable[Entry]) -> list[Entry]:
@@ -36,7 +35,7 @@ def reported(run: Run, entries: Iterable[Entry]) -> list[Entry]:
 
 
 class Notes:
-    """The notes of one open run. Several threads may note, each other entries."""
+    """Several threads may note, each other entries."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class Notes:
         corrected: Sequence[Entry] = (),
         reported: Iterable[Entry] = (),
     ) -> None:
-        """``total``: of entries. ``corrected``: entries of other runs, which the end of the run replaces."""
+        """``corrected``: entries of other runs, which the end of the run replaces."""
         self.run = run
         self.total = total
         self.journal = journal
@@ -96,7 +95,6 @@ def summary(failures: Collection[tuple[Entry, str]], groups: int) -> str:
 
 
 def losses(lost: Sequence[Entry], changes: int) -> str:
-    """Empty where ``lost`` is empty."""
     if not lost:
         return ""
     why = "; ".join(entry.error for entry in lost[:LOSSES])
@@ -111,7 +109,6 @@ def unreadable(damaged: Sequence[Damaged]) -> str:
 
 
 def words(error: BaseException) -> str:
-    """The text of an error; without one, the name of its type."""
     return str(error) or type(error).__name__
 
 

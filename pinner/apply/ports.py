@@ -1,4 +1,4 @@
-"""What an apply needs of other packages: a host to change, and a journal to write."""
+"""The host that an apply changes, and the journal that it writes."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,6 @@ from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Damaged, Entry, InForce, Run
 
 Part = tuple[TargetKind, int]
-"""A vCPU or iothread of a guest, with its number."""
 
 
 Progress = Callable[[Entry, int], None]
@@ -22,17 +21,16 @@ Progress = Callable[[Entry, int], None]
 
 
 class Host(Protocol):
-    """A machine whose threads can be read and pinned. Several threads may use it, each for other guests."""
+    """Several threads may use it, each for other guests. A method for a target or a guest (by UUID) raises Gone where
+    that has ended."""
 
     @property
-    def guests_at_once(self) -> int:
-        """How many guests may be changed at once."""
+    def guests_at_once(self) -> int: ...
 
     def fingerprint(self) -> str:
-        """The value of Topology.fingerprint now."""
+        """Topology.fingerprint now."""
 
-    def online(self) -> CpuSet:
-        """The CPUs that are online now."""
+    def online(self) -> CpuSet: ...
 
     def bounds(self) -> Bounds:
         """Nova's CPUs and the excluded guests. Raises HostUnreachable, NotPermitted, Busy, and Invalid for a CPU set of
@@ -40,14 +38,13 @@ class Host(Protocol):
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         """The kernel's masks of the live threads, by thread id. A partition has all movable threads of the host, work
-        queues none. Raises Gone."""
+        queues none."""
 
     def kernel_threads(self) -> frozenset[ThreadKey]:
         """The kernel threads that can be moved."""
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
-        """Pin a part of a guest, live, and with ``persist`` in its definition. Raises Gone, NotPermitted,
-        HostUnreachable, ApplyFailed."""
+        """Live, and with ``persist`` in the guest's definition. Raises NotPermitted, HostUnreachable, ApplyFailed."""
 
     def require_answering(self, target: Target) -> None:
         """Raises Busy where another job occupies the target's guest."""
@@ -56,7 +53,7 @@ class Host(Protocol):
         """Raises Gone where no thread has this id and start time, ApplyFailed where the kernel grants less."""
 
     def lineage(self, target: Target) -> Lineage:
-        """By which ``inheritors`` finds those of the target's mask from now on. Raises Gone."""
+        """The facts by which ``inheritors`` later finds those of the target's mask."""
 
     def inheritors(
         self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
@@ -68,32 +65,32 @@ class Host(Protocol):
         """Whether ``inheritors`` may find a thread. The answer may be old for a process that has ended."""
 
     def state(self, target: Target) -> State:
-        """Of a target without threads. Raises Gone, and ApplyFailed where its driver does not answer."""
+        """Of a target without threads. Raises ApplyFailed where its driver does not answer."""
 
     def set_state(self, target: Target, state: State) -> None:
-        """Reads it back. Raises Gone, NotPermitted, and ApplyFailed where it is another."""
+        """Reads it back. Raises NotPermitted, and ApplyFailed where it is another."""
 
     def parts(self, guest: str) -> frozenset[Part]:
-        """Those of the guest (by UUID) that have a thread. Raises Gone."""
+        """Those that have a thread."""
 
     def persistent(self, guest: str) -> bool:
-        """Whether the guest (by UUID) has a definition. Raises Gone."""
+        """Whether the guest has a definition."""
 
     def definition(self, guest: str) -> str:
-        """The <cputune> of the guest's persistent definition as XML, or empty. Raises Gone."""
+        """The <cputune> of the persistent definition as XML, or empty."""
 
     def defined_pin(self, target: Target, definition: str) -> CpuSet | None:
-        """The target's pin in a ``definition``; None where it has none."""
+        """None where the ``definition`` has none."""
 
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
         """Restore the target's pin of ``definition``, or its absence. Raises ApplyFailed where the pin there is none of
         the ``given`` CPUs of runs: an operator has changed it."""
 
     def named_pins(self, guest: str) -> NamedPins:
-        """Those that the guest's metadata names. Raises Gone where libvirt has no such guest (by UUID), and Busy."""
+        """Those that the guest's metadata names. Raises Busy."""
 
     def pins(self, guest: str) -> tuple[PartPin, ...]:
-        """In the XML of the running guest (by UUID), whoever made them. Raises Gone, Busy."""
+        """Those in the running guest's XML, whoever made them. Raises Busy."""
 
     def restore_saved(
         self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
@@ -102,19 +99,19 @@ class Host(Protocol):
         ``former``, or none; the metadata gets ``names``. Raises like ``pin``."""
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
-        """Give a guest's metadata these names; a part that is None stays. Raises like ``pin``."""
+        """Give the guest's metadata these names; a part that is None stays. Raises like ``pin``."""
 
     def memory(self, target: Target) -> Mapping[int, int]:
-        """Resident KiB of a guest's QEMU by node, from numa_maps. Raises Gone, NotPermitted."""
+        """Resident KiB of the guest's QEMU by node, from numa_maps. Raises NotPermitted."""
 
     def numatune(self, target: Target) -> str:
         """The nodes of the live numatune where libvirt may change them (mode restrictive), or empty."""
 
     def set_numatune(self, target: Target, nodes: str) -> None:
-        """Sets it through libvirt. Raises like ``pin``."""
+        """Raises like ``pin``."""
 
     def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
-        """By migrate_pages; some pages cannot be moved. Raises Gone, NotPermitted, ApplyFailed."""
+        """By migrate_pages; some pages cannot be moved. Raises NotPermitted, ApplyFailed."""
 
 
 class Journal(Protocol):
@@ -134,14 +131,14 @@ class Journal(Protocol):
         definition, of an unknown boot, and the pins of the guests (by UUID) that ``keeps`` accepts stay ``done``."""
 
     def require_room(self) -> None:
-        """Raises StoreUnavailable where the next run cannot be written: the disk may be full."""
+        """Raises StoreUnavailable where the next run cannot be written."""
 
     def intend(self, *entries: Entry, reported: Collection[Entry] = ()) -> None:
         """Write entries before the host is touched, also known ones with threads found later. The audit trail gets the
         ``reported`` ones, whose state is a report of the run."""
 
     def note(self, entry: Entry, *, again: bool = False) -> None:
-        """Record an entry's new state. ``again``: the trail has this report, and only the facts are newer."""
+        """``again``: the trail has this report, and only the facts are newer."""
 
     def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
         """Close the run with its final state, and unlock the host unless this raises. In the same step, the run that a
@@ -160,16 +157,16 @@ class Journal(Protocol):
         """A run's entries by ``seq``; empty for an unknown run."""
 
     def readable_entries(self, run: str) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
-        """A run's entries by ``seq``, and those whose records cannot be read."""
+        """Those by ``seq``, and those whose records cannot be read."""
 
     def placed(self) -> tuple[CpuSet, ...]:
-        """The masks that runs gave to processes and that are in force."""
+        """The masks in force that runs gave to processes."""
 
     def moved_processes(self) -> frozenset[str]:
-        """The names of the processes whose moves are in force."""
+        """Their names, where their moves are in force."""
 
     def allocated(self) -> CpuSet:
-        """The CPUs that runs gave to any threads and that are in force."""
+        """The CPUs in force that runs gave to any threads."""
 
     def placed_processes(self) -> dict[ThreadKey, int]:
         """The first threads of the processes that runs placed, each with the moment before its first mask, in clock
@@ -201,10 +198,10 @@ class Admission:
     plan: Plan
     """Without what is not on the host."""
     ended: frozenset[Target] = frozenset()
-    """The processes and settings that the agent's inventory lacks. The rules were not applied to their changes: neither
-    the run nor its recovery makes them."""
+    """The processes and settings that the agent's inventory lacks. Neither the run nor its recovery makes their
+    changes, to which the rules were not applied."""
     unread: Mapping[str, str] = field(default_factory=dict)
-    """The guests (by UUID) that cannot be read now, with the reason. The rules were not applied to their changes: they
+    """The guests (by UUID) that cannot be read now, with the reason: the rules were not applied to their changes, which
     fail alone."""
     require_permitted: Callable[[], None] = lambda: None
     """Raises Refused or NovaConflict for a change that the agent's rules do not allow; called once the plan is known
@@ -212,4 +209,4 @@ class Admission:
 
 
 Admit = Callable[[Plan, Run], Admission]
-"""Compares a run's plan with the host. Raises Refused, StalePlan and the errors of a snapshot."""
+"""Raises Refused, StalePlan and the errors of a snapshot."""

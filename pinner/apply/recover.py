@@ -26,8 +26,8 @@ RecoveryPolicy = Literal["back", "forward"]
 def recover(
     host: Host, journal: Journal, policy: RecoveryPolicy, now: Callable[[], datetime], boot: str = ""
 ) -> Run | None:
-    """Recover the open run whose process has ended. A run of another boot than ``boot``, or with a damaged record, is
-    undone in any case. Raises StoreUnavailable; the run stays open then."""
+    """A run of another boot than ``boot``, or with a damaged record, is undone in any case. Raises StoreUnavailable;
+    the run stays open then."""
     run = journal.interrupted()
     if run is None:
         return None
@@ -91,9 +91,8 @@ def _rolled_back(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _under_way(entries: Sequence[Entry], host: Host) -> frozenset[int]:
-    """The ``seq`` of the changes for which libvirtd may still have a call of the dead process. Of a guest these are the
-    last change that the host shows, and the next one; of a group that failed, all changes: its undo may be under
-    way."""
+    """The ``seq`` of the changes for which libvirtd may still have a call of the dead process: of a guest the last
+    change that the host shows and the next one; of a group that failed, all, because its undo may be under way."""
     failed = {group_of(entry.change.target) for entry in entries if entry.state in UNDO_BEGUN}
     alive = [entry for entry in entries if entry.state in ("intent", "done", "stuck")]
     in_order = [entry for entry in alive if group_of(entry.change.target) not in failed]

@@ -13,13 +13,13 @@ from pinner.model.kinds import INSIDE
 from pinner.model.run.journal import Entry
 
 HUNG_AT_ONCE = 32
-"""How many guests that do not answer are asked at once. Each of them only waits."""
+"""How many guests that do not answer are asked at once; each only waits."""
 _SECONDS = 0.2
 """The main thread looks so often for a Ctrl-C that the kernel gave to another thread."""
 
 
 def parts_of(entries: Iterable[Entry]) -> list[list[Entry]]:
-    """The entries of each guest, those inside each guest, and all others together; each in the order given."""
+    """The entries of each guest, those inside each guest, and all others together, in the order given."""
     parts: dict[Group | None, list[Entry]] = {}
     for entry in entries:
         group = group_of(entry.change.target)
@@ -57,7 +57,7 @@ def side_by_side(entries: Sequence[Entry], work: Callable[[Entry], None], at_onc
 def with_busy_last(
     entries: Sequence[Entry], work: Callable[[Entry], None], busy: Collection[Group], at_once: int
 ) -> None:
-    """Guests that do not answer come last: they must not delay the others."""
+    """Guests that do not answer must not delay the others."""
     side_by_side([entry for entry in entries if group_of(entry.change.target) not in busy], work, at_once)
     last = [entry for entry in entries if group_of(entry.change.target) in busy]
     side_by_side(last, work, HUNG_AT_ONCE if at_once > 1 else 1)
@@ -65,7 +65,7 @@ def with_busy_last(
 
 @contextmanager
 def _held_interrupts(note: Callable[[BaseException], None]) -> Iterator[None]:
-    """Raise what the handler of SIGINT raises only at the end; ``note`` gets it at once, and must take no lock.
+    """Raises what the handler of SIGINT raises only at the end; ``note`` gets it at once, and must take no lock.
 
     Python runs the handler in the main thread, between any two instructions: an exception from there could leave a lock
     taken, or end the wait for the threads.

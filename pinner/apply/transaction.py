@@ -1,4 +1,4 @@
-"""Makes the changes of one run, several guests at once, and notes each change in the journal."""
+"""Makes the changes of a run that is open in the journal, several guests at once, and notes each change there."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,8 +22,6 @@ LOG = logging.getLogger(__name__)
 
 
 class Transaction:
-    """One run that is open in the journal."""
-
     def __init__(
         self,
         run: Run,
@@ -56,14 +54,11 @@ class Transaction:
         self._forced: set[int] = set()
         """The ``seq`` of each change that failed just now and has touched the host."""
         self._errors: dict[int, str] = {}
-        """The errors by the ``seq`` of their entries."""
         self._failures: dict[Group, tuple[Entry, str]] = {}
-        """Each with the change that failed and its error."""
         self._begun: set[Group] = set()
         """The guests that answered before their first change."""
         self._busy: set[Group] = set()
         self._resumed_failures: Collection[Group] = ()
-        """The groups that had failed before the run was interrupted."""
         for entry in entries[:1]:
             self._notes.begin(entry)
 
@@ -103,8 +98,8 @@ class Transaction:
         self._resumed_failures = frozenset(self._failures)
 
     def _lacks_answers(self) -> bool:
-        """An all-or-nothing run must not begin without their answers. All are noted, so that the next run leaves them
-        out."""
+        """An all-or-nothing run must not begin without every guest's answer. All missing ones are noted, so that the
+        next run leaves these guests out."""
         if self._is_independent or self._resumed:
             return False
         for group, (entry, error) in unanswering(self._entries, self._host, self._unread).items():
@@ -203,7 +198,7 @@ class Transaction:
         self._note_unmade(groups)
 
     def _undo_on_host(self, touched: Sequence[Entry]) -> dict[int, tuple[EntryState, str]]:
-        """An unforeseen error of one undo ends no other one. Outcomes by ``seq``."""
+        """An unforeseen error of one undo ends no other one."""
         outcomes: dict[int, tuple[EntryState, str]] = {}
 
         def undo(entry: Entry) -> None:
@@ -233,7 +228,7 @@ class Transaction:
         return state, summary(self._failures.values(), len(self._groups))
 
     def _placed(self) -> list[Entry]:
-        """Metadata without pins places no guest, so its changes are left out."""
+        """Metadata without pins places no guest."""
         placed = self._in_groups(self._groups.keys() - self._failures.keys(), self._in_place.values())
         return [entry for entry in placed if entry.state == "done" and not isinstance(entry.change, MetadataChange)]
 

@@ -1,2 +1,1 @@
-"""The central database and the agent's journal. repositories has the repositories of the database. journal/ has the
-agent's record of every change."""
+"""The central database, whose repositories are in repositories.py, and journal/, the agent's record of every change."""

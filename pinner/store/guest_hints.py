@@ -31,7 +31,7 @@ class GuestHints:
             return {row.guest: _hint(row) for row in connection.execute(query)}
 
     def shorten(self, host: str, latest: datetime) -> None:
-        """Let no guest of a host count as leaving after ``latest``."""
+        """No guest of the host counts as leaving after ``latest``."""
         table = tables.guest_hints
         longer = as_type(table.c.leaving_until, String) > tables.utc_text(latest)
         change = update(table).filter_by(host=host).where(longer).values(leaving_until=latest)
@@ -44,8 +44,8 @@ class GuestHints:
         after: Callable[[GuestHint | None], tuple[GuestHint | None, str]],
         record: Callable[[str], AuditEvent],
     ) -> str:
-        """Replace the hint on a guest by what ``after`` makes of it (None: delete it), and append the audit event that
-        ``record`` makes of the text beside it; returns that text."""
+        """Replace the hint by what ``after`` makes of it (None: delete it), and append the audit event that ``record``
+        makes of the text beside it; returns that text."""
         table = tables.guest_hints
         this = and_(table.c.guest == guest, table.c.host == host)
 

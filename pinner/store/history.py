@@ -22,7 +22,7 @@ from pinner.repeated import Repeated
 LOG = logging.getLogger(__name__)
 
 _FAILURES = (rrdtool.OperationalError, rrdtool.ProgrammingError, SystemError)
-"""What RRDtool raises; SystemError for a damaged file whose names are no text."""
+"""RRDtool raises SystemError for a damaged file whose names are no text."""
 
 _NO_MEMORY = re.compile("alloc|out of memory|lock")
 _OF_THE_KERNEL = frozenset(map(os.strerror, errno.errorcode))
@@ -34,7 +34,7 @@ _KEPT_SECONDS = max(step * rows for step, rows in ROWS.items())
 _OPTIONAL = (PING, PING_LOSS)
 """The series that a file has from their first value on: most guests are not pinged."""
 ENDED_FILES = 100
-"""Files of ended guests, 36 MiB. Test systems start hundreds of guests a day. A run's outcome reads them within
+"""Files of ended guests, 36 MiB. Test systems start hundreds of guests a day; a run's outcome reads the files within
 minutes."""
 _SMALL_STEP_SECONDS = 60
 """If the clock was set back by less, nothing is kept until it has caught up: the values of a month are worth more."""
@@ -45,7 +45,7 @@ _KNOWN = 0.5
 
 
 class HistoryFiles:
-    """The files of one folder. One thread writes; others may read meanwhile."""
+    """One thread writes; others may read meanwhile."""
 
     def __init__(self, folder: Path) -> None:
         """Makes the folder, for its owner alone."""
@@ -67,10 +67,8 @@ class HistoryFiles:
     def read(
         self, subject: str, begin: datetime, end: datetime, step: int, name: str = "", series: Collection[str] = ()
     ) -> History:
-        """Steps of ``step`` seconds (of ROWS); only ``series`` if given.
-
-        Raises NotFound for a subject without a history, Invalid, and StoreUnavailable for a damaged file.
-        """
+        """Steps of ``step`` seconds (of ROWS); only ``series`` if given. Raises NotFound for a subject without a
+        history, Invalid, and StoreUnavailable for a damaged file."""
         if step not in ROWS:
             raise Invalid("step", step, f"one of {', '.join(map(str, ROWS))}")
         file = self._file(subject)
@@ -96,11 +94,9 @@ class HistoryFiles:
         return tuple(sorted(names, key=lambda name: name != "host"))
 
     def purge(self, at: datetime, running: Set[str]) -> None:
-        """Delete the files older than the history, and of those outside ``running`` all but the newest ENDED_FILES.
-
-        Files put aside, and parts that a killed process left, count too. Without a guest in ``running`` only the age
-        counts: libvirt may not have answered for long.
-        """
+        """Delete the files older than the history, and of those outside ``running`` all but the newest ENDED_FILES,
+        also files put aside, and parts that a killed process left. Without a guest in ``running`` only the age counts:
+        libvirt may not have answered for long."""
         self._checked.clear()
         now, own = at.timestamp(), {HOST, *running}
         changed = {file: _modified(file) for file in self._folder.glob("*.rrd*")}
@@ -150,7 +146,7 @@ class HistoryFiles:
         return [name for name in names if name not in lost]
 
     def _file(self, subject: str) -> Path:
-        """Raises Invalid for a name that is no subject: it must not lead out of the folder."""
+        """Raises Invalid for a name that could lead out of the folder."""
         if not _SUBJECT.fullmatch(subject):
             raise Invalid("subject", subject, "host, or the UUID of a guest")
         return self._folder / f"{subject}.rrd"
@@ -162,7 +158,7 @@ def _number(rates: Mapping[str, float | None], name: str) -> str:
 
 
 def _is_damaged(file: Path, error: BaseException) -> bool:
-    """A moment without a descriptor or memory is over soon, and no reason to begin a new file."""
+    """A moment without a descriptor or memory is no reason to begin a new file."""
     if not file.exists():
         return False
     while error.__cause__:

@@ -1,4 +1,4 @@
-"""Answers by idempotency key: a request that a client repeats gets the answer of the first request."""
+"""Answers by idempotency key: a request that a client repeats gets the answer of the first one."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,15 +11,14 @@ from pinner.store.database import tables
 from pinner.store.database.write import write
 
 ABANDONED = timedelta(minutes=15)
-"""The age at which a request without an answer counts as abandoned: its server died. Samples take at most 5 minutes."""
+"""The age at which a request without an answer counts as abandoned, because its server died. Samples take at most 5
+minutes."""
 
 KEPT = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """The request that first used a key, and its answer."""
-
     fingerprint: str
     """The hash of the request: a key with another request is refused."""
     status: int
@@ -30,8 +29,6 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A request that asks for a key, or has it."""
-
     actor: str
     """A key belongs to this actor alone."""
     key: str
@@ -40,8 +37,6 @@ class Reservation:
 
 
 class IdempotencyKeys:
-    """The keys, each within the scope of its actor."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 

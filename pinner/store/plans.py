@@ -1,4 +1,4 @@
-"""Plans, their summaries, and the snapshots from which they were made. The same snapshot is stored once."""
+"""Plans, their summaries, and the snapshots from which they were made."""
 
 import hashlib
 import zlib
@@ -26,7 +26,7 @@ T = TypeVar("T")
 _SUMMARY = [tables.plans.c[name] for name in PlanSummary.__dataclass_fields__]
 
 KEPT_SNAPSHOTS = 4
-"""In memory, because several plans are often made from one; a few MB each for a large host."""
+"""In memory: several plans are often made from one. A large host's has a few MB."""
 LEVEL = 6
 """zlib's default: level 9 saves 2 % more and takes twice the time."""
 
@@ -44,11 +44,8 @@ class Plans:
         *,
         record_again: bool = False,
     ) -> bool:
-        """Whether it is new. A stored plan is never changed.
-
-        ``snapshot`` is the plan's snapshot; None: it is stored already. The audit events are appended if the plan is
-        new, with ``record_again`` in any case. All of it is one transaction.
-        """
+        """Whether it is new; a stored plan is never changed. ``snapshot`` is None where it is stored already. The audit
+        events are appended if the plan is new, with ``record_again`` in any case. All of it is one transaction."""
         events = tuple(events)
 
         def store(connection: Connection) -> bool:
@@ -105,7 +102,7 @@ class Snapshots:
         self._kept: BoundedCache[str, Snapshot] = BoundedCache(KEPT_SNAPSHOTS)
 
     def add(self, snapshot: Snapshot, events: Iterable[AuditEvent] = ()) -> str:
-        """Store a snapshot if it is new; returns its id, the hash of its content."""
+        """Returns the id, the hash of the content. The same snapshot is stored once."""
         events = tuple(events)
 
         def store(connection: Connection) -> str:
@@ -140,7 +137,7 @@ def add_snapshot(connection: Connection, snapshot: Snapshot) -> str:
 
 
 def pack(body: bytes) -> bytes:
-    """Compressed JSON (zlib, RFC 1950)."""
+    """zlib (RFC 1950)."""
     return zlib.compress(body, LEVEL)
 
 

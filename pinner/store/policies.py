@@ -43,10 +43,8 @@ class Policies:
         expected: Expected = None,
         setback: Setback | None = None,
     ) -> None:
-        """Replaces the earlier policy with its setback.
-
-        Raises PreconditionFailed where the earlier one has none of the ``expected`` revisions.
-        """
+        """Replaces the earlier policy with its setback. Raises PreconditionFailed where the earlier one has none of the
+        ``expected`` revisions."""
         values = {
             "set_at": at,
             "body": codec.dump(policy).decode(),

@@ -63,11 +63,9 @@ class Retention:
         *,
         dry_run: bool = False,
     ) -> int:
-        """The ended runs that began before a moment, with their entries.
-
-        Kept are the run of a recorded placement, a run with changes in place, unless ``is_kept`` says of its id that it
-        cannot be rolled back any more, and the runs that the others need.
-        """
+        """The ended runs that began before a moment, with their entries. Kept are the run of a recorded placement, a
+        run with changes in place, unless ``is_kept`` says of its id that it cannot be rolled back any more, and the
+        runs that the others need."""
         due = list(self._due(before, is_kept))
         # A thread that inherits a mask during the search is in the journal before it gets another mask.
         kept = frozenset(needed(due)) if due else frozenset()
@@ -102,7 +100,7 @@ class Retention:
         return self._purge(table, ended, dry_run=dry_run)
 
     def purge_heads(self, before: datetime, *, dry_run: bool = False) -> int:
-        """Kept are the last head of each host, and a head that the audit trail names. A later head covers the same
+        """Kept are the last head of each host, and a head that the audit trail names; a later head covers the same
         records."""
         table, audit = tables.agent_heads, tables.audit.c
         old = select(table.c.host, table.c.seq, table.c.hash).where(_is_before(table.c.at, before))
@@ -129,16 +127,14 @@ class Retention:
         return int(count)
 
     def purge_hints(self, host: str, before: datetime, is_kept: Callable[[str], bool]) -> int:
-        """Those whose latest event was handled before a moment, except of guests (UUID) of which ``is_kept`` says that
-        the host has them."""
+        """Those whose latest event was handled before a moment, except of guests (UUID) that ``is_kept`` accepts: the
+        host has them."""
         hints = GuestHints(self._engine)
         return hints.forget(host, [guest for guest in hints.old(host, before) if not is_kept(guest)], before)
 
     def old_records(self, before: datetime, now: datetime) -> OldRecords | None:
         """Those before the first record from the moment to now: a time after now is of a clock that was ahead.
-
-        Completes a purge that was killed.
-        """
+        Completes a purge that was killed."""
         self._delete_all_purged()
         audit = tables.audit.c
         with reading(self._engine) as connection:
@@ -153,11 +149,8 @@ class Retention:
         return OldRecords(purged + 1, ChainHead(last.seq, last.hash), newest) if last else None
 
     def purge_records(self, old: OldRecords, event: AuditEvent) -> bool:
-        """Append the record of the export, and delete the old records in batches.
-
-        False, and nothing is done, where another server has deleted records since ``old`` was read: the export may lack
-        them.
-        """
+        """Append the record of the export, and delete the old records in batches. False, and nothing is done, where
+        another server has deleted records since ``old`` was read: the export may lack them."""
         moved = write(self._engine, partial(_move_start, old=old, event=event))
         self._delete_all_purged()
         return moved

@@ -33,8 +33,6 @@ Step = AffinityStep | StateStep | MemoryStep | MetadataStep
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A planned change, compared with the host."""
-
     is_made: bool
     stale: Callable[[], tuple[str, ...]]
     """What differs from the plan's ``before``. It matters only where a change is still to be made."""

@@ -21,7 +21,6 @@ from pinner.model.run.journal import EARLIER_BOOT, IN_PART, Entry, EntryState
 from pinner.model.text import listed
 
 _NEVER = -1
-"""A start time that no thread has."""
 
 
 def is_made(change: AffinityChange, threads: Sequence[ThreadMask]) -> bool:
@@ -29,7 +28,6 @@ def is_made(change: AffinityChange, threads: Sequence[ThreadMask]) -> bool:
 
 
 def is_begun(change: AffinityChange, threads: Sequence[ThreadMask]) -> bool:
-    """Whether a thread has the mask of the change that it did not have before."""
     before = masks_of(change.before)
     return any(thread.cpus == change.after != before.get(thread.key, change.after) for thread in threads)
 
@@ -56,8 +54,6 @@ def _differences(change: AffinityChange, threads: Sequence[ThreadMask]) -> Itera
 
 
 class AffinityStep:
-    """A change of affinity under way. ``entry`` gets each new thread that is found."""
-
     def __init__(
         self, entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool, resumed: bool
     ) -> None:
@@ -180,7 +176,7 @@ def undo_earlier_boot(
 
 
 def of_no_thread(mask: ThreadMask) -> ThreadMask:
-    """A mask of an earlier boot: no present thread is taken for its thread."""
+    """A mask of an earlier boot: no present thread passes for its thread."""
     return replace(mask, started=_NEVER)
 
 
@@ -188,8 +184,6 @@ LOG = logging.getLogger(__name__)
 
 
 class PriorMasks:
-    """What the undo of a change gives back to each thread of its target."""
-
     def __init__(self, entry: Entry, change: AffinityChange, host: Host, *, force: bool, repin: bool) -> None:
         self._target = change.target
         self._given = given_masks(entry, change, host)
@@ -205,7 +199,6 @@ class PriorMasks:
         self._pinned: CpuSet | None = None
         self._problems: list[str] = []
         self._refused: dict[ThreadKey, str] = {}
-        """Why a thread cannot get its prior mask."""
 
     def restore(self) -> list[str]:
         """Returns the problems. Raises like Host, and Gone if all threads are new and none has the change's mask."""

@@ -1,5 +1,4 @@
-"""The prior mask of a target's inheritors, threads of a guest or other processes. The undo of a placed process gives it
-to the processes that inherited the mask."""
+"""The prior mask of a target's inheritors, and the undo that gives it to those of a process."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from pinner.model.run.journal import Entry
 
 
 def prior_mask(target: Target, before: Sequence[ThreadMask]) -> CpuSet:
-    """The prior mask of a target's inheritors: that of a process's first thread, else the most common one."""
+    """That of a process's first thread, else the most common one."""
     masks = {thread.tid: thread.cpus for thread in before}
     most = Counter(masks.values()).most_common(1)[0][0]
     return masks.get(int(target.owner), most) if target.kind == "process" else most
@@ -54,9 +53,7 @@ class _Inheritors:
         self._host = host
         self._journal = journal
         self._refused: dict[ThreadKey, str] = {}
-        """Why a thread cannot get its mask."""
         self._unsure: tuple[ThreadMask, ...] = ()
-        """The threads that may have inherited the mask."""
 
     def restore(self, prior: CpuSet) -> list[str]:
         # The list of the placed processes can be long, and most processes have no inheritors.

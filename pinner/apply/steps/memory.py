@@ -1,5 +1,5 @@
-"""A change of memory: a guest's memory moves to the node of its vCPUs, and an undo moves it back. The kernel moves from
-nodes to a node (migrate_pages(2)), so an undo moves memory of several nodes to the one that had most of it."""
+"""A change of memory: a guest's memory moves to the node of its vCPUs. The kernel moves from nodes to a node
+(migrate_pages(2)), so an undo moves memory of several nodes to the one that had most of it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -54,8 +54,8 @@ class MemoryStep:
 
 
 def undo(entry: Entry, change: MemoryChange, host: Host) -> tuple[EntryState, str]:
-    """Where it is not known whether anything was moved, memory that the guest allocates and frees meanwhile is no
-    reason to move any."""
+    """While it is not known whether anything was moved, memory that the guest allocates and frees is no reason to move
+    any."""
     try:
         if change.numatune:
             host.set_numatune(change.target, change.numatune)

@@ -18,8 +18,7 @@ REASON = "the guest's metadata names the pins that are pinner's"
 
 
 def with_metadata(changes: Iterable[Change], host: Host) -> Iterator[Change]:
-    """The changes, and before the first pin of each guest the change of its metadata; none for a guest that has
-    ended."""
+    """The changes, and before the first pin of each guest the change of its metadata."""
     changes = tuple(changes)
     first: dict[str, Target] = {}
     pins: dict[str, list[PartPin]] = {}

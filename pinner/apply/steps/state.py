@@ -41,7 +41,7 @@ def is_stale(change: StateChange, now: State) -> tuple[str, ...]:
 
 
 class StateStep:
-    """A change of a state under way. ``entry`` gets the mask of every thread that ``Host.masks`` has for the target."""
+    """``entry`` gets the mask of every thread that ``Host.masks`` has for the target."""
 
     def __init__(self, entry: Entry, change: StateChange, host: Host, journal: Journal, *, resumed: bool) -> None:
         self.entry = entry
@@ -111,8 +111,8 @@ def has_left_masks(entry: Entry, change: StateChange, host: Host) -> bool:
 
 
 def _wanted(entry: Entry, change: StateChange, host: Host, *, half_made: bool) -> dict[ThreadKey, CpuSet]:
-    """The masks after an undo. Kernel threads (kswapd, kcompactd) with all CPUs outside of partitions have them from
-    the kernel: no other program sets such a mask."""
+    """Kernel threads (kswapd, kcompactd) with all CPUs outside of partitions have them from the kernel: no other
+    program sets such a mask."""
     known, taken = masks_of(entry.found), (*entry.former, cpus_of(change.after))
     kernel = host.kernel_threads() if change.target.kind == "partition" else frozenset()
     return {
@@ -124,8 +124,7 @@ def _wanted(entry: Entry, change: StateChange, host: Host, *, half_made: bool) -
 
 
 def _on_the_way(change: StateChange, former: Iterable[CpuSet] = ()) -> frozenset[State]:
-    """The two states and those between: a partition gets its CPUs and its kind one after the other. ``former``: the
-    CPUs of earlier runs."""
+    """A partition gets its CPUs and its kind one after the other. ``former``: the CPUs of earlier runs."""
     ends = frozenset({change.before, change.after})
     match change.before, change.after:
         case PartitionState() as before, PartitionState() as after:

@@ -37,11 +37,9 @@ NO_PINS = "<cputune/>"
 
 @dataclass(frozen=True, slots=True)
 class WholeUndo:
-    """What a rollback of all runs undoes."""
-
     entries: tuple[Entry, ...]
     damaged: tuple[Damaged, ...] = ()
-    """They are not undone, because their records are damaged."""
+    """They are not undone."""
 
 
 def whole_undo(run: Run, changed: Iterable[InForce | Damaged], at: datetime, host: Host) -> WholeUndo:

@@ -82,7 +82,7 @@ def _made_before(run: Run, journal: Journal) -> Iterator[InForce]:
 
 
 def _without_ended(entry: Entry, older: Sequence[tuple["_Source", bool]]) -> Entry:
-    """``older``: the sources, newest first, each with whether the definition has its mask, too."""
+    """``older``: newest first, each with whether the definition has its mask, too."""
     change = entry.change
     if not isinstance(change, AffinityChange):
         return entry
@@ -113,7 +113,6 @@ class _Source:
     since: Lineage | None
     masks: frozenset[CpuSet]
     prior_mask: CpuSet
-    """The prior mask of the inheritors."""
     own: Mapping[ThreadKey, CpuSet]
     """The prior masks of the target's own threads."""
 

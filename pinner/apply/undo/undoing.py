@@ -27,10 +27,8 @@ LOG = logging.getLogger(__name__)
 
 def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
     """The entries that an undo may still need, in reverse, late ones at the end: irqbalance moves the interrupts as
-    soon as it gets other CPUs.
-
-    Of targets that are gone, only a guest's definition is restored, and only once: somebody may have changed it since.
-    """
+    soon as it gets other CPUs. Of targets that are gone, only a guest's definition is restored, and only once: somebody
+    may have changed it since."""
     restored = run.state in ("rolled_back", "rolled_back_partly")
     gone = DEFINED if run.persist and not restored else ()
     needed = [
@@ -50,7 +48,7 @@ def with_prior_facts(
 
 
 class Undoing:
-    """The undo of changes, noted in one run that is open in the journal."""
+    """Its run is open in the journal."""
 
     def __init__(self, notes: Notes, entries: Sequence[Entry], host: Host, *, earlier_boot: bool = False) -> None:
         self._notes = notes
@@ -63,11 +61,8 @@ class Undoing:
             notes.begin(entry)
 
     def undo(self, *, under_way: Collection[int], damaged: Sequence[Damaged] = ()) -> Run:
-        """Undo an interrupted apply; it ends ``undone`` or ``failed``.
-
-        ``under_way``: the ``seq`` of changes for which a call of the dead process may still be running. ``damaged``:
-        the changes that cannot be undone.
-        """
+        """Undo an interrupted apply; it ends ``undone`` or ``failed``. ``under_way``: the ``seq`` of changes for which
+        a call of the dead process may still be running."""
         lost = [entry for entry in self._undo_all(self._run.persist, under_way, ()) if entry.state == "stuck"]
         error = (INTERRUPTED, losses(lost, len(self._entries)), unreadable(damaged))
         return self._notes.close("failed" if lost or damaged else "undone", "; ".join(filter(None, error)))
@@ -163,7 +158,6 @@ def _has_ended(entry: Entry, host: Host) -> bool:
 
 
 def _has_left_masks(entry: Entry, host: Host) -> bool:
-    """Whether a process has inherited a mask, or kernel threads still have one that the change caused."""
     match entry.change:
         case AffinityChange() as change:
             if entry.lineage is None:

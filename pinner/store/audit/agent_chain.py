@@ -26,7 +26,7 @@ class AgentChain:
         write(self._engine, lambda connection: append_events(connection, events))
 
     def append_new(self, event: AgentEvent) -> None:
-        """Append the event, unless the last event of its action has the same target and ``after``."""
+        """Does nothing where the last event of its action has the same target and ``after``."""
         query = select(_TABLE.c.target, _TABLE.c.after).where(_TABLE.c.action == event.action.value)
 
         def store(connection: Connection) -> None:
@@ -49,10 +49,8 @@ class AgentChain:
             return tuple(AgentRecord(*row) for row in connection.execute(query))
 
     def old(self, before: datetime, now: datetime) -> ChainHead | None:
-        """The last record that ``cut`` can remove of those from before a moment.
-
-        These end before the first record from the moment to now: a time after now is of a clock that was ahead.
-        """
+        """The last record that ``cut`` can remove of those before a moment. They end before the first record from the
+        moment to now: a time after now is of a clock that was ahead."""
         is_young = _TABLE.c.at.between(tables.utc_text(before), tables.utc_text(now))
         young = select(func.min(_TABLE.c.seq)).where(is_young)
         old = select(func.max(_TABLE.c.seq)).where(_TABLE.c.at < tables.utc_text(before))
@@ -65,11 +63,8 @@ class AgentChain:
         return ChainHead(row.seq - 1, row.previous) if row and row.seq != oldest else None
 
     def cut(self, through: int, at: datetime) -> ChainHead:
-        """Remove old records, which were exported before; returns the head of the removed part.
-
-        The rest begins with the last record of the centre's head with a number of at most ``through`` + 1. Raises
-        Invalid without one.
-        """
+        """Remove old records, which were exported before; returns the head of the removed part. The rest begins with
+        the last record of the centre's head with a number of at most ``through`` + 1. Raises Invalid without one."""
 
         def remove(connection: Connection) -> ChainHead:
             first = connection.execute(_first_kept(through)).one_or_none()
@@ -90,7 +85,7 @@ def _first_kept(through: int) -> Select[tuple[int, str]]:
 
 
 def append_events(connection: Connection, events: Iterable[AgentEvent]) -> None:
-    """Within the caller's transaction, so that a change and its record are stored together."""
+    """Within the caller's transaction: a change and its record are stored together."""
     rows = [
         {name: getattr(event, name) for name in AgentEvent.__dataclass_fields__}
         # A plain string: not every database driver accepts an enum.

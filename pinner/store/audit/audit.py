@@ -81,7 +81,7 @@ def _moment(since: datetime) -> str:
 
 
 def append_events(connection: Connection, events: Iterable[AuditEvent]) -> None:
-    """Within the caller's transaction, so that an action and its record are stored together."""
+    """Within the caller's transaction: an action and its record are stored together."""
     due = [
         {name: getattr(event, name) for name in AuditEvent.__dataclass_fields__}
         # A plain string: not every database driver accepts an enum.

@@ -11,7 +11,7 @@ from pinner.model.run.agent_audit import ChainHead
 from pinner.model.run.audit import ChainCheck
 
 START = ChainHead(0, "")
-"""The head of an empty chain; its hash is the previous hash of the first record."""
+"""Its hash is the previous hash of the first record."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
@@ -29,10 +29,8 @@ def record_hash(record: Fields) -> str:
 
 
 def canonical(fields: Fields) -> bytes:
-    """RFC 8785, for names in ASCII. Raises rfc8785.CanonicalizationError.
-
-    The standard library writes the same bytes of text and safe integers, in a twentieth of the time.
-    """
+    """RFC 8785, for names in ASCII. Raises rfc8785.CanonicalizationError. The standard library writes the same bytes of
+    text and safe integers, in a twentieth of the time."""
     if all(type(value) is str or (type(value) is int and abs(value) < 2**53) for value in fields.values()):
         try:
             return _ENCODER.encode(fields).encode()
@@ -55,10 +53,8 @@ def link(head: ChainHead, events: Iterable[Fields]) -> list[dict[str, Any]]:
 def check(
     records: Iterable[Fields], start: ChainHead, newest: Callable[[], int], observe: Callable[[Fields], None]
 ) -> ChainCheck:
-    """Check the hash of every record and its link to the one before.
-
-    ``newest`` returns the number of the newest record. ``observe`` gets every record, also those after a wrong one.
-    """
+    """Check the hash of every record and its link to the one before. ``newest`` returns the number of the newest
+    record. ``observe`` gets every record, also those after a wrong one."""
     broken: ChainCheck | None = None
     seq, previous = start.seq, start.hash
     for record in records:

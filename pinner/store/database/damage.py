@@ -16,11 +16,11 @@ _REPAIRS = {
     sqlite3.SQLITE_READONLY: "give it back to its owner (see its folder), mode 0600, on a writable disk",
     sqlite3.SQLITE_CANTOPEN: "it must be a file, not a folder, in a folder that pinner's user can write",
 }
-"""The repair for each primary result code (https://www.sqlite.org/rescode.html)."""
+"""By primary result code (https://www.sqlite.org/rescode.html)."""
 
 
 def repair(engine: Engine, error: BaseException | None) -> str:
-    """What to do, to follow the error's message. None: a stored value is damaged."""
+    """Follows the error's message. ``error``: None where a stored value is damaged."""
     if engine.dialect.name != "sqlite":
         return ""
     code = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF
@@ -30,10 +30,8 @@ def repair(engine: Engine, error: BaseException | None) -> str:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether a stored value is damaged; other queries may succeed after it.
-
-    Python's sqlite3 has no code for a text that is not UTF-8.
-    """
+    """Whether a stored value is damaged; other queries may succeed after it. Python's sqlite3 has no code for a text
+    that is not UTF-8."""
     if isinstance(error, ValueError):
         return True
     cause = getattr(error, "orig", None)
@@ -54,10 +52,8 @@ def new_database(engine: Engine) -> str:
 
 
 def set_file_aside(path: Path, at: datetime) -> tuple[Path, ...]:
-    """Rename a database file with its -wal and -shm; returns the new names.
-
-    Raises Invalid without the file, and StoreUnavailable.
-    """
+    """Rename a database file with its -wal and -shm; returns the new names. Raises Invalid without the file, and
+    StoreUnavailable."""
     suffix = f".damaged-{at:%Y%m%dT%H%M%SZ}"
     files = [file for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")) if file.exists()]
     if path not in files:

@@ -30,8 +30,8 @@ BUSY_SECONDS = 10
 CONNECT_SECONDS = 10
 
 _POOL = {"pool_size": 5, "max_overflow": 27}
-"""The threads of a server that use the database at once: 16 requests, 8 event streams, and its own work. An answer that
-a client reads slowly keeps its connection."""
+"""The threads of a server that use the database at once: 16 requests, 8 event streams, and its own work. A slow
+client's answer keeps its connection."""
 
 DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "mysql": "mariadb+pymysql"}
 
@@ -160,10 +160,8 @@ SYNCHRONOUS = "FULL"
 
 
 def connect(url: str | URL) -> Engine:
-    """Creates a missing SQLite file with its folder. Raises Invalid and StoreUnavailable.
-
-    Only this user may read the file: a snapshot contains every command line of the host.
-    """
+    """Creates a missing SQLite file with its folder; only this user may read the file: a snapshot contains every
+    command line of the host. Raises Invalid and StoreUnavailable."""
     engine = engine_of(url)
     make_file(engine)
     return engine
@@ -215,7 +213,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def translated(engine: Engine) -> Iterator[None]:
-    """Turn the errors of a database into StoreUnavailable and Invalid."""
+    """Turns the errors of a database into StoreUnavailable and Invalid."""
     try:
         yield
     except IntegrityError:

@@ -13,7 +13,6 @@ T = TypeVar("T")
 
 EXPECTED = "the `next` of the previous page"
 _NUMBER = re.compile("[0-9]{1,9}")
-"""Such numbers fit into 32 bits."""
 
 
 def page(
@@ -24,10 +23,8 @@ def page(
     read: Callable[[Row[Any]], T],
     key: str = "id",
 ) -> Page[T]:
-    """The marker is a value of the column ``key``. The newest row is first, with ``asc`` the oldest.
-
-    Raises Invalid for a limit outside 1 to MAX_LIMIT and for an unknown marker.
-    """
+    """The marker is a value of the column ``key``. The newest row is first, with ``asc`` the oldest. Raises Invalid for
+    a limit outside 1 to MAX_LIMIT and for an unknown marker."""
     if not 1 <= part.limit <= MAX_LIMIT:
         raise Invalid("limit", part.limit, f"a number from 1 to {MAX_LIMIT}")
     downwards = part.direction == "desc"

@@ -21,7 +21,7 @@ _MARIADB = "SELECT SUM(data_length + index_length) FROM information_schema.table
 
 
 _ROW = 8192
-"""Bytes: PostgreSQL finds no room for it in pages that it has."""
+"""Bytes, for which PostgreSQL finds no room in the pages that it has."""
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 
 
@@ -32,7 +32,7 @@ class DatabaseProbe:
         self._engine = engine
 
     def check(self) -> None:
-        """Return if the database answers and has room: SQLite's folder for a run, or a server for a row."""
+        """SQLite's folder must have room for a run, a server for a row."""
         with reading(self._engine) as connection:
             connection.execute(select(tables.audit_chain.c.id).limit(1)).all()
         if self._engine.dialect.name == "sqlite":
@@ -48,7 +48,7 @@ class DatabaseProbe:
             connection.rollback()
 
     def size(self) -> int:
-        """In bytes, without SQLite's write-ahead log."""
+        """Bytes, without SQLite's write-ahead log."""
         with reading(self._engine) as connection:
             size = connection.execute(text(_SIZES.get(self._engine.dialect.name, _MARIADB))).scalar()
         return int(size or 0)
@@ -61,7 +61,7 @@ class DatabaseProbe:
 
 
 ROOM = 1 << 20
-"""Bytes; the records of a run of 500 changes."""
+"""Bytes of the records of a run of 500 changes."""
 
 
 def require_room(folder: Path) -> None:

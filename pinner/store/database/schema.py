@@ -1,8 +1,8 @@
 """The schema revision of a database, upgrades from earlier releases, and the settings that a server must have.
 
 MariaDB commits each ALTER TABLE by itself, so a migration that stops half-way is not undone there. A table marks it
-from its begin to its end, and a database with this table is refused, with the repair. The migrations are part of the
-package, so no alembic.ini is needed.
+from its begin to its end, and a database with this table is refused, with the repair. The package has the migrations,
+so no alembic.ini is needed.
 """
 
 import os
@@ -25,7 +25,7 @@ LOCK_SECONDS = 60
 """How long a migration waits for another one."""
 
 _LOCK = 5011210
-"""PostgreSQL's advisory lock of migrations: a number that no other program uses in this database."""
+"""PostgreSQL's advisory lock of migrations: no other program uses this number in this database."""
 
 _MARK = "unfinished_migration"
 _MARK_TABLE = text("CREATE TABLE unfinished_migration AS SELECT :before AS before_it, :target AS target")
@@ -66,7 +66,7 @@ def marked(connection: Connection, before: str, target: str) -> Iterator[None]:
 
 
 def is_finished(connection: Connection) -> bool:
-    """False also where a migration of MariaDB has stopped half-way."""
+    """False where a migration of MariaDB has stopped half-way."""
     return connection.dialect.name not in MARIADB or not inspect(connection).has_table(_MARK)
 
 
@@ -115,7 +115,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 NEWEST = "1.0"
-"""The revision that this code reads and writes: the last release that changed the schema."""
+"""The last release that changed the schema, which this code reads and writes."""
 
 EMPTY = "base"
 """alembic's name for a database without tables."""
@@ -176,10 +176,8 @@ def _config(connection: Connection) -> Iterator["Config"]:
 
 @contextmanager
 def _resolvable(folder: Path) -> Iterator[Path]:
-    """The folder without symbolic links, which alembic resolves.
-
-    A process that has given up root may reach the installation through open descriptors alone; then this is a copy.
-    """
+    """The folder without symbolic links, which alembic resolves. A process that has given up root may reach the
+    installation through open descriptors alone; then this is a copy."""
     if os.access(folder.resolve(), os.R_OK):
         yield folder
         return

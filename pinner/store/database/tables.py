@@ -43,10 +43,9 @@ def utc_text(moment: datetime) -> str:
 
 
 LONG_TEXT = Text().with_variant(LONGTEXT(), "mysql", "mariadb")
-"""MariaDB's TEXT ends at 64 KiB."""
+"""MariaDB's TEXT and BLOB end at 64 KiB."""
 
 LONG_BYTES = LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
-"""MariaDB's BLOB ends at 64 KiB, too."""
 
 metadata = MetaData()
 
@@ -131,7 +130,7 @@ entries = Table(
     Index("entries_of_owner", "owner"),
 )
 """The columns from ``kind`` on repeat parts of a change of affinity for the indices; else they are empty, as in an
-ended rollback of all runs. The owner is a guest's UUID or a process id. ``mask`` is the new mask."""
+ended rollback of all runs. The owner is a guest's UUID or a process id, ``mask`` the new mask."""
 
 IN_FORCE = "state IN ('intent', 'done', 'stuck')"
 """No rollback has undone the entry."""

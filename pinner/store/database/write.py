@@ -32,11 +32,9 @@ _MARIADB = (1047, 1053, 1213, 1927, 2002, 2003, 2006, 2013)
 
 
 def write(engine: Engine, work: Callable[[Connection], T]) -> T:
-    """After a deadlock or a lost connection, ``work`` is run again.
-
-    If the connection is lost during the commit, the last audit record of ``work`` shows whether the transaction is
-    stored. A ``work`` without audit records must be repeatable. Raises StoreUnavailable.
-    """
+    """After a deadlock or a lost connection, ``work`` is run again. If the connection is lost during the commit, the
+    last audit record of ``work`` shows whether the transaction is stored; a ``work`` without audit records must be
+    repeatable. Raises StoreUnavailable."""
     waits = iter(WAITS)
     while True:
         record: tuple[int, str] | None = None
@@ -84,6 +82,6 @@ def _is_stored(engine: Engine, record: tuple[int, str]) -> bool:
 
 
 def put_host_row(connection: Connection, table: Table, host: str, values: dict[str, Any]) -> None:
-    """For a table that has at most one row a host."""
+    """For a table of at most one row a host."""
     if not connection.execute(update(table).filter_by(host=host).values(values)).rowcount:
         connection.execute(insert(table).values(host=host, **values))

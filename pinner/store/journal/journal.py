@@ -34,7 +34,7 @@ from pinner.store.runs.runs import Runs
 FILE = "journal.sqlite"
 
 MAX_NOTES = 256
-"""Notes that wait for the next durable write. The journal has each prior mask already, and a recovery looks at the host
+"""Notes that wait for the next durable write: the journal has each prior mask already, and a recovery looks at the host
 itself."""
 
 _LOCK_SECONDS = 0.1
@@ -137,7 +137,6 @@ class StoredJournal:
         return self._runs.get(run)
 
     def in_effect(self) -> tuple[Run, ...]:
-        """Newest first: applies that were not rolled back, and running runs."""
         return self._runs.in_effect()
 
     def entries(self, run: str) -> tuple[Entry, ...]:
@@ -176,7 +175,6 @@ class StoredJournal:
         return self._runs.in_force(host, after)
 
     def recorded_pins(self, guests: Collection[str]) -> RecordedPins:
-        """``guests`` are UUIDs."""
         self._flush()
         return recorded_pins(self._engine, guests)
 
@@ -242,7 +240,6 @@ class StoredJournal:
 
 
 def end_earlier_boots(engine: Engine, boot: str, at: datetime, keeps: Callable[[str], bool]) -> int:
-    """Store the changes of ended runs from other boots as ``gone``; returns their number."""
     runs, table = tables.runs.c, tables.entries.c
     ended = and_(runs.boot != "", runs.boot != boot, runs.state != "running")
     with reading(engine) as connection:

@@ -34,11 +34,8 @@ def this_host(name: str, machine_id: Path = MACHINE_ID) -> StateOwner:
 
 
 def require_own_state(folder: Path, host: StateOwner) -> None:
-    """Note in a new state folder that it belongs to this host.
-
-    Raises Invalid where it belongs to another host (copied, restored or shared) or this host has another name now, and
-    StoreUnavailable.
-    """
+    """Note in a new state folder that it belongs to this host. Raises Invalid where it belongs to another host (copied,
+    restored or shared) or this host has another name now, and StoreUnavailable."""
     path = folder / FILE
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

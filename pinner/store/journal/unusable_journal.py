@@ -25,7 +25,7 @@ _LIMIT_SECONDS = 300.0
 
 
 class UnusableChain:
-    """Satisfies the agent's Chain: each method raises the error of the journal's opening."""
+    """Satisfies the agent's Chain; each method raises the error of the journal's opening."""
 
     def __init__(self, error: StoreUnavailable) -> None:
         self._error = error
@@ -47,7 +47,7 @@ class UnusableChain:
 
 
 class UnusableJournal:
-    """Satisfies apply's Journal: each method that needs the file raises the error of its opening."""
+    """Satisfies apply's Journal; each method that needs the file raises the error of its opening."""
 
     def __init__(self, error: StoreUnavailable) -> None:
         self._error = error

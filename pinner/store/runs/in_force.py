@@ -56,10 +56,8 @@ class _Closing(NamedTuple):
 
 
 def of_host(host: str) -> Any:
-    """The entries that a rollback of all runs undoes.
-
-    The definition of a guest that is gone is in force, too, until a rollback has restored it.
-    """
+    """The entries that a rollback of all runs undoes. The definition of a guest that is gone is in force, too, until a
+    rollback has restored it."""
     kept = and_(_LASTING, _ENTRIES.state == "gone", _RUNS.state.not_in(_RESTORED))
     return and_(
         _RUNS.id == _ENTRIES.run,
@@ -111,11 +109,8 @@ def result_of(change: Change) -> State | int | tuple[PartPin, ...]:
 
 def close_all(connection: Connection, run: Run, own: Iterable[Entry], also: Collection[str] = ()) -> None:
     """Store the outcome of a rollback of all runs in every entry and run that it undid, and delete the host's recorded
-    placement.
-
-    Changes of an earlier boot that no definition has are gone. What the rollback could not undo is in the entries of
-    the other runs. A run opened after it keeps its state, unless it is one of ``also``.
-    """
+    placement. Changes of an earlier boot that no definition has are gone. What the rollback could not undo is in the
+    entries of the other runs. A run opened after it keeps its state, unless it is one of ``also``."""
     began = connection.execute(select(_RUNS.seq).where(_RUNS.id == run.id)).scalar_one()
     before = or_(_RUNS.seq < began, _RUNS.id.in_(also))
     lost = _close_entries(connection, run, {entry.change.target.key: entry for entry in own}, before)

@@ -39,10 +39,8 @@ class Outcomes:
         write(self._engine, store)
 
     def due(self, host: str, since: datetime, also: str = "") -> tuple[Run, ...]:
-        """The applies without a stored outcome, and the watched ones without a stored end; oldest first.
-
-        They changed something and ended after ``since``, except the run ``also`` and runs whose stored watch goes on.
-        """
+        """The applies without a stored outcome, and the watched ones without a stored end; oldest first. They changed
+        something and ended after ``since``, except the run ``also`` and runs whose stored watch goes on."""
         runs = tables.runs.c
         goes_on = runs.id.in_(select(_COLUMNS.run).filter_by(watching=True))
         changed = select(tables.entries.c.run).where(tables.entries.c.run == runs.id).exists()

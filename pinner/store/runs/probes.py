@@ -21,7 +21,7 @@ class Probes:
         self._engine = engine
 
     def add(self, probe: Probe, event: AuditEvent) -> None:
-        """Store a new probe with its audit record. Raises ProbeBusy where its host has one that has not ended."""
+        """Raises ProbeBusy where the host has a probe that has not ended."""
 
         def store(connection: Connection) -> None:
             # The end of the audit trail is locked first: of two servers, the second one finds the probe of the first.
@@ -34,7 +34,7 @@ class Probes:
         write(self._engine, store)
 
     def put(self, probe: Probe) -> None:
-        """Does nothing where the end of the probe is stored."""
+        """Does nothing where the probe's end is stored."""
         write(self._engine, partial(_put, probe=probe))
 
     def end(self, probe: Probe, event: AuditEvent) -> None:

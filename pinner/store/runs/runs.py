@@ -109,12 +109,10 @@ class Runs:
         also: Collection[str] = (),
         corrected: Collection[Entry] = (),
     ) -> bool:
-        """False, and nothing is stored, if it has ended already.
-
-        The final state of a rollback also becomes the state of the run that it undid, or of all runs. ``changed`` makes
-        the audit records of the entries that differ from the stored ones. ``head`` is the agent's signed head after the
-        run. ``also``: see ``opened_later``. ``corrected``: see apply's Journal.
-        """
+        """False, and nothing is stored, if it has ended already. The final state of a rollback also becomes the state
+        of the run that it undid, or of all runs. ``changed`` makes the audit records of the entries that differ from
+        the stored ones. ``head`` is the agent's signed head after the run. ``also``: see ``opened_later``.
+        ``corrected``: see apply's Journal."""
         entries, events = tuple(entries), tuple(events)
 
         def store(connection: Connection) -> bool:
@@ -160,7 +158,7 @@ class Runs:
             return tuple(Run(*row) for row in connection.execute(query))
 
     def opened_later(self, run: Run) -> tuple[str, ...]:
-        """The host's runs that were opened after this one. The agent may have begun them before it."""
+        """The host's runs that were opened after this one; the agent may have begun them before it."""
         runs = tables.runs.c
         since = select(runs.seq).where(runs.id == run.id).scalar_subquery()
         with reading(self._engine) as connection:
@@ -174,11 +172,9 @@ class Runs:
             return tuple(Run(*row) for row in connection.execute(query))
 
     def last_applied(self, host: str) -> tuple[int, Run] | None:
-        """The host's latest apply that succeeded, at least in part, and was not rolled back, with its number. Applies
-        of a probe do not count.
-
-        An apply that changed nothing counts until a later rollback, which may undo the changes that it had found made.
-        """
+        """The host's latest apply that succeeded, at least in part, and was not rolled back, with its number; none of a
+        probe. An apply that changed nothing counts until a later rollback, which may undo the changes that it had found
+        made."""
         with reading(self._engine) as connection:
             return last_applied(connection, host)
 
@@ -328,12 +324,9 @@ class Placements:
         return (codec.load(Placement, row.body, "placement"), row.run_seq) if row else None
 
     def put(self, placement: Placement, at: datetime, run_seq: int, last_run: int | None = None) -> None:
-        """Replaces the earlier one.
-
-        ``run_seq`` is the number of the last run that it takes into account. ``last_run`` is the number of the host's
-        last applied run, as the caller has read it (0: none). If it is another one by now, nothing is stored: the
-        placement would show the host as it was before.
-        """
+        """``run_seq`` is the number of the last run that it takes into account. ``last_run`` is the number of the
+        host's last applied run, as the caller has read it (0: none). If it is another one by now, nothing is stored:
+        the placement would show the host as it was before."""
         values = {"stored_at": at, "run_seq": run_seq, "body": codec.dump(placement).decode()}
 
         def store(connection: Connection) -> None:
