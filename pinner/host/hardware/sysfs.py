@@ -9,7 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from pinner.host.kernel.files import cpu_list, cpu_set, decoded, names, number, numbered, text
-from pinner.host.kernel.kernel import partitioned, read_kernel
+from pinner.host.kernel.kernel import read_kernel
+from pinner.host.kernel.partitions import partitioned
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.machine.topology import Cache, Cpu, Device, HugePages, Node, Topology

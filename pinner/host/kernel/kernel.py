@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pinner.host.kernel.files import cpu_list, cpu_mask, names, text
+from pinner.host.kernel.files import cpu_mask, text
 from pinner.model.cpuset import CpuSet
 from pinner.model.machine.topology import Kernel
 
@@ -48,31 +48,6 @@ def mount_of(root: Path, controller: str) -> Mount:
         if kind == "cgroup2" and controller in (text(folder / "cgroup.controllers") or "").split():
             unified = folder
     return Mount("v2", unified) if unified else Mount("none", root)
-
-
-def partitioned(root: Path) -> CpuSet:
-    """The CPUs in valid v2 partitions of type ``isolated``."""
-    mount = cpuset_mount(root)
-    return _partitioned(mount.folder) if mount.version == "v2" else CpuSet()
-
-
-def _partitioned(folder: Path) -> CpuSet:
-    # The kernel's own list (since Linux 6.7) also has remote partitions, whose parents are no partitions.
-    known = cpu_list(folder / "cpuset.cpus.isolated")
-    if known is not None:
-        return known
-    cpus = CpuSet()
-    for child in _children(folder):
-        state = text(child / "cpuset.cpus.partition")
-        if state == "isolated":
-            cpus |= cpu_list(child / "cpuset.cpus.effective") or CpuSet()
-        if state in ("root", "isolated"):
-            cpus |= _partitioned(child)
-    return cpus
-
-
-def _children(folder: Path) -> list[Path]:
-    return [path for name in names(folder) if (path := folder / name).is_dir()]
 
 
 def _release(root: Path) -> str:

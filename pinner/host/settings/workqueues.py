@@ -1,13 +1,39 @@
-"""The kernel's CPUs for unbound work."""
+"""The kernel's CPUs for unbound work (core-api/workqueue.rst)."""
 
-from pinner.host.kernel import cgroups
-from pinner.host.settings.row import Access, HostRow
-from pinner.model.change import Target
+from pathlib import Path
+
+from pinner.host.kernel import files
+from pinner.host.kernel.kernel import UNBOUND
+from pinner.host.settings.row import HostRow
 from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone, NotPermitted
+
+_WHAT = "the kernel's work queues"
 
 
-def _set(access: Access, _target: Target, cpus: CpuSet) -> None:
-    cgroups.set_unbound(access.root, cpus)
+def unbound(root: Path) -> CpuSet:
+    """Raises Gone if the kernel does not report them."""
+    cpus = files.cpu_mask(root / UNBOUND)
+    if cpus is None:
+        raise Gone(_WHAT)
+    return cpus
 
 
-ROW = HostRow(lambda access, _target: cgroups.unbound(access.root), _set)
+def set_unbound(root: Path, cpus: CpuSet) -> None:
+    """Raises Gone, NotPermitted, ApplyFailed."""
+    try:
+        (root / UNBOUND).write_text(cpus.mask())
+    except FileNotFoundError:
+        raise Gone(_WHAT) from None
+    except PermissionError:
+        raise NotPermitted(_WHAT, "writing it needs root") from None
+    except OSError as error:
+        raise ApplyFailed(_WHAT, f"the kernel refuses the value: {error.strerror}") from None
+    if (now := unbound(root)) != cpus:
+        raise ApplyFailed("workqueue", f"asked for CPUs {cpus}, the kernel says {now}", granted=str(now))
+
+
+ROW = HostRow(
+    lambda access, _target: unbound(access.root),
+    lambda access, _target, cpus: set_unbound(access.root, cpus),
+)

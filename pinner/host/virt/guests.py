@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lxml import etree
 
-from pinner.host.kernel import cgroups, files, procfs
+from pinner.host.kernel import files, partitions, procfs
 from pinner.host.processes import qemu
 from pinner.host.virt import domain_xml
 from pinner.host.virt.domain_xml import Domain, Part
@@ -79,7 +79,7 @@ def read_guests(
     root: Path, domains: Iterable[ActiveDomain], processes: qemu.Processes, *, memory: bool = True
 ) -> tuple[Guest, ...]:
     """Without ``memory``, memory_per_node is read only of guests with huge pages: it takes milliseconds and more."""
-    guests, units = [], cgroups.UnitReader(root)
+    guests, units = [], partitions.UnitReader(root)
     for domain in sorted(domains, key=lambda domain: (domain.name, domain.uuid)):
         try:
             guests.append(read_guest(root, domain, processes, units, memory=memory))
@@ -89,7 +89,7 @@ def read_guests(
 
 
 def read_guest(
-    root: Path, domain: ActiveDomain, processes: qemu.Processes, units: cgroups.UnitReader, *, memory: bool = True
+    root: Path, domain: ActiveDomain, processes: qemu.Processes, units: partitions.UnitReader, *, memory: bool = True
 ) -> Guest:
     """``memory``: see read_guests. Raises Gone where QEMU has ended."""
     pid = processes.qemus.get(domain.uuid)

@@ -5,7 +5,7 @@ from support.roots import CPU, process, two_nodes, write
 
 from pinner.host.captured.capture import capture
 from pinner.host.captured.captured_guests import captured_guests
-from pinner.host.kernel import cgroups
+from pinner.host.kernel import partitions
 from pinner.host.virt.guests import DomainDescription
 from pinner.model.errors import Invalid
 
@@ -49,7 +49,7 @@ def test_taps_memory_and_units_are_captured(root, tmp_path):
         ("machine.slice", "0-3"),
         (UNIT, "0-3"),
     ]
-    assert guest.cgroups == cgroups.UnitReader(root).units_of(20)
+    assert guest.cgroups == partitions.UnitReader(root).units_of(20)
 
 
 def test_a_scrubbed_guest_has_no_name_and_no_tap(root, tmp_path):

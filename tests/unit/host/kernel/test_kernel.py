@@ -1,7 +1,7 @@
 import pytest
 from support.roots import write
 
-from pinner.host.kernel.kernel import cpuset_mount, partitioned, read_kernel
+from pinner.host.kernel.kernel import cpuset_mount, read_kernel
 
 V2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n"
 V1 = "cgroup /sys/fs/cgroup/cpuset cgroup rw,relatime,cpuset 0 0\n"
@@ -53,28 +53,3 @@ def test_the_release_is_read_from_proc_version_where_osrelease_is_missing(tmp_pa
     write(tmp_path, {"proc/version": "Linux version 5.3.0-rc7 (someone@somewhere) #4 SMP"})
     assert read_kernel(tmp_path).release == "5.3.0-rc7"
     assert read_kernel(tmp_path / "empty").release == ""
-
-
-def partition(folder: str, state: str, cpus: str) -> dict[str, str]:
-    return {f"{GROUP}/{folder}/cpuset.cpus.partition": state, f"{GROUP}/{folder}/cpuset.cpus.effective": cpus}
-
-
-def test_cpus_of_valid_isolated_partitions(tmp_path):
-    write(
-        tmp_path,
-        {"proc/mounts": V2, f"{GROUP}/cgroup.controllers": "cpuset"}
-        | partition("fast", "isolated\n", "4-5\n")
-        | partition("broken", "isolated invalid (Parent is not a partition root)\n", "6\n")
-        | partition("plain", "member\n", "0-3\n")
-        | partition("plain/deep", "isolated\n", "2\n")
-        | partition("root", "root\n", "8-9\n")
-        | partition("root/inner", "isolated\n", "9\n"),
-    )
-    assert str(partitioned(tmp_path)) == "4-5,9"
-    write(tmp_path, {f"{GROUP}/cpuset.cpus.isolated": "2,4-5,9\n"})
-    assert str(partitioned(tmp_path)) == "2,4-5,9"
-
-
-def test_no_partitions_on_cgroup_v1(tmp_path):
-    write(tmp_path, {"proc/mounts": V1} | partition("fast", "isolated", "4-5"))
-    assert not partitioned(tmp_path)

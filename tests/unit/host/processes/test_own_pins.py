@@ -3,7 +3,7 @@
 import pytest
 from support.roots import process, two_nodes
 
-from pinner.host.kernel.cgroups import UnitReader
+from pinner.host.kernel.partitions import UnitReader
 from pinner.host.processes import qemu
 from pinner.host.virt import domain_xml
 from pinner.host.virt.guests import ActiveDomain, pinned_by_nova, read_guest

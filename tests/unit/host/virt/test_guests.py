@@ -3,9 +3,9 @@
 import pytest
 from support.roots import process, two_nodes, write
 
-from pinner.host.kernel import cgroups
-from pinner.host.kernel.cgroups import UnitReader
+from pinner.host.kernel import partitions
 from pinner.host.kernel.kernel import cpuset_mount
+from pinner.host.kernel.partitions import UnitReader
 from pinner.host.processes import qemu
 from pinner.host.virt import domain_xml
 from pinner.host.virt.guests import ActiveDomain, pinned_by_nova, read_guest, read_guests
@@ -110,6 +110,6 @@ def test_without_memory_only_guests_with_huge_pages_are_asked_for_their_nodes(tw
 
 def test_the_mounts_are_read_once_for_all_guests(two_guests, monkeypatch):
     looked = []
-    monkeypatch.setattr(cgroups, "cpuset_mount", lambda root: looked.append(root) or cpuset_mount(root))
+    monkeypatch.setattr(partitions, "cpuset_mount", lambda root: looked.append(root) or cpuset_mount(root))
     assert len(read_guests(two_guests, [active(1), active(2)], qemu.find(two_guests, {UUID, active(2).uuid}))) == 2
     assert looked == [two_guests]

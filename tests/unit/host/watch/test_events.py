@@ -1,12 +1,13 @@
-"""Cpusets of guests and services in hand-made trees of cgroup v1 and v2."""
+"""The files to watch, in hand-made trees of cgroup v1 and v2, and bursts of events."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support import roots
 
-from pinner.host.kernel import cgroups
-from pinner.host.kernel.cgroups import Part
 from pinner.host.kernel.kernel import cpuset_mount
 from pinner.host.watch import events
+from pinner.host.watch.events import Debouncer
 
 UUID = "6a5b7a0e-0000-4000-8000-000000000001"
 V1 = {"proc/mounts": "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n"}
@@ -82,18 +83,31 @@ def test_without_the_cpuset_controller_no_files_are_watched(host):
     assert (found.qemus, found.files) == ({400: UUID}, {})
 
 
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        ("emulator", Part("emulator", None)),
-        ("vcpu0", Part("vcpu", 0)),
-        ("vcpu127", Part("vcpu", 127)),
-        ("iothread1", Part("iothread", 1)),
-        ("libvirt", None),
-        ("vcpu", None),
-        ("vcpu1x", None),
-        ("machine-qemu.scope", None),
-    ],
-)
-def test_the_folder_name_gives_the_part(name, part):
-    assert cgroups.part_of(name) == part
+TIMES = st.lists(st.tuples(st.floats(0, 100), st.sampled_from("abc")), max_size=30)
+
+
+@given(TIMES)
+def test_every_value_is_returned_once_and_in_time(times):
+    debouncer: Debouncer[str, float] = Debouncer(0.5)
+    added = sorted(times)
+    returned: list[tuple[str, float]] = []
+    for now, key in [*added, (1000.0, "a")]:
+        while (wait := debouncer.wait(now, 9.0)) == 0.0:
+            returned += [(key, at) for key, values in debouncer.due(now) for at in values]
+        assert wait <= 9.0
+        for key_due, values in debouncer.due(now):
+            raise AssertionError(f"{key_due} {values} was due without a wait of 0")
+        debouncer.add(key, now, now)
+    assert sorted(returned) == sorted((key, at) for at, key in added)
+
+
+def test_a_burst_is_returned_together_by_the_time_of_its_first_value():
+    debouncer: Debouncer[str, int] = Debouncer(0.1)
+    for number, now in enumerate((10.0, 10.04, 10.08)):
+        debouncer.add("g1", number, now)
+    debouncer.add("g2", 7, 10.05)
+    assert debouncer.due(10.09) == []
+    assert debouncer.wait(10.09, 5.0) < 0.011
+    assert debouncer.due(10.11) == [("g1", [0, 1, 2])]
+    assert debouncer.due(10.2) == [("g2", [7])]
+    assert debouncer.wait(10.2, 5.0) == 5.0

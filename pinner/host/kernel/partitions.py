@@ -1,0 +1,156 @@
+"""The partitions of systemd's units, in cgroup v2 (admin-guide/cgroup-v2.rst, cpuset.cpus.partition).
+
+systemd owns cpuset.cpus of its units, so pinner sets them by AllowedCPUs= (systemd.resource-control(5)), which survives
+a daemon-reload. systemd does not know cpuset.cpus.partition, so pinner writes that file.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import get_args
+
+from pinner.host.kernel import beneath, files
+from pinner.host.kernel.cgroups import CPUS, PARTITION, path_of, set_property, unit_paths
+from pinner.host.kernel.kernel import Mount, cpuset_mount
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
+from pinner.model.guest.guest import Cgroup
+from pinner.model.kinds import PartitionKind, PartitionState
+
+POSSIBLE = "sys/devices/system/cpu/possible"
+
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]{1,248}\.(?:service|scope|slice)", re.ASCII)
+"""A unit with a cgroup (systemd.unit(5))."""
+
+_KINDS: dict[str, PartitionKind] = {kind: kind for kind in get_args(PartitionKind)}
+_PARTITION = re.compile(r"(?P<kind>[a-z]+)(?: (?P<invalid>invalid)(?: \((?P<why>.*)\))?)?")
+"""``isolated``, or ``isolated invalid (why)``; older kernels give no reason."""
+
+
+def partitioned(root: Path) -> CpuSet:
+    """The CPUs in valid v2 partitions of type ``isolated``."""
+    mount = cpuset_mount(root)
+    return _partitioned(mount.folder) if mount.version == "v2" else CpuSet()
+
+
+def _partitioned(folder: Path) -> CpuSet:
+    # The kernel's own list (since Linux 6.7) also has remote partitions, whose parents are no partitions.
+    known = files.cpu_list(folder / "cpuset.cpus.isolated")
+    if known is not None:
+        return known
+    cpus = CpuSet()
+    for child in _children(folder):
+        state = files.text(child / PARTITION)
+        if state == "isolated":
+            cpus |= files.cpu_list(child / "cpuset.cpus.effective") or CpuSet()
+        if state in ("root", "isolated"):
+            cpus |= _partitioned(child)
+    return cpus
+
+
+def _children(folder: Path) -> list[Path]:
+    return [path for name in files.names(folder) if (path := folder / name).is_dir()]
+
+
+class UnitReader:
+    """Looks for the controller's mount once: a host has many mounts."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._mount, self._possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
+
+    def units_of(self, pid: int) -> tuple[Cgroup, ...]:
+        """The units that a process is in, outermost first; none without the cpuset controller of cgroup v2."""
+        if self._mount.version != "v2":
+            return ()
+        try:
+            units = unit_paths(path_of(self._root, pid).lstrip("/"))
+            return tuple(Cgroup(unit, _partition(self._mount, unit, self._possible)) for unit in units)
+        except (OSError, Gone, Invalid):
+            return ()
+
+
+def partition(root: Path, path: str) -> PartitionState:
+    """``path`` is below the mount. Raises Gone; Invalid for a path that is no unit's, and an unknown kind.
+
+    All possible CPUs count as no limit: the kernel refuses to empty the list again while the cgroup has threads
+    (ENOSPC).
+    """
+    return _partition(cpuset_mount(root), path, files.cpu_list(root / POSSIBLE))
+
+
+def set_partition(root: Path, path: str, state: PartitionState, allow: Callable[[str, CpuSet], None]) -> None:
+    """Set and read back. ``allow`` has systemd give a unit its CPUs. Raises Gone, NotPermitted, ApplyFailed,
+    Invalid."""
+    mount, possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
+    _partition(mount, path, possible)
+    with _opened(mount, path) as folder:
+        if state.kind == "member":
+            _write(folder, PARTITION, state.kind, path)
+        allow(path.rpartition("/")[2], state.cpus)
+        if _cpu_list(folder) != state.cpus:
+            # systemd does not write the file where a unit's list of CPUs is empty.
+            _write(folder, CPUS, str(state.cpus or possible), path)
+        if state.kind != "member":
+            _write(folder, PARTITION, state.kind, path)
+        now = _state(folder, path, possible)
+    if now != state:
+        raise ApplyFailed(f"partition {path}", f"asked for '{state}', the kernel says '{now}'", granted=str(now))
+
+
+def allow(unit: str, cpus: CpuSet) -> None:
+    """Have systemd give a unit these CPUs (none: no limit) until the next boot. Raises ApplyFailed."""
+    set_property(unit, f"AllowedCPUs={cpus}")
+
+
+@contextmanager
+def _opened(mount: Mount, path: str) -> Iterator[int]:
+    beneath.require_plain(path)
+    if not all(_UNIT.fullmatch(name) for name in path.split("/")):
+        raise Invalid("cgroup", path[:80], "the path of a systemd unit's cgroup below the mount of the controller")
+    try:
+        opened = beneath.folder(mount.folder, path)
+        with opened as folder:
+            yield folder
+    except OSError:
+        raise Gone(f"cgroup {path}") from None
+
+
+def _partition(mount: Mount, path: str, possible: CpuSet | None) -> PartitionState:
+    with _opened(mount, path) as folder:
+        return _state(folder, path, possible)
+
+
+def _state(folder: int, path: str, possible: CpuSet | None) -> PartitionState:
+    text, cpus = beneath.read(folder, PARTITION), _cpu_list(folder)
+    if text is None or cpus is None:
+        raise Gone(f"cgroup {path}")
+    found = _PARTITION.fullmatch(text)
+    if found is None or found["kind"] not in _KINDS:
+        raise Invalid(PARTITION, text, "member, root or isolated")
+    invalid = (found["why"] or "the kernel gives no reason") if found["invalid"] else ""
+    return PartitionState(_KINDS[found["kind"]], CpuSet() if cpus == possible else cpus, invalid)
+
+
+def _cpu_list(folder: int) -> CpuSet | None:
+    text = beneath.read(folder, CPUS)
+    try:
+        return None if text is None else CpuSet.parse(text)
+    except Invalid:
+        return None
+
+
+def _write(folder: int, name: str, text: str, path: str) -> None:
+    try:
+        beneath.write(folder, name, text)
+    except OSError as error:
+        raise _refused(f"{path} {name}", error) from None
+
+
+def _refused(what: str, error: OSError) -> PinnerError:
+    if isinstance(error, FileNotFoundError):
+        return Gone(what)
+    if isinstance(error, PermissionError):
+        return NotPermitted(what, "writing it needs root")
+    return ApplyFailed(what, f"the kernel refuses the value: {error.strerror}")
