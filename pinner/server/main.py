@@ -2,7 +2,6 @@
 agent stays root, the API gets its listening sockets, gives up root and then opens the database. Started by another
 user, pinner is one process. Each part can also be served alone."""
 
-import ctypes
 import gc
 import logging
 import os
@@ -14,6 +13,7 @@ from oslo_config import cfg
 from oslo_log import log
 
 from pinner import wiring
+from pinner.agent.freed_memory import use_one_heap
 from pinner.api.access.tls import TlsFiles, server_context
 from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Invalid, PinnerError
@@ -23,7 +23,6 @@ from pinner.server.privileges import require_closed
 from pinner.server.sockets import ApiAddress
 from pinner.server.supervisor import Supervisor
 
-_M_ARENA_MAX = -8
 PARTS = ("agent", "api")
 """The values of `pinner serve --only`."""
 
@@ -31,7 +30,7 @@ PARTS = ("agent", "api")
 def serve(config_files: list[Path] | None, bind: str | None, port: int | None, only: str | None = None) -> None:
     """Returns after SIGINT or SIGTERM. Raises PinnerError where serving cannot begin, or the API's process was
     killed."""
-    _use_one_heap()
+    use_one_heap()
     config = wiring.configuration(config_files)
     _require_own_log(config)
     _set_up_log(config)
@@ -81,13 +80,6 @@ def _set_up_log(config: cfg.ConfigOpts) -> None:
         log.setup(config, "pinner")
     except (OSError, log.LogConfigError) as error:
         raise Invalid("[DEFAULT] log_file", config.log_file or "", f"a file that can be written ({error})") from None
-
-
-def _use_one_heap() -> None:
-    """glibc gives new threads heaps of their own (mallopt(3)), which only grow; Python runs one thread at a time, so
-    more bring no speed."""
-    with suppress(AttributeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import libvirt  # type: ignore[import-untyped]
 from support.values import make_plan, make_run
 
-from pinner.agent.freed_memory import give_back
+from pinner.agent.freed_memory import give_back, use_one_heap
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.recorder import Recorder
@@ -300,6 +300,7 @@ def objects() -> int:
 
 
 def main(folder: str, count: str, every: str) -> None:
+    use_one_heap()  # as the agent's own main
     starts = Starts(Path(folder))
     for number in range(1, int(count) + 1):
         starts.start()
