@@ -3,8 +3,11 @@
 import os
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
+from support.hosts import process
+from support.roots import write
 
 from pinner.host.kernel import procfs
 from pinner.host.settings import irqbalance, table
@@ -185,3 +188,36 @@ def test_a_target_without_a_process_is_refused(owner):
         irqbalance.banned_cpus(Target("irqbalance", owner, 7, "irqbalance"))
     with pytest.raises(Invalid):
         irqbalance.banned_cpus(Target("irqbalance", "1", None, "irqbalance"))
+
+
+def test_the_cpus_that_irqbalance_does_not_use(tmp_path):
+    balancer = replace(process(80, 0.0, "0-3", name="irqbalance"), command="/usr/sbin/irqbalance --foreground")
+    for text, banned in (
+        ("A=1\0IRQBALANCE_BANNED_CPULIST=4-7\0", CpuSet.parse("4-7")),
+        ("IRQBALANCE_BANNED_CPUS=1,00000003\0", CpuSet.parse("0-1,32")),
+        ("A=1\0", CpuSet()),
+        ("IRQBALANCE_BANNED_CPUS=\0", CpuSet()),
+        ("IRQBALANCE_BANNED_CPULIST=\0IRQBALANCE_BANNED_CPUS=3\0", CpuSet.parse("0-1")),
+        ("IRQBALANCE_BANNED_CPULIST=all\0", None),
+        ("IRQBALANCE_BANNED_CPUS=" + "f" * 60_000, None),
+    ):
+        root = write(tmp_path, {"proc/80/environ": text})
+        (found,) = irqbalance.read_balancers(root, [balancer, process(81, 0.0, "0-3")])
+        assert (found.pid, found.arguments, found.banned) == (80, "--foreground", banned)
+    (unreadable,) = irqbalance.read_balancers(tmp_path / "none", [balancer])
+    assert unreadable.banned is None
+
+
+@pytest.mark.parametrize(
+    ("users", "found"),
+    [("0 0 0 0", 1), ("1000 1000 1000 1000", 0), ("1000 0 0 0", 0), ("100000 100000 100000 100000", 0)],
+    ids=["root", "a user", "a setuid program of a user", "root of a user namespace"],
+)
+def test_a_process_that_a_user_has_named_irqbalance_is_not_asked(tmp_path, monkeypatch, users, found):
+    """Each such process would cost every snapshot the second that irqbalance has for its answer."""
+    asked = []
+    monkeypatch.setattr(irqbalance, "_banned_now", asked.append)
+    monkeypatch.setattr(irqbalance, "LIVE", tmp_path)
+    root = write(tmp_path, {"proc/80/status": f"Name:\tirqbalance\nUid:\t{users}\n", "proc/80/environ": "A=1\0"})
+    assert len(irqbalance.read_irqbalance(root, [process(80, 0.0, "0-3", name="irqbalance")])) == found
+    assert len(asked) == found
