@@ -3,36 +3,21 @@
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 
-from sqlalchemy import Engine
-
-from pinner.cli.frame.confirm import agreed, require_answer
+from pinner.cli.frame.confirm import require_answer
 from pinner.cli.frame.context import local_caller
 from pinner.cli.frame.guard import guarded
 from pinner.cli.frame.parser import (
     ASKING,
-    Commands,
     Parser,
     UsageError,
     add_config_file,
-    add_database_command,
     exit_status,
     wants_json,
-    yes_option,
 )
-from pinner.cli.frame.values import path, whole
-from pinner.cli.manage import tokens
-from pinner.model.errors import Invalid
-from pinner.render import visible
-from pinner.store.database import schema
-from pinner.store.database.damage import set_file_aside
+from pinner.cli.manage import database, host_setup, tokens
 from pinner.store.database.engine import engine_of, make_file
-from pinner.store.repositories import open_store
-
-MAX_DAYS = 36500
 
 DESCRIPTION = """\
 Set up this host for pinner, make tokens for the API, and manage the
@@ -79,31 +64,10 @@ def _shared_options() -> Parser:
 def make_parser() -> Parser:
     parser = Parser(prog="pinner-manage", description=DESCRIPTION, epilog=EPILOG, parents=[_shared_options()])
     parser.add_argument("--version", action="version", version=f"pinner {version('pinner')}")
-    about = "Show and change the schema of pinner's database."
     nouns = parser.with_commands()
-    register_host_setup(nouns)
+    host_setup.register(nouns)
     tokens.register(nouns, _execute)
-    database = nouns.add_parser("db", help="show and change the database's schema", description=about)
-    database.set_defaults(execute=_execute)
-    commands = database.with_commands()
-    add_database_command(commands, "db", "current", _current, "show the database's revision and the newest revision")
-    add_database_command(commands, "db", "upgrade", _upgrade, "upgrade the schema to the newest revision")
-    summary = "delete old runs, plans, snapshots and tokens (see [retention])"
-    example = "purge --dry-run --runs-days 30"
-    purge = add_database_command(commands, "db", "purge", _purge, summary, example=example, asks=True)
-    purge.add_argument("--dry-run", action="store_true", help="show how many rows would be deleted")
-    for name, what in (("runs", "ended runs"), ("plans", "plans and snapshots that nothing refers to")):
-        about = f"days that {what} are kept (default: [retention] {name}_days)"
-        purge.add_argument(f"--{name}-days", metavar="DAYS", type=_days, help=about)
-    summary = "rename a damaged SQLite file, so that pinner starts with an empty one; the renamed file is kept"
-    aside = add_database_command(commands, "db", "set-aside", _set_aside, summary, asks=True)
-    aside.add_argument(
-        "file",
-        metavar="FILE",
-        nargs="?",
-        type=path,
-        help="the file, for instance the agent's journal (default: pinner's database)",
-    )
+    database.register(nouns, _execute)
     return parser
 
 
@@ -120,120 +84,8 @@ def _execute(arguments: Namespace) -> None:
     become_owner(url)
     engine = engine_of(url)
     try:
-        if arguments.run is not _set_aside:
+        if arguments.run is not database.set_aside:
             make_file(engine)
         arguments.run(engine, arguments)
     finally:
         engine.dispose()
-
-
-def _upgrade(engine: Engine, arguments: Namespace) -> None:
-    schema.upgrade(engine)
-    _current(engine, arguments)
-
-
-def _days(text: str) -> int:
-    return whole(text, 1, MAX_DAYS, f"a number of days from 1 to {MAX_DAYS}")
-
-
-def _purge(engine: Engine, arguments: Namespace) -> None:
-    from pinner import wiring
-
-    if not (arguments.dry_run or agreed("Delete old runs, plans, snapshots and tokens?", yes=arguments.yes)):
-        return
-    config = wiring.configuration(arguments.config_file)
-    for name in ("runs_days", "plans_days"):
-        if (days := getattr(arguments, name)) is not None:
-            config.set_override(name, days, group="retention")
-    with open_store(engine.url.render_as_string(hide_password=False)) as store:
-        done = wiring.purge(config, store.retention, dry_run=arguments.dry_run)
-    verb = "would delete" if arguments.dry_run else "deleted"
-    print(f"{verb} {done}")
-
-
-def _set_aside(engine: Engine, arguments: Namespace) -> None:
-    if arguments.file is None and engine.dialect.name != "sqlite":
-        raise Invalid("file", None, f"a file of SQLite; {engine.dialect.name} has its own tools for repair")
-    path = (arguments.file or Path(str(engine.url.database))).resolve()
-    if not agreed(f"Rename {path}, so that pinner starts with an empty file?", yes=arguments.yes):
-        return
-    for renamed in set_file_aside(path, datetime.now(UTC)):
-        print(f"kept as {renamed}")
-
-
-def _current(engine: Engine, _arguments: Namespace) -> None:
-    print(f"{engine.url.render_as_string()}: revision {schema.current(engine)}, newest {schema.NEWEST}")
-
-
-_SETUP = """\
-Set up this host for pinner, as root: the system user and group pinner, the
-folders /etc/pinner, /var/lib/pinner and /run/pinner, the configuration
-/etc/pinner/pinner.conf where there is none, and hardened systemd units for the
-agent, the API and the listener for Nova's notifications. The units start the
-programs of the virtual environment that this command belongs to. Agent and API
-start with the host; the listener is enabled by hand. A second call changes
-nothing, except that it updates the units of an older version."""
-
-_REMOVE = """\
-Remove what setup-host has made, as root: stop and disable the units, and remove
-them with the user, the group and an unchanged configuration. The state
-(/var/lib/pinner) and a changed configuration stay, except with --purge.
-
-The command refuses while the agent's journal names a run that is applied or in
-progress, as it does after an enforced policy has placed guests or processes. It
-does not see a policy that has placed nothing yet."""
-
-_STATUS = {
-    1: "failed, or refused because changes of pinner are still made",
-    2: "bad input, not possible on this host, or (remove-host) an answer is needed",
-}
-
-
-def register_host_setup(commands: Commands) -> None:
-    setup = _add(commands, "setup-host", "make pinner's user, folders, configuration and systemd units", _SETUP)
-    setup.set_defaults(execute=_setup)
-    remove = _add(commands, "remove-host", "stop pinner's units, and remove what setup-host has made", _REMOVE)
-    remove.add_argument("--purge", action="store_true", help="remove the state and the configuration, too")
-    remove.add_argument("--force", action="store_true", help="do not search for applied runs; their changes stay made")
-    yes_option(remove)
-    remove.set_defaults(execute=_remove)
-
-
-def _add(commands: Commands, name: str, summary: str, about: str) -> Parser:
-    example = f"examples:\n  pinner-manage {name} --dry-run\n  pinner-manage {name}"
-    parser = commands.add_parser(name, help=summary, description=about, epilog=f"{exit_status(_STATUS)}\n\n{example}")
-    parser.add_argument("--dry-run", action="store_true", help="show the steps, and change nothing")
-    parser.add_argument(
-        "--root",
-        metavar="DIR",
-        type=path,
-        default=Path("/"),
-        help="write to or remove from the file system below DIR, such as an image; its users and services are left "
-        "alone (default: /)",
-    )
-    return parser
-
-
-def _setup(arguments: Namespace) -> None:
-    # Imported here, because --help must not wait until the server is imported.
-    from pinner.hostsetup.layout import Layout
-    from pinner.hostsetup.setup import setup_host
-
-    setup_host(Layout(arguments.root.absolute()), _say, dry_run=arguments.dry_run)
-
-
-def _remove(arguments: Namespace) -> None:
-    from pinner.hostsetup.layout import Layout
-    from pinner.hostsetup.removal import remove_host
-
-    layout = Layout(arguments.root.absolute())
-    if not arguments.dry_run:
-        require_answer(yes=arguments.yes)
-        too = ", with its state and configuration" if arguments.purge else ""
-        if not agreed(f"Remove pinner from {layout.root}{too}?", yes=arguments.yes):
-            return
-    remove_host(layout, _say, dry_run=arguments.dry_run, purge=arguments.purge, force=arguments.force)
-
-
-def _say(text: str) -> None:
-    print(visible(text), flush=True)
