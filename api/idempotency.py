@@ -15,7 +15,6 @@ LOG = logging.getLogger(__name__)
 
 KEY = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
-"""The header field of a stored answer."""
 MAX_LENGTH = 255
 
 

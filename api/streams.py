@@ -86,7 +86,7 @@ class _Stream:
         self.end_part()
 
     def end_part(self) -> None:
-        """One of two parts has ended: the reading of the changes, or the answer."""
+        """The reading of the changes, or the answer, has ended."""
         with self._guard:
             self._parts -= 1
             ended = self._parts == 0

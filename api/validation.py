@@ -64,7 +64,6 @@ class StrictAdapter(PydanticAdapter):
         return root.rpartition("/")[2]
 
     def get_openapi_schema(self, **_options: Any) -> dict[str, Any]:
-        """openapi.py makes its parts components of their own."""
         schema = self._json_schema()
         if "$ref" in schema:
             schema |= schema["$defs"].pop(self.get_schema_name())

@@ -25,7 +25,6 @@ REQUEST_ID = "X-Openstack-Request-Id"
 PUBLIC = frozenset({"root.versions", "root.version", "root.healthcheck", "root.live", "root.ready", "openapi.spec"})
 READING = ("GET", "HEAD")
 REFUSALS = (401, 403, 429)
-"""The statuses that the audit trail records."""
 UNKNOWN_PEER = "unknown"
 """The server may not name a peer, such as behind another WSGI server's Unix socket."""
 
@@ -45,7 +44,7 @@ def check_request() -> None:
 
 
 def _is_public() -> bool:
-    """A method that a public path lacks is answered with 405, without credentials."""
+    """A method that a public path lacks is answered with 405."""
     if isinstance(refused := request.routing_exception, MethodNotAllowed) and "GET" in (refused.valid_methods or ()):
         adapter = current_app.create_url_adapter(request)
         assert adapter is not None
@@ -113,7 +112,6 @@ def _is_same_site(origin: str, host: str) -> bool:
 
 
 def _check_parameters() -> None:
-    """A view that declares query parameters checks them itself."""
     view = current_app.view_functions.get(request.endpoint or "")
     if view is not None and not getattr(view, "_spec", {}).get("args"):
         for name, value in request.args.items():

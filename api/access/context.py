@@ -57,7 +57,6 @@ class KeptPlans:
         self._plans: BoundedCache[str, KeptPlan] = BoundedCache(KEPT)
 
     def get(self, plan: str, load: Callable[[str], Plan]) -> KeptPlan:
-        """Calls ``load`` where the plan is not kept. Raises what ``load`` raises."""
         kept = self._plans.get(plan)
         now = self._clock()
         if kept is None or kept.until < now:
@@ -79,7 +78,7 @@ class AppState:
     pinner: Service
     access: AccessControl
     rules: Mapping[str, str]
-    """The policy rule of each endpoint that needs credentials."""
+    """Policy rules by endpoint."""
     streams: Streams
     idempotency_keys: IdempotencyKeys | None
     """None: the server stores no answers."""
@@ -100,10 +99,8 @@ def pinner() -> Service:
 
 
 def require_own_host(kind: str, name: str, host: str) -> None:
-    """Raises NotFound where the caller's token does not cover the object's host.
-
-    Only a view that answers from a cache needs it: the service that ``pinner()`` returns checks this itself.
-    """
+    """Raises NotFound. Only a view that answers from a cache needs it: the service that ``pinner()`` returns checks the
+    host itself."""
     if identity().host not in ("", host):
         raise NotFound(kind, name)
 

@@ -1,9 +1,7 @@
 """Who sends a request: by the Unix socket's peer, a bearer token, or a TLS client certificate.
 
-After a few failures, the client's address gets 429 with Retry-After for wrong credentials. A valid token is still
-accepted: many callers may share an address, behind a NAT or on loopback. Failures are also counted by address and
-token: after a few wrong secrets for one token, even the right one is refused from that address for at most a minute, so
-that guesses tell nothing. A credential that the address has used within the last hour is exempt.
+docs/rest.md says what wrong credentials lead to. A valid token is always accepted, because many callers may share an
+address. Only guesses at one existing token lock this token out, from their address, so that they tell nothing.
 
 Hashes are compared in constant time. The id of a token is no secret.
 """
@@ -28,7 +26,7 @@ from pinner.model.run.audit import UNAUTHENTICATED
 from pinner.model.run.token import MAX_ACTOR, PresentedToken, Role, Token, parse_token, require_actor
 
 FREE_FAILURES = 5
-"""Failures without a wait, for a person who takes the wrong token."""
+"""A person may take the wrong token."""
 LONGEST_SECONDS = 60.0
 FORGET_SECONDS = 900.0
 """The time without a failure after which a key starts anew."""
@@ -43,7 +41,7 @@ class _Failures:
 
 
 class Throttle:
-    """Failures by key, and how long a key has to wait: 1, 2, 4 ... LONGEST_SECONDS. It never sleeps.
+    """How long a key has to wait after failures: 1, 2, 4 ... LONGEST_SECONDS. It never sleeps.
 
     ``clock`` gives seconds that only increase.
     """
@@ -60,10 +58,8 @@ class Throttle:
             return max(0.0, failures.until - self._clock()) if failures else 0.0
 
     def failed(self, key: str) -> float:
-        """Count a failure, and return the seconds that the key has to wait; 0 while its failures are free.
-
-        A failure while the key waits does not make the wait longer.
-        """
+        """Count a failure, and return the seconds that the key has to wait. A failure while the key waits does not make
+        the wait longer."""
         with self._guard:
             now = self._clock()
             failures = self._failures.get(key, _Failures(0, now))
@@ -81,7 +77,6 @@ ACTOR_HEADER = "X-Pinner-Actor"
 FORWARDED_HEADERS = ("X-Forwarded-For", "Forwarded")
 ACCEPTED_SECONDS = 3600.0
 MAX_ACCEPTED = 1024
-"""Credentials that are remembered as accepted."""
 FRESH_SECONDS = 1.0
 """The age at which a token's row is read again: a read takes 0.2 ms, and requests may be thousands in a second."""
 MAX_ROWS = 1024
@@ -101,8 +96,6 @@ class Identity:
 
 
 class TokenReader(Protocol):
-    """The stored tokens (pinner.store.tokens.Tokens)."""
-
     def find(self, token_id: str) -> Token:
         """Raises NotFound."""
 
@@ -185,7 +178,6 @@ class Credentials:
                 return Identity(token.name, origin, token.role, token.host)
 
     def _match(self, presented: PresentedToken, key: str) -> Token:
-        """Raises Unauthorized, TooManyRequests."""
         token = self._find(presented.id)
         is_right = hmac.compare_digest(presented.hash, token.hash if token else _NO_HASH)
         if token is None:
@@ -198,7 +190,6 @@ class Credentials:
         raise self._refused(key, _no_match(presented))
 
     def _find(self, token_id: str) -> Token | None:
-        """The token's row, at most FRESH_SECONDS old."""
         with self._guard:
             row = self._rows.get(token_id)
         if row is None:
@@ -215,7 +206,6 @@ class Credentials:
             return (key, presented.hash) in self._accepted
 
     def _refused(self, key: str, why: str) -> Unauthorized | TooManyRequests:
-        """Count the failure, and return its error."""
         seconds = math.ceil(self._throttle.failed(key))
         if seconds:
             return TooManyRequests(

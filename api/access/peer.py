@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from pinner.model.errors import Invalid
 
 ENVIRON = "pinner.peer"
-"""The peer's key in the WSGI environment of the embedded server."""
+"""The peer's key in the WSGI environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,11 @@ def is_trusted(address: str, trusted: Networks) -> bool:
 
 
 def client_address(peer: str, forwarded_for: str, trusted: Networks) -> str:
-    """The address of the client behind proxies.
-
-    Each proxy appends the address of its own peer to X-Forwarded-For, and only trusted proxies can be believed. So the
-    last address that is no trusted proxy is the client's. An entry that is no address ends the search at the proxy that
-    wrote it.
-    """
-    own = _parse(peer)
-    hop = str(own) if own else peer
+    """Each proxy appends the address of its own peer to X-Forwarded-For, and only trusted proxies can be believed. So
+    the last address that is no trusted proxy is the client's. An entry that is no address ends the search at the proxy
+    that wrote it."""
+    address = _parse(peer)
+    hop = str(address) if address else peer
     for entry in reversed(forwarded_for.split(",")):
         parsed = _parse(entry.strip())
         if parsed is None or not is_trusted(hop, trusted):

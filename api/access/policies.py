@@ -20,7 +20,6 @@ RELOAD_SECONDS = 1.0
 """The time until changed files count. oslo.policy would search for them at each check, which takes longer than the
 check."""
 MAX_DECISIONS = 1024
-"""Decisions are kept until the files are read again."""
 PREFIX = "pinner:"
 FIELD = "[oslo_policy] policy_file"
 DEFAULT_FILE = "policy.yaml"

@@ -13,9 +13,7 @@ from pinner.render import visible
 LOG = logging.getLogger(__name__)
 
 PER_ORIGIN = 10
-"""Records of one origin in a window."""
 TOTAL = 60
-"""Records of all origins in a window."""
 WINDOW_SECONDS = 60.0
 MAX_TEXT = 200
 """Characters of a text that the caller chose."""
@@ -39,9 +37,7 @@ class RefusalAudit:
         self._window_seconds = window_seconds
         self._guard = threading.Lock()
         self._timer: threading.Timer | None = None
-        """Ends the window; None between windows."""
         self._recorded: Counter[str] = Counter()
-        """The records of this window, by origin."""
         self._left_out = 0
         self._last_request = ""
 
@@ -52,7 +48,6 @@ class RefusalAudit:
         self._append(caller, bounded(request), bounded(result))
 
     def close(self) -> None:
-        """End the window, and write the number of the refusals without a record."""
         with self._guard:
             if self._timer:
                 self._timer.cancel()

@@ -123,7 +123,6 @@ def _written_once(view: Callable[[], Any]) -> Callable[[], Response]:
 
 
 def _common_schemas() -> Json:
-    """ErrorDocument and RunProgress, with their parts: no view refers to them."""
     adapters: list[TypeAdapter[Any]] = [TypeAdapter(ErrorDocument), TypeAdapter(RunProgress)]
     _, shared = TypeAdapter.json_schemas(
         [(number, "serialization", adapter) for number, adapter in enumerate(adapters)], ref_template=COMPONENT
@@ -158,8 +157,8 @@ def _add_common(path: str, method: str, operation: Json) -> None:
         operation["security"] = [{name: []} for name in SECURITY]
     parameters = [*operation.pop(HEADERS, ()), *([IDEMPOTENCY_KEY] if method == "post" else ())]
     references = [{"$ref": f"#/components/parameters/{name}"} for name in parameters]
-    own = [parameter | {"description": _description(parameter)} for parameter in operation.get("parameters", ())]
-    operation["parameters"] = [*own, *references]
+    described = [parameter | {"description": _description(parameter)} for parameter in operation.get("parameters", ())]
+    operation["parameters"] = [*described, *references]
     codes = {code: status_of(code) for code in (Invalid.code, PinnerError.code, *operation.get(CODES, ()))}
     if versioned:
         codes[StoreUnavailable.code] = status_of(StoreUnavailable.code)
@@ -178,14 +177,12 @@ def _add_common(path: str, method: str, operation: Json) -> None:
 
 
 def _description(parameter: Json) -> str:
-    """The text of a parameter of the path; the schema of one of the query has its own."""
     if parameter["in"] == "path":
         return _PATH_PARAMETERS[parameter["name"]]
     return str(parameter["schema"]["description"])
 
 
 def _answer_headers(status: int, operation: str) -> Iterator[str]:
-    """The names are keys of _ANSWER_HEADERS."""
     yield from ("RequestId", "Version")
     if status == 200 and operation in ("show_policy", "set_policy"):
         yield "ETag"
@@ -254,7 +251,6 @@ def _without_titles(schema: Json) -> Json:
 
 
 def _described(name: str, schema: Json) -> Json:
-    """Adds the docstring of each field that has no description."""
     fields = schema.get("properties", {})
     texts = _DESCRIPTIONS.get("Page" if name.endswith("Page") else name, {})
     described = {

@@ -30,8 +30,7 @@ class ConnectionOwner(Protocol):
     ending: bool
     """Whether the server stops: then an answer is the last one of its connection."""
 
-    def admit(self, connection: "Connection") -> bool:
-        """Count a new connection, unless it must be dropped."""
+    def admit(self, connection: "Connection") -> bool: ...
 
     def forget(self, connection: "Connection") -> None:
         """The connection may be forgotten already."""
@@ -62,7 +61,6 @@ class Connection(asyncio.Protocol):
         self.lost = False
         self.current: HttpRequest | None = None
         self.since = owner.loop.time()
-        """When the wait for the current request began."""
         self.deadline = self.since + owner.limits.head_seconds
 
     @property
@@ -243,7 +241,7 @@ class Connection(asyncio.Protocol):
         self.deadline = self.since + seconds[self._reader.phase]
 
     def _next(self) -> None:
-        """Hand the next request to a worker, after the answer before it has been read."""
+        """The next request waits until the answer before it is read."""
         if self.current is not None or not self._pending or not self._drained.is_set():
             return
         if self._closing or self._owner.ending:
@@ -287,8 +285,8 @@ def endpoints(transport: asyncio.Transport, *, encrypted: bool) -> Endpoints:
     scheme = "https" if encrypted else "http"
     if connection.family == socket.AF_UNIX:
         return Endpoints(_unix_peer(connection), scheme, "localhost", "")
-    own: tuple[str, int, *tuple[int, ...]] = transport.get_extra_info("sockname")
-    return Endpoints(_tcp_peer(transport), scheme, own[0], str(own[1]))
+    address: tuple[str, int, *tuple[int, ...]] = transport.get_extra_info("sockname")
+    return Endpoints(_tcp_peer(transport), scheme, address[0], str(address[1]))
 
 
 def _unix_peer(connection: socket.socket) -> Peer:
@@ -307,7 +305,6 @@ def _tcp_peer(transport: asyncio.Transport) -> Peer:
 
 
 def _common_name(tls: ssl.SSLObject) -> str:
-    """Empty without a verified client certificate."""
     certificate: Mapping[str, Any] = tls.getpeercert() or {}
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     return names[-1] if names else ""

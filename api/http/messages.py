@@ -38,11 +38,9 @@ class HttpRequest:
     """The names are in lower case."""
     body: bytearray = field(default_factory=bytearray)
     keep_alive: bool = False
-    """Whether the client may send another request over the connection."""
 
     @property
     def size(self) -> int:
-        """Bytes in memory."""
         return len(self.target) + sum(len(name) + len(value) for name, value in self.headers) + len(self.body)
 
 
@@ -123,7 +121,7 @@ Headers = Iterable[tuple[str, str]]
 
 
 def head(status: str, headers: Headers, *, close: bool) -> bytes:
-    """The status line and the headers, with the date; ``close`` announces the end of the connection."""
+    """``close`` announces the end of the connection."""
     lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers)]
     lines.append(f"Date: {formatdate(usegmt=True)}")
     if close:
@@ -132,7 +130,6 @@ def head(status: str, headers: Headers, *, close: bool) -> bytes:
 
 
 def refusal(refused: RequestRefused) -> bytes:
-    """The whole answer, with pinner's error document."""
     body = error_document(refused.code, refused.message, {}, request_id := f"req-{uuid.uuid4()}")
     headers = (
         ("Content-Type", "application/json"),

@@ -57,7 +57,6 @@ class RequestReader:
         self._line = b""
         self._length = 0
         self._announced = 0
-        """The Content-Length of the request."""
         self._missing = 0
         """Bytes that are missing in the body of a message that the parser has ended at its head."""
         self._refused: RequestRefused | None = None
@@ -71,8 +70,7 @@ class RequestReader:
         return 0 if self.phase == "idle" else self._request.size
 
     def feed(self, data: bytes) -> list[HttpRequest | RequestRefused]:
-        """The requests that ``data`` completes. A RequestRefused is the last item: no later byte of the connection
-        counts."""
+        """A RequestRefused is the last item: no later byte of the connection counts."""
         if self._refused:
             return []
         at = 0

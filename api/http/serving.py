@@ -26,7 +26,6 @@ HEALTH = (b"/healthcheck", b"/healthcheck/live", b"/healthcheck/ready")
 """A thread of its own answers these paths, even while all other threads wait for hosts."""
 _NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _TICK = 0.25
-"""Seconds between two checks of the deadlines."""
 BACKLOG = 512
 """Connections that the kernel accepts before the server does (listen(2))."""
 STOP_SECONDS = 5.0
@@ -130,7 +129,6 @@ class Serving:
             listener.close()
 
     def close(self) -> None:
-        """Wait for the workers, also for those whose clients have gone."""
         self._workers.shutdown()
         self._health.shutdown()
 
@@ -184,7 +182,6 @@ class _Head:
 
     @property
     def streams(self) -> bool:
-        """A body of unknown length is sent part by part."""
         bodiless = self.status.startswith(("1", "204", "304"))
         return not bodiless and not any(name.lower() == "content-length" for name, _ in self.headers)
 

@@ -43,7 +43,6 @@ class MeasureRow:
 
     @property
     def is_late(self) -> bool:
-        """The vCPUs wait so long that the guest suffers."""
         return (self.delays[0] or 0.0) >= HIGH_DELAY
 
 

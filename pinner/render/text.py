@@ -57,8 +57,8 @@ def _lines(plan: Plan) -> Iterator[str]:
     for guest in plan.memory:
         remote = f"remote: {mib(guest.remote_now_kib)} now, {mib(guest.remote_kib)} as planned"
         yield f"memory of guest {guest.target.name}: {memory_by_node(guest.per_node)}; {remote}"
-    yield from _left("not placed", plan.unplaced)
-    yield from _left("skipped", plan.skipped)
+    yield from _left_out("not placed", plan.unplaced)
+    yield from _left_out("skipped", plan.skipped)
     yield from (f"warning: {warning}" for warning in plan.warnings)
     yield from _isolation(plan)
     yield ""
@@ -82,7 +82,7 @@ def _scope(change: PlannedChange) -> str:
     assert_never(change)
 
 
-def _left(title: str, items: tuple[LeftOut, ...]) -> Iterator[str]:
+def _left_out(title: str, items: tuple[LeftOut, ...]) -> Iterator[str]:
     if items:
         yield f"{title}: {len(items)}"
         yield from (f"  {item.label}: {item.why}" for item in items)

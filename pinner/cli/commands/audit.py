@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from pinner.model.run.audit import AuditRecord
 
 HASH = 64
-"""Characters of the content hash of a snapshot."""
 SHOWN = 16
-"""Characters of a content hash in a table; --json prints all."""
+"""--json prints the whole hash."""
 RESULT_WIDTH = 24
-"""Columns of a result in a table."""
 WIDE = 110
-"""The terminal's columns from which on each part of a record has a column of its own."""
+"""From this width on, each part of a record has a column of its own."""
 _HASHES = re.compile(f"[0-9a-f]{{{HASH}}}")
 
 
@@ -86,7 +84,6 @@ def _wide(records: "Iterable[AuditRecord]") -> Table:
 
 
 def _narrow(records: "Iterable[AuditRecord]") -> Table:
-    """Each record has a line for each part."""
     drawn = table("#", "WHEN", "WHAT", right=("#",), whole=("#", "WHEN"))
     for record in records:
         where = f" on {record.host}" if record.host else ""

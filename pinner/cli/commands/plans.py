@@ -202,8 +202,6 @@ DOCUMENTED = ("shared-pool", "numa-local", "isolated")
 
 @dataclass(frozen=True, slots=True)
 class StrategyResult:
-    """Has a plan, or the error that prevented one."""
-
     strategy: str
     plan: "Plan | None"
     error: PinnerError | None

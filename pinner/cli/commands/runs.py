@@ -146,7 +146,6 @@ def _plan(context: CommandContext, pinner: "Service", arguments: Namespace) -> "
 
 
 def _agreed(plan: "Plan", arguments: Namespace) -> bool:
-    """A plan that changes nothing needs no question."""
     moving = " and move guests' memory" if arguments.migrate_memory else ""
     if not (plan.changes or moving):
         return True
@@ -154,7 +153,7 @@ def _agreed(plan: "Plan", arguments: Namespace) -> bool:
 
 
 WIDE = 120
-"""The terminal's columns from which on each part of a run has a column of its own."""
+"""From this width on, each part of a run has a column of its own."""
 
 
 def _register_rollback(commands: Commands) -> None:
@@ -255,7 +254,6 @@ def _wide(runs: "Iterable[Run]") -> Table:
 
 
 def _narrow(runs: "Iterable[Run]") -> Table:
-    """A run has two lines."""
     drawn = table("RUN", "STATE", "WHAT", whole=("RUN", "STATE"))
     for run in runs:
         what = (f"{run.kind} of {subject(run)}", f"{moment(run.started_at)} on {run.host} by {run.actor}")

@@ -55,7 +55,6 @@ class CommandContext:
 
     @cached_property
     def caller(self) -> "Caller":
-        """A command that opens no service needs none."""
         return local_caller()
 
     @cached_property
@@ -89,7 +88,6 @@ class CommandContext:
         self.say(f"warning: {visible(text)}", style="yellow")
 
     def say(self, text: str, style: str = "") -> None:
-        """Prints to stderr; ``style`` is a style of rich."""
         if sys.stderr.isatty():
             self.err.print(text, style=style, soft_wrap=True)
         else:

@@ -69,7 +69,6 @@ def follow_watch(context: CommandContext, pinner: "Service", run: "Run") -> "Wat
 
 
 def _outcome(context: CommandContext, pinner: "Service", run: "Run") -> str:
-    """Whether a run continues, or how it ended."""
     if pinner.where:
         return f"interrupted; run {run.id} goes on at {pinner.where} (see it: pinner run show {run.id})"
     context.note(f"interrupted; run {run.id} is brought to its end first")
@@ -100,7 +99,7 @@ def subject(run: "Run") -> str:
 
 
 def show_run(context: CommandContext, run: "Run", entries: tuple["Entry", ...], *, every: bool) -> None:
-    """Print a run as JSON, or as tables with ``every`` entry or only those with an error."""
+    """``every``: all entries, not only those with an error."""
     if context.json:
         print_json({"run": codec.plain(run), "entries": plain_list(entries)})
         return

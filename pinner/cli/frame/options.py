@@ -54,7 +54,6 @@ def page_options(parser: Parser) -> None:
 
 
 def source_options(parser: Parser) -> None:
-    """The source of a snapshot is a host, a snapshot file, or a captured machine."""
     group = parser.add_argument_group("source (at most one)").add_mutually_exclusive_group()
     group.add_argument("--host", metavar="HOST", help="the host with this name (default: the only host)")
     group.add_argument(
@@ -233,7 +232,7 @@ def make_request(arguments: Namespace, **settings: str) -> Request:
 
 
 def updated(request: Request, arguments: Namespace, **settings: Any) -> Request:
-    """Replaces the values whose options are given. Raises Invalid."""
+    """Raises Invalid."""
     for name in given(arguments):
         if name in REQUEST:
             value = getattr(arguments, name)

@@ -107,7 +107,6 @@ class Table:
         return header + self.rows
 
     def _lines(self, rows: list[tuple[Cell, ...]], length: Callable[[str], int]) -> Iterator[list[Cell]]:
-        """The texts of each column are padded to the same width."""
         widths = _widths(rows, length)
         for row in rows:
             for line in zip_longest(*(cell.text.split("\n") for cell in row), fillvalue=""):
@@ -211,7 +210,6 @@ def plain_page(page: "Page[Any]") -> dict[str, Any]:
 
 
 def table(*headers: str, right: Collection[str] = (), whole: Collection[str] = ()) -> Table:
-    """See Table for ``right`` and ``whole``."""
     return Table(headers, right=right, whole=whole)
 
 
@@ -221,7 +219,6 @@ def cells(*values: object, style: str = "") -> list[Cell]:
 
 
 def facts(*rows: tuple[str, object]) -> Table:
-    """A name and its value in each line."""
     drawn = Table(("name", "value"), show_header=False)
     for name, value in rows:
         drawn.add_row(*cells(name, style="bold"), *cells(value))
@@ -235,7 +232,7 @@ def folded(text: object, width: int = 18) -> list[str]:
 
 
 def cpu_cell(text: object) -> Cell:
-    """A CPU list in several lines, so that no number is split."""
+    """No number is split."""
     return Cell("\n".join(folded(text)))
 
 

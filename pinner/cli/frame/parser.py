@@ -19,9 +19,7 @@ EXIT_STATUS = {
     2: "bad input",
     130: "interrupted by Ctrl-C",
 }
-"""The meaning of each exit status, unless a command has a more exact one."""
 ASKING = {2: "bad input, or refused because an answer is needed (see --yes)"}
-"""The exit status of a command that asks before it changes anything."""
 CHANGES = 3
 """The exit status with --detailed-exitcode where there are changes."""
 
@@ -187,9 +185,9 @@ def add_database_command(
     return parser
 
 
-def exit_status(own: Mapping[int, str]) -> str:
-    """``own`` replaces meanings in EXIT_STATUS."""
-    meanings = sorted({**EXIT_STATUS, **own}.items())
+def exit_status(replacements: Mapping[int, str]) -> str:
+    """``replacements`` are meanings other than those of EXIT_STATUS."""
+    meanings = sorted({**EXIT_STATUS, **replacements}.items())
     return "exit status:\n" + "\n".join(f"  {number:<5}{text}" for number, text in meanings)
 
 

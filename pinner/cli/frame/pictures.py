@@ -58,7 +58,7 @@ def show(
 
 
 def write_picture(file: Path, picture: bytes) -> None:
-    """Raises Invalid where the file cannot be written."""
+    """Raises Invalid."""
     try:
         file.write_bytes(picture)
     except OSError as error:
@@ -66,7 +66,6 @@ def write_picture(file: Path, picture: bytes) -> None:
 
 
 def _picture(parts: "Iterable[RenderableType]", title: str) -> bytes:
-    """SVG on a white ground."""
     # Imported here because only a picture needs it.
     from rich.console import Console
     from rich.terminal_theme import DEFAULT_TERMINAL_THEME

@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from pinner.model.machine.topology import Cpu, Node, Topology
 
 GAP = 3
-"""Columns between two drawings side by side."""
 SIDE_BY_SIDE = 50
 """The smallest width of a drawing beside another one."""
 INDENT = "  "
 
 
 def drawing(topology: "Topology", views: Sequence[tuple[str, Uses]], width: int) -> list[Text]:
-    """The host once for each titled view: side by side if they fit into ``width`` columns, else one below the other."""
+    """The host once for each titled view, side by side if they fit into ``width`` columns."""
     share = (width - GAP * (len(views) - 1)) // len(views)
     if len(views) > 1 and share >= SIDE_BY_SIDE:
         columns = [_view(topology, title, uses, share) for title, uses in views]
@@ -48,8 +47,8 @@ def _side_by_side(lines: Sequence[Text], widths: Sequence[int]) -> Text:
 
 def _view(topology: "Topology", title: str, uses: Uses, width: int) -> list[Text]:
     lines = [Text(visible(title), style="bold underline")]
-    near = memory_only(topology)
-    beside = {node.id for group in near.values() for _, node in group}
+    memory_nodes = memory_only(topology)
+    beside = {node.id for group in memory_nodes.values() for _, node in group}
     for node in topology.nodes:
         if node.id in beside:
             continue
@@ -58,7 +57,7 @@ def _view(topology: "Topology", title: str, uses: Uses, width: int) -> list[Text
         gap = [Text()] if cpus or topology.nodes[0] is node or lines[-1].plain.startswith(INDENT) else []
         lines += [*gap, _heading(node, bool(cpus)), *_domains(topology, cpus, uses, width)]
         lines += _details(topology, node, width)
-        for distance, other in near.get(node.id, ()):
+        for distance, other in memory_nodes.get(node.id, ()):
             lines.append(Text(INDENT).append_text(_heading(other, populated=False)).append(f", distance {distance}"))
             lines += _details(topology, other, width)
     without_node = [cpu for cpu in topology.cpus if cpu.node is None]
@@ -107,7 +106,7 @@ def _flow(blocks: Sequence[Sequence[Text]], width: int) -> list[Text]:
 
 
 def _label(members: Sequence["Cpu"], many_dies: bool) -> str:
-    """The known socket, die and L3 domain of these CPUs, which all share them."""
+    """The CPUs share their socket, die and L3 domain."""
     cpu = members[0]
     parts = [("socket", cpu.socket), ("die", cpu.die if many_dies else None), ("L3", cpu.l3)]
     known = " ".join(f"{name} {number}" for name, number in parts if number is not None)
@@ -163,7 +162,7 @@ if TYPE_CHECKING:
     from pinner.model.machine.topology import Cache, Device, Node, Topology
 
 _SHOWN = {"01": "storage", "02": "network", "03": "display", "0b": "processor", "12": "accelerator"}
-"""The PCI classes of devices whose place matters."""
+"""PCI classes; bridges and system functions are left out."""
 
 
 def details(topology: "Topology", node: "Node", width: int) -> Iterator[str]:
@@ -186,7 +185,7 @@ def memory_only(topology: "Topology") -> Mapping[int, list[tuple[int, "Node"]]]:
     populated = [node for node in topology.nodes if node.cpus]
     nearby: dict[int, list[tuple[int, Node]]] = defaultdict(list)
     for node in topology.nodes:
-        ways = [(near.distances[node.id], near.id) for near in populated if node.id in near.distances]
+        ways = [(other.distances[node.id], other.id) for other in populated if node.id in other.distances]
         if ways and node.memory_kib and not node.cpus:
             distance, nearest = min(ways)
             nearby[nearest].append((distance, node))
@@ -199,11 +198,10 @@ def _is_near(device: "Device", node: "Node", topology: "Topology") -> bool:
 
 
 def _caches(caches: list["Cache"], node: "Node") -> list[str]:
-    """Texts like ``4 L2 of 1 MiB``, by level and size."""
     counted = Counter((cache.level, cache.size_kib, cache.cpus <= node.cpus) for cache in caches)
     return [
-        f"{count} L{level} of {_size(size)}{'' if own else ' shared with other nodes'}"
-        for (level, size, own), count in sorted(counted.items())
+        f"{count} L{level} of {_size(size)}{'' if is_inside else ' shared with other nodes'}"
+        for (level, size, is_inside), count in sorted(counted.items())
     ]
 
 
@@ -215,7 +213,6 @@ def _size(amount: int) -> str:
 
 
 def _devices(devices: list["Device"]) -> list[str]:
-    """Network interfaces with their PCI address, then the other devices whose place matters."""
     interfaces = [device for device in devices if device.kind == "net" and device.description]  # without virtual ones
     named = {device.description for device in interfaces}
     shown = [f"{visible(device.name)} ({visible(device.description)})" for device in interfaces]

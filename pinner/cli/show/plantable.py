@@ -104,7 +104,6 @@ def left_out(title: str, items: Iterable["LeftOut"]) -> Table | None:
 
 
 def isolation(needed: "Isolation") -> Table:
-    """Whether this boot has the kernel arguments."""
     missing = needed.wanted - needed.present
     state = f"{needed.wanted}: this boot isolates " + (f"all but {missing}" if missing else "all of them")
     return facts(
@@ -117,7 +116,7 @@ def isolation(needed: "Isolation") -> Table:
 
 
 def objective(shown: "Objective") -> Table:
-    """Each term now and as planned; one that the strategy does not ask for is dim."""
+    """A term that the strategy does not ask for is dim."""
     numbers = ("NOW", "PLANNED")
     drawn = table("OBJECTIVE (0 is best)", "TIER", *numbers, "UNIT", "WEIGHT", right=("TIER", *numbers, "WEIGHT"))
     for term in shown.terms:

@@ -36,7 +36,6 @@ Uses = Mapping[int, Role]
 
 
 def shared(roles: Iterable[Role]) -> Role:
-    """The role of a CPU that has several uses, which compete for it."""
     return Role("*", " + ".join(role.name for role in ORDER if role in roles), "white on red")
 
 
@@ -58,7 +57,6 @@ def uses_now(snapshot: "Snapshot", busy_threshold: float) -> Uses:
 
 
 def uses_unknown(topology: "Topology") -> Uses:
-    """Guests and processes are not known."""
     return _paint(topology, {}, topology.isolated, CpuSet())
 
 

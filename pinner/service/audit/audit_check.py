@@ -49,7 +49,6 @@ class AgentCheck:
         self._keys: list[tuple[str, int]] = []
         self._cuts: set[ChainHead] = set()
         self._named: list[tuple[ChainHead, int]] = []
-        """The agent's heads in the centre's records, with the number of the record."""
         self.reachable = True
         self.head: SignedHead | None = None
 
@@ -125,9 +124,9 @@ class AgentCheck:
             yield self._finding(FindingKind.CUT, start.seq, text)
         claims = [Claim(ChainHead(head.seq, head.hash), "a signed head in the centre") for head in self._heads]
         claims += [Claim(ChainHead(head.seq, head.hash), "the anchor") for head in self._anchors]
-        past = [claim for claim in claims if claim.head.seq > start.seq]
+        kept = [claim for claim in claims if claim.head.seq > start.seq]
         for kind, seq, text in contradictions(
-            past, self.length, self._hashes, f"the trail of the agent on {self.host}"
+            kept, self.length, self._hashes, f"the trail of the agent on {self.host}"
         ):
             yield self._finding(kind, seq, text)
         for first, second in self.match.contradictions[:1]:
@@ -196,16 +195,15 @@ class CentreCheck:
                 f"the trail of the centre begins at record {self.purged + 1}, and no record names the export before it"
             )
             yield TrailFinding(FindingKind.CUT, "centre", "", self.purged, "", text)
-        past = [claim for claim in self._claims if claim.head.seq > self.purged]
-        for kind, seq, text in contradictions(past, self.length, self._hashes, "the trail of the centre"):
+        kept = [claim for claim in self._claims if claim.head.seq > self.purged]
+        for kind, seq, text in contradictions(kept, self.length, self._hashes, "the trail of the centre"):
             yield TrailFinding(kind, "centre", "", seq, "", text)
 
 
 def contradictions(
     claims: Iterable[Claim], length: int, hashes: Mapping[int, str], trail: str
 ) -> Iterator[tuple[FindingKind, int, str]]:
-    """At most one finding of each kind. ``hashes`` has those of the claimed records, empty where the chain lacks
-    one."""
+    """At most one finding of each kind. ``hashes`` is empty for a record that the chain lacks."""
     cut = max((claim for claim in claims if claim.head.seq > length), key=lambda claim: claim.head.seq, default=None)
     if cut is not None:
         now = f"ends at record {length}" if length else "is empty"

@@ -56,7 +56,7 @@ class TrailMatch:
         self._excluded: Counter[Key] = Counter()
         self._excluded_first: Counter[Key] = Counter()
         """Exclusions in the first part of the agent's records."""
-        self._asked: defaultdict[Key, list[int]] = defaultdict(list)
+        self._requested: defaultdict[Key, list[int]] = defaultdict(list)
         """The numbers of the centre's records of exclusions without a result."""
         self._uncertain: Counter[Key] = Counter()
         """Exclusions at the centre that the agent may lack."""
@@ -112,12 +112,12 @@ class TrailMatch:
 
     def _add_exclusion(self, seq: int, key: Key, state: str) -> None:
         if state == "started":
-            self._asked[key].append(seq)
+            self._requested[key].append(seq)
         elif state in _UNKNOWN:
             # Of several under way, a later result may belong to the oldest one, which the agent's trail may lack.
-            self._uncertain[key] += bool(self._asked[key] and self._asked[key].pop())
+            self._uncertain[key] += bool(self._requested[key] and self._requested[key].pop())
         else:
-            begin = self._asked[key].pop(0) if self._asked[key] else seq
+            begin = self._requested[key].pop(0) if self._requested[key] else seq
             self._excluded_at_centre[key] += not state
             self._excluded_since[key] += not state and begin > self._base
 
@@ -212,7 +212,7 @@ class TrailMatch:
             text = f"the centre has no record of what the agent did in its record {seq} ({_shown(key)})"
             yield self._finding(FindingKind.UNREPORTED, seq, run, text)
         for key, count in self._excluded_first.items():
-            if not purged and count > self._excluded_at_centre[key] + len(self._asked[key]) + self._uncertain[key]:
+            if not purged and count > self._excluded_at_centre[key] + len(self._requested[key]) + self._uncertain[key]:
                 text = f"the centre has no record of what the agent did ({_shown(key)})"
                 yield self._finding(FindingKind.UNREPORTED, 0, "", text)
 

@@ -34,7 +34,7 @@ GROUP = "pinner.checks"
 SECONDS = 10.0
 """The time for all checks, which are pure and take milliseconds; a plug-in may hang."""
 MAX_FINDINGS = 200
-"""Shown findings of one check."""
+"""The findings of one check."""
 MAX_COUNTED = 10_000
 """A check may yield findings without end."""
 MAX_BYTES = 256 * 1024
@@ -112,7 +112,6 @@ def _findings(check: HostCheck, reading: HostReading) -> Iterator[CheckFinding]:
 
 
 def _changed(snapshot: Snapshot, code: str) -> frozenset[TargetKey]:
-    """The targets that a plan with the ``code`` in its ``fix`` changes."""
     if code not in FIXES:
         return frozenset()
     # Imported here: most hosts have no such finding.

@@ -23,19 +23,15 @@ LOG = logging.getLogger(__name__)
 MEASUREMENTS = 4
 """Simultaneous measurements of one host's CPU use."""
 MEASURING_CALLERS = 8
-"""Each caller that waits for a measurement occupies a thread of the server for the time of the sample."""
+"""Each occupies a thread of the server for the time of the sample."""
 OBSERVING_CALLERS = 12
-"""Each caller that waits for an observation occupies a thread of the server. Others must stay free for callers who read
-only the database."""
+"""Each occupies a thread of the server. Others must stay free for callers who read only the database."""
 PLACE_SECONDS = 1.0
 RETRY_SECONDS = 5
 
 
 class Hosts:
-    """The agents by host name, and snapshots with the facts from guest events.
-
-    Callers that ask a host for the same at the same moment share one scan, which begins after each of them has asked.
-    """
+    """The agents by host name, and snapshots with the facts from guest events."""
 
     def __init__(
         self,

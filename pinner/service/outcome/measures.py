@@ -80,7 +80,6 @@ class MeasureReader:
     def _read(
         self, host: str, begin: datetime, end: datetime, step: int, series: tuple[str, ...], *, coarser: bool
     ) -> tuple[int, tuple[History, ...]]:
-        """``coarser`` takes a coarser step where there are too many values."""
         steps = [longer for longer in sorted(ROWS) if longer > step] if coarser else []
         try:
             return step, self._hosts.agent(host).measures(begin, end, step, "", series)

@@ -185,7 +185,6 @@ class OutcomeKeeper:
             self._end_watch(run, undecided(sides, run.watch_seconds, now))
 
     def _setback(self, run: Run) -> str:
-        """Why the policy was set back because of the run; empty: it was not."""
         setback = self._policies.setback(run.host)
         return setback.why if setback is not None and setback.run == run.id else ""
 
@@ -299,7 +298,6 @@ def is_over(run: Run, sides: Sides, now: datetime) -> bool:
 
 
 def out_of_time(run: Run, now: datetime) -> Watch | None:
-    """The end of a watch for which it is too late."""
     assert run.ended_at is not None
     # The agent puts the history from before the step aside.
     if run.ended_at < run.started_at - LATE:

@@ -30,13 +30,12 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BUSY_TRIES = 30
-"""Once a second, while another run works on the host."""
+"""Tries, one a second, while another run works on the host."""
 STEP = min(ROWS)
 """Seconds. A step of the history is complete three steps later: as long as the wash-out is."""
 UNDO_TRIES = 10
-"""Once a second, at the end."""
+"""Tries, one a second, to put the placement back at the end."""
 _NEIGHBOURS = 50
-"""The latest runs of the host that are searched for those in a window."""
 
 
 class Switches:
@@ -82,11 +81,13 @@ def put_back(runs: RunManager, probe: Probe) -> tuple[str, str]:
     Returns the run that could not be undone completely, and why; or two empty texts. Raises HostBusy while a run of the
     probe is under way, and other errors that may be over later.
     """
-    own = [run for run in runs.list(probe.host, PageRequest(MAX_LIMIT), state=None).items if run.origin == probe.mark]
-    for run in own:
+    probe_runs = [
+        run for run in runs.list(probe.host, PageRequest(MAX_LIMIT), state=None).items if run.origin == probe.mark
+    ]
+    for run in probe_runs:
         if run.state == "running":
             raise HostBusy(probe.host, run.id)
-    placed = next((run for run in own if run.kind == "apply" and _is_in_place(runs, run)), None)
+    placed = next((run for run in probe_runs if run.kind == "apply" and _is_in_place(runs, run)), None)
     if placed is None:
         return "", ""
     try:
@@ -148,8 +149,6 @@ class _StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A window whose measures are not read yet."""
-
     arm: Arm
     since: datetime
     passed: float
@@ -299,5 +298,4 @@ def store_end(
 
 
 def changed_guests(plan: Plan) -> dict[str, str]:
-    """Names by UUID."""
     return guests_of(change.target for change in plan.changes)

@@ -27,7 +27,6 @@ from pinner.worker import Passes, visit
 LOG = logging.getLogger(__name__)
 
 STOP_SECONDS = 30.0
-"""How long the end of the server waits for the rollback of a probe."""
 
 
 class ProbeManager:

@@ -77,7 +77,6 @@ class Sides:
     """Why the samples end before their time, or are missing."""
 
     def notes(self, measures: Iterable[ObservedMeasure], *, is_final: bool) -> Iterator[str]:
-        """What is not known of the measures."""
         if self.why:
             yield self.why
         if not is_final:
@@ -109,7 +108,6 @@ class _Reading:
     disturbances: tuple[_Disturbance, ...]
     histories: tuple[History, ...]
     missing: str
-    """Why the host has no histories; empty where it has."""
 
     def sides(self, through: Collection[str] = ()) -> Sides:
         """The samples up to a disturbance by something other than the runs ``through``."""
@@ -165,10 +163,12 @@ class RunSides:
         """
         guests, latest = self._guests(run), self.latest(run.host)
         before = max(SPAN, known_span_now(run.watch_seconds, self._now() - run.started_at))
-        reading, own = self._read(run, before, span, guests, latest), self._runs_through(run, guests, latest)
-        near = reading.sides({other.id for other in own if other.started_at >= run.started_at})
+        reading, through = self._read(run, before, span, guests, latest), self._runs_through(run, guests, latest)
+        since_last_run = reading.sides({other.id for other in through if other.started_at >= run.started_at})
         return (
-            near if len(near.before) >= needed_steps(run.watch_seconds) else reading.sides({other.id for other in own})
+            since_last_run
+            if len(since_last_run.before) >= needed_steps(run.watch_seconds)
+            else reading.sides({other.id for other in through})
         )
 
     def changed_again(self, run: Run) -> Run | None:
@@ -189,7 +189,7 @@ class RunSides:
         return self._runs.list(host, PageRequest(_NEIGHBOURS), state=None).items
 
     def _runs_through(self, run: Run, guests: Mapping[str, str], latest: Iterable[Run]) -> list[Run]:
-        """The other runs that do not disturb the watch of a policy's run, the last one first."""
+        """The last one first."""
         if run.actor != POLICY_ACTOR:
             return []
         others = (other for other in latest if other.id != run.id)

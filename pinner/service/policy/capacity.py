@@ -31,7 +31,6 @@ class _Read:
     snapshot: Snapshot
     request: Request
     placement: Placement | None
-    """The recorded placement that the request belongs to."""
     capacity: Capacity
 
 
@@ -87,5 +86,4 @@ class CapacityReader:
 
 
 def _sizes(cpus: int) -> tuple[int, ...]:
-    """The powers of two up to the number of CPUs."""
     return tuple(1 << power for power in range(max(cpus, 1).bit_length()))

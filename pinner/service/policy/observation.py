@@ -32,7 +32,6 @@ class Observation:
     """The plan that would end the drift; None: the host has neither policy nor placement, or no plan is possible."""
     drifts: tuple[Drift, ...]
     error: str
-    """Why the policy cannot be kept."""
     run_seq: int
     """The number of the last run in the placement."""
     last_run: int
@@ -78,7 +77,6 @@ class Observer:
         return self._recorded(host, policy)[0]
 
     def names_to_watch(self, host: str) -> tuple[str, ...]:
-        """The processes that the host's policy places, sorted."""
         policy = self._policies.find(host)
         placement = self.placement(host, policy)
         names = {*(watched(placement) if placement else ()), *(policy.request.processes if policy else ())}

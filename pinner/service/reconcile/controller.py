@@ -61,8 +61,6 @@ class HostReconciler(Protocol):
 
 
 class ReconcileNote(Protocol):
-    """What the metrics get to know of reconciles."""
-
     def reconciled(self, report: DriftReport, seconds: float | None) -> None:
         """See Metrics.reconciled."""
 
@@ -100,7 +98,6 @@ class PolicyController:
             ),
         ]
         self.heartbeats = [thread.heartbeat for thread in self._threads]
-        """One thread waits for events, one measures."""
         self._reconciling = threading.Lock()
         self._after = 0
         self._policy: Policy | None = None
@@ -128,7 +125,6 @@ class PolicyController:
             pass
 
     def _repeat(self, number: int, work: Callable[[], None]) -> None:
-        """After an error, the next attempt waits longer."""
         failures = 0
         while not self._stop.is_set():
             self.heartbeats[number].beat()
@@ -203,7 +199,6 @@ class PolicyController:
         self._spent = min(self._spent + ended - began, CREDIT_SECONDS + MAX_REST_SECONDS / (SHARE - 1))
 
     def _learn(self, report: DriftReport, seconds: float | None) -> None:
-        """Notes the metrics, and when the next reconcile is due."""
         if self._note:
             self._note.reconciled(report, seconds)
         untils = (drift.backoff_until for drift in report.drifts)

@@ -44,7 +44,7 @@ class GuestEventHandler:
         return GuestEventOutcome(host, event.guest, known, run, ignored)
 
     def _store_hint(self, host: str, event: GuestEvent, caller: Caller, summary: str, *, is_here: bool) -> str:
-        """Returns why the event is ignored, or an empty text. Also stores the event's audit record."""
+        """Returns why the event is ignored, or an empty text."""
         now = self._now()
 
         def after(hint: GuestHint | None) -> tuple[GuestHint | None, str]:

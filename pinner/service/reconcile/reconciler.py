@@ -99,7 +99,6 @@ class Reconciler:
         sample_seconds: float,
         repacks: RepackProposer,
     ) -> None:
-        """``sample_seconds`` is the length of a measurement of CPU use."""
         self._repacks = repacks
         self._hosts = hosts
         self._policies = policies

@@ -21,7 +21,6 @@ from pinner.store.runs.runs import Runs
 LOG = logging.getLogger(__name__)
 
 READ_SECONDS = 1.0
-"""The time that a reader of a run waits for a thread that stores the run's progress."""
 BEGIN_GRACE = timedelta(seconds=5)
 """The age at which a run that the agent does not know is closed. It spares a process that is about to begin the run:
 the agent refuses the begin of a closed run."""
@@ -36,8 +35,6 @@ def _is_undone(run: str, journaled: Callable[[str], Run]) -> bool:
 
 
 class RunRecorder:
-    """Stores the entries that the agent's journal has and the database lacks."""
-
     def __init__(
         self,
         run: Run,
@@ -190,7 +187,6 @@ class RunCopier:
         self._recorders: dict[str, RunRecorder] = {}
 
     def own(self, run: Run, request_id: str) -> RunRecorder:
-        """Until ``forget``, this process carries out the run."""
         recorder = self._recorders[run.id] = self._recorder(run, request_id)
         return recorder
 

@@ -34,7 +34,7 @@ from pinner.store.repositories import Store
 LOG = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
-"""Between two readings of a run of another process."""
+"""The time between two readings of another process's run."""
 
 END_SECONDS = 5.0
 """A run waits so long for the stored end of the one before: a database or an agent may be slow."""
@@ -68,7 +68,7 @@ class RunManager:
         self._copier = RunCopier(hosts, heads, store.runs, now, changed)
         self._workers = ThreadPoolExecutor(MAX_RUNS, thread_name_prefix="run")
         self._ends: dict[str, Future[None]] = {}
-        """By run id, done when the end is stored."""
+        """A future by run id, done when the end is stored."""
         self._progressed = threading.Condition()
 
     def catch_up(self) -> None:
@@ -183,7 +183,7 @@ class RunManager:
     def _start(
         self, run: Run, plan: Plan | None, caller: Caller, policy: Expected = None
     ) -> tuple[Run, "Future[None]"]:
-        """Returns when the agent has begun the run in a worker thread. Raises the agent's refusal."""
+        """Returns when the agent has begun the run. Raises the agent's refusal."""
         agent = self._hosts.agent(run.host)
         # A reader of the stored run must know it as one of this process, or it closes the run in the agent's journal.
         recorder = self._copier.own(run, caller.request_id)

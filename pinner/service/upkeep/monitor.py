@@ -123,7 +123,6 @@ class Monitor(Worker):
             yield from healths[host].checks
 
     def _controller(self, host: str) -> Iterator[Check]:
-        """A host without a policy needs no comparison."""
         if self._observation_seconds is None:
             return
         try:

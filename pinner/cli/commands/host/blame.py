@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pinner.model.outcome.blame import Blame
 
 _BAR = 20
-"""The columns of 100 %."""
 
 
 def register(commands: Commands) -> None:

@@ -95,7 +95,6 @@ def _report(context: CommandContext, arguments: Namespace) -> "CheckReport":
 
 
 def monitor_line(report: "CheckReport") -> str:
-    """A line of a monitoring plug-in: the state, the worst findings, and the performance data."""
     counts = Counter(finding.severity for finding in report.findings)
     worst = ", ".join(
         f"{finding.code} ({finding.subject})" for finding in report.findings[:3] if finding.severity != "unknown"
@@ -108,7 +107,6 @@ def monitor_line(report: "CheckReport") -> str:
 
 
 def lines(report: "CheckReport", width: int) -> Iterator[str]:
-    """Each finding with its evidence, the reason and the remedies."""
     span = f"over {report.sample_seconds:.3g} s" if report.sample_seconds else "without a second sample"
     for finding in report.findings:
         yield from _lines(finding, width)

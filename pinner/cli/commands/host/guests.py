@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 NO_TRENDS: Mapping[str, str] = MappingProxyType({})
 _WIDE = 100
-"""The terminal's columns with room for the line of the last hour beside the names."""
 _BARS = 12
 
 PIN_OFF = """\
@@ -95,7 +94,7 @@ def list_guests(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _trends(pinner: "Service", host: str) -> dict[str, str]:
-    """The run delay of each guest's vCPUs within the last hour, as a sparkline by UUID."""
+    """The run delay of each guest's vCPUs within the last hour, by UUID."""
     try:
         histories = pinner.measures(host, Span(), None, (TREND,)).histories
     except PinnerError:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pinner.service.protocol import Service
 
 MANY_NODES = 4
-"""Above this number of nodes, the distances are a table of their own."""
+"""With more nodes, the distances are a table of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,6 @@ def show_nodes(context: CommandContext, topology: "Topology") -> None:
 
 
 def nodes(topology: "Topology") -> Table:
-    """The nodes with their memory and huge pages, and the distances of a few nodes."""
     few = len(topology.nodes) <= MANY_NODES
     headers = ("NODE", "CPUS", "MEMORY", "FREE", "HUGEPAGES (FREE)", *(["DISTANCES"] if few else []))
     drawn = table(*headers, right=("NODE", "MEMORY", "FREE"), whole=("CPUS", "MEMORY", "FREE"))
@@ -178,7 +177,6 @@ def distances(topology: "Topology", width: int) -> Iterator[Table]:
 
 
 def devices(topology: "Topology") -> Table:
-    """PCI functions and network interfaces, each with its NUMA node."""
     drawn = table("DEVICE", "KIND", "NODE", "DESCRIPTION")
     for device in topology.devices:
         node = "unknown" if device.node is None else device.node
@@ -223,7 +221,6 @@ def show_capacity(context: CommandContext, arguments: Namespace) -> int:
 
 
 def rooms(capacity: "Capacity") -> Table:
-    """The number of guests of each size, a row for each strategy and node."""
     sizes = sorted({size for strategy in capacity.strategies for size in strategy.guests})
     of_size = [f"{size} VCPU{'S' if size > 1 else ''}" for size in sizes]
     drawn = table("STRATEGY", "NODE", "CPUS", _FREE, *of_size, right=(_FREE, *of_size), whole=("STRATEGY", "CPUS"))

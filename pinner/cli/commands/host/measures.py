@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 5
 _LATEST = timedelta(minutes=1)
-"""The latest values are searched in this time before the newest one."""
+"""The latest values are at most so much older than the newest one."""
 BARS, LEAST_BARS = 24, 9
 """The width of the line of an hour: 150 s for each bar; and in a narrow terminal."""
 LONGEST_NAME = 24
-"""The longest name of a guest that stays on one line."""
 
 _PINGS = ("PING", "LOSS")
 _COLUMNS = ("DELAY", "VCPU", "EMULATOR", "IOTHREAD", "VHOST", "CPU", "DROPS/S", *_PINGS)
@@ -107,7 +106,7 @@ def _longest(history: "History") -> tuple[float | None, ...]:
 
 @contextmanager
 def _display(out: "Console") -> Iterator[Callable[["Group"], None]]:
-    """The function replaces the table on a terminal, and prints a further one in a pipe."""
+    """It replaces the table on a terminal, and prints a further one in a pipe."""
     if not out.is_terminal:
         yield out.print
         return
@@ -125,7 +124,6 @@ def _shown(measures: "Measures", hour: "Measures", sort: SortKey, width: int) ->
 
 
 def _table(guests: "tuple[MeasureRow, ...]", sort: SortKey, width: int) -> Table:
-    """A narrow terminal shows fewer columns, so that the names can be read."""
     ordered = sorted_rows(guests, sort)
     texts = [_texts(row) for row in ordered]
     columns = [name for name in _COLUMNS if name not in _PINGS or any(text[name] != "-" for text in texts)]
@@ -157,7 +155,6 @@ def _text(value: float | None, digits: str, unit: str = "") -> str:
 
 
 def _width(columns: list[str], texts: list[dict[str, str]]) -> int:
-    """Includes the spaces after each column."""
     return sum(2 + max(len(name), *(len(text[name]) for text in texts), 0) for name in columns) + 4
 
 
