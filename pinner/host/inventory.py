@@ -90,7 +90,8 @@ def take_snapshot(
     processes = (inputs.scanner or Scanner(root)).sample(sample_seconds, inputs.sleep, inputs.clock)
     topology = read_topology(root)
     guests = _guests(root, libvirt, inputs, memory=only is None or "memory" in only)
-    facts = Facts(root, processes, guests, packets, lambda: inputs.clock() - began, inputs.guest_rps)
+    governors = {cpu.id: cpu.governor for cpu in topology.cpus if cpu.governor}
+    facts = Facts(root, processes, guests, governors, packets, lambda: inputs.clock() - began, inputs.guest_rps)
     taken = _without_settings(facts, host, topology, inputs, now)
     return replace(
         taken,

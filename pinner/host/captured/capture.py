@@ -15,7 +15,7 @@ from pinner.host.kernel import cgroups, files, kernel
 from pinner.host.processes import qemu
 from pinner.host.reading import captured
 from pinner.host.virt import domain_xml
-from pinner.host.virt.guests import DomainDescription
+from pinner.host.virt.guests import TAP_COUNTERS, DomainDescription
 from pinner.model.errors import Invalid
 from pinner.model.reading import SavedReading
 
@@ -45,7 +45,6 @@ _PROCESS = ("cmdline", "cgroup", "schedstat", "stat", "status")
 _THREAD = ("schedstat", "stat", "status")
 _CGROUP = ("cgroup.controllers", "cpuset.cpus.isolated")
 _PARTITION = ("cpuset.cpus.effective", "cpuset.cpus.partition")
-_TAP = ("rx_dropped", "rx_packets", "tx_dropped", "tx_packets")
 
 
 def capture(
@@ -181,4 +180,4 @@ def _of_guests(root: Path, guests: Sequence[DomainDescription], *, units: bool) 
         for unit in cgroups.unit_folders(root, pid) if units else ():
             yield from (unit / name for name in (cgroups.CPUS, cgroups.PARTITION))
     for name, _ in chain.from_iterable(domain_xml.parse(guest.xml).taps for guest in guests):
-        yield from (root / "sys/class/net" / Path(name).name / "statistics" / counter for counter in _TAP)
+        yield from (root / "sys/class/net" / Path(name).name / "statistics" / counter for counter in TAP_COUNTERS)

@@ -7,6 +7,7 @@ of CPU sets are those of admin-guide/cputopology.rst.
 import errno
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from pinner.model.cpuset import MAX_CPUS, CpuSet
@@ -122,6 +123,12 @@ def cpu_list(path: Path) -> CpuSet | None:
         return CpuSet.parse(content)
     except Invalid:
         return None
+
+
+def counts(folder: Path, names: Iterable[str]) -> dict[str, int]:
+    """The numbers in these files; a file without one is left out."""
+    values = ((name, number(folder / name)) for name in names)
+    return {name: value for name, value in values if value is not None}
 
 
 def cpu_set(folder: Path, list_name: str, mask_name: str) -> CpuSet | None:

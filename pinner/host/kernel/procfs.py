@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinner.host.kernel.cgroups import parse_rows
-from pinner.host.kernel.files import Folder, decode, numbers, read, read_start
+from pinner.host.kernel.files import Folder, decode, numbers, read, read_start, text
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
 from pinner.model.machine.process import Immovable, RealTime, Thread
@@ -44,6 +44,26 @@ class Stat(NamedTuple):
     threads: int
     started: int
     realtime: RealTime
+
+
+class CpuTicks(NamedTuple):
+    """The times of a CPU in clock ticks, as in /proc/stat. Guests' time is part of user time."""
+
+    user: int
+    nice: int
+    system: int
+    idle: int
+    iowait: int
+    irq: int
+    softirq: int
+    steal: int
+
+
+class Stall(NamedTuple):
+    """``percent`` is of the last ten seconds, ``total_us`` are microseconds since the boot (accounting/psi.rst)."""
+
+    percent: float
+    total_us: int
 
 
 class ThreadFiles(NamedTuple):
@@ -197,3 +217,24 @@ def name_of(root: Path, pid: int) -> str:
         return decode(read(f"{root}/proc/{pid}/comm")).rstrip("\n")
     except OSError:
         return ""
+
+
+def cpu_ticks(root: Path) -> dict[int, CpuTicks]:
+    """The online CPUs' times."""
+    ticks = {}
+    for line in (text(root / "proc/stat") or "").splitlines():
+        name, *times = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            ticks[int(name[3:])] = CpuTicks(*map(int, times[:8]))
+    return ticks
+
+
+def stalls(path: Path) -> dict[str, Stall]:
+    """The rows of a pressure file, ``some`` and ``full``; none without PSI."""
+    rows = {}
+    for line in (text(path) or "").splitlines():
+        kind, *words = line.split()
+        values = dict(word.partition("=")[::2] for word in words)
+        with suppress(KeyError, ValueError):
+            rows[kind] = Stall(float(values["avg10"]), int(values["total"]))
+    return rows

@@ -157,28 +157,22 @@ def _role(name: str) -> TargetKind:
 
 
 def _statistics(root: Path, interface: str, names: Iterable[str]) -> Iterator[tuple[str, float]]:
-    for name in names:
-        if (value := files.number(root / "sys/class/net" / interface / "statistics" / name)) is not None:
-            yield name, float(value)
+    for name, count in files.counts(root / "sys/class/net" / interface / "statistics", names).items():
+        yield name, float(count)
 
 
 def _used(root: Path) -> dict[str, float]:
-    """Hundredths of a second, so that a rate is percent. Guests' time is part of user time (proc(5))."""
-    used = {}
-    for line in (files.text(root / "proc/stat") or "").splitlines():
-        name, *fields = line.split()
-        if name.startswith("cpu") and name != "cpu":
-            user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, fields)
-            used[name] = (user + nice + system + irq + softirq) * 100 / procfs.HERTZ
-    return used
+    """Hundredths of a second, so that a rate is percent."""
+    return {
+        f"cpu{cpu}": (ticks.user + ticks.nice + ticks.system + ticks.irq + ticks.softirq) * 100 / procfs.HERTZ
+        for cpu, ticks in procfs.cpu_ticks(root).items()
+    }
 
 
 def _pressure(root: Path) -> dict[str, float]:
-    """Milliseconds in which a thread waited for a CPU (accounting/psi.rst)."""
-    for line in (files.text(root / "proc/pressure/cpu") or "").splitlines():
-        if line.startswith("some "):
-            return {"some": int(line.rpartition("total=")[2]) / 1000}
-    return {}
+    """Milliseconds in which a thread waited for a CPU."""
+    some = procfs.stalls(root / "proc/pressure/cpu").get("some")
+    return {} if some is None else {"some": some.total_us / 1000}
 
 
 def _softnet(root: Path) -> dict[str, dict[str, float]]:

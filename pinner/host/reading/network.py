@@ -143,12 +143,8 @@ def _counters(folder: Path, name: str, root: Path) -> NicCounters:
     is_card = root == LIVE and (folder / "device").exists()
     driver, refused = read_driver_counters(name) if is_card else ({}, "")
     index = files.number(folder / "ifindex") or 0
-    return NicCounters(name, index, _statistics(folder / "statistics"), driver, refused)
-
-
-def _statistics(folder: Path) -> Mapping[str, int]:
-    numbers = {name: files.number(folder / name) for name in sorted(files.names(folder))}
-    return {name: number for name, number in numbers.items() if number is not None}
+    statistics = folder / "statistics"
+    return NicCounters(name, index, files.counts(statistics, sorted(files.names(statistics))), driver, refused)
 
 
 def _bridge(folder: Path) -> Bridge | None:

@@ -178,28 +178,18 @@ def read_idle(root: Path) -> tuple[IdleState, ...]:
 
 
 def read_spare(root: Path) -> Mapping[int, int]:
-    """Milliseconds without a thread (/proc/stat): idle, waiting for disks, in interrupts, stolen."""
-    spare = {}
-    for line in (files.text(root / "proc/stat") or "").splitlines():
-        name, *times = line.split()
-        if name.startswith("cpu") and name != "cpu":
-            spare[int(name[3:])] = sum(map(int, times[3:8])) * 1000 // procfs.HERTZ
-    return spare
+    """Milliseconds without a thread: idle, waiting for disks, in interrupts, stolen."""
+    return {
+        cpu: (ticks.idle + ticks.iowait + ticks.irq + ticks.softirq + ticks.steal) * 1000 // procfs.HERTZ
+        for cpu, ticks in procfs.cpu_ticks(root).items()
+    }
 
 
 def read_pressure(root: Path, mount: Path) -> Mapping[str, float]:
-    """Stall of the last ten seconds in per cent, by resource and kind; empty without PSI. ``mount`` is cgroup v2's."""
-    files_of = {resource: root / "proc/pressure" / resource for resource in _RESOURCES}
-    files_of |= {"system.slice.cpu": mount / "system.slice/cpu.pressure"}
-    stalls = {}
-    for name, path in files_of.items():
-        for line in (files.text(path) or "").splitlines():
-            words = line.split()
-            try:
-                stalls[f"{name}.{words[0]}"] = float(words[1].removeprefix("avg10="))
-            except (IndexError, ValueError):
-                continue
-    return stalls
+    """Stall of the last ten seconds in per cent, by resource and kind. ``mount`` is cgroup v2's."""
+    paths = {resource: root / "proc/pressure" / resource for resource in _RESOURCES}
+    paths |= {"system.slice.cpu": mount / "system.slice/cpu.pressure"}
+    return {f"{name}.{kind}": stall.percent for name in paths for kind, stall in procfs.stalls(paths[name]).items()}
 
 
 def read_times(root: Path, tids: Collection[int]) -> Mapping[int, ThreadTimes]:

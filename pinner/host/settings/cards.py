@@ -74,8 +74,7 @@ def answers(
 
 
 def counter(name: str, statistic: str) -> int | None:
-    """None where it cannot be read."""
-    return files.number(FOLDER / name / "statistics" / statistic)
+    return files.counts(FOLDER / name / "statistics", (statistic,)).get(statistic)
 
 
 def is_up(name: str) -> bool:

@@ -5,7 +5,7 @@ CPUs whose frequency changes together have one folder, and one governor.
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,13 +24,15 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,15}")
 _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 
 
-def read_governors(root: Path) -> tuple[FrequencyDomain, ...] | None:
-    """Domains with an online CPU. None: a captured machine does not say for which CPUs."""
+def read_governors(root: Path, of_cpus: Mapping[int, str]) -> tuple[FrequencyDomain, ...] | None:
+    """Domains with an online CPU; ``of_cpus`` has the governors of these. None: a captured machine does not say for
+    which CPUs."""
     folders = files.numbered(root / _FOLDER, "policy")
     domains = []
     for number, folder in folders.items():
-        cpus, governor = _parse(files.text(folder / _CPUS)), files.text(folder / _GOVERNOR)
-        if cpus and governor and _NAME.fullmatch(governor):
+        cpus = _parse(files.text(folder / _CPUS)) or CpuSet()
+        governor = next((of_cpus[cpu] for cpu in cpus if cpu in of_cpus), "")
+        if _NAME.fullmatch(governor):
             domains.append(FrequencyDomain(number, cpus, Governor(governor)))
     return tuple(domains) if domains or not folders else None
 
@@ -108,5 +110,5 @@ _HINTS = {
 ROW: HostRow[Governor] = HostRow(
     lambda access, target: governor_of(access.root, target),
     lambda access, target, state: set_governor(access.root, target, state),
-    lambda facts: read_governors(facts.root),
+    lambda facts: read_governors(facts.root, facts.governors),
 )

@@ -31,6 +31,8 @@ class Facts:
     root: Path
     processes: tuple[Process, ...] = ()
     guests: tuple[Guest, ...] = ()
+    governors: Mapping[int, str] = field(default_factory=dict)
+    """The governors of the CPUs that have one."""
     packets: Mapping[int, int] = field(default_factory=dict)
     """Packets received, by interface index."""
     elapsed: Callable[[], float] = float

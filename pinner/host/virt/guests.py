@@ -196,13 +196,13 @@ def _unpinned(root: Path, xml: Domain) -> CpuSet:
     return xml.cpuset or files.cpu_list(root / "sys/devices/system/cpu/online") or CpuSet()
 
 
+TAP_COUNTERS = ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")
+
+
 def _tap(root: Path, name: str, mac: str) -> Tap:
     """libvirt swaps rx and tx for some kinds, to show the guest's direction."""
-    counters = root / "sys/class/net" / name / "statistics"
-    rx_packets, tx_packets, rx_drops, tx_drops = (
-        files.number(counters / counter) or 0 for counter in ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")
-    )
-    return Tap(name, mac, rx_packets, tx_packets, rx_drops, tx_drops)
+    counts = files.counts(root / "sys/class/net" / name / "statistics", TAP_COUNTERS)
+    return Tap(name, mac, *(counts.get(counter, 0) for counter in TAP_COUNTERS))
 
 
 def _dedicated(domain: ActiveDomain) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from support.values import cpus
 
 from pinner.host.captured.capture import capture
+from pinner.host.hardware.sysfs import read_topology
 from pinner.host.settings import governors, table
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
@@ -28,8 +29,16 @@ def root(tmp_path):
     return tmp_path / "root"
 
 
+OF_CPUS = {0: "powersave", 1: "powersave", 2: "powersave", 3: "powersave", 10: "ondemand"}
+
+
 def target(mask="2-3", number=2):
     return FrequencyDomain(number, cpus(mask), FAST).target
+
+
+def of_machine(root):
+    of_cpus = {cpu.id: cpu.governor for cpu in read_topology(root).cpus if cpu.governor}
+    return governors.read_governors(root, of_cpus)
 
 
 def now(root, number=2):
@@ -37,27 +46,28 @@ def now(root, number=2):
 
 
 def test_the_governors_are_read(root, tmp_path):
-    assert governors.read_governors(root) == (
+    assert governors.read_governors(root, OF_CPUS) == (
         FrequencyDomain(0, cpus("0-1"), Governor("powersave")),
         FrequencyDomain(2, cpus("2-3"), Governor("powersave")),
         FrequencyDomain(10, cpus("10"), Governor("ondemand")),
     )
-    assert governors.read_governors(tmp_path / "nothing") == ()
+    assert governors.read_governors(tmp_path / "nothing", OF_CPUS) == ()
 
 
 def test_a_capture_of_an_older_pinner_has_no_known_governors(root):
     for related in root.glob(f"{governors._FOLDER}/*/related_cpus"):
         related.unlink()
-    assert governors.read_governors(root) is None
+    assert governors.read_governors(root, OF_CPUS) is None
 
 
 def test_offline_cpus_and_malformed_files_are_left_out(root):
     folder = root / governors._FOLDER
     (folder / "policy0/related_cpus").unlink()
     (folder / "policy10/related_cpus").write_text("99999999\n")
-    assert [each.number for each in governors.read_governors(root)] == [2]
-    (folder / "policy2/scaling_governor").write_text("<unsupported>\n")
-    assert governors.read_governors(root) is None
+    assert [domain.number for domain in governors.read_governors(root, OF_CPUS)] == [2]
+    assert [domain.number for domain in governors.read_governors(root, {3: "powersave"})] == [2]
+    assert governors.read_governors(root, {0: "powersave"}) is None
+    assert governors.read_governors(root, OF_CPUS | {2: "<unsupported>"}) is None
 
 
 def test_cpus_get_their_governor_and_their_old_one_back(root):
@@ -139,7 +149,8 @@ def test_a_capture_has_the_governors(root, tmp_path):
     (cpu / "cpufreq").symlink_to("../cpufreq/policy0")
     (root / "sys/devices/system/cpu/present").write_text("0\n")
     capture(root, tmp_path / "captured", scrub=True)
-    assert governors.read_governors(tmp_path / "captured") == governors.read_governors(root)[:1]
+    (captured,) = of_machine(tmp_path / "captured")
+    assert (captured,) == of_machine(root)
 
 
 def test_the_unit_of_the_agent_may_write_the_governors():
