@@ -124,8 +124,8 @@ class LiveHost:
             self._relatives = lineage.scan()
             end = lineage.ticks()
             self._scanned = range(now, end + max(procfs.HERTZ, 10 * (end - now)))
-        found = lineage.inheritors(pid, started, since, masks, {}, self._relatives)
-        return bool(found.sure or found.unsure)
+        descendants = lineage.inheritors(pid, started, since, masks, {}, self._relatives)
+        return bool(descendants.sure or descendants.unsure)
 
     def state(self, target: Target) -> State:
         return table.state_of(ROOT, target, self._agents)
@@ -241,14 +241,14 @@ class LiveHost:
         # One search finds the processes of all guests. Each guest that starts needs one, so what is kept stays bounded.
         self._keep({guest, *self._libvirt.users})
         qemus = qemu.find(ROOT, {guest, *self._libvirt.users}, self._libvirt.users).qemus
-        found: dict[str, ThreadKey] = {}
+        running: dict[str, ThreadKey] = {}
         for uuid, pid in qemus.items():
             if uuid == guest or uuid not in self._qemus:
                 with suppress(Gone):
-                    self._qemus[uuid] = found[uuid] = ThreadKey(pid, procfs.started(ROOT, pid))
-        if guest not in found:
+                    self._qemus[uuid] = running[uuid] = ThreadKey(pid, procfs.started(ROOT, pid))
+        if guest not in running:
             raise Gone(f"guest {guest}")
-        return found[guest].tid
+        return running[guest].tid
 
     def _keep(self, guests: Container[str]) -> None:
         self._known.keep(guests)

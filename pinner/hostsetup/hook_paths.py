@@ -120,7 +120,7 @@ class HookPaths:
         return self.hooks / "pinner-strip-pins"
 
     @property
-    def made(self) -> Path:
+    def folders_file(self) -> Path:
         """The list of the folders that ``install_hooks`` has made."""
         return self.hooks / "pinner-folders"
 
@@ -136,7 +136,7 @@ class HookPaths:
     def newest(self) -> int:
         """The newest of libvirt's libraries, as its name has it; 0: none."""
         libraries = (self.root / _SNAP if self.is_snaps else self.root).glob("usr/lib*/**/libvirt.so.0.*")
-        return max((int(found[1]) for library in libraries if (found := _SONAME.fullmatch(library.name))), default=0)
+        return max((int(match[1]) for library in libraries if (match := _SONAME.fullmatch(library.name))), default=0)
 
     def script(self) -> Path:
         if self.newest >= FIRST_WITH_FOLDER:

@@ -54,17 +54,17 @@ def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool
 def remove_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool) -> None:
     """Changed settings and folders with other files stay. Raises Invalid."""
     _check(paths)
-    made, files = hook_paths.listed_folders(paths.root, paths.made, _all_files(paths)), set(_present(paths))
+    folders, files = hook_paths.listed_folders(paths.root, paths.folders_file, _all_files(paths)), set(_present(paths))
     if paths.alone in files:
         # libvirt remembers that the script exists, and took its absence for a failure before 6.5.0.
         say(f"libvirt before 6.5.0 starts no guest after the removal, until this is done: {_restart(paths)}")
     steps.execute(_remove(paths), say, dry_run=dry_run)
-    steps.execute(hook_paths.folder_removal(made, files), say, dry_run=dry_run)
+    steps.execute(hook_paths.folder_removal(folders, files), say, dry_run=dry_run)
     if dry_run:
         return
     if steps.content(paths.settings) is not None:
         say(f"kept: {paths.settings}, which was changed")
-    for folder in made:
+    for folder in folders:
         if folder.exists():
             say(f"kept: {folder}, which has other files")
 
@@ -99,7 +99,7 @@ def _check_kinds(paths: HookPaths) -> None:
     for folder in {folder for file in _all_files(paths) for folder in file.parents}:
         if os.path.lexists(folder) and not folder.is_dir():
             raise Invalid("path", str(folder), "free, or a folder; a file of this name is in the way: move it away")
-    for path in (paths.beside, paths.filter, paths.made):
+    for path in (paths.beside, paths.filter, paths.folders_file):
         if not is_free(path):
             raise Invalid("path", str(path), "free, or a file of pinner; this file is not pinner's: move it away")
     if os.path.lexists(paths.settings) and (paths.settings.is_symlink() or not paths.settings.is_file()):
@@ -107,7 +107,7 @@ def _check_kinds(paths: HookPaths) -> None:
 
 
 def _all_files(paths: HookPaths) -> tuple[Path, ...]:
-    return paths.beside, paths.alone, paths.filter, paths.made, paths.settings
+    return paths.beside, paths.alone, paths.filter, paths.folders_file, paths.settings
 
 
 def _present(paths: HookPaths) -> Iterator[Path]:
@@ -145,10 +145,10 @@ def _install(paths: HookPaths, script: Path) -> Iterator[Step]:
     yield from (Step(f"create {folder}", folder.is_dir, partial(folder.mkdir, 0o755)) for folder in missing)
     if missing:
         # After the folders: whatever the list names, pinner has made.
-        made = hook_paths.folder_list(
-            paths.root, {*missing, *hook_paths.listed_folders(paths.root, paths.made, _all_files(paths))}
+        folder_names = hook_paths.folder_list(
+            paths.root, {*missing, *hook_paths.listed_folders(paths.root, paths.folders_file, _all_files(paths))}
         )
-        yield Step(f"write {paths.made}", lambda: False, partial(steps.write, paths.made, made))
+        yield Step(f"write {paths.folders_file}", lambda: False, partial(steps.write, paths.folders_file, folder_names))
     # Unchanged settings may name the Python of an older installation, which may not exist any more.
     kept = not _is_unchanged(settings) or (steps.content(settings) == paths.own_settings and _is_roots(settings))
     is_done = partial(bool, settings.exists() and kept)
@@ -167,8 +167,8 @@ def _install(paths: HookPaths, script: Path) -> Iterator[Step]:
 def _remove(paths: HookPaths) -> Iterator[Step]:
     yield from _remove_drafts(paths)
     script, strip = packaged(_SCRIPT), packaged(_FILTER)
-    for path, text in ((paths.beside, script), (paths.alone, script), (paths.filter, strip), (paths.made, "")):
-        if path not in (paths.alone, paths.made) or is_pinners(path):
+    for path, text in ((paths.beside, script), (paths.alone, script), (paths.filter, strip), (paths.folders_file, "")):
+        if path not in (paths.alone, paths.folders_file) or is_pinners(path):
             what = f"remove {path}{_changed(path, text) if text else ''}"
             yield Step(what, lambda path=path: not path.exists(), path.unlink)  # type: ignore[misc]
     if _is_unchanged(paths.settings):
@@ -202,5 +202,5 @@ def _has(path: Path, text: str, mode: int) -> bool:
 
 
 def _is_roots(path: Path) -> bool:
-    found = path.stat()
-    return found.st_uid == 0 and not found.st_mode & 0o022
+    status = path.stat()
+    return status.st_uid == 0 and not status.st_mode & 0o022

@@ -139,14 +139,14 @@ def _systemd() -> Iterator[Step]:
 
 
 def _are_enabled() -> bool:
-    asked = subprocess.run(["systemctl", "--quiet", "is-enabled", *ENABLED], check=False, capture_output=True)
-    return asked.returncode == 0
+    answer = subprocess.run(["systemctl", "--quiet", "is-enabled", *ENABLED], check=False, capture_output=True)
+    return answer.returncode == 0
 
 
 def _is_readable_by_group(config: Path) -> bool:
     user = account.find()
-    found = config.stat() if config.exists() else None
-    return bool(user and found and found.st_gid == user.pw_gid and found.st_mode & 0o777 == CONFIG_MODE)
+    status = config.stat() if config.exists() else None
+    return bool(user and status and status.st_gid == user.pw_gid and status.st_mode & 0o777 == CONFIG_MODE)
 
 
 def _let_group_read(config: Path) -> None:

@@ -79,8 +79,8 @@ def check_is_inside(path: Path, root: Path) -> None:
 
 def check_is_pinners(path: Path) -> None:
     """Raises Invalid if another program or person has made the file."""
-    found = content(path)
-    if path.is_symlink() or (found is not None and not found.startswith(MARK)):
+    text = content(path)
+    if path.is_symlink() or (text is not None and not text.startswith(MARK)):
         raise Invalid(
             "path", str(path), "free, or a file of pinner-manage setup-host; this file is not pinner's: move it away"
         )

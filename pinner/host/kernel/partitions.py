@@ -126,11 +126,11 @@ def _state(folder: int, path: str, possible: CpuSet | None) -> PartitionState:
     text, cpus = beneath.read(folder, PARTITION), _cpu_list(folder)
     if text is None or cpus is None:
         raise Gone(f"cgroup {path}")
-    found = _PARTITION.fullmatch(text)
-    if found is None or found["kind"] not in _KINDS:
+    match = _PARTITION.fullmatch(text)
+    if match is None or match["kind"] not in _KINDS:
         raise Invalid(PARTITION, text, "member, root or isolated")
-    invalid = (found["why"] or "the kernel gives no reason") if found["invalid"] else ""
-    return PartitionState(_KINDS[found["kind"]], CpuSet() if cpus == possible else cpus, invalid)
+    invalid = (match["why"] or "the kernel gives no reason") if match["invalid"] else ""
+    return PartitionState(_KINDS[match["kind"]], CpuSet() if cpus == possible else cpus, invalid)
 
 
 def _cpu_list(folder: int) -> CpuSet | None:

@@ -29,12 +29,12 @@ def blame(
     cpus = union(thread.affinity for threads in guest.threads_by_target.values() for thread in threads)
     names: dict[int, str] = {}
     with tracefs.record(root, cpus, seconds, sleep) as trace:
-        found = waits(_named(trace.events, names), roles.keys(), trace.end)
+        waits_of = waits(_named(trace.events, names), roles.keys(), trace.end)
     by_role: defaultdict[TargetKind, float] = defaultdict(float)
-    for (thread, _), each in found.items():
-        by_role[roles[thread]] += each * 1000
+    for (thread, _), seconds_waited in waits_of.items():
+        by_role[roles[thread]] += seconds_waited * 1000
     waited = tuple(Waited(role, round(by_role.get(role, 0.0), 3)) for role in dict.fromkeys(roles.values()))
-    return Blame(guest.name, round(trace.seconds, 3), waited, _culprits(root, found, guests, names), trace.lost)
+    return Blame(guest.name, round(trace.seconds, 3), waited, _culprits(root, waits_of, guests, names), trace.lost)
 
 
 def _named(events: Iterable[SchedEvent], names: dict[int, str]) -> Iterator[SchedEvent]:

@@ -30,8 +30,8 @@ def read(files: Sequence[Path] = (), root: Path = ROOT, proc: Path = PROC) -> No
     if files:
         return _of_files(files, root)
     read_, ignored = _of_processes(proc)
-    found = read_ or list(_of_presets(root))
-    conf = _one_of(found) if found else NovaConf((), is_missing=True)
+    confs = read_ or list(_of_presets(root))
+    conf = _one_of(confs) if confs else NovaConf((), is_missing=True)
     return replace(conf, ignored_processes=tuple(ignored[:_MAX_IGNORED]))
 
 
@@ -69,7 +69,7 @@ def _is_folder(path: Path) -> bool:
 
 def _of_presets(root: Path) -> Iterator[NovaConf]:
     with nova_process.opened(str(root)) as opened:
-        for preset in found(opened):
+        for preset in presets(opened):
             yield _conf(preset.started, opened, preset.name)
 
 
@@ -148,7 +148,7 @@ class Preset:
     started: Started
 
 
-def found(root: ProcessRoot) -> Iterator[Preset]:
+def presets(root: ProcessRoot) -> Iterator[Preset]:
     home = home_of("nova", root)
     if root.exists(_CONF):
         if root.exists(_DEBIAN):

@@ -126,8 +126,10 @@ def _folders(started: Started) -> Iterator[str]:
 
 
 class _Named(argparse.Action):
-    def __call__(self, _parser: object, found: argparse.Namespace, value: object, _option: str | None = None) -> None:
-        found.places.append((self.dest, value))
+    def __call__(
+        self, _parser: object, namespace: argparse.Namespace, value: object, _option: str | None = None
+    ) -> None:
+        namespace.places.append((self.dest, value))
 
 
 class _Parser(argparse.ArgumentParser):

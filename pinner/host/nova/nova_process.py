@@ -47,14 +47,14 @@ class ProcessRoot:
 
     def stat(self, path: str) -> os.stat_result:
         """Raises OSError."""
-        with self._opened(path) as found:
-            return os.fstat(found)
+        with self._opened(path) as descriptor:
+            return os.fstat(descriptor)
 
     def names(self, path: str) -> list[str]:
         """Empty where ``path`` is no folder. Raises OSError."""
         try:
-            with self._opened(path) as found:
-                return os.listdir(f"/proc/self/fd/{found}")  # noqa: PTH208 - an open descriptor
+            with self._opened(path) as descriptor:
+                return os.listdir(f"/proc/self/fd/{descriptor}")  # noqa: PTH208 - an open descriptor
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
@@ -63,13 +63,13 @@ class ProcessRoot:
     def read(self, path: str) -> bytes:
         """/dev/null, which administrators use as an empty file, is empty. Raises OSError; Invalid for another kind of
         file (a pipe would block) or one above ``MAX_FILE``."""
-        with self._opened(path) as found:
-            status = os.fstat(found)
+        with self._opened(path) as descriptor:
+            status = os.fstat(descriptor)
             if stat.S_ISCHR(status.st_mode) and status.st_rdev == _NULL:
                 return b""
             _require_regular(path, status)
             # The file is known to be regular, so a second open by its descriptor has no side effect.
-            with os.fdopen(files.open_file(f"/proc/self/fd/{found}", os.O_RDONLY), "rb") as file:
+            with os.fdopen(files.open_file(f"/proc/self/fd/{descriptor}", os.O_RDONLY), "rb") as file:
                 content = file.read(MAX_FILE + 1)
         if len(content) > MAX_FILE:
             raise Invalid("nova.conf", path, f"a file of at most {MAX_FILE} bytes")
@@ -167,8 +167,8 @@ def started(candidate: Candidate, folder: int, root: ProcessRoot) -> Started:
     """``folder`` is the open /proc/PID. Raises NotBelieved; OSError where the process has ended or cannot be
     examined."""
     home = _require_novas_user(folder, root)
-    for what, found in (("program", os.stat("exe", dir_fd=folder)), ("script", _status(root, candidate.script))):
-        if not is_roots_own(found):
+    for what, status in (("program", os.stat("exe", dir_fd=folder)), ("script", _status(root, candidate.script))):
+        if not is_roots_own(status):
             raise NotBelieved(f"its {what} is not a file that only root can write")
     if "python" not in Path(os.readlink("exe", dir_fd=folder)).name:
         raise NotBelieved("its program is not Python")

@@ -128,7 +128,8 @@ def descendants(
     kin = {pid} if known is None or known.started == started else set[int]()
     living = kin if known else set[int]()
     is_fork = partial(_is_fork, lineage)
-    young = {each.pid: each for each in relatives.values() if each.started >= lineage.since and not each.kernel}
+    programs = (relative for relative in relatives.values() if not relative.kernel)
+    young = {program.pid: program for program in programs if program.started >= lineage.since}
     young.pop(pid, None)
 
     def has_own_mask(relative: Relative) -> bool:
@@ -158,16 +159,15 @@ def descendants(
         )
         return shows and not has_own_mask(relative)
 
-    while found := {each for each in young if descends(young[each])}:
-        kin = kin | found
-        living = living | found
-        for each in found:
-            del young[each]
-    sure = sorted(each for each in kin - {pid} if each not in relatives or relatives[each].key not in others)
+    while new_kin := {candidate.pid for candidate in young.values() if descends(candidate)}:
+        kin = kin | new_kin
+        living = living | new_kin
+        young = {candidate: young[candidate] for candidate in young.keys() - new_kin}
+    sure = sorted(member for member in kin - {pid} if member not in relatives or relatives[member].key not in others)
     # A child of a placed process is found by the undo of that one.
-    keys = {each.pid: each.key for each in relatives.values()}
-    forks = [each for each in young.values() if is_fork(each) and each.key not in others]
-    return Descendants(tuple(sure), tuple(sorted(each.pid for each in forks if keys.get(each.parent) not in others)))
+    keys = {relative.pid: relative.key for relative in relatives.values()}
+    forks = [candidate for candidate in young.values() if is_fork(candidate) and candidate.key not in others]
+    return Descendants(tuple(sure), tuple(sorted(fork.pid for fork in forks if keys.get(fork.parent) not in others)))
 
 
 def _is_fork(lineage: Lineage, relative: Relative) -> bool:

@@ -122,8 +122,8 @@ class Sampler:
         """The threads by ascending id, without per-CPU kernel threads."""
         processes = (process for process in self.second() if process.kernel or not kernel)
         threads = (thread for process in processes for thread in process.threads)
-        found = (thread for thread in threads if thread.immovable_reason != "per-cpu")
-        return tuple(sorted(found, key=lambda thread: thread.tid))
+        movable = (thread for thread in threads if thread.immovable_reason != "per-cpu")
+        return tuple(sorted(movable, key=lambda thread: thread.tid))
 
     def _ran_ns(self, pid: str) -> int | None:
         return cpu_clocks.ran_ns(int(pid)) if self._has_clocks else None

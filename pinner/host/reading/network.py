@@ -74,8 +74,8 @@ def _tables(text: str) -> Iterator[tuple[str, int]]:
 def read_sockets(root: Path) -> tuple[UdpSocket, ...]:
     """Sockets with drops or unread packets."""
     lines = chain.from_iterable((files.text(root / "proc/net" / name) or "").splitlines() for name in ("udp", "udp6"))
-    found = (socket for line in lines for socket in _socket(line) if socket.drops or socket.unread)
-    return tuple(sorted(found, key=lambda each: (-each.drops, -each.unread, each.inode))[:MAX_SOCKETS])
+    sockets = (socket for line in lines for socket in _socket(line) if socket.drops or socket.unread)
+    return tuple(sorted(sockets, key=lambda each: (-each.drops, -each.unread, each.inode))[:MAX_SOCKETS])
 
 
 def _socket(line: str) -> Iterator[UdpSocket]:

@@ -118,8 +118,8 @@ def set_vcpus(agents: Agents, target: Target, wanted: GuestCpus) -> None:
     agent, path = _queue(agents, target)
     agent.write(path, f"{wanted.vcpus.mask()}\n")
     if (now := _mask(agent, path, str(target))) != wanted.vcpus:
-        asked, says = (str(each) or "none" for each in (wanted.vcpus, now))
-        raise ApplyFailed(str(target), f"asked for vCPUs {asked}, the guest says {says}", granted=says)
+        requested, says = (str(each) or "none" for each in (wanted.vcpus, now))
+        raise ApplyFailed(str(target), f"asked for vCPUs {requested}, the guest says {says}", granted=says)
 
 
 def _may_need(guest: Guest) -> bool:

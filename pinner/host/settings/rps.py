@@ -51,8 +51,8 @@ def set_cpus(root: Path, target: Target, cpus: CpuSet) -> None:
         except OSError as error:
             raise _refused(target, cpus, error) from None
         if (now := _read(folder, target)) != cpus:
-            asked, says = (str(each) or "none" for each in (cpus, now))
-            raise ApplyFailed(str(target), f"asked for CPUs {asked}, the kernel says {says}", granted=says)
+            requested, says = (str(each) or "none" for each in (cpus, now))
+            raise ApplyFailed(str(target), f"asked for CPUs {requested}, the kernel says {says}", granted=says)
 
 
 def _refused(target: Target, cpus: CpuSet, error: OSError) -> PinnerError:

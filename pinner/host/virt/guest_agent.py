@@ -49,7 +49,7 @@ class Allowance:
     def spend(self, guest: str, seconds: float) -> None:
         with self._lock:
             now = self._clock()
-            self._spent = {name: (left, now) for name in (*self._spent, guest) if (left := self._left(name, now)) > 0}
+            self._spent = {name: (spent, now) for name in (*self._spent, guest) if (spent := self._left(name, now)) > 0}
             self._end_waits(now)
             self._spent[guest] = self._left(guest, now) + seconds, now
             if self._left(guest, now) > ALLOWED:

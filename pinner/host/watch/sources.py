@@ -120,8 +120,8 @@ class Scan:
 
     def read(self, with_threads: Collection[int]) -> Iterator[ThreadCreated | ProgramStarted]:
         known, self._processes = self._processes, self._scan()
-        for pid, found in self._processes.items():
-            if known.get(pid) != found:
+        for pid, program in self._processes.items():
+            if known.get(pid) != program:
                 yield ProgramStarted(pid)
         before, self._threads = self._threads, {pid: self._tasks(pid) for pid in with_threads}
         for pid in before.keys() & self._threads.keys():

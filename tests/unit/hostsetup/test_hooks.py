@@ -67,7 +67,7 @@ def test_script_filter_and_settings_are_installed_and_removed(paths):
         script: (packaged("libvirt-qemu-hook"), 0o755),
         "etc/libvirt/hooks/pinner-strip-pins": (packaged("libvirt-strip-pins"), 0o644),
         "etc/pinner/hook.conf": (paths.own_settings, 0o600),
-        "etc/libvirt/hooks/pinner-folders": (paths.made.read_text(), 0o644),
+        "etc/libvirt/hooks/pinner-folders": (paths.folders_file.read_text(), 0o644),
     }
     assert "python = /opt/pinner/bin/python" in paths.own_settings
     assert f"done: write {paths.root / script}" in said
@@ -413,7 +413,7 @@ def test_folders_of_others_and_folders_that_others_use_stay(tmp_path):
     paths = image(tmp_path, NEW)
     paths.hooks.mkdir(parents=True)
     install(paths)
-    assert paths.made.read_text().endswith("\n/etc/libvirt/hooks/qemu.d\n/etc/pinner\n")
+    assert paths.folders_file.read_text().endswith("\n/etc/libvirt/hooks/qemu.d\n/etc/pinner\n")
     (paths.settings.parent / "weigher.conf").touch()
     said = remove(paths)
     assert f"kept: {paths.settings.parent}, which has other files" in said
@@ -426,7 +426,7 @@ def test_a_list_of_folders_that_somebody_changed_removes_no_other_folder(tmp_pat
     install(paths)
     (tmp_path / "others").mkdir()
     (paths.root / "etc/others").mkdir()
-    with paths.made.open("a") as file:
+    with paths.folders_file.open("a") as file:
         file.write(f"{tmp_path / 'others'}\n/etc/others\n/etc/libvirt/hooks/../../others\n/\n")
     remove(paths)
     assert (tmp_path / "others").is_dir()
