@@ -94,6 +94,18 @@ def test_targets_that_pinner_did_not_place_stay():
     assert "guest g1 vcpu 1" in {str(change.target) for change in plan.changes}
 
 
+def test_a_target_of_which_another_program_moved_a_single_thread_is_released():
+    threads = HOST.guests[0].emulator.threads
+    assert len(threads) > 1
+    now, done = placed(HOST)
+    changed = moved(now, {threads[0].tid: cpus("9")})
+    plan = release(changed, "s", UUID, recorded(done), CpuSet(), "it leaves")
+    assert "guest g1 emulator" in {str(change.target) for change in plan.changes}
+    changed = moved(now, dict.fromkeys((thread.tid for thread in threads), cpus("9")))
+    plan = release(changed, "s", UUID, recorded(done), CpuSet(), "it leaves")
+    assert "guest g1 emulator" not in {str(change.target) for change in plan.changes}
+
+
 def test_a_thread_that_is_younger_than_its_placement_gets_all_cpus():
     now, done = placed(HOST)
     born = replace(now.guests[0].vcpus[0].thread, tid=777, started=99)
