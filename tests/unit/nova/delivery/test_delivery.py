@@ -187,6 +187,21 @@ def test_events_beyond_the_queue_limit_are_quarantined(server, monkeypatch):
         server.gate.release(100)
 
 
+def test_events_that_waited_for_a_retry_leave_the_queue_as_empty_as_others(server, monkeypatch):
+    monkeypatch.setattr(delivery, "MAX_QUEUED", 4)
+    server.gate = threading.Semaphore(0)
+    server.failures["h1"] = [HostUnreachable("h1", "down")]
+    with running_queue(server) as (queue, quarantined):
+        for number in range(3):
+            queue.add(nova_event(number))
+        server.gate.release(4)
+        until(lambda: len(server.sent) == 4)
+        for number in range(4):
+            queue.add(nova_event(number))
+        assert quarantined == []
+        server.gate.release(100)
+
+
 def test_queued_events_are_quarantined_at_the_end(server, monkeypatch):
     monkeypatch.setattr(delivery, "FIRST_RETRY", 60.0)
     monkeypatch.setattr(delivery, "LAST_RETRY", 60.0)
