@@ -132,16 +132,16 @@ def test_a_request_is_answered_although_its_answer_cannot_be_stored(
     assert client.post(f"/v1/hosts/{path}", json={}, headers={KEY: "k1"}).status_code == status
 
 
-def test_a_key_of_an_actor_and_a_host_with_long_names(client, idempotency_keys, monkeypatch):
+def test_a_key_belongs_to_one_actor_and_host_however_long_their_names_are(client, idempotency_keys, monkeypatch):
     """The column of PostgreSQL and MariaDB has 255 characters."""
     scopes = []
     monkeypatch.setattr(type(idempotency_keys), "begin", lambda _, request: scopes.append(request.actor))
-    for actor, host in (("a" * 255, "h1"), ("a h1", ""), ("a", "h1")):
+    for actor, host in (("a" * 255, "h1"), ("a h1", ""), ("a", "h1"), ("a", "h2"), ("a", "")):
         identity = Identity(actor, "tcp", "admin", host)
         monkeypatch.setattr(Credentials, "identify", lambda *_, known=identity: known)
         client.post("/v1/hosts/h1/plans", json={}, headers={KEY: "k1"})
     assert all(len(scope) <= 255 for scope in scopes)
-    assert len({*scopes}) == 3
+    assert len({*scopes}) == 5
 
 
 @pytest.mark.parametrize("key", ["", "k" * 256, "\u0663"])

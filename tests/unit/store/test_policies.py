@@ -4,7 +4,8 @@ import pytest
 from sqlalchemy import text
 from support.values import NOON
 
-from pinner.model.errors import NotFound
+from pinner import codec
+from pinner.model.errors import NotFound, PreconditionFailed
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
@@ -41,3 +42,24 @@ def test_a_policy_is_not_stored_if_its_audit_record_cannot_be_written(policies):
         policies.put("h1", Policy(), NOON, event(host=None))
     with pytest.raises(NotFound):
         policies.get("h1")
+
+
+@pytest.mark.parametrize("change", ["put", "delete"])
+def test_a_policy_that_another_caller_has_changed_meanwhile_stays(engine, policies, change):
+    first, second = Policy(), Policy(mode="propose")
+    for policy in (first, second):
+        policies.put("h1", policy, NOON, event())
+    stale, present = ((codec.content_hash(policy),) for policy in (first, second))
+    with pytest.raises(PreconditionFailed):
+        _change(policies, change, stale)
+    assert policies.get("h1") == second
+    assert len(Audit(engine).list(None, None, None, PageRequest()).items) == 2
+    _change(policies, change, present)
+    assert len(Audit(engine).list(None, None, None, PageRequest()).items) == 3
+
+
+def _change(policies, change, expected):
+    if change == "put":
+        policies.put("h1", Policy(mode="enforce"), NOON, event(), expected)
+    else:
+        policies.delete("h1", event(), expected)

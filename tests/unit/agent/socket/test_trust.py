@@ -46,8 +46,9 @@ from pinner.model.errors import (
     Unanswered,
 )
 from pinner.model.kinds import Number
-from pinner.model.plan.plan import Plan
+from pinner.model.plan.plan import Plan, Purpose
 from pinner.model.plan.request import Request
+from pinner.model.run.journal import Run
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot
 from pinner.store.journal.journal import StoredJournal
@@ -463,6 +464,23 @@ def test_wrong_arguments_of_the_trail(path: Path, call: str, arguments: dict[str
 def test_a_plan_beyond_any_host_is_refused(trusted_by_nobody: LocalAgent, plan: Plan) -> None:
     with pytest.raises(Invalid):
         trusted_by_nobody.apply(plan, make_run(), lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("purpose", "run", "words"),
+    [
+        ("release", make_run(kind="release", persist=True), "false for a release"),
+        ("release", make_run(kind="release", migrate_memory=True), "false for a release"),
+        ("place", make_run(kind="release"), "run kind"),
+        ("place", make_run(plan="another"), "run plan"),
+        ("place", make_run(undoes="run-0"), "run undoes"),
+    ],
+)
+def test_a_run_that_does_not_fit_its_plan_is_refused(
+    trusted_by_nobody: LocalAgent, purpose: Purpose, run: Run, words: str
+) -> None:
+    with pytest.raises(Invalid, match=words):
+        trusted_by_nobody.apply(replace(make_plan(), purpose=purpose), run, lambda *_: None)
 
 
 def test_a_refused_plan_is_a_failed_run_and_changes_nothing(journal: StoredJournal) -> None:

@@ -74,7 +74,9 @@ def test_a_run_that_does_not_succeed_is_status_1(applied, cli, command, kind):
     assert json.loads(cli(*command, "--json").out)["run"]["kind"] == kind
 
 
-def test_a_run_that_places_some_targets_is_status_1_and_can_be_undone(pinner, cli):
+@pytest.fixture
+def placing_partly(pinner):
+    """The in-memory service, where the last change of each run fails alone."""
     finish = pinner.finish
 
     def finish_partly(run):
@@ -85,13 +87,22 @@ def test_a_run_that_places_some_targets_is_status_1_and_can_be_undone(pinner, cl
         pinner.run_list[run] = replace(pinner.run_list[run], state="applied_partly", error=error)
 
     pinner.finish = finish_partly
+    return pinner
+
+
+def test_a_run_that_places_some_targets_is_status_1_and_can_be_undone(placing_partly, cli):
     result = cli("apply", "--yes")
     assert result.status == 1
     assert "applied_partly" in result.out
     assert "1 of 3 guests and processes are not placed" in result.out
     assert "2 done, 1 failed" in result.out
     assert result.err.endswith("to undo: pinner rollback run-1\n")
-    assert not pinner.run_list["run-1"].all_or_nothing
+    assert not placing_partly.run_list["run-1"].all_or_nothing
+
+
+def test_the_watch_of_a_run_that_places_some_targets_is_waited_for(placing_partly, cli):
+    result = cli("apply", "--yes", "--watch", "30s")
+    assert (result.status, result.err.splitlines()[-1]) == (1, "watched: worse than before the run: drops")
 
 
 def test_all_or_nothing_is_an_option(pinner, cli):
@@ -163,13 +174,15 @@ def test_yes_skips_the_question(pinner, cli, answering):
     assert cli("apply", "--yes").status == 0
 
 
-def test_a_plan_without_changes_is_applied_without_a_question(pinner, cli, answering, monkeypatch):
+def test_a_plan_without_changes_is_applied_without_a_question_unless_memory_moves(pinner, cli, answering, monkeypatch):
     answering("n")
     plan = pinner.plan
     monkeypatch.setattr(pinner, "plan", lambda *arguments: store(pinner, replace(plan(*arguments), changes=())))
     result = cli("apply")
     assert result.status == 0
     assert "nothing to do" in result.out
+    cli("apply", "--migrate-memory")
+    assert [run.migrate_memory for run in pinner.run_list.values()] == [False]
 
 
 def store(pinner, plan):

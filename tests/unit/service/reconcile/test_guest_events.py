@@ -115,12 +115,14 @@ def test_the_nova_identity_is_stored_until_the_guest_is_gone(service, agent):
     assert service.observe(HOST, 0.0).guests[0].nova is None
 
 
-def test_a_guest_that_libvirt_has_is_not_gone(service, store):
+def test_a_guest_that_libvirt_has_is_not_gone(service, reconciler, store):
+    """The controller looks at the guest nevertheless."""
     service.guest_event(HOST, event("started", nova=NOVA), HOOK)
     outcome = service.guest_event(HOST, event("gone", at=NOON + timedelta(seconds=1)), HOOK)
     assert (outcome.known, outcome.ignored) == (True, "libvirt has the guest on this host")
     assert service.observe(HOST, 0.0).guests[0].nova == NOVA
     assert trail(service, "guest.event")[0].result == "ignored: libvirt has the guest on this host"
+    assert [each.kind for each in reconciler.host_events(HOST, 0, 0.0)] == ["guest-event"] * 2
 
 
 def test_a_leaving_guest_is_released_and_then_skipped(service, reconciler, agent):
