@@ -31,11 +31,8 @@ def create_app(
     now: Callable[[], datetime] = _now,
     monitor: Monitor | None = None,
 ) -> APIFlask:
-    """The REST API of the service ``pinner`` as a WSGI application.
-
-    Without ``idempotency_keys`` an Idempotency-Key is refused. Without ``monitor`` the server is always ready, and has
-    no metrics. Raises LookupError if a view has no policy rule.
-    """
+    """Without ``idempotency_keys`` an Idempotency-Key is refused. Without ``monitor`` the server is always ready, and
+    has no metrics. Raises LookupError if a view has no policy rule."""
     # static_folder=None: no static files. Flask accepts None, but APIFlask's annotation does not allow it.
     app = APIFlask("pinner", title="pinner", version=__version__, docs_path=None, static_folder=None)  # type: ignore[arg-type]
     app.json = WrittenJson(app)

@@ -63,8 +63,8 @@ def replay() -> Response | None:
 def remember(response: Response) -> Response:
     """Store the answer of a successful request; free the key of a failed one.
 
-    Without the database the request still gets its answer: its action is done or refused. The key then has no answer
-    until it counts as abandoned.
+    A request whose answer cannot be stored gets it: its action is done or refused. The key has no answer then until it
+    counts as abandoned.
     """
     reservation: Reservation | None = g.pop("idempotency", None)
     keys = app_state().idempotency_keys

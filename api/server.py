@@ -1,4 +1,4 @@
-"""The embedded HTTP server. An installation for many hosts can run create_app in its own WSGI server."""
+"""The embedded HTTP server. Another WSGI server can run create_app in its place."""
 
 import asyncio
 import socket

@@ -52,12 +52,9 @@ class Streams:
             stream.close()
 
     def _read(self, stream: "_Stream", changes: Iterator[RunProgress]) -> None:
-        """Read the changes, then free the stream's slot.
-
-        The slot is free only after this thread has ended, so that clients that connect and disconnect leave at most
-        MAX_STREAMS threads behind, and after the client has received everything: a slow client occupies a thread of the
-        server.
-        """
+        """Read the changes, then free the stream's slot: after this thread has ended, so that clients that connect and
+        disconnect leave at most MAX_STREAMS threads behind, and after the client has received everything, because a
+        slow one occupies a thread of the server."""
         try:
             stream.read(changes)
         finally:

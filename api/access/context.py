@@ -50,7 +50,7 @@ class KeptPlan:
 
 
 class KeptPlans:
-    """The plans that were shown last, as JSON: a stored plan never changes."""
+    """The plans that were shown last, as JSON."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -120,10 +120,8 @@ def of_one_host(every: Service, host: str) -> Service:
 
 
 class HostService:
-    """Satisfies Service with the objects of one host of ``every``.
-
-    A use case that is not written here checks its first argument (see _limited).
-    """
+    """Satisfies Service with the objects of one host of ``every``. Use cases that are not written here check their
+    first argument."""
 
     where = ""
 
@@ -220,8 +218,7 @@ _FINDERS: dict[str, Callable[[HostService, str], object]] = {
 
 
 def _limited(name: str, use_case: Callable[..., Any]) -> Callable[..., Any]:
-    """The use case for the one host. Raises KeyError, at the import, where its first argument is neither a host nor an
-    object of one."""
+    """Raises KeyError, at the import, where the use case's first argument is neither a host nor an object of one."""
     signature = inspect.signature(use_case)
     first = list(signature.parameters)[1]
     find = None if first == "host" else _FINDERS[first]

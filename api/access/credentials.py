@@ -1,7 +1,8 @@
 """Who sends a request: by the Unix socket's peer, a bearer token, or a TLS client certificate.
 
-docs/rest.md says what wrong credentials lead to. A valid token is always accepted, because many callers may share an
-address. Only guesses at one existing token lock this token out, from their address, so that they tell nothing.
+docs/rest.md says what wrong credentials lead to. A valid token is accepted even from an address that has to wait,
+because many callers may share it. After wrong secrets for one token, the right one is not accepted from their address
+until the wait is over, so that guesses tell nothing.
 
 Hashes are compared in constant time. The id of a token is no secret.
 """

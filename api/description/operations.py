@@ -14,7 +14,7 @@ IF_NONE_MATCH = "IfNoneMatch"
 IF_CHANGED = "IfChanged"
 IDEMPOTENCY_KEY = "IdempotencyKey"
 CONDITIONAL: Json = {HEADERS: [IF_MATCH, IF_NONE_MATCH]}
-"""For an operation that heeds If-Match and If-None-Match (APIFlask's ``doc(extensions=)``)."""
+"""An operation that heeds If-Match and If-None-Match, for APIFlask's ``doc(extensions=)``."""
 
 
 def may_raise(*kinds: type[PinnerError]) -> Json:
@@ -34,7 +34,7 @@ def media_type(media: str, schema: Json) -> dict[int | str, dict[str, str | dict
 NOT_MODIFIED: dict[int | str, dict[str, str | dict[str, Json]]] = {
     304: {"description": "The client has this object already."}
 }
-"""The answer to If-None-Match, for ``doc(responses=)``."""
+"""The answer to If-None-Match."""
 
 
 NOT_READY: dict[int | str, dict[str, str | dict[str, Json]]] = {
@@ -46,6 +46,6 @@ NOT_READY: dict[int | str, dict[str, str | dict[str, Json]]] = {
 
 
 def links(parameter: str, pointer: str, *operations: str) -> Json:
-    """OpenAPI links: ``operations`` take ``parameter`` from the JSON pointer ``pointer`` of this answer."""
+    """These ``operations`` take ``parameter`` from the JSON pointer ``pointer`` of this answer."""
     parameters = {parameter: f"$response.body#{pointer}"}
     return {operation: {"operationId": operation, "parameters": parameters} for operation in operations}

@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
         self._owner.forget(self)
 
     def expire(self) -> None:
-        """At a deadline, tell a client that is in the middle of a request, and drop any other."""
+        """A client that is in the middle of a request is told why."""
         if self._handshake is not None or self._closing or self._reader.phase == "idle" or not self._drained.is_set():
             self.abort()
             return

@@ -24,7 +24,7 @@ class ClientLimits:
     """The request line and all headers of one request."""
     headers: int = 100
     head_seconds: float = 10.0
-    """The time from the connection, or from the first byte of a later request, to the end of the head, with TLS."""
+    """The time from the connection, or from the first byte of a later request, to the end of the head."""
     body_seconds: float = 30.0
     """The time from the end of the head to the end of the body."""
     idle_seconds: float = 30.0
@@ -58,7 +58,7 @@ class RequestReader:
         self._length = 0
         self._announced = 0
         self._missing = 0
-        """Bytes that are missing in the body of a message that the parser has ended at its head."""
+        """Bytes of a body whose message the parser has ended at its head."""
         self._refused: RequestRefused | None = None
         self._complete: list[HttpRequest | RequestRefused] = []
         self.phase: Phase = "idle"

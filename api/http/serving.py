@@ -67,8 +67,8 @@ class Serving:
         self._tick()
 
     def admit(self, connection: Connection) -> bool:
-        """Count a connection. At the limit, drop the one whose client the server has waited for longest; where it waits
-        for no client, or stops, the new one cannot be served (False)."""
+        """At the limit, drop the connection whose client the server has waited for longest. False: there is none, or
+        the server stops."""
         if self.ending:
             return False
         if len(self._connections) >= self.limits.connections:
@@ -108,8 +108,7 @@ class Serving:
             connection.end()
 
     async def end(self) -> None:
-        """End all connections after the workers have ended, even one without an answer, because its worker had no
-        memory."""
+        """Also ends a connection without an answer, because its worker had no memory."""
         deadline = self.loop.time() + STOP_SECONDS
         while any(not connection.answered for connection in self._connections) and self.loop.time() < deadline:
             await asyncio.sleep(0.02)
@@ -233,10 +232,8 @@ def _answer(
 def _stream(
     head: _Head, body: Iterable[bytes], connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
 ) -> tuple[bytes, bool]:
-    """Send the parts of a body as they come. Raises ConnectionResetError where the client has gone.
-
-    HTTP/1.0 has no chunks: the end of the connection is the end of the body.
-    """
+    """Raises ConnectionResetError where the client has gone. HTTP/1.0 has no chunks: the end of the connection is the
+    end of the body."""
     chunked = request.version == "1.1"
     headers = [*head.headers, *([("Transfer-Encoding", "chunked")] if chunked else [])]
 

@@ -37,14 +37,14 @@ class ErrorDocument:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSummary:
-    """A stored snapshot: its id and the number of its CPUs, NUMA nodes, guests and processes."""
+    """A stored snapshot."""
 
     id: str
-    """The id of the snapshot: the SHA-256 of its content."""
+    """The SHA-256 of the snapshot's content."""
     host: str
     """The name of the host."""
     taken_at: datetime
-    """The time at which the snapshot was taken."""
+    """The time of the snapshot."""
     sample_seconds: float
     """The seconds over which CPU use was measured; 0: it was not measured."""
     cpus: int

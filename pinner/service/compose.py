@@ -31,8 +31,6 @@ from pinner.store.retention import Retention
 
 @dataclass(frozen=True, slots=True)
 class ServiceParts:
-    """The parts that a server or a command uses directly."""
-
     service: LocalService
     reconciler: Reconciler
     runs: RunManager
@@ -59,8 +57,8 @@ def compose(
     repack: RepackRule = DEFAULT_RULE,
     timing: Timing | None = None,
 ) -> ServiceParts:
-    """``agents`` are by host name. ``sample_seconds`` is the default sample of CPU use. ``migration`` is how long a
-    guest counts as leaving. ``timing`` are the clocks of probes; None: those of the machine."""
+    """``sample_seconds`` is the default sample of CPU use. ``migration`` is how long a guest counts as leaving.
+    ``timing`` are the clocks of probes; None: those of the machine."""
     metrics = Metrics(store.probe)
     hosts = Hosts(agents, store.guest_hints, now, metrics.observed, migration=migration)
     policies = HostPolicies(hosts, store, now)

@@ -109,7 +109,6 @@ if TYPE_CHECKING:
     from pinner.model.run.verification import Verification
 
 MAX_BYTES = 16 * 1024 * 1024
-"""The largest anchor or key file."""
 
 
 def _register_proofs(verbs: Commands) -> None:

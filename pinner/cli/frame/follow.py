@@ -26,7 +26,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def follow(context: CommandContext, pinner: "Service", start: Callable[[], "Run"]) -> "Run":
-    """Start a run, show its changes as they end, and return the run as it ended.
+    """Show the changes of a new run as they end, and return the run as it ended.
 
     Raises Interrupted on Ctrl-C. A run of this process is finished first, so that no host is left half changed; a run
     of a server continues.
@@ -47,10 +47,8 @@ def follow(context: CommandContext, pinner: "Service", start: Callable[[], "Run"
 
 
 def follow_watch(context: CommandContext, pinner: "Service", run: "Run") -> "Watch | None":
-    """Wait for the end of the watch of an ended run, and show it; None for a run that is not watched.
-
-    Raises Interrupted on Ctrl-C: the server goes on.
-    """
+    """Wait for the end of the watch of an ended run, and show it; None: the run is not watched. Raises Interrupted on
+    Ctrl-C: the server goes on."""
     if not run.watch_seconds or run.state not in ("applied", "applied_partly"):
         return None
     try:

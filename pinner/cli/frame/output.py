@@ -74,8 +74,7 @@ class Table:
         self.rows.append(cells)
 
     def plain(self, width: int) -> list[str] | None:
-        """The lines without styles; None where rich has to draw the table: a text is not ASCII, or to fold the last
-        column is not enough."""
+        """None where rich has to draw the table: a text is not ASCII, or to fold the last column is not enough."""
         rows = self._rows()
         if not all(cell.text.isascii() for row in rows for cell in row):
             return None
@@ -226,7 +225,7 @@ def facts(*rows: tuple[str, object]) -> Table:
 
 
 def folded(text: object, width: int = 18) -> list[str]:
-    """A CPU list in lines of at most ``width`` columns, broken at commas and spaces only."""
+    """The lines have at most ``width`` columns, and are broken at commas and spaces only."""
     lines = textwrap.wrap(visible(str(text)).replace(",", ", "), width, break_long_words=False)
     return [line.replace(", ", ",") for line in lines] or [""]
 

@@ -36,8 +36,8 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports an error in one line, and refuses abbreviated options: a later option could make one
-    ambiguous, and break a script.
+    """Reports an error in one line, and refuses abbreviated options: a later option could make one ambiguous, and break
+    a script.
 
     ``implied`` is the command to run if the command line names none: ``pinner plan`` means ``pinner plan create``.
     """
@@ -138,11 +138,8 @@ def add_command(
     asks: bool = False,
     examples: Sequence[str],
 ) -> Parser:
-    """``run(context, arguments)`` returns the exit status.
-
-    ``status`` replaces meanings in EXIT_STATUS. ``asks``: the command asks before it changes anything, and has the
-    option --yes.
-    """
+    """``run(context, arguments)`` returns the exit status. ``status`` replaces meanings in EXIT_STATUS. ``asks``: the
+    command asks before it changes anything, and has the option --yes."""
     meanings = {**(ASKING if asks else {}), **(status or {})}
     parser = commands.add_parser(
         name,
@@ -168,10 +165,8 @@ def add_database_command(
     example: str = "",
     asks: bool = False,
 ) -> Parser:
-    """A command of pinner-manage, which ``run(engine, arguments)`` executes.
-
-    ``example`` is a call of it; empty: the command without options. ``asks`` as for ``add_command``.
-    """
+    """``run(engine, arguments)`` executes the command. ``example`` is a call of it; empty: the command without
+    options."""
     parser = commands.add_parser(
         name,
         help=summary,

@@ -76,8 +76,8 @@ def _heading(node: "Node", populated: bool) -> Text:
 
 
 def _domains(topology: "Topology", cpus: Sequence["Cpu"], uses: Uses, width: int) -> list[Text]:
-    """One block for each socket, die and L3 domain, in the order of their first CPUs; blocks of one line side by side
-    if they fit into ``width`` columns."""
+    """Blocks are in the order of their first CPUs; those of one line stand side by side if they fit into ``width``
+    columns."""
     domains: dict[tuple[int | None, int | None, int | None], list[Cpu]] = defaultdict(list)
     for cpu in sorted(cpus, key=lambda cpu: cpu.id):
         domains[cpu.socket, cpu.die, cpu.l3].append(cpu)
@@ -180,8 +180,8 @@ def details(topology: "Topology", node: "Node", width: int) -> Iterator[str]:
 
 
 def memory_only(topology: "Topology") -> Mapping[int, list[tuple[int, "Node"]]]:
-    """The nodes with memory and without CPUs, each with its distance, by the id of the nearest node with CPUs. A node
-    whose distance is not known is left out."""
+    """Nodes with memory and without CPUs, each with its distance, by the id of the nearest node with CPUs. A node whose
+    distance is not known is left out."""
     populated = [node for node in topology.nodes if node.cpus]
     nearby: dict[int, list[tuple[int, Node]]] = defaultdict(list)
     for node in topology.nodes:

@@ -35,7 +35,7 @@ class AgentCheck:
     """One agent's trail, and the centre's records about its host."""
 
     def __init__(self, host: str, heads: Iterable[SignedHead], anchors: Iterable[SignedHead], key: str = "") -> None:
-        """The centre received ``heads``; the caller kept ``anchors`` elsewhere, and perhaps the agent's ``key``."""
+        """The centre received ``heads``; the caller kept ``anchors``, and perhaps the agent's ``key``."""
         self.host = host
         self._heads = list(heads)
         self._anchors = list(anchors)

@@ -51,7 +51,7 @@ class TrailMatch:
         self._host = host
         self._known: set[Key] = set()
         self._required: dict[Key, tuple[int, str]] = {}
-        """What the centre must have, with the number and the run of the agent's record."""
+        """The number and the run of each agent's record that the centre must have."""
         self._runs: dict[str, _AgentRun] = {}
         self._excluded: Counter[Key] = Counter()
         self._excluded_first: Counter[Key] = Counter()
@@ -62,7 +62,7 @@ class TrailMatch:
         """Exclusions at the centre that the agent may lack."""
         self._excluded_at_centre: Counter[Key] = Counter()
         self._excluded_since: Counter[Key] = Counter()
-        """Exclusions that began after the first head that the agent saw."""
+        """Those that began after the first head that the agent saw."""
         self._started: set[str] = set()
         self._failed: set[str] = set()
         """Includes runs that were refused."""

@@ -1,4 +1,4 @@
-"""Verifies, anchors and exports the audit trail of this service's centre and of its agents."""
+"""Verifies, anchors and exports the audit trails of the centre and of the agents."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -45,7 +45,7 @@ _Answer = Future[tuple[CheckFinding, ...]]
 
 
 class HostChecker:
-    """Makes each check in a thread of its own. Several threads may use it."""
+    """Several threads may use it."""
 
     def __init__(self, checks: Callable[[], tuple[HostCheck, ...]] | None = None, seconds: float = SECONDS) -> None:
         self._checks = checks or installed

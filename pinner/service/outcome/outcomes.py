@@ -165,7 +165,7 @@ class OutcomeKeeper:
         return f"; {spots}" if spots else ""
 
     def _look(self, run: Run) -> None:
-        """The guard follows from the stored measures, so a restart of the server ends no watch."""
+        """The guard follows from the stored measures, so a restart ends no watch."""
         stored = self._store.outcomes.watch(run.id)
         if not run.watch_seconds or run.ended_at is None or not _goes_on(stored):
             return
@@ -273,7 +273,7 @@ def _goes_on(stored: Watch | None) -> bool:
 
 
 def require_sight(before: Sequence[Sample], watch_seconds: int) -> None:
-    """Raises TooFewMeasures where a watch could not find a run worse that begins now."""
+    """Raises TooFewMeasures."""
     if not is_blind(before, least := needed_steps(watch_seconds)):
         return
     missing = least - max(unwatched(before, least).values())

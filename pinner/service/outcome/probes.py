@@ -42,7 +42,7 @@ class ProbeManager:
         require_measured: Callable[[str], None],
         timing: Timing,
     ) -> None:
-        """``require_measured`` raises NotFound for a host where nothing is measured."""
+        """``require_measured`` raises NotFound."""
         self._hosts = hosts
         self._policies = policies
         self._runs = runs

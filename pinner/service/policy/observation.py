@@ -83,7 +83,7 @@ class Observer:
         return tuple(sorted(names))
 
     def note_release(self, host: str, plan: Plan, run: Run) -> Run:
-        """Store the targets of a release as placed no longer: pinner has moved them, and no other program."""
+        """The targets of a release are placed no longer: pinner has moved them, and no other program."""
         placement, since, last = self._recorded(host, self._policies.find(host))
         if placement is not None and run.state in ("applied", "applied_partly"):
             released = {change.target.key for change in plan.changes} - self._unplaced(run)

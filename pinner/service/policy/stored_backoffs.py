@@ -60,7 +60,7 @@ def _moved(refusal: PinnerError) -> Failures:
 
 
 class HostBackoffs:
-    """Several threads and servers may use them: a reconcile counts, and a drift report forgets what is over."""
+    """Several threads and servers may use them."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._table = store.backoffs

@@ -70,8 +70,6 @@ class ReconcileNote(Protocol):
 
 
 class PolicyController:
-    """Keeps one host's policy; ``start`` and ``stop`` it once."""
-
     def __init__(
         self,
         reconciler: HostReconciler,

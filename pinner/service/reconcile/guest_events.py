@@ -1,8 +1,5 @@
-"""Handles the events that libvirt's hook, Nova or a script reports about guests.
-
-pinner stores an event's facts (the Nova identity, the start of a migration) until the guest is gone, and the policy
-controller observes the host at once.
-"""
+"""Handles the events that libvirt's hook, Nova or a script reports about guests. Their facts (the Nova identity, the
+start of a migration) are stored until the guest is gone."""
 
 from collections.abc import Callable
 from dataclasses import replace

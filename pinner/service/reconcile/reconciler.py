@@ -1,5 +1,5 @@
-"""A reconcile of a host: Reconciler finds drift and, by the policy's mode, reports it, proposes a plan, or applies it.
-RepackProposer proposes a plan for guests that have spread over nodes, caches and cores."""
+"""Reconciler finds drift and, by the policy's mode, reports it, proposes a plan, or applies it. RepackProposer proposes
+a plan for guests that have spread over nodes, caches and cores."""
 
 import logging
 import threading
@@ -40,7 +40,7 @@ ATTEMPTS = 3
 """Plans of a reconcile, if the host changes before each is applied."""
 
 MAX_ATTEMPTS = 8
-"""ATTEMPTS, if each time other targets keep moving."""
+"""The same, if each time other targets keep moving."""
 
 _NAMED = 5
 
@@ -236,7 +236,7 @@ class Reconciler:
         return self._end(host, seen, error or state)
 
     def _propose(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> None:
-        """The same changes are proposed once, and no blocked plan."""
+        """A blocked plan is not proposed, and the same changes only once."""
         last = self._proposed.pop(host, None)
         if wanted.blocked or not wanted.changes:
             return

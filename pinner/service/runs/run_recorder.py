@@ -1,5 +1,5 @@
-"""The news of runs in the central database: RunRecorder stores those of one run with their audit records, RunCopier
-fetches them from the agents' journals."""
+"""Runs in the central database: RunRecorder stores the news of one run with their audit records, RunCopier fetches them
+from the agents' journals."""
 
 import logging
 import threading
@@ -87,7 +87,7 @@ class RunRecorder:
         self._due.clear()
 
     def undone_later_runs(self, journaled: Callable[[str], Run]) -> list[str]:
-        """The runs that were opened after this rollback of all runs, and that it undid.
+        """The runs that were opened after this rollback of all runs, and that it undid; none of another run.
 
         ``journaled`` reads a run from the agent's journal. Raises the errors of the agent.
         """
@@ -98,10 +98,8 @@ class RunRecorder:
     def close(
         self, run: Run, entries: Iterable[Entry], head: SignedHead | None, undone_later: Collection[str] = ()
     ) -> None:
-        """Store the run's end with all entries, unless another process has stored it.
-
-        ``head`` is None where the agent cannot report it now. ``undone_later`` is the result of ``undone_later_runs``.
-        """
+        """Store the run's end with all entries, unless another process has stored it. ``head`` is None where the agent
+        cannot report it now."""
         with self._guard:
             latest = {entry.seq: entry for entry in (*self._due.values(), *entries)}
             self._due.clear()

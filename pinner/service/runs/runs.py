@@ -126,7 +126,7 @@ class RunManager:
         return self._start(run, None, caller)[0]
 
     def _placed_before(self, run: Run) -> str:
-        """The run that made what this run found made; empty if it is not known."""
+        """The earlier run that made this run's changes; empty if it is not known."""
         if run.state != "applied":
             return ""
         plan = self._plans.get(run.plan)

@@ -30,8 +30,7 @@ class Calendar:
     the clock since when another is waited for.
 
     What is deleted is gone for good, so a clock that is far ahead counts only after some days, in which somebody can
-    set it, whatever restarts. A clock that is far behind counts after a day: it must not make the right one look ahead
-    when it is set.
+    set it. A clock that is far behind counts after a day: it must not make the right one look ahead.
     """
 
     def __init__(self, file: Path, now: Callable[[], datetime]) -> None:

@@ -89,8 +89,8 @@ def top(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _read(pinner: "Service", host: str) -> "tuple[Measures, Measures]":
-    """All measures of the last minute, and one series of the last hour: all of an hour would be too much of a host with
-    hundreds of guests."""
+    """All measures of the last minute, and one series of the last hour: all of an hour would be too much for hundreds
+    of guests."""
     hour = pinner.measures(host, Span(), None, (TREND, "use_host"))
     ends = [
         history.begin + timedelta(seconds=history.step * (len(_longest(history)) - 1)) for history in hour.histories
@@ -209,7 +209,7 @@ def chart(context: CommandContext, arguments: Namespace) -> int:
 
 
 def highest(measures: "Measures", series: "Series") -> list[tuple[str, "History"]]:
-    """The label and the values of each line: the host's, or those of the guests with the highest sums."""
+    """The host, or the guests with the highest sums."""
     subjects = [history for history in measures.histories if (history.subject == HOST) == (series in HOST_SERIES)]
     values = {history.subject: _known(history, series) for history in subjects}
     known = [history for history in subjects if values[history.subject]]
