@@ -52,4 +52,4 @@ class BeatingThread(threading.Thread):
 
 
 def wrong(heartbeats: Iterable[Heartbeat]) -> tuple[str, ...]:
-    return tuple(each.wrong for each in heartbeats if each.wrong)
+    return tuple(heartbeat.wrong for heartbeat in heartbeats if heartbeat.wrong)

@@ -21,14 +21,14 @@ def owner_of(folder: Path, field: str) -> int:
     does not exist yet belongs to the owner of its nearest existing parent. Raises Invalid, which names ``field``, where
     several users, a group or everybody can write the path."""
     steps = list(_steps(folder))
-    for path, found in steps:
-        others_write = not stat.S_ISLNK(found.st_mode) and found.st_mode & 0o022
+    for path, status in steps:
+        others_write = not stat.S_ISLNK(status.st_mode) and status.st_mode & 0o022
         # In a sticky folder (/tmp) others cannot replace what it contains, but can create what is missing.
-        if others_write and (not found.st_mode & stat.S_ISVTX or path == steps[-1][0]):
+        if others_write and (not status.st_mode & stat.S_ISVTX or path == steps[-1][0]):
             raise Invalid(field, str(folder), f"a path that only its owner can write; others can write {path}")
-    users = {found.st_uid for _, found in steps} - {0}
+    users = {status.st_uid for _, status in steps} - {0}
     if len(users) > 1:
-        named = ", ".join(f"{path} belongs to user id {found.st_uid}" for path, found in steps if found.st_uid)
+        named = ", ".join(f"{path} belongs to user id {status.st_uid}" for path, status in steps if status.st_uid)
         raise Invalid(field, str(folder), f"a path of root and of one other user at most; {named}")
     return users.pop() if users else 0
 
@@ -46,13 +46,13 @@ def require_closed(folder: Path, field: str, user: int) -> None:
     with suppress(PermissionError):
         steps = list(_steps(folder))
         above_is_open = False
-        for path, found in steps:
-            if above_is_open and found.st_uid not in (0, user):
-                expected = f"a folder of root or of user id {user}; {path} belongs to user id {found.st_uid}"
+        for path, status in steps:
+            if above_is_open and status.st_uid not in (0, user):
+                expected = f"a folder of root or of user id {user}; {path} belongs to user id {status.st_uid}"
                 raise Invalid(field, str(folder), f"{expected}, who made it in a folder that everybody can write")
-            is_open = not stat.S_ISLNK(found.st_mode) and bool(found.st_mode & stat.S_IWOTH)
+            is_open = not stat.S_ISLNK(status.st_mode) and bool(status.st_mode & stat.S_IWOTH)
             # In a sticky folder (/tmp) others cannot replace what it contains, but can create what is missing.
-            if is_open and (not found.st_mode & stat.S_ISVTX or path == steps[-1][0]):
+            if is_open and (not status.st_mode & stat.S_ISVTX or path == steps[-1][0]):
                 expected = f"a folder that not everybody can write; everybody can write {path}"
                 raise Invalid(field, str(folder), f"{expected}; use another folder, or call `chmod o-w {path}`")
             above_is_open = is_open
@@ -64,8 +64,8 @@ def connect_remedy(path: Path) -> str:
     with suppress(KeyError):
         user = pwd.getpwuid(os.geteuid()).pw_name
     try:
-        found = path.stat()
-        group = grp.getgrgid(found.st_gid).gr_name if found.st_mode & stat.S_IWGRP else ""
+        status = path.stat()
+        group = grp.getgrgid(status.st_gid).gr_name if status.st_mode & stat.S_IWGRP else ""
     except (OSError, KeyError):
         group = ""
     if not group:
@@ -76,19 +76,19 @@ def connect_remedy(path: Path) -> str:
 def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Each folder and symlink that the kernel passes on the way to ``path``, as far as they exist."""
     here, links = Path("/"), 0
-    left = deque(path.absolute().parts[1:])
+    names = deque(path.absolute().parts[1:])
     yield here, here.lstat()
-    while left:
-        name = left.popleft()
+    while names:
+        name = names.popleft()
         if name == "..":
             here = here.parent
             continue
         try:
-            found = (here / name).lstat()
+            status = (here / name).lstat()
         except (FileNotFoundError, NotADirectoryError):
             return
-        yield here / name, found
-        if not stat.S_ISLNK(found.st_mode):
+        yield here / name, status
+        if not stat.S_ISLNK(status.st_mode):
             here /= name
             continue
         links += 1
@@ -97,4 +97,4 @@ def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
         target = (here / name).readlink()
         if target.is_absolute():
             here = Path("/")
-        left.extendleft(reversed(target.parts[1:] if target.is_absolute() else target.parts))
+        names.extendleft(reversed(target.parts[1:] if target.is_absolute() else target.parts))

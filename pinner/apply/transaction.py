@@ -37,7 +37,7 @@ class Transaction:
         """``unread``: see Admission. ``resumed``: each change may be made or half made. Where a process or a setting
         (ALONE) is ``gone``, its entry stays so: a new process with the same id must not be changed."""
         self._unread = unread
-        self._left: set[Target] = set()
+        self._ended: set[Target] = set()
         """The targets that ended when their definition may have been written."""
         self._run = run
         self._entries = entries
@@ -144,7 +144,7 @@ class Transaction:
             step.make()
         except Gone as error:
             if (step.touched or self._resumed) and self._run.persist and target.kind in DEFINED:
-                self._left.add(target)
+                self._ended.add(target)
             if (step.touched or self._resumed) and target.kind == "process":
                 # Its children may have inherited the mask, and no rollback undoes a change that is gone.
                 return self._note(step.entry, *self._undo(step.entry))
@@ -221,7 +221,7 @@ class Transaction:
     def _outcome(self) -> tuple[RunState, str]:
         if not self._failures:
             return "applied", ""
-        in_place = self._placed() or any(group_of(target) not in self._failures for target in self._left)
+        in_place = self._placed() or any(group_of(target) not in self._failures for target in self._ended)
         state: RunState = "applied_partly" if in_place else "failed" if self._has_stuck() else "undone"
         if state != "applied_partly" and len(self._failures) == 1:
             return state, next(iter(self._failures.values()))[1]

@@ -61,7 +61,7 @@ class _Inheritors:
             return []
         others = self._journal.placed_processes()
         others.pop(ThreadKey(int(self._target.owner), self._target.part or 0), None)
-        remaining = converge(lambda: self._found(others), lambda threads: self._move(threads, prior))
+        remaining = converge(lambda: self._misplaced(others), lambda threads: self._move(threads, prior))
         problems = list(self._refused.values())[:1]
         if remaining:
             threads = ", ".join(str(thread.tid) for thread in remaining)
@@ -75,7 +75,7 @@ class _Inheritors:
             )
         return problems
 
-    def _found(self, others: Mapping[ThreadKey, int]) -> list[ThreadMask]:
+    def _misplaced(self, others: Mapping[ThreadKey, int]) -> list[ThreadMask]:
         inheritors = self._host.inheritors(self._target, self._since, self._given, others)
         self._unsure = inheritors.unsure
         return [thread for thread in inheritors.sure if thread.key not in self._refused]

@@ -147,12 +147,12 @@ def _may_be_granted(entry: Entry, change: StateChange, now: State) -> bool:
     if entry.state != "intent":
         return False
     match change.before, change.after, now:
-        case Number(value=before), Number(value=after), Number(value=found):
-            return min(before, after) < found < max(before, after)
-        case CpuSet(), CpuSet() as after, CpuSet() as found:
-            return bool(found) and found <= after
-        case GuestCpus(), GuestCpus(vcpus=after), GuestCpus(vcpus=found):
-            return bool(found) and found <= after
+        case Number(value=before), Number(value=after), Number(value=granted):
+            return min(before, after) < granted < max(before, after)
+        case CpuSet(), CpuSet() as after, CpuSet() as granted:
+            return bool(granted) and granted <= after
+        case GuestCpus(), GuestCpus(vcpus=after), GuestCpus(vcpus=granted):
+            return bool(granted) and granted <= after
     return False
 
 

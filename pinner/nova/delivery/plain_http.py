@@ -71,7 +71,7 @@ def _connected(parts: urllib.parse.SplitResult, tls: ssl.SSLContext | None, end:
     if tls is None:
         return plain
     with plain:  # wrap_socket takes the descriptor over where it succeeds
-        plain.settimeout(_left(end))
+        plain.settimeout(_remaining(end))
         return tls.wrap_socket(plain, server_hostname=parts.hostname or "")
 
 
@@ -80,7 +80,7 @@ def _first_connected(host: str, port: int, end: float) -> socket.socket:
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for number, (family, kind, protocol, _, address) in enumerate(addresses):
         try:
-            seconds = _left(end) / (len(addresses) - number)
+            seconds = _remaining(end) / (len(addresses) - number)
             return _connect(socket.socket(family, kind, protocol), address, seconds)
         except OSError:
             if number + 1 == len(addresses):
@@ -88,7 +88,7 @@ def _first_connected(host: str, port: int, end: float) -> socket.socket:
     raise OSError(f"{host} has no address")
 
 
-def _left(end: float) -> float:
+def _remaining(end: float) -> float:
     """Never 0, which would mean another kind of socket."""
     return max(end - time.monotonic(), 0.001)
 
@@ -105,11 +105,11 @@ def _connect(sock: socket.socket, address: Any, seconds: float) -> socket.socket
 
 def _answer(sock: socket.socket, request: bytes, end: float, seconds: float, *, whole: bool) -> bytes:
     """At least its head if not ``whole``. The server closes the connection after it."""
-    sock.settimeout(_left(end))
+    sock.settimeout(_remaining(end))
     sock.sendall(request)
     received = b""
     while len(received) <= MAX_ANSWER:
-        sock.settimeout(_left(end))
+        sock.settimeout(_remaining(end))
         try:
             part = sock.recv(65536)
         except socket.timeout:  # noqa: UP041 - Python 3.8 has two of them

@@ -30,13 +30,13 @@ MAX_OPEN = 64
 
 @dataclass
 class _Question:
-    asked: float
+    asked_at: float
     answered: threading.Event = field(default_factory=threading.Event)
     cpus: CpuSet = CpuSet()
 
     @property
     def is_fresh(self) -> bool:
-        return time.monotonic() < self.asked + KEEP_SECONDS
+        return time.monotonic() < self.asked_at + KEEP_SECONDS
 
 
 class Destinations:
@@ -51,7 +51,7 @@ class Destinations:
     def cpus(self, host: str) -> CpuSet:
         """The online CPUs of a host; none if it has not answered WAIT_SECONDS after the question."""
         question = self._question(host)
-        question.answered.wait(max(question.asked + WAIT_SECONDS - time.monotonic(), 0.0))
+        question.answered.wait(max(question.asked_at + WAIT_SECONDS - time.monotonic(), 0.0))
         return question.cpus
 
     def _question(self, host: str) -> _Question:

@@ -267,10 +267,10 @@ def distinct_values(column: Column[Any], condition: str) -> Select[tuple[Any]]:
     WHERE), to the letter: SQLite does not compare a bound parameter with it.
     """
     smallest = select(func.min(column).label("value")).where(text(condition))
-    found = smallest.where(column >= "").cte("found", recursive=True)
-    following = smallest.where(column > found.c.value).scalar_subquery()
-    found = found.union_all(select(following).where(found.c.value.is_not(None)))
-    return select(found.c.value).where(found.c.value.is_not(None))
+    distinct = smallest.where(column >= "").cte("distinct_values", recursive=True)
+    following = smallest.where(column > distinct.c.value).scalar_subquery()
+    distinct = distinct.union_all(select(following).where(distinct.c.value.is_not(None)))
+    return select(distinct.c.value).where(distinct.c.value.is_not(None))
 
 
 _PLACED = text(
