@@ -1,18 +1,15 @@
-"""Targets that wait, and plans without their changes. A target waits that is moved again after each reconcile, and a
-guest or process that cannot be placed; for longer each time."""
+"""Targets that wait: those that are moved again after each reconcile, and guests and processes that cannot be placed;
+for longer each time."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from pinner.model.change import Group, PlannedChange, StateChange, TargetKey, group_of, without_room
-from pinner.model.kinds import INSIDE, KINDS, TargetKind, cpus_of
-from pinner.model.plan.plan import LeftOut, Placement, Plan
+from pinner.model.change import Group, TargetKey, group_of
+from pinner.model.kinds import INSIDE, KINDS, TargetKind
+from pinner.model.plan.plan import Plan
 from pinner.model.policy import Backoff, Backoffs, Drift
-from pinner.model.snapshot import Snapshot
-from pinner.planning.available.reservations import contested, staying
 from pinner.planning.placement import OTHERS
-from pinner.planning.plan_identity import id_from_placement
 
 
 def with_backoff(found: tuple[Drift, ...], backoffs: Backoffs, now: datetime) -> tuple[Drift, ...]:
@@ -96,34 +93,3 @@ def _with_backoff(drift: Drift, backoffs: Backoffs, now: datetime) -> Drift:
         return drift
     until = contested.backoff_until
     return replace(drift, times=contested.times, backoff_until=until if until > now else None)
-
-
-_NEEDS_CPU = "it needs a CPU of a target that stays as it is"
-_IN_USE = "guests that stay as they are use its CPUs"
-
-
-def leave_out(plan: Plan, reasons: Mapping[TargetKey, str], placement: Placement | None, snapshot: Snapshot) -> Plan:
-    """The plan, under another id, without these targets, the guests that need a CPU of one of them, and the interrupts
-    that would get a CPU of a guest that stays."""
-    out = [change for change in plan.changes if change.target.key in reasons]
-    left = tuple(change for change in plan.changes if change not in out)
-    if not out:
-        return plan
-    while blocked := {group_of(left[position].target) for position, _ in without_room(out, left)}:
-        out += [change for change in left if group_of(change.target) in blocked]
-        left = tuple(change for change in left if change not in out)
-    waiting = _waiting(left, snapshot)
-    made = tuple(change for change in left if change.target.key not in waiting)
-    whys = {**dict.fromkeys(waiting, _IN_USE), **reasons}
-    skipped = tuple(
-        LeftOut(change.target, whys.get(change.target.key, _NEEDS_CPU)) for change in plan.changes if change not in made
-    )
-    name = id_from_placement(plan.basis.snapshot, plan.request, placement, sorted(map(str, reasons)))
-    less = replace(plan, id=name, changes=made, skipped=(*plan.skipped, *skipped))
-    return replace(less, contested=contested(less, snapshot))
-
-
-def _waiting(left: tuple[PlannedChange, ...], snapshot: Snapshot) -> frozenset[TargetKey]:
-    irqs = [change for change in left if isinstance(change, StateChange) and change.target.kind == "irq"]
-    theirs = staying(snapshot, {change.target.key for change in left}) if irqs else None
-    return frozenset(change.target.key for change in irqs if theirs is not None and cpus_of(change.after) & theirs)

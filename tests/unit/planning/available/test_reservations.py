@@ -17,7 +17,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.available.reservations import require_free
 from pinner.planning.placement import record
-from pinner.planning.policy.backoff_counts import leave_out
+from pinner.planning.policy.leaving_out import leave_out
 
 pytestmark = pytest.mark.fault(53)
 
