@@ -10,6 +10,7 @@ from pinner.api import errors, idempotency, negotiation, root
 from pinner.api.access import access, policies
 from pinner.api.access.context import AccessControl, AppState
 from pinner.api.description import openapi
+from pinner.api.http.reader import MAX_BODY_BYTES
 from pinner.api.streams import Streams
 from pinner.api.v1 import NOUNS
 from pinner.api.validation import WrittenJson
@@ -26,7 +27,7 @@ def create_app(
     pinner: Service,
     *,
     control: AccessControl,
-    max_body_bytes: int,
+    max_body_bytes: int = MAX_BODY_BYTES,
     idempotency_keys: IdempotencyKeys | None = None,
     now: Callable[[], datetime] = _now,
     monitor: Monitor | None = None,

@@ -13,12 +13,14 @@ import httptools
 
 from pinner.api.http.messages import HttpRequest, RequestRefused, malformed
 
+MAX_BODY_BYTES = 256 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
     """What one client, and all together, may cost."""
 
-    body_bytes: int = 256 * 1024
+    body_bytes: int = MAX_BODY_BYTES
     """``serve`` replaces it by the application's limit."""
     head_bytes: int = 64 * 1024
     """The request line and all headers of one request."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 256 * 1024
-
 ORPHAN_SECONDS = 10.0
 """How long a new server waits for the end of an API whose agent was killed."""
 
@@ -90,7 +88,6 @@ def start(
     app = create_app(
         parts.service,
         control=control,
-        max_body_bytes=MAX_BODY_BYTES,
         idempotency_keys=parts.store.idempotency_keys,
         monitor=parts.monitor,
     )

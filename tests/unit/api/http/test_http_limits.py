@@ -242,7 +242,7 @@ COSTLY = {
 @pytest.fixture(scope="module")
 def refusing():
     """A client of a server for the costly requests, which change nothing."""
-    app = create_app(InMemoryService(), control=make_control(TOKENS), max_body_bytes=256 * 1024)
+    app = create_app(InMemoryService(), control=make_control(TOKENS))
     server = serve(app, [listen_tcp("127.0.0.1", 0)])
     with httpx.Client(base_url=server.url, timeout=60, headers=TOKEN) as http:
         http.get("/healthcheck")
