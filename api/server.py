@@ -12,9 +12,9 @@ from pinner.api.access.context import AppState
 from pinner.api.http.reader import ClientLimits
 from pinner.api.http.serving import Serving
 from pinner.api.streams import MAX_STREAMS
-from pinner.heartbeat import BeatingThread
 from pinner.model.health import Queue
 from pinner.service.hosts.hosts import OBSERVING_CALLERS
+from pinner.worker import BeatingThread
 
 THREADS = MAX_STREAMS + OBSERVING_CALLERS + 4
 """Requests that are answered at the same time: streams and callers that wait for a host leave four threads."""

@@ -8,11 +8,11 @@ from oslo_config import cfg
 
 from pinner import wiring
 from pinner.agent.socket.server import AgentServer
-from pinner.heartbeat import Heartbeat
 from pinner.host.processes.immovable import OwnProcesses
 from pinner.model.errors import Invalid
 from pinner.server import folders, privileges, sockets
 from pinner.server.supervisor import Supervisor
+from pinner.worker import Heartbeat
 
 
 def prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> int:

@@ -14,7 +14,6 @@ from oslo_config import cfg
 
 from pinner import wiring
 from pinner.agent.protocol import Agent
-from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Invalid, PinnerError
 from pinner.render import visible
 from pinner.server import folders, installation, privileges, sockets
@@ -22,6 +21,7 @@ from pinner.server.privileges import require_closed
 from pinner.server.sockets import ApiAddress
 from pinner.server.supervisor import Supervisor
 from pinner.service.compose import ServiceParts
+from pinner.worker import Heartbeat
 
 if TYPE_CHECKING:
     from pinner.api.server import Server

@@ -15,13 +15,13 @@ from oslo_log import log
 from pinner import wiring
 from pinner.agent.freed_memory import use_one_heap
 from pinner.api.access.tls import TlsFiles, server_context
-from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Invalid, PinnerError
 from pinner.owners import require_own
 from pinner.server import agent_process, api_process, folders, privileges, sockets
 from pinner.server.privileges import require_closed
 from pinner.server.sockets import ApiAddress
 from pinner.server.supervisor import Supervisor
+from pinner.worker import Heartbeat
 
 PARTS = ("agent", "api")
 """The values of `pinner serve --only`."""

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 
-from pinner import heartbeat
-from pinner.heartbeat import Heartbeat
+from pinner import worker
 from pinner.model.errors import PinnerError
+from pinner.worker import Heartbeat
 
 LOG = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Supervisor:
         os.eventfd_write(self._wake, 1)
 
     def _check(self, heartbeats: Iterable[Heartbeat]) -> None:
-        wrong = heartbeat.wrong(heartbeats)
+        wrong = worker.wrong(heartbeats)
         if not wrong:
             _notify_if_possible(WATCHDOG)
         names = tuple(text.partition(" for ")[0] for text in wrong)

@@ -19,7 +19,6 @@ from pinner.agent.socket.peers import sleep
 from pinner.agent.trail.signing import SigningKey
 from pinner.agent.trail.trail import AgentTrailFile
 from pinner.conf.options import MOST_PINGED
-from pinner.heartbeat import Heartbeat
 from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
 from pinner.host.kernel import tracefs
 from pinner.host.kernel.kernel import boot_id
@@ -46,7 +45,7 @@ from pinner.store.journal.state_folder import require_own_state, this_host
 from pinner.store.journal.unusable_journal import JournalRetry, LastMasks, UnusableJournal, open_journal, pins_of
 from pinner.wiring.retention import purge_journal, start_daily
 from pinner.wiring.settings import agent_folder, agent_socket, host_name, nova_reader, nova_sets, now, state_dir
-from pinner.worker import Worker
+from pinner.worker import Heartbeat, Worker
 
 LOG = logging.getLogger(__name__)
 AGENT_SECONDS = 30.0

@@ -11,7 +11,6 @@ from oslo_config import cfg
 from pinner.agent.protocol import Agent
 from pinner.agent.trail.trail import AgentTrailFile
 from pinner.apply.undo import undoing
-from pinner.heartbeat import Heartbeat
 from pinner.host.inventory import LIVE
 from pinner.host.kernel.kernel import boot_id
 from pinner.host.live import LiveHost
@@ -24,6 +23,7 @@ from pinner.store.journal.journal import StoredJournal
 from pinner.store.journal.unusable_journal import UnusableJournal
 from pinner.store.retention import Retention
 from pinner.wiring.settings import agent_folder, host_name, now, state_dir
+from pinner.worker import Heartbeat
 
 LOG = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from datetime import timedelta
 from oslo_config import cfg
 
 from pinner.agent.protocol import Agent
-from pinner.heartbeat import Heartbeat
 from pinner.planning.policy.repack import RepackRule
 from pinner.service.compose import ServiceParts, compose
 from pinner.service.reconcile.controller import PolicyController
 from pinner.store.repositories import open_store
 from pinner.wiring.settings import now
+from pinner.worker import Heartbeat
 
 
 def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo: ExitStack) -> ServiceParts:

@@ -16,10 +16,10 @@ from queue import SimpleQueue
 from pinner.agent.protocol import Agent, Progress
 from pinner.agent.socket import calls, peers, wire
 from pinner.agent.socket.peers import CallerLeft, waits_for
-from pinner.heartbeat import BeatingThread
 from pinner.model.errors import Busy, NotPermitted, PinnerError, document
 from pinner.model.run.journal import Entry
 from pinner.repeated import Repeated
+from pinner.worker import BeatingThread
 
 LOG = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import libvirt  # type: ignore[import-untyped]
 
-from pinner.heartbeat import BeatingThread
 from pinner.host.virt import domain_xml
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
@@ -23,6 +22,7 @@ from pinner.model.doubling import doubled
 from pinner.model.event import HostEventKind
 from pinner.model.kinds import TargetKind
 from pinner.repeated import Repeated
+from pinner.worker import BeatingThread
 
 LOG = logging.getLogger(__name__)
 

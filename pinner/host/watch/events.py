@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from pinner.heartbeat import BeatingThread, Heartbeat
 from pinner.host.kernel import cgroups, files, procfs
 from pinner.host.kernel.inotify import FileWritten
 from pinner.host.kernel.kernel import Mount, cpuset_mount
@@ -27,6 +26,7 @@ from pinner.model.doubling import doubled
 from pinner.model.event import HostEventKind
 from pinner.model.health import Check
 from pinner.model.kinds import TargetKind
+from pinner.worker import BeatingThread, Heartbeat
 
 LOG = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from itertools import count
 
 from cachetools import LRUCache
 
-from pinner.heartbeat import BeatingThread, Heartbeat
 from pinner.model.doubling import doubled
 from pinner.model.errors import HostUnreachable, Invalid, NotFound, PinnerError
 from pinner.model.event import GuestEventOutcome
 from pinner.nova.broker.notification import NovaEvent
 from pinner.repeated import Repeated
+from pinner.worker import BeatingThread, Heartbeat
 
 LOG = logging.getLogger(__name__)
 

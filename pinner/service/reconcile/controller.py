@@ -11,12 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from pinner.heartbeat import BeatingThread
 from pinner.model.doubling import doubled
 from pinner.model.errors import NotFound, PinnerError
 from pinner.model.event import HostEvent
 from pinner.model.policy import DriftReport, Policy
 from pinner.model.text import listed
+from pinner.worker import BeatingThread
 
 LOG = logging.getLogger(__name__)
 

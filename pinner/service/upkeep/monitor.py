@@ -5,8 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from pinner import heartbeat
-from pinner.heartbeat import Heartbeat
+from pinner import worker
 from pinner.model.errors import PinnerError
 from pinner.model.health import AgentHealth, Check, Queue, Readiness, readiness
 from pinner.repeated import Repeated
@@ -14,7 +13,7 @@ from pinner.service.hosts.hosts import Hosts
 from pinner.service.metrics import Metrics
 from pinner.service.policy.policies import HostPolicies
 from pinner.store.database.probe import DatabaseProbe
-from pinner.worker import Worker
+from pinner.worker import Heartbeat, Worker
 
 LOG = logging.getLogger(__name__)
 
@@ -111,7 +110,7 @@ class Monitor(Worker):
 
     def _server(self) -> Iterator[Check]:
         yield _checked("database", self._probe.check)
-        hanging = "; ".join(heartbeat.wrong(self._threads))
+        hanging = "; ".join(worker.wrong(self._threads))
         yield Check("threads", not hanging, hanging)
 
     def _agent(self, host: str, healths: dict[str, AgentHealth]) -> Iterator[Check]:

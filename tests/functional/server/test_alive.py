@@ -266,7 +266,7 @@ def test_the_watchdog_is_told_only_while_the_threads_make_progress(folder: Path)
     """A thread hangs after a moment; systemd would end the process then."""
     code = textwrap.dedent("""
         import sys, threading, time
-        from pinner.heartbeat import Heartbeat
+        from pinner.worker import Heartbeat
         from pinner.server.supervisor import Supervisor
         supervisor = Supervisor()
         def work():

@@ -13,7 +13,6 @@ from support.hosts import cpus, guest, plain, process, snapshot
 from support.server.policy_host import wait_until
 
 from pinner import wiring
-from pinner.heartbeat import Heartbeat
 from pinner.model.errors import HostUnreachable
 from pinner.model.health import AgentHealth, Queue
 from pinner.model.plan.request import Request
@@ -24,6 +23,7 @@ from pinner.service.compose import compose
 from pinner.service.reconcile import controller as controller_module
 from pinner.service.reconcile.controller import PolicyController
 from pinner.store.repositories import open_store
+from pinner.worker import Heartbeat
 
 pytestmark = pytest.mark.fault(56)
 ANN = Caller("ann", "cli", "req-1")
