@@ -18,8 +18,7 @@ from pinner.store.idempotency import IdempotencyKeys
 from pinner.store.plans import Plans, Snapshots
 from pinner.store.policies import BackoffTable, Policies
 from pinner.store.retention import Retention
-from pinner.store.runs.outcomes import Outcomes
-from pinner.store.runs.probes import Probes
+from pinner.store.runs.outcomes import Outcomes, Probes
 from pinner.store.runs.runs import Placements, Runs
 from pinner.store.tokens import Tokens
 

@@ -23,7 +23,7 @@ from pinner.outcome import verdict, windows
 from pinner.outcome.samples import JUDGED, USES, control_use, samples
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.runs.runs import RunManager
-from pinner.store.runs.probes import Probes
+from pinner.store.runs.outcomes import Probes
 
 LOG = logging.getLogger(__name__)
 

@@ -1,11 +1,13 @@
-"""The outcomes of runs: the end of a watch, and the measures before and after the run."""
+"""The outcomes of runs: the end of a watch, and the measures before and after the run; and the probes of plans."""
 
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import Connection, Engine, and_, insert, or_, select, update
 
 from pinner import codec
-from pinner.model.outcome.outcome import RunOutcome, Watch
+from pinner.model.errors import NotFound, ProbeBusy
+from pinner.model.outcome.outcome import Probe, RunOutcome, Watch
 from pinner.model.run.audit import AuditEvent
 from pinner.model.run.journal import Run
 from pinner.store.audit.audit import append_events
@@ -15,6 +17,7 @@ from pinner.store.database.write import write
 
 _RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
 _COLUMNS = tables.outcomes.c
+_PROBES = tables.probes.c
 
 
 class Outcomes:
@@ -74,3 +77,56 @@ def _body(value: object) -> str:
 def _put(connection: Connection, run: str, **values: object) -> None:
     if not connection.execute(update(tables.outcomes).filter_by(run=run).values(values)).rowcount:
         connection.execute(insert(tables.outcomes).values(run=run, **values))
+
+
+class Probes:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add(self, probe: Probe, event: AuditEvent) -> None:
+        """Raises ProbeBusy where the host has a probe that has not ended."""
+
+        def store(connection: Connection) -> None:
+            # The end of the audit trail is locked first: of two servers, the second one finds the probe of the first.
+            append_events(connection, [event])
+            running = select(_PROBES.id).filter_by(host=probe.host, state="running")
+            if (other := connection.execute(running).scalar()) is not None:
+                raise ProbeBusy(probe.host, other)
+            connection.execute(insert(tables.probes).values(id=probe.id, host=probe.host, **_probe_values(probe)))
+
+        write(self._engine, store)
+
+    def put(self, probe: Probe) -> None:
+        """Does nothing where the probe's end is stored."""
+        write(self._engine, partial(_put_probe, probe=probe))
+
+    def end(self, probe: Probe, event: AuditEvent) -> None:
+        """Does nothing where an end of the probe is stored."""
+
+        def store(connection: Connection) -> None:
+            if _put_probe(connection, probe):
+                append_events(connection, [event])
+
+        write(self._engine, store)
+
+    def get(self, probe: str) -> Probe:
+        """Raises NotFound."""
+        with reading(self._engine) as connection:
+            body = connection.execute(select(_PROBES.body).filter_by(id=probe)).scalar()
+        if body is None:
+            raise NotFound("probe", probe)
+        return codec.load(Probe, body)
+
+    def running(self, host: str) -> tuple[Probe, ...]:
+        query = select(_PROBES.body).filter_by(host=host, state="running")
+        with reading(self._engine) as connection:
+            return tuple(codec.load(Probe, body) for body in connection.execute(query).scalars())
+
+
+def _put_probe(connection: Connection, probe: Probe) -> bool:
+    running = update(tables.probes).filter_by(id=probe.id, state="running")
+    return bool(connection.execute(running.values(_probe_values(probe))).rowcount)
+
+
+def _probe_values(probe: Probe) -> dict[str, object]:
+    return {"state": probe.state, "started_at": probe.started_at, "body": codec.dump(probe).decode()}

@@ -13,7 +13,7 @@ from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.outcome.verdict import outcome
 from pinner.store.audit.audit import Audit
 from pinner.store.retention import Retention
-from pinner.store.runs.probes import Probes
+from pinner.store.runs.outcomes import Probes
 
 PROBE = Probe("probe-1", "h1", "plan-1", "ann", "cli", "running", NOON, ("planned", "current"), 20, ("web1",))
 WINDOWS = (Window("planned", {"drops": 1.0}), Window("current", {}, {}, "guest web1 went"))
