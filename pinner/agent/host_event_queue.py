@@ -1,5 +1,3 @@
-"""The queue of a host's events: sources publish to it, and the agent's callers wait."""
-
 import threading
 from collections import deque
 from collections.abc import Callable

@@ -16,9 +16,7 @@ from pinner.model.run.journal import Damaged, Entry, EntryState, Run, RunState, 
 from pinner.model.text import listed
 
 NAMED = 16
-"""Guests and processes that a run's error names."""
 LOSSES = 3
-"""Failed undos that a run's error names."""
 
 RECOVERED = {
     "applied": "finished",
@@ -130,7 +128,7 @@ def unanswering(entries: Sequence[Entry], host: Host, unread: Mapping[str, str])
 
 
 def require_read(target: Target, unread: Mapping[str, str]) -> None:
-    """Raises Busy for a part of a guest that is ``unread``."""
+    """Raises Busy."""
     if why := unread.get(target.owner):
         raise Busy(str(target), f"it cannot be read: {why}", overdue=False)
 

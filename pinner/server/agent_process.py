@@ -24,7 +24,7 @@ def prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> int:
 
 
 def start(config: cfg.ConfigOpts, account: pwd.struct_passwd, undo: ExitStack) -> list[Heartbeat]:
-    """The heartbeats of the threads; ``undo`` ends them."""
+    """``undo`` ends the threads."""
     threads: list[Heartbeat] = []
     agent = wiring.local_agent(config, OwnProcesses(account.pw_uid), undo, threads)
     server = AgentServer(agent, wiring.agent_socket(config), account.pw_uid)

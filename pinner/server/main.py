@@ -24,7 +24,6 @@ from pinner.server.supervisor import Supervisor
 from pinner.worker import Heartbeat
 
 PARTS = ("agent", "api")
-"""The values of `pinner serve --only`."""
 
 
 def serve(config_files: list[Path] | None, bind: str | None, port: int | None, only: str | None = None) -> None:

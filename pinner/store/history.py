@@ -41,7 +41,7 @@ _SMALL_STEP_SECONDS = 60
 _EARLIEST = datetime(1980, 1, 1, tzinfo=UTC)
 """RRDtool takes an earlier time for a distance from now, or refuses it."""
 _KNOWN = 0.5
-"""The share of a coarse step that must be known for its mean to be known."""
+"""The share of a coarse step that must be known for its mean."""
 
 
 class HistoryFiles:

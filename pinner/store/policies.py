@@ -71,7 +71,7 @@ class Policies:
 
 
 def require_policy(connection: Connection, host: str, expected: Expected) -> None:
-    """Raises PreconditionFailed where the present policy has none of the ``expected`` revisions."""
+    """Raises PreconditionFailed."""
     if expected is None:
         return
     body = connection.execute(select(tables.policies.c.body).filter_by(host=host)).scalar()

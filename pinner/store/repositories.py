@@ -1,5 +1,3 @@
-"""The store: one database and its repositories."""
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -96,7 +96,6 @@ def _token(row: Row[Any]) -> Token:
 
 
 def _summary(token: Token) -> str:
-    """For example ``reader ann, host compute1, until 2027-01-01T00:00:00+00:00``."""
     where = f", host {token.host}" if token.host else ""
     until = f", until {token.expires_at.isoformat(timespec='seconds')}" if token.expires_at else ""
     return f"{token.role} {token.name}{where}{until}"

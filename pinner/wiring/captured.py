@@ -1,5 +1,3 @@
-"""Captured machines: reads one, and saves one."""
-
 import socket
 import tempfile
 from collections.abc import Callable, Iterator

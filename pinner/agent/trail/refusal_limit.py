@@ -17,8 +17,6 @@ MAX_IDLE = 60
 
 
 class _Window:
-    """``clock`` returns monotonic seconds."""
-
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._ends = 0.0
@@ -44,7 +42,6 @@ class RefusalLimit:
         self._left_out = 0
 
     def add(self) -> bool:
-        """Whether the refusal may have a record of its own."""
         with self._guard:
             if self._window.add() <= MAX_REFUSALS:
                 return True

@@ -1,4 +1,4 @@
-"""The agent's audit trail as its callers see it: records, and signed heads."""
+"""The agent's audit trail as its callers see it."""
 
 import logging
 import re
@@ -21,7 +21,6 @@ from pinner.model.run.journal import Run
 LOG = logging.getLogger(__name__)
 
 MAX_PAGE = 1000
-"""Records in one answer."""
 MAX_HEADS = 600
 """Heads of the centre in a window: one at the end of each run, once a minute, and up to 51 for an export."""
 MAX_MARKS = 300

@@ -79,7 +79,6 @@ class _History:
     inheritors: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
     """The threads of other processes, as undos found them."""
     names: MetadataChange | None = None
-    """All changes of a guest's metadata as one."""
     given: dict[CpuSet, None] = field(default_factory=dict)
     """The CPUs that runs gave to the target, the last run's last."""
     runs: set[str] = field(default_factory=set)

@@ -114,7 +114,6 @@ class _Source:
     masks: frozenset[CpuSet]
     prior_mask: CpuSet
     own: Mapping[ThreadKey, CpuSet]
-    """The prior masks of the target's own threads."""
 
     @classmethod
     def of(cls, entry: Entry, change: AffinityChange, host: Host, *, earlier_boot: bool) -> "_Source":
@@ -164,7 +163,6 @@ class Definitions:
         return replace(later, definition=self._last[target.key])
 
     def of_run(self, entry: Entry) -> Entry:
-        """The run's entry with the definition that its undo restores."""
         return replace(entry, definition=self._last.get(entry.change.target.key, entry.definition))
 
 

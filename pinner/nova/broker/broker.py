@@ -142,8 +142,6 @@ class _Server(NotificationServer):  # type: ignore[misc]
 
 
 class Receiver:
-    """Receives notifications in a thread of its own."""
-
     def __init__(self, config: cfg.ConfigOpts, endpoint: object, faults: BrokerFaults) -> None:
         """Raises Invalid for a wrong URL."""
         bounds.bound_compression()

@@ -42,7 +42,6 @@ class ConnectionLogFilter(logging.Filter):
     """Passes the first warning of each outage of the broker, and then one in REMIND_SECONDS."""
 
     def __init__(self, lost: Callable[[str], None] = lambda _: None) -> None:
-        """``lost`` gets the first warning of each outage."""
         super().__init__()
         self._lost = lost
         self._unreadable = Repeated(LOG)

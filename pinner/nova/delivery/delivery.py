@@ -161,7 +161,6 @@ class DeliveryQueue:
             heapq.heappush(self._firsts[self._workers(host)], (first.due, first.number, host))
 
     def _workers(self, host: str) -> int:
-        """The threads that may send to hosts in the state of this one."""
         if host in self._answering:
             return WORKERS
         return WORKERS_IN_DOUBT // (2 if host in self._failing else 1)

@@ -26,7 +26,7 @@ class AgentChain:
         write(self._engine, lambda connection: append_events(connection, events))
 
     def append_new(self, event: AgentEvent) -> None:
-        """Does nothing where the last event of its action has the same target and ``after``."""
+        """See the agent's Chain."""
         query = select(_TABLE.c.target, _TABLE.c.after).where(_TABLE.c.action == event.action.value)
 
         def store(connection: Connection) -> None:
@@ -37,7 +37,6 @@ class AgentChain:
         write(self._engine, store)
 
     def heads(self) -> tuple[ChainHead, ChainHead]:
-        """The head of this chain, and the head of the centre's trail that it contains last."""
         query = select(_TABLE.c.target, _TABLE.c.after).where(_TABLE.c.action == AgentAction.CENTRE_HEAD.value)
         with reading(self._engine) as connection:
             centre = connection.execute(query.order_by(_TABLE.c.seq.desc()).limit(1)).one_or_none()

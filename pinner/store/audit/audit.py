@@ -1,4 +1,4 @@
-"""The audit trail: records that are only appended, each with the hash of the record before it."""
+"""The centre's audit trail."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing

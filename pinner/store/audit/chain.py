@@ -29,8 +29,8 @@ def record_hash(record: Fields) -> str:
 
 
 def canonical(fields: Fields) -> bytes:
-    """RFC 8785, for names in ASCII. Raises rfc8785.CanonicalizationError. The standard library writes the same bytes of
-    text and safe integers, in a twentieth of the time."""
+    """RFC 8785, for names in ASCII. Raises rfc8785.CanonicalizationError. Of text and safe integers the standard
+    library writes the same bytes, in a twentieth of the time."""
     if all(type(value) is str or (type(value) is int and abs(value) < 2**53) for value in fields.values()):
         try:
             return _ENCODER.encode(fields).encode()

@@ -119,7 +119,7 @@ def _limit_locks(connection: Any, _record: Any) -> None:
 
 
 PREPARATION = "pinner_preparation"
-"""The key of the engine's execution options that holds its Preparation."""
+"""The engine's execution option with its Preparation."""
 
 
 class Preparation:
@@ -132,7 +132,7 @@ class Preparation:
         self._under_way = False
 
     def __call__(self) -> None:
-        """The work may use the engine itself. Raises what the work raises."""
+        """The work may use the engine itself."""
         if self._done:
             return
         with self._guard:
@@ -213,7 +213,6 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def translated(engine: Engine) -> Iterator[None]:
-    """Turns the errors of a database into StoreUnavailable and Invalid."""
     try:
         yield
     except IntegrityError:

@@ -22,7 +22,6 @@ from pinner.store.database.damage import new_database
 from pinner.store.database.engine import MARIADB, reading, translated, where
 
 LOCK_SECONDS = 60
-"""How long a migration waits for another one."""
 
 _LOCK = 5011210
 """PostgreSQL's advisory lock of migrations: no other program uses this number in this database."""
@@ -115,7 +114,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 NEWEST = "1.0"
-"""The last release that changed the schema, which this code reads and writes."""
+"""The last release that changed the schema."""
 
 EMPTY = "base"
 """alembic's name for a database without tables."""

@@ -209,7 +209,7 @@ class StoredJournal:
             self._noted.clear()
 
     def _wait_for_lock(self, host: str) -> None:
-        """Raises HostBusy with the id of the run that has it."""
+        """Raises HostBusy."""
         began = time.monotonic()
         while not self._try_lock():
             waited = time.monotonic() - began

@@ -152,7 +152,6 @@ def pins_of(journal: StoredJournal | UnusableJournal, guests: Collection[str]) -
 
 
 def open_journal(folder: Path) -> StoredJournal | UnusableJournal:
-    """One that refuses every change if the file cannot be used."""
     try:
         return StoredJournal(folder)
     except StoreUnavailable as error:

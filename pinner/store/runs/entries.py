@@ -19,7 +19,6 @@ OWNER_LENGTH = 64
 """Characters. A UUID and a process id are shorter."""
 
 REPEATED = ("kind", "owner", "name", "mask")
-"""The columns that repeat parts of an entry's change."""
 _STATE = ("run", "seq", "state", "at", "error", "definition")
 
 

@@ -200,7 +200,7 @@ class Runs:
             return int(seq)
 
     def recorded_changes(self, host: str | None, guest: str) -> tuple[Entry, ...]:
-        """Changes of affinity to a guest (by UUID) that were not undone, oldest first."""
+        """See Journal.changes_of; ``host``: None for all."""
         runs, table = tables.runs.c, tables.entries.c
         query = (
             select(*COLUMNS)
