@@ -22,7 +22,7 @@ LOG = logging.getLogger(__name__)
 
 MAX_PAGE = 1000
 MAX_HEADS = 600
-"""Heads of the centre in a window: one at the end of each run, once a minute, and up to 51 for an export."""
+"""Heads of the centre in a window: one at the end of each run, once a minute, and up to 100 for an export."""
 MAX_MARKS = 300
 """Guests excluded or included in a window: somebody may exclude every guest of a large host."""
 _REFUSALS = (Refused, Invalid, RunConflict, NovaConflict)

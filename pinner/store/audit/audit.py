@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, String, insert, inspect, select, type_coerce, update
 
-from pinner.model.errors import Invalid, StoreUnavailable
+from pinner.model.errors import Busy, Invalid, StoreUnavailable
 from pinner.model.page import Page, PageRequest
 from pinner.model.run.agent_audit import ChainHead
 from pinner.model.run.audit import AuditEvent, AuditRecord, ChainCheck
@@ -66,11 +66,17 @@ class Audit:
             return ChainCheck(False, checked.records, seq + 1, why, checked.head)
         return checked
 
-    def stream(self) -> Iterator[chain.Fields]:
-        """As they are stored, oldest first. Read it to its end, or close it."""
-        with reading(self._engine) as connection, closing(_stream(connection, 0)) as rows:
-            for row in rows:
-                yield dict(row._mapping)
+    def stream(self, start: ChainHead) -> Iterator[chain.Fields]:
+        """The records after ``start``, as they are stored, oldest first. Read it to its end, or close it.
+
+        Raises Busy where records after ``start`` were deleted meanwhile.
+        """
+        with reading(self._engine) as connection:
+            if _start(connection) != start:
+                raise Busy("the audit trail", "its old records were deleted meanwhile", overdue=False)
+            with closing(_stream(connection, start.seq)) as rows:
+                for row in rows:
+                    yield dict(row._mapping)
 
 
 def _moment(since: datetime) -> str:
