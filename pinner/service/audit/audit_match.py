@@ -7,6 +7,7 @@ also has earlier heads of the centre's trail.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from pinner.model.errors import HostUnreachable, StoreUnavailable
@@ -67,11 +68,16 @@ class TrailMatch:
         self._failed: set[str] = set()
         """Includes runs that were refused."""
         self._ended: set[str] = set()
+        self._open_at_base: set[str] = set()
+        """The runs that had begun, and had not ended, at the centre's first head that the agent saw."""
         self._unmatched: list[_Unmatched] = []
         self.seen: dict[int, tuple[str, int]] = {}
         """Hashes of the centre's heads, with the numbers of the agent's records."""
         self.contradictions: list[tuple[int, int]] = []
         """The agent's records with two hashes for one record of the centre."""
+        self._base = inf
+        """The number of the centre's first head that the agent saw. Records up to it may be older than the agent's
+        trail."""
         self._complete = False
 
     def add_agent(self, record: AgentRecord) -> None:
@@ -107,7 +113,9 @@ class TrailMatch:
         run = subject.partition(": " if action == AgentAction.RUN_CHANGE else " of ")[0]
         self._note_state(action, run, result)
         self._required.pop(key, None)
-        if key not in self._known and record["seq"] > self._base:
+        if record["seq"] <= self._base:
+            (self._open_at_base.discard if run in self._ended else self._open_at_base.add)(run)
+        elif key not in self._known:
             self._unmatched.append(_Unmatched(key, record["seq"], action, run, subject, result))
 
     def _add_exclusion(self, seq: int, key: Key, state: str) -> None:
@@ -134,12 +142,6 @@ class TrailMatch:
         yield from self._forged(under_way)
         yield from self._unreported(under_way, purged)
 
-    @property
-    def _base(self) -> float:
-        """The number of the centre's first head that the agent saw. Records up to it may be older than the agent's
-        trail."""
-        return min(self.seen, default=float("inf"))
-
     def _note_state(self, action: str, run: str, result: str) -> None:
         state = result.partition(":")[0]
         if action in BEGINS and state == "started":
@@ -153,6 +155,7 @@ class TrailMatch:
         head = head_of_record(record)
         if self._complete or head is None:
             return
+        self._base = min(self._base, head.seq)
         known = self.seen.setdefault(head.seq, (head.hash, record.seq))
         if known[0] != head.hash:
             self.contradictions.append((known[1], record.seq))
@@ -190,6 +193,8 @@ class TrailMatch:
 
     def _may_lack_counterpart(self, record: _Unmatched, under_way: Collection[str]) -> bool:
         run = self._runs.get(record.run)
+        if record.run in self._open_at_base and self._may_be_removed(record.action, run):
+            return True
         if record.action in BEGINS:
             # The centre records the request before it asks the agent, and also refusals of its own. A centre that was
             # killed before it heard of the agent's refusal has the request alone.
@@ -201,8 +206,13 @@ class TrailMatch:
         # The agent's process died before it wrote its last notes, or has not written them yet.
         return record.action == AgentAction.RUN_CHANGE and run is not None and (run.recovered or not run.ended)
 
+    @staticmethod
+    def _may_be_removed(action: str, run: _AgentRun | None) -> bool:
+        """Whether the agent's trail begins after such an action of a run that was open at the centre's first head."""
+        return run is None or not (run.begun or (action == AgentAction.RUN_END and run.ended))
+
     def _unreported(self, under_way: Collection[str], purged: int) -> Iterator[TrailFinding]:
-        before = max((seq for number, (_, seq) in self.seen.items() if number <= purged), default=0)
+        before = self._first_seen_after(purged) if purged else 0
         for key, (seq, run) in self._required.items():
             known = self._runs[run]
             if run in under_way or seq < before:
@@ -215,6 +225,11 @@ class TrailMatch:
             if not purged and count > self._excluded_at_centre[key] + len(self._requested[key]) + self._uncertain[key]:
                 text = f"the centre has no record of what the agent did ({_shown(key)})"
                 yield self._finding(FindingKind.UNREPORTED, 0, "", text)
+
+    def _first_seen_after(self, purged: int) -> int:
+        """The number of the agent's record before which the centre's record of an action may have been removed."""
+        last = max((seq for _, seq in self.seen.values()), default=0)
+        return min((seq for number, (_, seq) in self.seen.items() if number > purged), default=last)
 
     def _finding(self, kind: FindingKind, seq: int, run: str, message: str) -> TrailFinding:
         trail = "agent" if kind is FindingKind.UNREPORTED else "centre"

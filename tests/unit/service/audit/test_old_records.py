@@ -8,7 +8,9 @@ from support.store.forgery import execute
 from support.store.trail import message
 from support.values import NOON
 
+from pinner.model.run.agent_audit import AgentAction, ChainHead
 from pinner.service.audit.audit_export import verify_file
+from pinner.service.audit.audit_match import TrailMatch
 from pinner.service.upkeep.retention import Limits, cut_chain, export_audit
 
 LATER = NOON + timedelta(days=3650)
@@ -50,3 +52,45 @@ def test_records_deleted_without_an_export_are_found(used):
             "DELETE FROM audit WHERE seq <= 4",
         )
     assert "no record names the export" in message(used.verify(), "cut")
+
+
+def findings(agent, centre, purged=0):
+    """The kinds and the centre's records of what a comparison finds."""
+    match = TrailMatch("h1")
+    for record in agent:
+        match.add_agent(record)
+    match.end_of_first_part()
+    for record in centre:
+        match.add_centre(record)
+    return [(finding.kind.value, finding.record) for finding in match.findings((), purged)]
+
+
+@pytest.mark.fault(57)
+def test_records_may_be_removed_in_the_middle_of_a_run(used):
+    """The agent's trail begins with the centre's head that it got after its last record of a run, but before the
+    centre's. The centre's trail begins with any record."""
+    used.refused()
+    used.rollback(used.apply())
+    agent = used.agent.audit_records(0, 1000)
+    centre = list(used.store.audit.stream(ChainHead(0, "")))
+    heads = [number for number, record in enumerate(agent) if record.action == AgentAction.CENTRE_HEAD]
+    assert {start: findings(agent[start:], centre) for start in heads} == {start: [] for start in heads}
+    purges = range(len(centre))
+    assert {purged: findings(agent, centre[purged:], purged) for purged in purges} == {purged: [] for purged in purges}
+
+
+@pytest.mark.fault(57)
+def test_a_forged_end_of_a_run_whose_begin_was_removed_is_found(used):
+    """Of a run that had ended at the first head that the agent kept; and of one that had not, if the agent kept its
+    end."""
+    agent = used.agent.audit_records(0, 1000)
+    centre = list(used.store.audit.stream(ChainHead(0, "")))
+    start = [number for number, record in enumerate(agent) if record.action == AgentAction.CENTRE_HEAD][1]
+    ended, still_open = [record for record in centre if record["action"] == AgentAction.RUN_END][:2]
+    later = ended | {"seq": len(centre) + 1, "result": "undone"}
+    assert findings(agent[start:], [*centre, later]) == [("forged", later["seq"])]
+    kept = [agent[start], agent[start - 1], *agent[start + 1 :]]
+    assert kept[1].action == AgentAction.RUN_END
+    assert findings(kept, centre) == []
+    forged = [record | {"result": "undone"} if record is still_open else record for record in centre]
+    assert findings(kept, forged) == [("forged", still_open["seq"]), ("unreported", 0)]
