@@ -18,6 +18,7 @@ from pinner.host.processes.reservations import NO_OWNERS, AffinityOwners, with_r
 from pinner.host.processes.sampling import Scanner
 from pinner.host.settings import table
 from pinner.host.settings.coalescing import received
+from pinner.host.settings.irqbalance import read_balancers
 from pinner.host.settings.row import Facts
 from pinner.host.virt.guests import without_recorded_pins
 from pinner.model.cpuset import CpuSet
@@ -91,7 +92,16 @@ def take_snapshot(
     topology = read_topology(root)
     guests = _guests(root, libvirt, inputs, memory=only is None or "memory" in only)
     governors = {cpu.id: cpu.governor for cpu in topology.cpus if cpu.governor}
-    facts = Facts(root, processes, guests, governors, packets, lambda: inputs.clock() - began, inputs.guest_rps)
+    facts = Facts(
+        root,
+        processes=processes,
+        balancers=read_balancers(root, processes),
+        guests=guests,
+        governors=governors,
+        packets=packets,
+        elapsed=lambda: inputs.clock() - began,
+        ask_guests=inputs.guest_rps,
+    )
     taken = _without_settings(facts, host, topology, inputs, now)
     return replace(
         taken,

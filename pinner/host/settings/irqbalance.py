@@ -58,14 +58,11 @@ def read_balancers(root: Path, processes: Iterable[Process]) -> tuple[Balancer, 
     )
 
 
-def read_irqbalance(root: Path, processes: Iterable[Process]) -> tuple[Balancer, ...]:
-    """The CPUs banned now are unknown on another root than this machine's."""
-    balancers = read_balancers(root, processes)
-    return (
-        tuple(replace(balancer, banned_now=_banned_now(balancer)) for balancer in balancers)
-        if root == LIVE
-        else balancers
-    )
+def read_irqbalance(root: Path, balancers: tuple[Balancer, ...]) -> tuple[Balancer, ...]:
+    """With the CPUs banned now, which are unknown on another root than this machine's."""
+    if root != LIVE:
+        return balancers
+    return tuple(replace(balancer, banned_now=_banned_now(balancer)) for balancer in balancers)
 
 
 def banned_cpus(target: Target) -> CpuSet:
@@ -204,5 +201,5 @@ def _environment(root: Path, pid: int) -> CpuSet | None:
 ROW: HostRow[CpuSet] = HostRow(
     lambda _access, target: banned_cpus(target),
     lambda _access, target, state: set_banned(target, state),
-    lambda facts: read_irqbalance(facts.root, facts.processes),
+    lambda facts: read_irqbalance(facts.root, facts.balancers),
 )

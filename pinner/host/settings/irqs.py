@@ -6,17 +6,14 @@ The kernel gives a freed number to another device: an interrupt is found by numb
 import errno
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from pinner.host.kernel import beneath, files
-from pinner.host.settings.irqbalance import read_balancers
 from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
-from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
-from pinner.model.machine.process import Process
+from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 
 MAX_IRQS = 16384
 _FOLDER = "proc/irq"
@@ -28,8 +25,8 @@ _MANAGED = "IRQD_AFFINITY_MANAGED"
 _OWNER_WRITES = 0o200
 
 
-def read_device_irqs(root: Path, processes: Iterable[Process]) -> DeviceIrqs | None:
-    """With the services that move them; None where the kernel does not tell, as on a captured machine."""
+def read_device_irqs(root: Path, balancers: tuple[Balancer, ...] = ()) -> DeviceIrqs | None:
+    """None where the kernel does not tell, as on a captured machine. ``balancers`` move them."""
     if not (root / _FOLDER).is_dir():
         return None
     devices = devices_by_irq(root)
@@ -40,7 +37,7 @@ def read_device_irqs(root: Path, processes: Iterable[Process]) -> DeviceIrqs | N
             effective = files.cpu_list(root / _FOLDER / str(number) / _EFFECTIVE) or CpuSet()
             managed = is_managed(root, number)
             irqs.append(DeviceIrq(number, name, devices[number], cpus, effective, managed))
-    return DeviceIrqs(tuple(irqs), read_balancers(root, processes))
+    return DeviceIrqs(tuple(irqs), balancers)
 
 
 def devices_by_irq(root: Path) -> dict[int, str]:
@@ -141,5 +138,5 @@ _HINTS = {
 ROW: HostRow[CpuSet] = HostRow(
     lambda access, target: affinity(access.root, target),
     lambda access, target, state: set_affinity(access.root, target, state),
-    lambda facts: read_device_irqs(facts.root, facts.processes),
+    lambda facts: read_device_irqs(facts.root, facts.balancers),
 )

@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from pinner.model.change import Target
 from pinner.model.guest.guest import Guest
 from pinner.model.kinds import State
+from pinner.model.machine.interrupts import Balancer
 from pinner.model.machine.process import Process
 from pinner.model.settings.cards import GuestRps, RefusedSetting
 
@@ -30,6 +31,7 @@ class Access:
 class Facts:
     root: Path
     processes: tuple[Process, ...] = ()
+    balancers: tuple[Balancer, ...] = ()
     guests: tuple[Guest, ...] = ()
     governors: Mapping[int, str] = field(default_factory=dict)
     """The governors of the CPUs that have one."""

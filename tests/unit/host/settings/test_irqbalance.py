@@ -219,5 +219,6 @@ def test_a_process_that_a_user_has_named_irqbalance_is_not_asked(tmp_path, monke
     monkeypatch.setattr(irqbalance, "_banned_now", asked.append)
     monkeypatch.setattr(irqbalance, "LIVE", tmp_path)
     root = write(tmp_path, {"proc/80/status": f"Name:\tirqbalance\nUid:\t{users}\n", "proc/80/environ": "A=1\0"})
-    assert len(irqbalance.read_irqbalance(root, [process(80, 0.0, "0-3", name="irqbalance")])) == found
+    balancers = irqbalance.read_balancers(root, [process(80, 0.0, "0-3", name="irqbalance")])
+    assert len(irqbalance.read_irqbalance(root, balancers)) == found
     assert len(asked) == found

@@ -9,6 +9,7 @@ from support.values import cpus
 
 from pinner.host.kernel import files
 from pinner.host.settings import irqs
+from pinner.host.settings.irqbalance import read_balancers
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, NotPermitted
 from pinner.model.machine.interrupts import DeviceIrq
@@ -64,7 +65,7 @@ def test_a_machine_whose_kernel_does_not_tell_has_no_interrupts(tmp_path):
 def test_irqbalance_is_read_with_the_interrupts(root):
     (root / "proc/812").mkdir(parents=True)
     (root / "proc/812/environ").write_bytes(b"IRQBALANCE_BANNED_CPULIST=4-7\0")
-    read = irqs.read_device_irqs(root, (process(812, 0.0, "0-7", name="irqbalance"),))
+    read = irqs.read_device_irqs(root, read_balancers(root, [process(812, 0.0, "0-7", name="irqbalance")]))
     assert [(each.pid, str(each.banned)) for each in read.balancers] == [(812, "4-7")]
 
 
