@@ -79,7 +79,7 @@ def rate(name: str, count: int, seconds: float, unit: str) -> tuple[Evidence, Ev
 
 
 def own_cpus(guest: Guest) -> CpuSet:
-    """Only of vCPUs with one CPU each, and not of pools of one CPU, which pinner gives to several threads."""
+    """The CPUs of vCPUs with one CPU each. Pools of one CPU, which pinner gives to several threads, do not count."""
     masks = (vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread)
     return union(mask for mask in masks if len(mask) == 1) - guest.pooled
 

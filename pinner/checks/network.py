@@ -13,7 +13,7 @@ BUFFER = "socket(7): SO_RCVBUF; Linux: include/uapi/linux/snmp.h (UDP_MIB_RCVBUF
 BACKLOG, BUDGET = "net.core.netdev_max_backlog", "net.core.netdev_budget"
 RMEM_MAX, SOMAXCONN = "net.core.rmem_max", "net.core.somaxconn"
 CRITICAL_SQUEEZES = 100.0
-"""In a second, on one CPU."""
+"""Squeezes in a second on one CPU."""
 BUFFER_ERRORS = ("UdpRcvbufErrors", "Udp6RcvbufErrors")
 LISTEN_DROPS = ("TcpExtListenDrops", "TcpExtListenOverflows")
 
@@ -76,7 +76,7 @@ def _squeezed(reading: HostReading) -> Iterator[Found]:
 
 
 def _counters(reading: HostReading, names: tuple[str, ...]) -> dict[str, int]:
-    """Those that grew. Raises NotKnown."""
+    """The counters that grew. Raises NotKnown."""
     if reading.before is None:
         return {}
     grew = {name: growth(reading.before.counters, reading.now.counters, name) for name in names}

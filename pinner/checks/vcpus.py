@@ -13,7 +13,7 @@ from pinner.model.text import counted
 
 WARN_PERCENT, CRITICAL_PERCENT = 5.0, 10.0
 HOST_PERCENT = 5.0
-"""Of the time of the CPUs on which vCPUs wait."""
+"""Per cent of the time of the CPUs on which vCPUs wait."""
 READY = "Linux: Documentation/scheduler/sched-stats.rst (/proc/<pid>/schedstat); VMware KB 2002181 (CPU ready)"
 
 

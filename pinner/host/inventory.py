@@ -55,7 +55,7 @@ class SnapshotInputs:
     pins: Callable[[Collection[str]], RecordedPins] = lambda _: RecordedPins()
     """The pins that pinner made on the guests with these UUIDs."""
     sets: NovaSets = NovaSets()
-    """From pinner's configuration. A missing set is read from ``nova``."""
+    """pinner's configuration has these. A missing set is read from ``nova``."""
     nova: NovaConf | None = None
     owners: AffinityOwners = NO_OWNERS
     minimum_cores: int = 1

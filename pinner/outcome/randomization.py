@@ -68,7 +68,7 @@ def two_sided(p: tuple[float, float]) -> float:
 
 
 def least_p(windows: int) -> float:
-    """``windows`` of each placement."""
+    """``windows`` is the number of windows of each placement."""
     return 2 / comb(2 * windows, windows)
 
 

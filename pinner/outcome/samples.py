@@ -20,7 +20,7 @@ _Values = dict[datetime, float]
 
 
 def samples(histories: Iterable[History], guests: Collection[str], step: int) -> tuple[Sample, ...]:
-    """Oldest first, for the guests with these UUIDs.
+    """The oldest sample comes first; ``guests`` are UUIDs.
 
     A guest whose series is not known at all is left out, as the drops of a guest without a tap. Where one series is
     known only now and then, the other steps of the measure are not known: the sum would be too small.

@@ -46,7 +46,7 @@ def _names(known: Sequence[Set[str]]) -> set[str]:
 
 
 def windows_needed(measures: int) -> int:
-    """Of each placement: with fewer, ``measures`` measures cannot be told apart at all."""
+    """The number for each placement: with fewer, ``measures`` measures cannot be told apart at all."""
     count = 1
     while least_p(count) > ALPHA / measures:
         count += 1

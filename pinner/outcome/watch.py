@@ -69,7 +69,7 @@ def is_blind(before: Sequence[Sample], least: int) -> bool:
 
 
 def known_steps(before: Sequence[Sample], after: Sequence[Sample], least: int) -> int:
-    """Of the watched measure that is known most often; fewer than IN_A_ROW have no level."""
+    """The steps of the watched measure that is known most often; fewer than IN_A_ROW have no level."""
     watched = [measure for measure in MEASURES if len(_known(before, measure)) >= least]
     return max((len(_known(after, measure)) for measure in watched), default=0)
 

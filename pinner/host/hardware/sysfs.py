@@ -267,7 +267,8 @@ _KIB = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
 
 
 def read_caches(root: Path) -> tuple[Cache, ...]:
-    """Level 2 and higher. They are read again only when other CPUs are online: there may be thousands of files."""
+    """The caches of level 2 and higher. They are read again only when other CPUs are online: there may be thousands of
+    files."""
     return _read_caches(root, online(root))
 
 

@@ -20,7 +20,7 @@ from pinner.model.outcome.blame import Migration, SchedEvent, Switch, Wakeup
 MOUNTS = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
 EVENTS = ("sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_migrate_task")
 BUFFER_KIB = 4096
-"""Of each CPU: about 50,000 events. The kernel replaces the oldest."""
+"""Each CPU's buffer holds about 50,000 events; the kernel replaces the oldest."""
 BUFFERS_KIB = 32 * BUFFER_KIB
 """The buffers of all CPUs: they cannot be swapped out, and each event takes 4 us to read."""
 _PREFIX = "pinner-"

@@ -42,7 +42,7 @@ class MeteredGuest:
     name: str
     pid: int
     started: int
-    """In clock ticks after boot."""
+    """QEMU's start, in clock ticks after boot."""
     vhost: tuple[ThreadKey, ...]
     taps: tuple[str, ...]
 

@@ -41,7 +41,7 @@ Kind = Literal["file", "folder"]
 @dataclass(frozen=True, slots=True)
 class ConfigFiles:
     contents: tuple[tuple[str, bytes], ...] = ()
-    """By the order of reading."""
+    """Name and content, in the order of reading."""
     missing: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     """Files newer than the process, which has read them at its start only."""

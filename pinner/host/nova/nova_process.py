@@ -150,7 +150,7 @@ class Candidate:
 
 
 def candidates(proc: Path = PROC) -> Iterator[Candidate]:
-    """By their command line alone."""
+    """Their command lines alone make them candidates."""
     for pid in numbers(str(proc)):
         try:
             # The script is at the start, and most processes are others.

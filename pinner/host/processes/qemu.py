@@ -101,7 +101,7 @@ def find(root: Path, uuids: Collection[str], users: Mapping[str, int | None] = _
 
 
 def named(root: Path) -> dict[str, str]:
-    """By UUID, as command lines claim: any process can claim to be QEMU."""
+    """The names by UUID that command lines claim: any process can claim to be QEMU."""
     names: dict[str, str] = {}
     for pid in map(int, files.numbers(f"{root}/proc")):
         try:
@@ -146,7 +146,7 @@ class Resident:
 
 
 def resident(root: Path, pid: int) -> Resident:
-    """From /proc/PID/numa_maps; empty where it cannot be read. Slow for a large guest."""
+    """The pages of /proc/PID/numa_maps; empty where it cannot be read. Slow for a large guest."""
     pages_kib = Resident({}, {})
     for line in (files.text(root / f"proc/{pid}/numa_maps") or "").splitlines():
         # A guest has hundreds of lines. No path can look like a node: the kernel escapes its spaces.

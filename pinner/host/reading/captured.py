@@ -46,7 +46,7 @@ def captured_reading(root: Path, snapshot: Snapshot) -> HostReading:
 
 
 def with_saved_settings(root: Path, snapshot: Snapshot) -> Snapshot:
-    """Settings of which the capture has no files. Raises Invalid."""
+    """The capture has no files of these settings. Raises Invalid."""
     reading = read_file(root)
     if reading is None or reading.settings is None:
         return replace(snapshot, irqbalance=None)

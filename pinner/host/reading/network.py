@@ -41,7 +41,7 @@ def read_softnet(root: Path) -> tuple[SoftnetCpu, ...]:
 
 
 def read_counters(root: Path) -> Mapping[str, int]:
-    """By nstat's names (UdpRcvbufErrors), with those of /proc/vmstat and /proc/meminfo."""
+    """The counters by nstat's names (UdpRcvbufErrors), with those of /proc/vmstat and /proc/meminfo."""
     folder = root / "proc/net"
     texts = (files.text(folder / name) or "" for name in ("snmp", "netstat"))
     counters = dict(chain.from_iterable(map(_tables, texts)))

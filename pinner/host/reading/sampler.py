@@ -139,7 +139,7 @@ def read_settings(root: Path) -> Mapping[str, str]:
 
 
 def read_weights(mount: Path, units: Iterable[str]) -> Mapping[str, int]:
-    """By path below the mount; empty without cgroup v2."""
+    """The weights by path below the mount; empty without cgroup v2."""
     weights = {path: files.number(mount / path / "cpu.weight") for path in list(dict.fromkeys(units))[:_WEIGHTS]}
     return {path: weight for path, weight in weights.items() if weight is not None}
 

@@ -114,7 +114,7 @@ def vcpus_of(agents: Agents, target: Target) -> GuestCpus:
 
 
 def set_vcpus(agents: Agents, target: Target, wanted: GuestCpus) -> None:
-    """None of them: off. Raises as ``vcpus_of``, and ApplyFailed."""
+    """An empty set turns it off. Raises as ``vcpus_of``, and ApplyFailed."""
     agent, path = _queue(agents, target)
     agent.write(path, f"{wanted.vcpus.mask()}\n")
     if (now := _mask(agent, path, str(target))) != wanted.vcpus:

@@ -59,7 +59,7 @@ def read_balancers(root: Path, processes: Iterable[Process]) -> tuple[Balancer, 
 
 
 def read_irqbalance(root: Path, balancers: tuple[Balancer, ...]) -> tuple[Balancer, ...]:
-    """With the CPUs banned now, which are unknown on another root than this machine's."""
+    """On another root than this machine's, the CPUs banned now are unknown."""
     if root != LIVE:
         return balancers
     return tuple(replace(balancer, banned_now=_banned_now(balancer)) for balancer in balancers)

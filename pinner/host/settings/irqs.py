@@ -58,7 +58,7 @@ def name_of(root: Path, number: int) -> str:
 
 
 def is_managed(root: Path, number: int) -> bool | None:
-    """By debugfs (CONFIG_GENERIC_IRQ_DEBUGFS). Newer kernels also let nobody write its affinity."""
+    """debugfs tells it (CONFIG_GENERIC_IRQ_DEBUGFS). Newer kernels also let nobody write its affinity."""
     state = files.text(root / "sys/kernel/debug/irq/irqs" / str(number))
     if state is not None:
         return _MANAGED in state

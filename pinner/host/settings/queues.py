@@ -47,7 +47,7 @@ def count_of(target: Target) -> Number:
 
 
 def set_count(target: Target, count: Number) -> None:
-    """The queues that receive and send. Raises Gone; ApplyFailed also beyond the maximum."""
+    """Sets the queues that receive and send. Raises Gone; ApplyFailed also beyond the maximum."""
     name = cards.name_of(target)
     try:
         now = _read(name)

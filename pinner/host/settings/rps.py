@@ -44,7 +44,7 @@ def cpus_of(root: Path, target: Target) -> CpuSet:
 
 
 def set_cpus(root: Path, target: Target, cpus: CpuSet) -> None:
-    """None of them: off. Raises Gone, ApplyFailed."""
+    """An empty set turns it off. Raises Gone, ApplyFailed."""
     with _queue(root, target) as folder:
         try:
             beneath.write(folder, _FILE, cpus.mask())

@@ -15,14 +15,14 @@ from pinner.model.guest.guest import DEDICATING, STRICT, GuestCell, MemoryBindin
 from pinner.model.kinds import TargetKind
 
 NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0")
-"""Newest first."""
+"""The newest namespace comes first."""
 
 PINNER = "urn:pinner:domain:1"
-"""Of pinner's mark of an excluded guest. pinner's pins have another namespace (pins_metadata)."""
+"""The namespace of pinner's mark of an excluded guest. pinner's pins have another one (pins_metadata)."""
 EXCLUDED = "<cpus leave='alone'/>"
 
 UNREAD = f"<domain><metadata><cpus xmlns='{PINNER}' leave='alone'/></metadata></domain>"
-"""For a guest that libvirt cannot describe: pinner leaves it alone."""
+"""The XML of a guest that libvirt cannot describe: pinner leaves it alone."""
 
 Part = tuple[TargetKind, int | None]
 """The kind, and the number of the vCPU or iothread."""
@@ -37,7 +37,7 @@ class Domain:
 
     memory_kib: int
     vcpus: tuple[int, ...]
-    """Also the unplugged ones."""
+    """The unplugged vCPUs are among them."""
     cpuset: CpuSet | None
     vcpu_pins: Mapping[int, CpuSet]
     emulator_pin: CpuSet | None

@@ -206,8 +206,8 @@ def _tap(root: Path, name: str, mac: str) -> Tap:
 
 
 def _dedicated(domain: ActiveDomain) -> bool:
-    """By Nova's metadata; where that has no extra specs (before Nova 32), by a definition in which a pin of Nova gives
-    a vCPU a single CPU."""
+    """Nova's metadata says so; where that has no extra specs (before Nova 32), a definition in which a pin of Nova
+    gives a vCPU a single CPU."""
     if domain.xml.nova is None:
         return False
     if domain.xml.dedicated or domain.xml.nova.specs_known:
@@ -216,8 +216,8 @@ def _dedicated(domain: ActiveDomain) -> bool:
 
 
 def _emulator_policy(domain: ActiveDomain) -> EmulatorPolicy:
-    """By the flavor; without its extra specs by the definition's pins: without a policy Nova pins QEMU's own threads to
-    the CPUs of the vCPUs, with ``isolate`` to one more CPU."""
+    """The flavor names it. Without its extra specs the definition's pins tell it: without a policy Nova pins QEMU's own
+    threads to the CPUs of the vCPUs, with ``isolate`` to one more CPU."""
     if domain.xml.nova is None or not _dedicated(domain):
         return ""
     if domain.xml.nova.specs_known:

@@ -69,7 +69,7 @@ class Libvirt:
         return read_guests(root, domains, processes, memory=memory)
 
     def inactive(self) -> tuple[InactiveGuest, ...]:
-        """The last answer while a guest blocks libvirt."""
+        """While a guest blocks libvirt, the last answer is given."""
         self._inactive = self._listed("the inactive guests", reading.inactive, lambda: self._inactive)
         return self._inactive
 
@@ -91,7 +91,7 @@ class Libvirt:
         return domains
 
     def descriptions(self) -> list[DomainDescription]:
-        """Without passwords. One guest's error is a part of its description."""
+        """The XML has no passwords. One guest's error is a part of its description."""
         return self._listed("the guests", reading.descriptions, lambda: described(qemu.named(_ROOT), self._description))
 
     def _description(self, uuid: str, name: str) -> DomainDescription:
@@ -201,7 +201,7 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
-        """In pinner's metadata (virDomainSetMetadata); a part that is None stays."""
+        """pinner's metadata gets their names (virDomainSetMetadata); a part that is None stays."""
         both = pins.live == pins.definition
         writes = {_LIVE | _CONFIG: pins.live} if both else {_LIVE: pins.live, _CONFIG: pins.definition}
 

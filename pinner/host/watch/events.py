@@ -124,7 +124,7 @@ class HostWatcher:
         self._watched = Watched({}, {}, {})
         self._changes: Debouncer[tuple[HostEventKind, str], str] = Debouncer(DEBOUNCE_SECONDS)
         self._new_threads: Debouncer[int, int] = Debouncer(DEBOUNCE_SECONDS)
-        """By QEMU's process id."""
+        """The key is QEMU's process id."""
         self._writes: Debouncer[str, None] = Debouncer(DEBOUNCE_SECONDS)
         """Truncation on open counts as a write too; the content comes later."""
         self._thread = BeatingThread(self._run, "events", HANGS_SECONDS)
