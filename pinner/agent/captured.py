@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002
 """The agent of a captured machine, a copy of its proc/ and sys/: plans can be made for it, but it cannot be changed."""
 
 from collections.abc import Callable
@@ -30,19 +31,21 @@ class CapturedAgent:
         self._take_snapshot = take_snapshot
         self._sample = sample
 
-    def snapshot(self, sample_seconds: float) -> Snapshot:  # noqa: ARG002 - no process runs, so there is no load
+    def snapshot(self, sample_seconds: float) -> Snapshot:
+        """No process runs, so there is no load."""
         return self._take_snapshot(0.0)
 
     def topology(self) -> Topology:
         return self._take_snapshot(0.0).topology
 
-    def reading(self, sample_seconds: float) -> HostReading:  # noqa: ARG002 - the capture has the samples
+    def reading(self, sample_seconds: float) -> HostReading:
+        """The capture has the samples."""
         return self._sample(self.snapshot(0.0))
 
-    def apply(self, plan: Plan, run: Run, progress: Progress) -> NoReturn:  # noqa: ARG002
+    def apply(self, plan: Plan, run: Run, progress: Progress) -> NoReturn:
         raise Invalid("host", plan.host, "a live host: a captured machine cannot be changed")
 
-    def rollback(self, run: Run, progress: Progress) -> NoReturn:  # noqa: ARG002
+    def rollback(self, run: Run, progress: Progress) -> NoReturn:
         if run.undoes_all:
             raise Invalid("host", run.host, "a live host: a captured machine cannot be changed")
         raise NotFound("run", run.undoes)
@@ -53,28 +56,18 @@ class CapturedAgent:
     def close_run(self, run: Run) -> Run:
         return replace(run, state="failed", ended_at=run.started_at, error=NEVER_BEGUN)
 
-    def entries(self, run: str) -> tuple[Entry, ...]:  # noqa: ARG002
+    def entries(self, run: str) -> tuple[Entry, ...]:
         return ()
 
-    def host_events(
-        self,
-        after: int,  # noqa: ARG002
-        timeout: float,  # noqa: ARG002
-        process_names: tuple[str, ...] | None,  # noqa: ARG002
-    ) -> tuple[HostEvent, ...]:
+    def host_events(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
         return ()
 
     def measures(
-        self,
-        begin: datetime,  # noqa: ARG002
-        end: datetime,  # noqa: ARG002
-        step: int,  # noqa: ARG002
-        subject: str = "",  # noqa: ARG002
-        series: tuple[str, ...] = (),  # noqa: ARG002
+        self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
     ) -> NoReturn:
         raise NotFound("measures", "of a captured machine")
 
-    def blame(self, guest: str, seconds: float) -> NoReturn:  # noqa: ARG002
+    def blame(self, guest: str, seconds: float) -> NoReturn:
         raise Invalid("host", guest, "a live host: nothing runs on a captured machine")
 
     def health(self) -> AgentHealth:
@@ -92,11 +85,11 @@ class CapturedAgent:
     def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         return drifts
 
-    def set_excluded(self, guest: str, *, excluded: bool) -> NoReturn:  # noqa: ARG002
+    def set_excluded(self, guest: str, *, excluded: bool) -> NoReturn:
         raise Invalid("guest", guest, "a guest of a live host: a captured machine cannot be changed")
 
-    def audit_head(self, centre: ChainHead | None) -> NoReturn:  # noqa: ARG002
+    def audit_head(self, centre: ChainHead | None) -> NoReturn:
         raise NotFound("audit trail", "captured machine")
 
-    def audit_records(self, after: int, limit: int) -> NoReturn:  # noqa: ARG002
+    def audit_records(self, after: int, limit: int) -> NoReturn:
         raise NotFound("audit trail", "captured machine")

@@ -33,7 +33,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", re.ASCII)
 
 def require_plan(plan: Plan, run: Run, host: str) -> None:
     _require_run(run, host)
-    _require_id("plan id", plan.id)
+    require_id("plan id", plan.id)
     if plan.host != host:
         raise Invalid("plan host", shown(plan.host), f"this host, {host}")
     if run.plan != plan.id:
@@ -59,22 +59,24 @@ def require_plan(plan: Plan, run: Run, host: str) -> None:
 def require_rollback(run: Run, host: str) -> None:
     _require_run(run, host)
     if run.undoes:
-        _require_id("run undoes", run.undoes)
+        require_id("run undoes", run.undoes)
     if run.kind != "rollback":
         raise Invalid("run kind", run.kind, "rollback")
     if run.plan:
-        _require_id("run plan", run.plan)
+        require_id("run plan", run.plan)
 
 
 def require_run(run: Run, host: str) -> None:
     _require_run(run, host)
     for field, value in (("run plan", run.plan), ("run undoes", run.undoes)):
         if value:
-            _require_id(field, value)
+            require_id(field, value)
 
 
 def require_id(field: str, value: object) -> str:
-    return _require_id(field, value)
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise Invalid(field, shown(value), "1 to 64 letters, digits and _ . : - , a letter or digit first")
+    return value
 
 
 def cut(text: str) -> str:
@@ -145,7 +147,7 @@ def require_drifts(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
 
 
 def _require_run(run: Run, host: str) -> None:
-    _require_id("run id", run.id)
+    require_id("run id", run.id)
     if run.host != host:
         raise Invalid("run host", shown(run.host), f"this host, {host}")
 
@@ -165,15 +167,9 @@ def _require_target(target: Target) -> None:
     require_text("target name", target.name)
     require_text("target owner", target.owner)
     if target.kind in OF_GUESTS:
-        _require_id("target owner", target.owner)
+        require_id("target owner", target.owner)
     if target.part is not None and not 0 <= target.part < 1 << 63:
         raise Invalid("target part", target.part, "a number from 0 to 2^63 - 1")
-
-
-def _require_id(field: str, value: object) -> str:
-    if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise Invalid(field, shown(value), "1 to 64 letters, digits and _ . : - , a letter or digit first")
-    return value
 
 
 def shown(value: Any) -> object:

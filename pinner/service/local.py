@@ -1,27 +1,13 @@
-"""The use cases answered in this process: each method delegates to the part that does the work."""
-
-from collections.abc import Iterator
-from datetime import datetime
+"""The use cases answered in this process. Most are a method of the part that does the work."""
 
 from pinner.checks.irqs import interrupt_map
-from pinner.model.event import GuestEvent, GuestEventOutcome
-from pinner.model.guest.guest import GuestExclusion
 from pinner.model.machine.interrupts import HostInterrupts
-from pinner.model.machine.topology import Topology
-from pinner.model.outcome.blame import Blame
 from pinner.model.outcome.check import CheckReport
-from pinner.model.outcome.measures import Measures, Span
-from pinner.model.outcome.outcome import Probe, RunOutcome
 from pinner.model.page import Page, PageRequest
-from pinner.model.plan.plan import Plan, PlanSummary
-from pinner.model.plan.request import Request
-from pinner.model.policy import DriftReport, Expected, Policy, Setback
-from pinner.model.questions import Capacity, Explanation, GuestShape, Scenario, WhatIf
-from pinner.model.run.agent_audit import Anchor
-from pinner.model.run.audit import AuditRecord, Caller
-from pinner.model.run.journal import ApplyOptions, Entry, Run, RunProgress, RunState
-from pinner.model.run.verification import Verification
-from pinner.model.snapshot import Snapshot
+from pinner.model.plan.plan import PlanSummary
+from pinner.model.policy import Policy, Setback
+from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions, Run
 from pinner.planning.strategies.strategy import installed
 from pinner.service.audit.audit_trail import AuditTrail
 from pinner.service.hosts.checker import HostChecker
@@ -61,68 +47,52 @@ class LocalService:
         store: Store,
     ) -> None:
         self._hosts = hosts
-        self._plans = plans
-        self._policies = policies
         self._runs = runs
-        self._reconciler = reconciler
-        self._guest_events = guest_events
-        self._exclusions = exclusions
-        self._capacities = capacities
         self._checker = checker
-        self._measures = measures
         self._outcomes = outcomes
-        self._probes = probes
-        self._audit_trail = audit_trail
         self._store = store
-
-    def hosts(self) -> tuple[str, ...]:
-        return self._hosts.names()
+        self.hosts = hosts.names
+        self.observe = plans.observe
+        self.topology = hosts.topology
+        self.capacity = capacities.capacity
+        self.what_if = plans.what_if
+        self.measures = measures.measures
+        self.blame = measures.blame
+        self.take_snapshot = plans.take_snapshot
+        self.snapshot = store.snapshots.get
+        self.plan = plans.plan
+        self.plan_by_id = store.plans.get
+        self.explain = plans.explain
+        self.rollback = runs.rollback
+        self.rollback_all = runs.rollback_all
+        self.run = runs.get
+        self.outcome = outcomes.outcome
+        self.probe = probes.begin
+        self.probe_by_id = store.probes.get
+        self.cancel_probe = probes.cancel
+        self.runs = runs.list
+        self.entries = runs.entries
+        self.follow = runs.follow
+        self.set_policy = policies.set
+        self.delete_policy = policies.delete
+        self.drift = reconciler.drift
+        self.set_excluded = exclusions.set
+        self.guest_event = guest_events.handle
+        self.audit = store.audit.list
+        self.verify_audit = audit_trail.verify
+        self.audit_anchor = audit_trail.anchor
+        self.export_audit = audit_trail.export
 
     def strategies(self) -> tuple[StrategyInfo, ...]:
         return tuple(
             StrategyInfo(strategy.name, strategy.summary, strategy.parameters) for strategy in installed().values()
         )
 
-    def observe(self, host: str, sample_seconds: float) -> Snapshot:
-        return self._plans.observe(host, sample_seconds)
-
-    def topology(self, host: str) -> Topology:
-        return self._hosts.topology(host)
-
-    def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
-        return self._capacities.capacity(host, vcpus, shape)
-
-    def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
-        return self._plans.what_if(host, request, scenario, sample_seconds)
-
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
         return self._checker.check(self._hosts.reading(host, sample_seconds))
 
-    def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
-        return self._measures.measures(host, span, guest, series)
-
-    def blame(self, host: str, guest: str, seconds: float) -> Blame:
-        return self._measures.blame(host, guest, seconds)
-
     def interrupts(self, host: str) -> HostInterrupts:
         return interrupt_map(self._hosts.reading(host, 0.0))
-
-    def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
-        return self._plans.take_snapshot(host, sample_seconds, caller)
-
-    def snapshot(self, snapshot: str) -> Snapshot:
-        return self._store.snapshots.get(snapshot)
-
-    def plan(
-        self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
-    ) -> Plan:
-        return self._plans.plan(host, request, snapshot, sample_seconds, caller)
-
-    def plan_by_id(self, plan: str) -> Plan:
-        return self._store.plans.get(plan)
-
-    def explain(self, plan: str, guest: str) -> Explanation:
-        return self._plans.explain(plan, guest)
 
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         if host is not None:
@@ -134,69 +104,10 @@ class LocalService:
         self._outcomes.require_watchable(self._store.plans.get(plan), watched)
         return self._runs.apply(plan, watched, caller)
 
-    def rollback(self, run: str, caller: Caller) -> Run:
-        return self._runs.rollback(run, caller)
-
-    def rollback_all(self, host: str, caller: Caller) -> Run:
-        return self._runs.rollback_all(host, caller)
-
-    def run(self, run: str) -> Run:
-        return self._runs.get(run)
-
-    def outcome(self, run: str) -> RunOutcome:
-        return self._outcomes.outcome(run)
-
-    def probe(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
-        return self._probes.begin(plan, windows, seconds, caller)
-
-    def probe_by_id(self, probe: str) -> Probe:
-        return self._probes.get(probe)
-
-    def cancel_probe(self, probe: str, caller: Caller) -> Probe:
-        return self._probes.cancel(probe, caller)
-
-    def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
-        return self._runs.list(host, part, state=state)
-
-    def entries(self, run: str) -> tuple[Entry, ...]:
-        return self._runs.entries(run)
-
-    def follow(self, run: str) -> Iterator[RunProgress]:
-        return self._runs.follow(run)
-
     def policy(self, host: str) -> Policy:
         self._hosts.require(host)
-        return self._policies.get(host)
+        return self._store.policies.get(host)
 
     def setback(self, host: str) -> Setback | None:
         self.policy(host)
-        return self._policies.setback(host)
-
-    def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
-        return self._policies.set(host, policy, caller, expected)
-
-    def delete_policy(self, host: str, caller: Caller, expected: Expected = None) -> None:
-        self._policies.delete(host, caller, expected)
-
-    def drift(self, host: str) -> DriftReport:
-        return self._reconciler.drift(host)
-
-    def set_excluded(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
-        return self._exclusions.set(host, guest, excluded, caller)
-
-    def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> GuestEventOutcome:
-        return self._guest_events.handle(host, event, caller)
-
-    def audit(
-        self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest
-    ) -> Page[AuditRecord]:
-        return self._store.audit.list(host, actor, since, part)
-
-    def verify_audit(self, anchor: Anchor | None = None) -> Verification:
-        return self._audit_trail.verify(anchor)
-
-    def audit_anchor(self) -> Anchor:
-        return self._audit_trail.anchor()
-
-    def export_audit(self) -> Iterator[str]:
-        return self._audit_trail.export()
+        return self._store.policies.setback(host)

@@ -50,7 +50,7 @@ class AuditTrail:
         self._runs = runs
         self._store = store
 
-    def verify(self, anchor: Anchor | None) -> Verification:
+    def verify(self, anchor: Anchor | None = None) -> Verification:
         first = self._verify(anchor)
         if all(finding.kind not in PASSING for finding in first.findings):
             return first

@@ -59,14 +59,14 @@ class OutcomeKeeper:
         self._sides = RunSides(hosts, runs, now)
         self.passes = Passes("outcomes of runs", self.make_pass)
 
-    def outcome(self, run_id: str) -> RunOutcome:
-        run = self._runs.get(run_id)
-        watch = self._watch(run)
-        if (stored := self._store.outcomes.observed(run_id)) is not None:
+    def outcome(self, run: str) -> RunOutcome:
+        ended = self._runs.get(run)
+        watch = self._watch(ended)
+        if (stored := self._store.outcomes.observed(run)) is not None:
             return replace(stored, watch=watch)
-        if run.ended_at is None:
-            raise RunConflict(run.id, run.state, "its outcome can be measured after its end")
-        return replace(self._observed(run), watch=watch)
+        if ended.ended_at is None:
+            raise RunConflict(run, ended.state, "its outcome can be measured after its end")
+        return replace(self._observed(ended), watch=watch)
 
     def require_watchable(self, plan: Plan, options: ApplyOptions) -> None:
         """Raises Invalid for an impossible watch, NotFound where nothing was measured, and TooFewMeasures."""
@@ -97,7 +97,7 @@ class OutcomeKeeper:
             (self._look, "the watch of run %s does not go on now: %s"),
             (self._keep_observed, "the outcome of run %s is not stored: %s"),
         )
-        setback = self._policies.setback(host)
+        setback = self._store.policies.setback(host)
         for run in self._store.outcomes.due(host, self._now() - KEPT, setback.run if setback else ""):
             for step, message in steps:
                 try:
@@ -185,7 +185,7 @@ class OutcomeKeeper:
             self._end_watch(run, undecided(sides, run.watch_seconds, now))
 
     def _setback(self, run: Run) -> str:
-        setback = self._policies.setback(run.host)
+        setback = self._store.policies.setback(run.host)
         return setback.why if setback is not None and setback.run == run.id else ""
 
     def _without_a_look(self, run: Run, now: datetime, known: str) -> Watch | None:

@@ -66,15 +66,15 @@ class ProbeManager:
         for thread in threads:
             thread.join(STOP_SECONDS)
 
-    def begin(self, plan_id: str, windows: int, seconds: int, caller: Caller) -> Probe:
-        plan = self._store.plans.get(plan_id)
-        self._hosts.require(plan.host)
-        _require_possible(plan, windows, seconds)
-        self._policies.require_permitted(plan.host, f"the probe of plan {plan_id}", None)
-        self._require_measured(plan.host)
-        self._require_idle(plan.host)
-        probe = self._new(plan, windows, seconds, caller)
-        self._carry_out(probe, plan, caller)
+    def begin(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
+        tried = self._store.plans.get(plan)
+        self._hosts.require(tried.host)
+        _require_possible(tried, windows, seconds)
+        self._policies.require_permitted(tried.host, f"the probe of plan {plan}", None)
+        self._require_measured(tried.host)
+        self._require_idle(tried.host)
+        probe = self._new(tried, windows, seconds, caller)
+        self._carry_out(probe, tried, caller)
         return probe
 
     def _new(self, plan: Plan, windows: int, seconds: int, caller: Caller) -> Probe:
@@ -91,11 +91,8 @@ class ProbeManager:
             guests=tuple(sorted(changed_guests(plan).values())),
         )
 
-    def get(self, probe: str) -> Probe:
-        return self._store.probes.get(probe)
-
     def cancel(self, probe: str, caller: Caller) -> Probe:
-        running = self.get(probe)
+        running = self._store.probes.get(probe)
         with self._guard:
             stop = self._stops.get(probe)
         if stop is not None:

@@ -30,9 +30,6 @@ class HostPolicies:
         self._store = store
         self._now = now
 
-    def get(self, host: str) -> Policy:
-        return self._store.policies.get(host)
-
     def find(self, host: str) -> Policy | None:
         try:
             return self._store.policies.get(host)
@@ -50,10 +47,6 @@ class HostPolicies:
         self._hosts.require(host)
         self._change(host, expected, lambda before: self._delete(host, before, caller))
         self._publish(host)
-
-    def setback(self, host: str) -> Setback | None:
-        """None: pinner did not set the mode to propose."""
-        return self._store.policies.setback(host)
 
     def set_back(self, run: Run, why: str, caller: Caller) -> None:
         """Let an enforcing policy only propose: it would make the change again by which ``run`` made a guest worse."""

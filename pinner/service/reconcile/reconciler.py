@@ -117,7 +117,7 @@ class Reconciler:
         self._reasons: dict[str, str] = {}
 
     def policy(self, host: str) -> Policy:
-        return self._policies.get(host)
+        return self._store.policies.get(host)
 
     def host_events(self, host: str, after: int, timeout: float) -> tuple[HostEvent, ...]:
         """The events that may matter to the host's policy. See Agent.host_events."""
@@ -307,7 +307,7 @@ class Reconciler:
             error=seen.error,
             migrating=tuple(guest.name for guest in seen.snapshot.guests if guest.is_migrating),
             repack=self._repacks.proposal(host),
-            setback=self._policies.setback(host),
+            setback=self._store.policies.setback(host),
         )
 
     def _record(self, caller: Caller, action: AuditAction, host: str, subject: str, result: str) -> None:

@@ -109,15 +109,15 @@ class RunManager:
         ended.result()
         return self.get(run.id)
 
-    def rollback(self, run_id: str, caller: Caller) -> Run:
-        undone = self.get(run_id)
+    def rollback(self, run: str, caller: Caller) -> Run:
+        undone = self.get(run)
         self._hosts.require(undone.host)
-        self._policies.require_permitted(undone.host, f"the rollback of run {run_id}", None)
-        if undone.kind != "rollback" and undone.state in ("applied", "failed") and not self._runs.entries(run_id):
+        self._policies.require_permitted(undone.host, f"the rollback of run {run}", None)
+        if undone.kind != "rollback" and undone.state in ("applied", "failed") and not self._runs.entries(run):
             # The agent's journal has no run that was refused.
-            raise RunConflict(run_id, undone.state, NOTHING_CHANGED + self._placed_before(undone))
-        run = replace(self._new("rollback", undone.host, undone.plan, caller), undoes=run_id)
-        return self._start(run, None, caller)[0]
+            raise RunConflict(run, undone.state, NOTHING_CHANGED + self._placed_before(undone))
+        rollback = replace(self._new("rollback", undone.host, undone.plan, caller), undoes=run)
+        return self._start(rollback, None, caller)[0]
 
     def rollback_all(self, host: str, caller: Caller) -> Run:
         self._hosts.require(host)
@@ -139,23 +139,23 @@ class RunManager:
             if run.host == host and self.get(run.id).state == "running":
                 raise HostBusy(host, run.id)
 
-    def get(self, run_id: str) -> Run:
-        return self._copier.updated(self._runs.get(run_id))
+    def get(self, run: str) -> Run:
+        return self._copier.updated(self._runs.get(run))
 
-    def list(self, host: str | None, part: PageRequest, *, state: RunState | None) -> Page[Run]:
+    def list(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         if host is not None:
             self._hosts.require(host)
         page = self._runs.list(host, part, state=state)
         return Page(tuple(self._copier.updated(run) for run in page.items), page.next)
 
-    def entries(self, run_id: str) -> tuple[Entry, ...]:
-        run = self.get(run_id)
-        return self._runs.entries(run.undoes or run.id)
+    def entries(self, run: str) -> tuple[Entry, ...]:
+        stored = self.get(run)
+        return self._runs.entries(stored.undoes or stored.id)
 
-    def follow(self, run_id: str) -> Iterator[RunProgress]:
+    def follow(self, run: str) -> Iterator[RunProgress]:
         """Raises NotFound at once."""
-        self.get(run_id)
-        return self._follow(run_id)
+        self.get(run)
+        return self._follow(run)
 
     def _follow(self, run_id: str) -> Iterator[RunProgress]:
         follower = RunFollower()

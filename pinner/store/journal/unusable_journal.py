@@ -2,19 +2,15 @@
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
-from pinner.model.change import Target, ThreadKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import PinnerError, StoreUnavailable
-from pinner.model.run.agent_audit import AgentEvent, AgentRecord, ChainHead
-from pinner.model.run.journal import Damaged, Entry, InForce, RecordedPins, Run
+from pinner.model.run.journal import RecordedPins, Run
 from pinner.store.journal.journal import FILE, StoredJournal
-from pinner.store.retention import Needed
 from pinner.worker import Worker
 
 LOG = logging.getLogger(__name__)
@@ -30,20 +26,10 @@ class UnusableChain:
     def __init__(self, error: StoreUnavailable) -> None:
         self._error = error
 
-    def append(self, *events: AgentEvent) -> None:
-        self._refuse(*events)
-
-    def append_new(self, event: AgentEvent) -> None:
-        self._refuse(event)
-
-    def heads(self) -> tuple[ChainHead, ChainHead]:
-        self._refuse()
-
-    def records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
-        self._refuse(after, limit)
-
-    def _refuse(self, *_: object) -> NoReturn:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise StoreUnavailable(**self._error.details)
+
+    append = append_new = heads = records = _refuse
 
 
 class UnusableJournal:
@@ -57,71 +43,18 @@ class UnusableJournal:
     def close(self) -> None:
         pass
 
-    def require_room(self) -> None:
-        raise self._error
-
-    def begin(self, run: Run) -> None:
-        self._refuse(run)
-
-    def close_unbegun(self, run: Run) -> None:
-        self._refuse(run)
-
-    def end_earlier_boots(self, boot: str, at: datetime, keeps: Callable[[str], bool]) -> int:
-        self._refuse(boot, at, keeps)
-
-    def intend(self, *entries: Entry, reported: Collection[Entry] = ()) -> None:
-        self._refuse(*entries, *reported)
-
-    def note(self, entry: Entry, *, again: bool = False) -> None:
-        self._refuse(entry, again)
-
-    def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
-        self._refuse(run, corrected)
-
     def leave(self, run: Run) -> None:
         pass
 
-    def interrupted(self) -> Run | None:
-        self._refuse()
+    def require_room(self) -> None:
+        raise self._error
 
-    def run(self, run: str) -> Run:
-        self._refuse(run)
-
-    def entries(self, run: str) -> tuple[Entry, ...]:
-        self._refuse(run)
-
-    def readable_entries(self, run: str) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
-        self._refuse(run)
-
-    def placed(self) -> tuple[CpuSet, ...]:
-        self._refuse()
-
-    def moved_processes(self) -> frozenset[str]:
-        self._refuse()
-
-    def allocated(self) -> CpuSet:
-        self._refuse()
-
-    def placed_processes(self) -> dict[ThreadKey, int]:
-        self._refuse()
-
-    def changed_later(self, run: str, most: int) -> tuple[tuple[Run, Target], ...]:
-        self._refuse(run, most)
-
-    def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
-        self._refuse(host, after)
-
-    def changes_of(self, guest: str) -> tuple[Entry, ...]:
-        self._refuse(guest)
-
-    def recorded_pins(self, guests: Collection[str]) -> RecordedPins:
-        self._refuse(guests)
-
-    def purge(self, before: datetime, is_kept: Callable[[str], bool], needed: Needed = lambda _: ()) -> int:
-        self._refuse(before, is_kept, needed)
-
-    def _refuse(self, *_: object) -> NoReturn:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise StoreUnavailable(**self._error.details)
+
+    begin = close_unbegun = end_earlier_boots = intend = note = end = interrupted = purge = _refuse
+    run = entries = readable_entries = changes_of = recorded_pins = changed_later = in_force = _refuse
+    placed = placed_processes = moved_processes = allocated = _refuse
 
 
 class LastMasks:

@@ -46,7 +46,7 @@ def parts(tmp_path, agent):
 def clock(parts, monkeypatch):
     """The reader's clock, which stands still."""
     seconds = [1000.0]
-    monkeypatch.setattr(parts.service._capacities, "_clock", lambda: seconds[0])
+    monkeypatch.setattr(parts.service.capacity.__self__, "_clock", lambda: seconds[0])
     return seconds
 
 
