@@ -65,5 +65,13 @@ def test_a_vcpu_alone_on_its_cpu_has_it_to_itself(journal):
     assert pooled(journal, alone) == ""
 
 
+def test_the_cpus_of_a_vcpu_that_has_several_are_no_pool(journal):
+    """Nor are they with a second vCPU whose one CPU is a pool."""
+    place(journal, "0-1")
+    first, second = guest(1, 2, cpus("1")).vcpus
+    wide = replace(first, thread=replace(first.thread, affinity=cpus("0-1")))
+    assert pooled(journal, replace(SHARING, vcpus=(wide, second))) == ""
+
+
 def test_without_the_journal_the_cpu_is_the_guests_own():
     assert pooled(UnusableJournal(StoreUnavailable("journal", "damaged")), SHARING) == ""

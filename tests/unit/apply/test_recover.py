@@ -9,7 +9,8 @@ from support.values import MEMBER, NOON, cpus, isolated, make_run, root
 
 from pinner.apply import executor
 from pinner.apply.recover import RecoveryPolicy, recover
-from pinner.model.change import Change, MemoryChange, StateChange, Target
+from pinner.apply.steps.affinity import is_begun
+from pinner.model.change import Change, MemoryChange, StateChange, Target, ThreadMask
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Plan
@@ -313,3 +314,10 @@ def test_the_changes_of_earlier_boots_are_gone_from_the_journal(host, journal):
     found = {name: [entry.state for entry in journal.entries(name)] for name in ("run-1", "run-2", "run-3")}
     assert found == {"run-1": ["gone"] * 4, "run-2": ["done"] * 3 + ["gone"], "run-3": ["done"] * 4}
     assert journal.end_earlier_boots("boot-2", NOON, lambda _: False) == 0
+
+
+def test_a_thread_that_was_born_with_the_mask_of_the_plan_is_no_sign_of_a_begun_change(host):
+    change = host.change(daemon(400), "0")
+    born = ThreadMask(999, 7, cpus("0"))
+    assert not is_begun(change, (*change.before, born))
+    assert is_begun(change, (replace(change.before[0], cpus=cpus("0")), *change.before[1:]))

@@ -5,7 +5,9 @@ import pytest
 from support.fakes.admitted_runs import apply_admitted, recover_killed
 from support.fakes.in_memory_host import InMemoryHost, vcpu
 
+from pinner.apply.notes import require_read
 from pinner.apply.ports import Admission
+from pinner.model.errors import Busy
 
 WHY = "libvirt does not answer about it"
 
@@ -33,6 +35,13 @@ def entries(journal):
     """The state and the error of each change of a pin."""
     found = [entry for entry in journal.entries("run-1") if entry.change.target.kind == "vcpu"]
     return {str(entry.change.target): (entry.state, entry.error) for entry in found}
+
+
+def test_no_call_was_made_for_a_part_that_cannot_be_read():
+    """So its outcome is known: nothing has changed."""
+    with pytest.raises(Busy) as refused:
+        require_read(vcpu(0), {vcpu(0).owner: WHY})
+    assert not refused.value.details["overdue"]
 
 
 @pytest.mark.fault(47)

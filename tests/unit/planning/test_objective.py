@@ -80,6 +80,14 @@ def test_remote_memory_is_its_size_by_the_distance_as_the_mean_over_the_vcpus(
     assert values(host)["remote_memory"] == pytest.approx(expected)
 
 
+def test_a_cpu_that_two_vcpus_have_counts_for_each_of_them() -> None:
+    """CPU 1 is on the node of the memory, as CPU 0; CPU 4 is not."""
+    host = snapshot(plain(8, 2), [guest(1, 3, cpus("0-7"), pins=["1", "1", "0"], memory={0: 3 * 1024})])
+    assert values(host)["remote_memory"] == 0.0
+    host = snapshot(plain(8, 2), [guest(1, 3, cpus("0-7"), pins=["1", "1", "4"], memory={0: 3 * 1024})])
+    assert values(host)["remote_memory"] == 1.0
+
+
 def test_memory_that_is_farther_counts_more() -> None:
     host = snapshot(plain(8, 2), [guest(1, 1, cpus("0-7"), pins=["0"], memory={1: 10 * 1024})])
     far = tuple(replace(node, distances={node.id: 10, 1 - node.id: 40}) for node in host.topology.nodes)

@@ -1,6 +1,7 @@
 """Each argument of each call is checked by the agent's own bounds, before anything of the host is read."""
 
 import tracemalloc
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 
 import pytest
@@ -123,6 +124,21 @@ def test_a_message_of_millions_of_values_costs_no_memory(text):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 64 * 2**20
+
+
+def test_as_many_values_as_the_bound_are_taken_and_not_one_more():
+    text = b'{"x":[1,1,1]}'
+    most = codec.most_values(text)
+    assert wire.parse(text, most) == {"x": [1, 1, 1]}
+    with pytest.raises(Invalid, match=f"message: {most} is not valid: at most {most - 1} values"):
+        wire.parse(text, most - 1)
+
+
+@pytest.mark.parametrize(("part", "is_taken"), [(-1, False), (0, True), (2**63 - 1, True), (2**63, False)])
+def test_the_part_of_a_target_is_a_number_that_libvirt_can_have(part, is_taken):
+    drift = Drift(Target("vcpu", "g1", part, "g1"), CpuSet(), (), "unknown")
+    with nullcontext() if is_taken else pytest.raises(Invalid, match=f"target part: {part} is not valid"):
+        assert limits.require_drifts((drift,)) == (drift,)
 
 
 @pytest.mark.parametrize("value", [b'{"a":1}', b"[1]", b'"a long text that is no key"'])

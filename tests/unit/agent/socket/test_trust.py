@@ -118,6 +118,13 @@ def wait_until(holds: Callable[[], bool], seconds: float = 10) -> None:
         time.sleep(0.01)
 
 
+def test_a_message_of_more_values_than_the_bound_is_refused(patient: Path) -> None:
+    """Each value takes many times its bytes."""
+    with connected(patient) as peer:
+        ask(peer, call="health", values=[0] * wire.MAX_VALUES)
+        assert f"at most {wire.MAX_VALUES} values" in str(wire.receive(peer))
+
+
 WAIT = {"call": "host_events", "after": 0, "timeout": 60, "process_names": []}
 
 

@@ -207,3 +207,13 @@ def test_a_guest_that_has_ended_is_gone_on_rollback(journal):
     del host.per_node[memory()]
     assert rollback(host, journal).state == "rolled_back_partly"
     assert entry(journal).state == "gone"
+
+
+def test_memory_that_the_guest_allocated_later_is_not_moved_to_a_node_that_lacks_none(journal):
+    """The node that had most has all of that: the pages of the third node are mixed with new ones."""
+    host = host_with({HOME: 100 * MIB, AWAY: 500 * MIB, THIRD: 200 * MIB})
+    host.pages_stay = {AWAY: 500 * MIB}
+    apply(the_plan(host), host, journal)
+    assert host.per_node[memory()] == {HOME: 300 * MIB, AWAY: 500 * MIB, THIRD: 0}
+    rollback(host, journal)
+    assert host.per_node[memory()] == {HOME: 300 * MIB, AWAY: 500 * MIB, THIRD: 0}

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from support.fakes.in_memory_host import InMemoryHost, daemon, emulator, vcpu
+from support.fakes.in_memory_host import InMemoryHost, daemon, emulator, memory, vcpu
 from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor, recover
 from pinner.model.change import StateChange, Target, ThreadMask
 from pinner.model.machine.interrupts import DeviceIrq
+from pinner.model.plan.plan import GuestMemory
 
 pytestmark = pytest.mark.fault(50)
 
@@ -255,3 +256,31 @@ def test_a_later_partition_gives_back_no_mask_of_the_run(host, journal, then, ha
     else:
         executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
     assert (mask(host, daemon(300)), host.states[scope]) == ("0-7", MEMBER)
+
+
+def test_a_later_partition_gives_back_the_mask_that_another_program_had_set(host, journal):
+    """Neither the rollback of the first run nor that of the partition takes it for a mask of the first run."""
+    scope = Target("partition", "machine.slice/g1.scope", None, "g1.scope")
+    host.states[scope] = MEMBER
+    apply(host, journal, "r1", host.change(daemon(300), "0"))
+    host.move(host.threads[daemon(300)][0].tid, "6")
+    apply(host, journal, "r2", StateChange(scope, MEMBER, isolated("4-7"), "so"))
+    undo = make_run("back", kind="rollback", plan="", undoes="r1")
+    assert "stays there" in executor.rollback(undo, host, journal, lambda: NOON, lambda *_: None).error
+    assert {thread.tid: str(thread.cpus) for thread in journal.entries("r2")[0].found} == host.kernel()
+    rollback(host, journal, "r2")
+    assert (mask(host, daemon(300)), host.states[scope]) == ("6", MEMBER)
+
+
+def test_a_later_move_of_memory_is_left_alone_and_undone_by_its_own_rollback(host, journal):
+    host.add(vcpu(0), "0-7")
+    host.per_node[memory()] = {1: 1024}
+    apply(host, journal, "r1", host.change(emulator(), "0"))
+    host.clock += 5
+    plan = replace(host.plan(host.change(vcpu(0), "1")), memory=(GuestMemory(memory(), {1: 1024}, 0, 0, 0),))
+    run = make_run("r2", migrate_memory=True)
+    assert executor.apply(plan, run, host, journal, lambda: NOON, lambda *_: None).state == "applied"
+    rollback(host, journal, "r1")
+    assert host.per_node[memory()] == {0: 1024, 1: 0}
+    rollback(host, journal, "r2")
+    assert host.per_node[memory()] == {0: 0, 1: 1024}

@@ -46,6 +46,7 @@ def newcomers(made: Plan) -> dict[str, list[CpuSet]]:
         (GuestShape(4), {"shared-pool": 6, "numa-local": 6, "isolated": 0}),
         (GuestShape(4, 16 * GIB), {"shared-pool": 6, "numa-local": 6, "isolated": 0}),
         (GuestShape(4, 30 * GIB), {"shared-pool": 4, "numa-local": 4, "isolated": 0}),
+        (GuestShape(4, 32 * GIB), {"shared-pool": 4, "numa-local": 4, "isolated": 0}),
         (GuestShape(4, 40 * GIB), {"shared-pool": 3, "numa-local": 2, "isolated": 0}),
         (GuestShape(4, 70 * GIB), {"shared-pool": 1, "numa-local": 0, "isolated": 0}),
         (GuestShape(13), {"shared-pool": 1, "numa-local": 0, "isolated": 0}),
