@@ -10,7 +10,7 @@
 # make test-faults  random scenarios of guests, daemons, plans, faults and kills: 20 new seeds, 5 minutes each (SEEDS=3 MINUTES=1, or SEED=7)
 # make test-hung  one guest hangs for an hour under an enforced policy while others start (MINUTES=5)
 # make fuzz-agent  100,000 hostile messages to the agent, as the API's user (SEED=7 MESSAGES=100000)
-# make mutants  change the code in 200 places (SEED=7: other ones), and list those that no fast test notices; an hour
+# make mutants  change the code in 200 places (SEED=7: other ones), and list those that no fast test and no type notices; an hour
 # make faults  write docs/faults.md: every fault with its tests and their results (LAB=1: also the tests of the lab)
 # make checks  write the table of docs/checks.md: every check of `pinner check`
 # make roles   write the table of roles of docs/rest.md
@@ -59,7 +59,7 @@ test-probes: setup-test
 	$(SUDO) env PINNER_PROBES=all .venv/bin/python -m pytest tests/functional/outcome/test_probe.py \
 		tests/functional/outcome/test_probe_aa.py --all -s $(ARGS)
 
-mutants: setup-test
+mutants: setup-test setup-lint
 	@.venv/bin/python -c "import mutmut, pytest_cov" 2>/dev/null || .venv/bin/pip install -q -c constraints.txt -e '.[mutants]'
 	@$(SUDO) .venv/bin/python tools/mutants.py --seed $(or $(SEED),1) $(ARGS)
 
