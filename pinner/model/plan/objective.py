@@ -7,7 +7,6 @@ first. In a tier, the terms are added up by their weights.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import fsum
 
 from pinner.model.errors import Invalid
 
@@ -125,12 +124,12 @@ class Optimality:
 
 def rise(terms: tuple[Term, ...]) -> float:
     """Of the weighted sum of one tier."""
-    return round(fsum(term.rise for term in terms), _DIGITS)
+    return round(math.fsum(term.rise for term in terms), _DIGITS)
 
 
 def value_of(terms: tuple[Term, ...]) -> tuple[float, float]:
     """The weighted sum of one tier, before and after."""
-    before, after = (fsum(term.weight * getattr(term, side) for term in terms) for side in ("before", "after"))
+    before, after = (math.fsum(term.weight * getattr(term, side) for term in terms) for side in ("before", "after"))
     return round(before, _DIGITS), round(after, _DIGITS)
 
 
