@@ -4,7 +4,8 @@ pydantic reads the dataclasses of the model directly, so no value is defined twi
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -17,36 +18,55 @@ T = TypeVar("T")
 
 
 _COLLECTIONS = ("list", "tuple", "set", "frozenset", "dict")
+_BOUNDS: Mapping[str, Mapping[str, Any]] = {
+    "int": {"ge": -(2**63), "le": 2**64 - 1},
+    "float": {"ge": -(2.0**63), "le": 2.0**64, "allow_inf_nan": False},
+    "datetime": {"ge": datetime(1, 1, 2, tzinfo=UTC), "le": datetime(9999, 12, 30, tzinfo=UTC)},
+}
+"""Kernel and libvirt count in 64 bits. Sums and products of such numbers are finite. Such a time exists in each time
+zone."""
 
 
 def failing_fast(schema: Any, handler: "GetCoreSchemaHandler") -> Any:
     """Lets pydantic read no further item of a collection after the first wrong one: it would keep an error of a
     kilobyte for each field of each wrong item, and a message can have a million."""
+    for part in _parts(schema, handler):
+        if part.get("type") in _COLLECTIONS:
+            part["fail_fast"] = True
+    return schema
+
+
+def _bounded(schema: Any, handler: "GetCoreSchemaHandler") -> Any:
+    """Lets pydantic refuse numbers and times outside _BOUNDS. A type's own bounds are narrower."""
+    for part in _parts(schema, handler):
+        part |= {**_BOUNDS.get(str(part.get("type")), {}), **part}
+    return schema
+
+
+def _parts(schema: Any, handler: "GetCoreSchemaHandler") -> Iterator[dict[str, Any]]:
     parts: list[Any] = [schema]
     resolved: set[str] = set()
     while parts:
         part = parts.pop()
         if isinstance(part, dict):
-            if part.get("type") in _COLLECTIONS:
-                part["fail_fast"] = True
-            elif part.get("type") == "definition-ref" and part["schema_ref"] not in resolved:
+            yield part
+            if part.get("type") == "definition-ref" and part["schema_ref"] not in resolved:
                 resolved.add(part["schema_ref"])
                 parts.append(handler.resolve_ref_schema(part))
             parts += [value for name, value in part.items() if name != "metadata"]
         elif isinstance(part, list):
             parts += part
-    return schema
 
 
-class _FailingFast:
+class _Guarded:
     def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> Any:
-        return failing_fast(handler(source), handler)
+        return _bounded(failing_fast(handler(source), handler), handler)
 
 
 def _adapter(kind: Any) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter
 
-    return TypeAdapter(Annotated[kind, _FailingFast()])
+    return TypeAdapter(Annotated[kind, _Guarded()])
 
 
 adapter: Callable[[Any], "TypeAdapter[Any]"] = cache(_adapter)
@@ -98,7 +118,7 @@ def read(kind: type[T], value: object, field: str = "body") -> T:
 def invalid(error: "ValidationError", field: str) -> Invalid:
     """The first wrong field (below ``field``, if given), its value, and the expected value."""
     first = error.errors(include_url=False)[0]
-    where = ".".join(part for part in (field, *map(str, first["loc"])) if part)
+    where = ".".join(str(_short(part)) for part in (field, *first["loc"]) if part != "")
     match first["type"]:
         case "missing":
             return Invalid(where, None, "this field is required")

