@@ -24,7 +24,7 @@ from oslo_config import cfg, sources, types
 from oslo_config.sources import _environment
 
 from pinner.host.nova.nova_process import ProcessRoot, Started, home_of
-from pinner.model.errors import Invalid
+from pinner.model.errors import Invalid, shown
 from pinner.model.guest.nova import NovaConf
 
 PROJECT = "nova"
@@ -33,6 +33,8 @@ MAX_WORDS = 1000
 """argparse takes minutes for tens of thousands."""
 MAX_BYTES = 4 << 20
 """The bytes of all files. A nova.conf with all comments has 0.5 MiB."""
+MAX_INVENTORY = 2**31 - 1
+"""The largest number of a resource in Placement (placement/schemas/inventory.py)."""
 _CLOCK_SECONDS = 1.0
 """The accuracy of a process's start."""
 Kind = Literal["file", "folder"]
@@ -293,7 +295,7 @@ def _values(config_files: ConfigFiles, readable: list[str], variables: Mapping[s
         format=conf.notifications.notification_format,
         topics=tuple(conf.notifications.versioned_notifications_topics),
         drivers=tuple(conf.oslo_messaging_notifications.driver),
-        reserved_cpus=conf.reserved_host_cpus or 0,  # None: an option without a value
+        reserved_cpus=_reserved(conf.reserved_host_cpus),
         **_power(conf.libvirt),
         compute_driver=conf.compute_driver,
         is_durable=conf.oslo_messaging_rabbit.amqp_durable_queues or conf.oslo_messaging_rabbit.rabbit_quorum_queue,
@@ -301,6 +303,13 @@ def _values(config_files: ConfigFiles, readable: list[str], variables: Mapping[s
         is_quorum=conf.oslo_messaging_rabbit.rabbit_quorum_queue,
         old_drivers=tuple(conf[_OLD_DRIVER]),
     )
+
+
+def _reserved(cpus: int | None) -> int:
+    """None: an option without a value. Raises ValueError for a number that Placement takes for no resource."""
+    if (cpus or 0) > MAX_INVENTORY:
+        raise ValueError(f"reserved_host_cpus is {shown(str(cpus))}, and must be a number from 0 to {MAX_INVENTORY}")
+    return cpus or 0
 
 
 def _power(libvirt: cfg.ConfigOpts.GroupAttr) -> dict[str, Any]:

@@ -274,6 +274,14 @@ def test_an_option_with_a_wrong_value_cannot_be_named(conf, line, option, why):
     assert why in conf(f"[DEFAULT]\n{line}\n[compute]\ncpu_shared_set = 0-3,{option}").error
 
 
+@pytest.mark.parametrize("count", ["9" * 400, "9" * 5000, "2147483648", "-1"])
+def test_a_number_of_reserved_cpus_that_placement_refuses_is_an_error(conf, count):
+    """No snapshot of the host could be read with a number of 400 digits."""
+    error = conf(f"[DEFAULT]\nreserved_host_cpus = {count}").error
+    assert "reserved_host_cpus" in error
+    assert len(error) < 500
+
+
 def test_the_options_that_pinner_reads_have_novas_types():
     for section, options in nova_options._OPTIONS.items():
         novas = {option.name: option for option in nova_options._others()[section or "DEFAULT"]}
