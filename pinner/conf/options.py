@@ -282,17 +282,20 @@ OBJECTIVE: list[cfg.Opt] = [
     for kind in TERMS
 ]
 
+MOST_DAYS = 36_500
 RETENTION = [
     cfg.IntOpt(
         "runs_days",
         default=90,
         min=1,
+        max=MOST_DAYS,
         help="Days that an ended run is kept. A run that can still be rolled back is always kept.",
     ),
     cfg.IntOpt(
         "plans_days",
         default=30,
         min=1,
+        max=MOST_DAYS,
         help="Days that a plan or a snapshot is kept that no run, placement or plan refers to.",
     ),
     cfg.StrOpt(
@@ -306,6 +309,7 @@ RETENTION = [
         "audit_days",
         default=365,
         min=1,
+        max=MOST_DAYS,
         help="Days that an audit record stays in the database at least, where audit_export is set. An export is made "
         "once half of the records are older.",
     ),

@@ -15,8 +15,6 @@ from pinner.store.database import schema
 from pinner.store.database.damage import set_file_aside
 from pinner.store.repositories import open_store
 
-MAX_DAYS = 36500
-
 
 def register(nouns: Commands, execute: Callable[[Namespace], None]) -> None:
     """``execute`` opens the database and calls the command's ``run``."""
@@ -53,7 +51,9 @@ def _upgrade(engine: Engine, arguments: Namespace) -> None:
 
 
 def _days(text: str) -> int:
-    return whole(text, 1, MAX_DAYS, f"a number of days from 1 to {MAX_DAYS}")
+    from pinner.conf.options import MOST_DAYS
+
+    return whole(text, 1, MOST_DAYS, f"a number of days from 1 to {MOST_DAYS}")
 
 
 def _purge(engine: Engine, arguments: Namespace) -> None:

@@ -43,6 +43,8 @@ def test_a_missing_file_is_invalid(tmp_path):
         ("[agent]\nrecover = sideways\n", "[agent] recover is 'sideways', not one of back, forward"),
         ("[host]\nsample_seconds = nan\n", "[host] sample_seconds is 'nan', not a number from 0 to 300"),
         ("[policy]\nresync_seconds = inf\n", "[policy] resync_seconds is 'inf', not a number from 1 to 86400"),
+        ("[retention]\nruns_days = 3000000\n", "runs_days is '3000000', not a whole number from 1 to 36500"),
+        ("[retention]\naudit_days = 99999999999\n", "audit_days is '99999999999', not a whole number from 1 to 36500"),
         ("[policy]\nmigration_seconds = 99999999999999999\n", "[policy] migration_seconds is '99999999999999999'"),
         ("[api]\ntls_client_roles = abc\n", "[api] tls_client_roles is 'abc', not pairs NAME:VALUE"),
         ("[api]\nprot = 1\n", "[api] has no option prot; did you mean port?"),
