@@ -22,6 +22,7 @@ _SPAN = re.compile(r"([1-9][0-9]{0,5})([hdw])")
 _SIZE = re.compile(r"([0-9]{1,12})([KMGTkmgt])", re.ASCII)
 _GUESTS = re.compile(r"(?:([0-9]{1,8})x)?([0-9]{1,8})(?::(.*))?", re.ASCII)
 _MOST = 99_999_999
+_LONGEST = timedelta(days=36_500)
 _KIB_SHIFTS = {"K": 0, "M": 10, "G": 20, "T": 30}
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
@@ -104,9 +105,11 @@ def window_seconds(text: str) -> int:
 
 def span(text: str) -> timedelta:
     """A time up to now: a number of minutes, hours, days or weeks."""
-    if not (match := re.fullmatch(r"([1-9][0-9]{0,5})([mhdw])", text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time span such as 30m, 6h, 2d or 4w")
-    return int(match[1]) * (timedelta(minutes=1) if match[2] == "m" else _UNITS[match[2]])
+    match = re.fullmatch(r"([1-9][0-9]{0,5})([mhdw])", text)
+    length = int(match[1]) * (timedelta(minutes=1) if match[2] == "m" else _UNITS[match[2]]) if match else None
+    if length is None or length > _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time span such as 30m, 6h, 2d or 4w, at most 36500d")
+    return length
 
 
 def memory(text: str) -> int:

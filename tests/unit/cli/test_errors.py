@@ -43,6 +43,7 @@ BAD = {
     "host show --root /etc/passwd": "--root: '/etc/passwd'",
     "--url http://x:1 inventory --root /": "no --root together with a server",
     "--url http://x:1 serve": "--url: 'http://x:1'",
+    "chart drops --last 999999w --output x.svg": "--last: '999999w' is not a time span such as 30m",
     "serve --port 65536": "--port: '65536' is not a port",
     "serve --port -1": "--port: '-1' is not a port",
     "--token-file /nonexistent host list": "--token-file: '/nonexistent'",
