@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from lxml import etree
 
 from pinner.model.change import PartPin, Target
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import MAX_CPUS, CpuSet
+from pinner.model.errors import shown
 from pinner.model.guest import pins_metadata
 from pinner.model.guest.guest import DEDICATING, STRICT, GuestCell, MemoryBinding, NovaIdentity
 from pinner.model.kinds import TargetKind
@@ -86,15 +87,15 @@ class Domain:
 
 
 def parse(xml: str) -> Domain:
-    """Raises Invalid for a CPU list that does not parse."""
+    """Raises Invalid for a CPU list that does not parse, and ValueError for a number that does not."""
     domain = _tree(xml)
     vcpu = domain.find("vcpu")
     cpuset = None if vcpu is None else vcpu.get("cpuset")
     emulator = domain.find("cputune/emulatorpin")
     identity, dedicated = _nova(domain)
     return Domain(
-        memory_kib=int(domain.findtext("memory", "0")),
-        vcpus=tuple(range(int(domain.findtext("vcpu", "0")))),
+        memory_kib=_number(domain.findtext("memory", "0")),
+        vcpus=tuple(range(_number(domain.findtext("vcpu", "0"), MAX_CPUS))),
         cpuset=None if cpuset is None else CpuSet.parse(cpuset, "vcpu cpuset"),
         vcpu_pins=_pins(domain, "vcpu"),
         emulator_pin=None if emulator is None else CpuSet.parse(emulator.get("cpuset", ""), "emulatorpin"),
@@ -166,15 +167,23 @@ def _pin_path(target: Target) -> str:
     return _PINS[target.kind] + part
 
 
+def _number(text: str, most: int = 2**64 - 1) -> int:
+    """libvirt's numbers have 64 bits; those of a captured file may have any length. Raises ValueError."""
+    number = int(text)
+    if not 0 <= number <= most:
+        raise ValueError(f"{shown(text)} is not a number from 0 to {most}")
+    return number
+
+
 def _pins(domain: etree._Element, kind: str) -> dict[int, CpuSet]:
     elements = domain.iterfind(f"cputune/{_PINS[kind]}")
-    return {int(pin.get(_PART[kind], "")): CpuSet.parse(pin.get("cpuset", ""), _PINS[kind]) for pin in elements}
+    return {_number(pin.get(_PART[kind], "")): CpuSet.parse(pin.get("cpuset", ""), _PINS[kind]) for pin in elements}
 
 
 def _iothreads(domain: etree._Element) -> tuple[int, ...]:
     """libvirt lists the ids only if they differ from the default 1, 2, ..."""
-    listed = tuple(int(thread.get("id", "")) for thread in domain.iterfind("iothreadids/iothread"))
-    return listed or tuple(range(1, int(domain.findtext("iothreads", "0")) + 1))
+    listed = tuple(_number(thread.get("id", "")) for thread in domain.iterfind("iothreadids/iothread"))
+    return listed or tuple(range(1, _number(domain.findtext("iothreads", "0"), MAX_CPUS) + 1))
 
 
 def _taps(domain: etree._Element) -> list[tuple[str, str]]:
@@ -246,7 +255,7 @@ def has_huge_pages(domain: etree._Element) -> bool:
 
 def _cell(cell: etree._Element, number: str, nodes: dict[str, MemoryBinding]) -> GuestCell:
     vcpus = CpuSet.parse(cell.get("cpus", ""), "cpu numa cell")
-    return GuestCell(int(number), vcpus, int(cell.get("memory", "0")), nodes.get(number))
+    return GuestCell(_number(number), vcpus, _number(cell.get("memory", "0")), nodes.get(number))
 
 
 def _binding(element: etree._Element) -> MemoryBinding | None:

@@ -18,6 +18,8 @@ GUEST = DomainDescription(UUID, "acme-db", "paused", XML, None)
 CAPABILITIES = "<capabilities><host><topology/></host></capabilities>"
 NUMA_MAPS = "7f0 default file=/acme/s3cret anon=3 N0=1 N2=2 kernelpagesize_kB=4\n"
 
+HUGE = "9" * 400
+
 
 @pytest.fixture
 def root(tmp_path):
@@ -73,6 +75,9 @@ def test_a_capture_without_libvirt_has_no_guests(root, tmp_path):
         ("live.xml", b""),
         ("live.xml", XML.replace("<vcpu>1", "<vcpu cpuset='x'>1").encode()),
         ("live.xml", XML.replace("<vcpu>1", "<vcpu>many").encode()),
+        ("live.xml", XML.replace("<vcpu>1", "<vcpu>8193").encode()),
+        ("live.xml", XML.replace(">2048<", f">{HUGE}<").encode()),
+        ("live.xml", XML.replace("<vcpu>1", "<iothreads>-1</iothreads><vcpu>1").encode()),
         ("definition.xml", b"nonsense"),
         ("state", b"nonsense"),
     ],
