@@ -38,7 +38,7 @@ class Server:
         self._serving.on_tick(self.heartbeat.beat)
         self._thread.start()
         self.urls = tuple(_url(bound, tls) for bound in sockets)
-        """In the order of the sockets: http://…, https://… or unix:/…"""
+        """http://…, https://… or unix:/… for each socket."""
         asyncio.run_coroutine_threadsafe(self._serving.listen(sockets, tls), self._loop).result()
 
     def queue(self) -> Queue:

@@ -103,7 +103,7 @@ def list_rules() -> list[RuleDefault]:
 
 
 def rules_of(routes: Map, public: frozenset[str]) -> Mapping[str, str]:
-    """By endpoint. Raises LookupError for an endpoint without exactly one rule."""
+    """Raises LookupError for an endpoint without exactly one rule."""
     rules = {
         (operation["method"], operation["path"]): rule.name for rule in _OPERATIONS for operation in rule.operations
     }

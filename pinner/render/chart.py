@@ -17,7 +17,7 @@ from pinner.render import visible
 ImageFormat = Literal["SVG", "PNG"]
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
-"""For any colour vision (Okabe and Ito, 2008)."""
+"""People with any colour vision can tell them apart (Okabe and Ito, 2008)."""
 
 _MARK = "#333333"
 _WIDTH, _HEIGHT = 800, 250
@@ -65,7 +65,7 @@ def _rule(mark: Mark) -> str:
 
 
 def image_format(path: Path) -> ImageFormat:
-    """By the end of the file's name. Raises Invalid."""
+    """The end of the file's name says it. Raises Invalid."""
     match path.suffix.lower():
         case ".svg":
             return "SVG"

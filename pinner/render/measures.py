@@ -34,7 +34,7 @@ class MeasureRow:
     ping: float | None = None
     """Mean round trip in ms; None: not pinged, or no answer."""
     ping_loss: float | None = None
-    """Per cent; None as above."""
+    """Per cent; None: as for ``ping``."""
 
     @property
     def delay(self) -> float | None:

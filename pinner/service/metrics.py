@@ -104,7 +104,7 @@ class Metrics:
         return None if observed_at is None else self._clock() - observed_at
 
     def text(self) -> bytes:
-        """In Prometheus' format; the database's metrics are missing where it does not answer."""
+        """The metrics of a database that does not answer are missing."""
         return generate_latest(self._registry)
 
     def now(self) -> Iterator[Metric]:
@@ -128,7 +128,7 @@ class Metrics:
         yield GaugeMetricFamily("pinner_requests_waiting_seconds", "Wait of the first of them.", queue.seconds)
 
     def _room_now(self) -> Metric:
-        """Without plug-ins and strategies that can place nothing."""
+        """Plug-ins, and strategies that can place nothing, are left out."""
         metric = GaugeMetricFamily(
             "pinner_free_vcpus",
             "vCPUs that a node has CPUs for beside those of the present guests.",

@@ -147,7 +147,7 @@ def _token(file: Path | None) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Why a file could not be read or written, without its name."""
+    """The text lacks the file's name."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

@@ -160,7 +160,7 @@ class _Trimmed:
 
 
 def console(stderr: bool = False) -> "Console":
-    """Without markup; without colour if the output is no terminal or NO_COLOR is set."""
+    """It has no markup, and no colour if the output is no terminal or NO_COLOR is set."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout

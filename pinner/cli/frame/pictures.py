@@ -35,7 +35,7 @@ _SVG = """\
 </g>
 </svg>
 """
-"""Without the fonts of rich's own frame, which a viewer would load from another server."""
+"""It lacks the fonts of rich's own frame, which a viewer would load from another server."""
 
 
 def require_svg(file: Path | None) -> None:

@@ -32,7 +32,7 @@ UNUSED = Role(".", "unused", "default")
 ORDER = (HOUSEKEEPING, EMULATOR, VCPU, ISOLATED, DEDICATED, UNUSED, OFFLINE)
 
 Uses = Mapping[int, Role]
-"""By CPU id, for every CPU of the topology."""
+"""The role of every CPU, by its id."""
 
 
 def shared(roles: Iterable[Role]) -> Role:

@@ -72,7 +72,7 @@ class AgentCheck:
 
     @property
     def signed_head(self) -> SignedHead | None:
-        """None also for a wrong signature or key."""
+        """It is None for a wrong signature or key, too."""
         head = self.head
         return head if head and self._key in ("", head.key) and is_signed(head) else None
 

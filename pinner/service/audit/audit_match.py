@@ -63,10 +63,10 @@ class TrailMatch:
         """Exclusions at the centre that the agent may lack."""
         self._excluded_at_centre: Counter[Key] = Counter()
         self._excluded_since: Counter[Key] = Counter()
-        """Those that began after the first head that the agent saw."""
+        """The exclusions that began after the first head that the agent saw."""
         self._started: set[str] = set()
         self._failed: set[str] = set()
-        """Includes runs that were refused."""
+        """It includes runs that were refused."""
         self._ended: set[str] = set()
         self._open_at_base: set[str] = set()
         """The runs that had begun, and had not ended, at the centre's first head that the agent saw."""

@@ -28,7 +28,7 @@ from pinner.outcome.samples import JUDGED, observed, samples, watched_measures
 from pinner.outcome.watch import IN_A_ROW, is_blind, known_steps, unwatched, worse
 from pinner.repeated import Repeated
 from pinner.service.hosts.hosts import Hosts
-from pinner.service.outcome.run_sides import LATE, SPAN, STEP, RunSides, Sides, needed_steps, watched_span
+from pinner.service.outcome.run_samples import LATE, SPAN, STEP, RunSampleReader, RunSamples, needed_steps, watched_span
 from pinner.service.policy.policies import HostPolicies
 from pinner.service.runs.runs import RunManager
 from pinner.store.repositories import Store
@@ -56,7 +56,7 @@ class OutcomeKeeper:
         self._now = now
         self._failures = Repeated(LOG)
         self._has_failed = False
-        self._sides = RunSides(hosts, runs, now)
+        self._samples = RunSampleReader(hosts, runs, now)
         self.passes = Passes("outcomes of runs", self.make_pass)
 
     def outcome(self, run: str) -> RunOutcome:
@@ -77,7 +77,7 @@ class OutcomeKeeper:
         self.require_measured(plan.host)
         if options.undo_if_worse and plan.changes:
             guests = guests_of(change.target for change in plan.changes)
-            require_sight(self._sides.before(plan.host, guests, seconds), seconds)
+            require_sight(self._samples.before(plan.host, guests, seconds), seconds)
 
     def require_measured(self, host: str) -> None:
         """Raises NotFound."""
@@ -119,22 +119,21 @@ class OutcomeKeeper:
     # -- observed --
 
     def _observed(self, run: Run) -> RunOutcome:
-        sides = self._sides.observed(run)
-        measures = tuple(
-            observed(measure, sides.before, sides.after) for measure in watched_measures(sides.before, sides.after)
-        )
-        is_final = self._now() >= sides.end + LATE
+        run_samples = self._samples.observed(run)
+        before, after = run_samples.before, run_samples.after
+        measures = tuple(observed(measure, before, after) for measure in watched_measures(before, after))
+        is_final = self._now() >= run_samples.end + LATE
         return RunOutcome(
             run.id,
             "observed, not tested",
             self._expected(run),
-            tuple(sorted(sides.guests.values())),
-            sides.control,
-            sides.begin,
-            sides.end,
-            sides.step,
+            tuple(sorted(run_samples.guests.values())),
+            run_samples.control,
+            run_samples.begin,
+            run_samples.end,
+            run_samples.step,
             measures,
-            tuple(sides.notes(measures, is_final=is_final)),
+            tuple(run_samples.notes(measures, is_final=is_final)),
             is_final,
         )
 
@@ -159,7 +158,7 @@ class OutcomeKeeper:
 
     def _sight(self, run: Run) -> str:
         try:
-            spots = blind_spots(self._sides.watched(run, timedelta(0)).before, run.watch_seconds)
+            spots = blind_spots(self._samples.watched(run, timedelta(0)).before, run.watch_seconds)
         except HostUnreachable as error:
             spots = f"what it sees is not known now: {error}"
         return f"; {spots}" if spots else ""
@@ -176,13 +175,13 @@ class OutcomeKeeper:
         if known:
             self._undo(run, known)
             return
-        sides = self._sides.watched(run, watched_span(run.watch_seconds))
-        steps = (watch_end(run) - run.started_at).total_seconds() / sides.step
-        if worsened := worse(sides.before, sides.after, steps, needed_steps(run.watch_seconds)):
+        run_samples = self._samples.watched(run, watched_span(run.watch_seconds))
+        steps = (watch_end(run) - run.started_at).total_seconds() / run_samples.step
+        if worsened := worse(run_samples.before, run_samples.after, steps, needed_steps(run.watch_seconds)):
             names = " and ".join(measure.name for measure in worsened)
-            self._end_worse(run, f"worse than before the run, after {len(sides.after)} steps: {names}")
-        elif sides.why or is_over(run, sides, now):
-            self._end_watch(run, undecided(sides, run.watch_seconds, now))
+            self._end_worse(run, f"worse than before the run, after {len(run_samples.after)} steps: {names}")
+        elif run_samples.why or is_over(run, run_samples, now):
+            self._end_watch(run, undecided(run_samples, run.watch_seconds, now))
 
     def _setback(self, run: Run) -> str:
         setback = self._store.policies.setback(run.host)
@@ -203,7 +202,7 @@ class OutcomeKeeper:
         return None if known else out_of_time(run, now)
 
     def _undo_of(self, run: Run) -> Run | None:
-        latest = [later for later in self._sides.latest(run.host) if later.state != "failed"]
+        latest = [later for later in self._samples.latest(run.host) if later.state != "failed"]
         of_all = (later for later in reversed(latest) if later.undoes_all and later.started_at >= run.started_at)
         return next((later for later in latest if later.undoes == run.id), None) or next(of_all, None)
 
@@ -236,7 +235,7 @@ class OutcomeKeeper:
 
     def _undo_later_run(self, run: Run, why: str, refusal: RunConflict) -> None:
         """Roll back the policy's run that stands in the way. The watch stays open for the next pass."""
-        if (again := self._sides.changed_again(run)) is None:
+        if (again := self._samples.changed_again(run)) is None:
             self._end_watch(run, not_undone(why, refusal, self._now()))
             return
         LOG.warning("run %s is rolled back first: %s", again.id, refusal)
@@ -291,9 +290,9 @@ def watch_end(run: Run) -> datetime:
     return run.ended_at + watched_span(run.watch_seconds)
 
 
-def is_over(run: Run, sides: Sides, now: datetime) -> bool:
+def is_over(run: Run, run_samples: RunSamples, now: datetime) -> bool:
     """The end is LATE later where the last steps, without which the watch cannot tell anything, are not complete."""
-    is_decidable = known_steps(sides.before, sides.after, needed_steps(run.watch_seconds)) >= IN_A_ROW
+    is_decidable = known_steps(run_samples.before, run_samples.after, needed_steps(run.watch_seconds)) >= IN_A_ROW
     return now >= watch_end(run) + (timedelta(0) if is_decidable else LATE)
 
 
@@ -312,19 +311,19 @@ def out_of_time(run: Run, now: datetime) -> Watch | None:
     return None
 
 
-def undecided(sides: Sides, watch_seconds: int, now: datetime) -> Watch:
-    least, spots = needed_steps(watch_seconds), blind_spots(sides.before, watch_seconds)
-    if not (sides.before and sides.after):
-        return Watch("stopped", now, sides.why or "nothing was measured before the run, or after it")
-    if not sides.why and is_blind(sides.before, least):
+def undecided(run_samples: RunSamples, watch_seconds: int, now: datetime) -> Watch:
+    least, spots = needed_steps(watch_seconds), blind_spots(run_samples.before, watch_seconds)
+    if not (run_samples.before and run_samples.after):
+        return Watch("stopped", now, run_samples.why or "nothing was measured before the run, or after it")
+    if not run_samples.why and is_blind(run_samples.before, least):
         return Watch("stopped", now, f"{spots}; nothing was undone")
-    if not sides.why and (count := known_steps(sides.before, sides.after, least)) < IN_A_ROW:
+    if not run_samples.why and (count := known_steps(run_samples.before, run_samples.after, least)) < IN_A_ROW:
         return Watch("stopped", now, f"only {count} of {IN_A_ROW} steps after the run are known; nothing was undone")
-    steps = f"in {len(sides.after)} steps"
+    steps = f"in {len(run_samples.after)} steps"
     if spots:
         steps += f"; {spots}"
-    if sides.why:
-        return Watch("stopped", now, f"{sides.why}; not worse until then, {steps}")
+    if run_samples.why:
+        return Watch("stopped", now, f"{run_samples.why}; not worse until then, {steps}")
     return Watch("not_worse", now, f"no measure became worse for certain, {steps}")
 
 

@@ -76,7 +76,7 @@ class HostBackoffs:
         return self._changed(host, lambda stored, now: backoff_counts.after_reconcile(counted, stored, now))
 
     def back_off(self, host: str, failures: Failures, caller: Caller) -> Backoffs:
-        """Also written to the audit trail."""
+        """The audit trail gets a record for each group."""
         backoffs = self.failed(host, {group: error for group, (_, error) in failures.items()})
         for group, (target, error) in failures.items():
             until = backoffs[group].backoff_until.isoformat(timespec="seconds")

@@ -142,7 +142,7 @@ def _table(guests: "tuple[MeasureRow, ...]", sort: SortKey, width: int) -> Table
 
 
 def _texts(row: "MeasureRow") -> dict[str, str]:
-    """By column. A guest that is not pinged, or does not answer, has no pings."""
+    """A guest that is not pinged, or does not answer, has no pings."""
     numbers = (_text(delay, ".1f") for delay in (row.delay, *row.delays))
     others = (_text(row.use, ".0f", " %"), _text(row.drops, ".1f"))
     pings = (_text(row.ping, ".1f", " ms"), _text(row.ping_loss, ".0f", " %"))

@@ -64,7 +64,7 @@ _DISTURBING = ("guest-reset", "guest-paused", "guest-stopped", "guest-started")
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class RunSamples:
     guests: dict[str, str]
     """The guests that the run changed: UUID to name."""
     control: tuple[str, ...]
@@ -109,7 +109,7 @@ class _Reading:
     histories: tuple[History, ...]
     missing: str
 
-    def sides(self, through: Collection[str] = ()) -> Sides:
+    def samples(self, through: Collection[str] = ()) -> RunSamples:
         """The samples up to a disturbance by something other than the runs ``through``."""
         begin, end, why = self.first, self.end, ""
         for disturbance in self.disturbances:
@@ -120,13 +120,13 @@ class _Reading:
             elif not disturbance.is_later and begin < disturbance.at <= self.run.started_at:
                 begin = disturbance.at
         if self.missing:
-            return Sides(self.guests, (), begin, end, self.step, (), (), self.missing)
+            return RunSamples(self.guests, (), begin, end, self.step, (), (), self.missing)
         known = {history.subject: history.name for history in self.histories if history.subject != HOST}
         guests = self.guests or known
         # A count is spread over the steps that it touches: the steps beside the run have a part of the run in them.
         wash = timedelta(seconds=self.step)
         steps = samples(self.histories, guests, self.step)
-        return Sides(
+        return RunSamples(
             guests,
             tuple(sorted(name for uuid, name in known.items() if uuid not in guests and name)),
             begin,
@@ -138,23 +138,23 @@ class _Reading:
         )
 
 
-class RunSides:
+class RunSampleReader:
     def __init__(self, hosts: Hosts, runs: RunManager, now: Callable[[], datetime]) -> None:
         self._hosts = hosts
         self._runs = runs
         self._now = now
 
-    def observed(self, run: Run) -> Sides:
-        return self._read(run, SPAN, SPAN, self._guests(run), self.latest(run.host)).sides()
+    def observed(self, run: Run) -> RunSamples:
+        return self._read(run, SPAN, SPAN, self._guests(run), self.latest(run.host)).samples()
 
     def before(self, host: str, guests: dict[str, str], watch_seconds: int) -> tuple[Sample, ...]:
         """What a watch would have of the time before a run that would begin now and change ``guests`` (UUID to
         name)."""
         now = self._now()
         run = Run("", "apply", host, "", "", "", "running", now, ended_at=now)
-        return self._read(run, known_span(watch_seconds), timedelta(0), guests, self.latest(host)).sides().before
+        return self._read(run, known_span(watch_seconds), timedelta(0), guests, self.latest(host)).samples().before
 
-    def watched(self, run: Run, span: timedelta) -> Sides:
+    def watched(self, run: Run, span: timedelta) -> RunSamples:
         """The samples by which the watch of a run judges it, ``span`` long after it.
 
         The watch of a policy's run goes on through the policy's next runs, or there would be no time to find one of
@@ -164,11 +164,11 @@ class RunSides:
         guests, latest = self._guests(run), self.latest(run.host)
         before = max(SPAN, known_span_now(run.watch_seconds, self._now() - run.started_at))
         reading, through = self._read(run, before, span, guests, latest), self._runs_through(run, guests, latest)
-        since_last_run = reading.sides({other.id for other in through if other.started_at >= run.started_at})
+        since_last_run = reading.samples({other.id for other in through if other.started_at >= run.started_at})
         return (
             since_last_run
             if len(since_last_run.before) >= needed_steps(run.watch_seconds)
-            else reading.sides({other.id for other in through})
+            else reading.samples({other.id for other in through})
         )
 
     def changed_again(self, run: Run) -> Run | None:
@@ -197,7 +197,7 @@ class RunSides:
 
     @staticmethod
     def _is_of_policy(run: Run) -> bool:
-        """Includes a run that a watch has rolled back."""
+        """A run that a watch has rolled back counts, too."""
         return run.actor == POLICY_ACTOR and run.kind != "release"
 
     def _is_release_beside(self, run: Run, guests: Mapping[str, str]) -> bool:
