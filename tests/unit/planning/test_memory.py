@@ -33,6 +33,15 @@ def test_remote_memory_is_the_mean_over_the_vcpus_now_and_as_planned(strategy, p
     assert made.memory == (GuestMemory(Target("memory", guest(1, 4, TWO.online).uuid, 7, "g1"), per_node, *expected),)
 
 
+def test_vcpus_that_may_run_on_offline_cpus_run_on_the_online_ones():
+    top = plain(32, 2, offline="24-31")
+    wide, online = (
+        plan(snapshot(top, [guest(1, 4, mask, memory={0: 900})]), "s", Request()) for mask in (TWO.online, top.online)
+    )
+    assert memory(wide) == memory(online)
+    assert memory(wide)["g1"][0] == 300
+
+
 def test_vcpus_on_one_node_of_a_shared_pool_have_a_home():
     request = Request("shared-pool", housekeeping="16-23", emulator="24-31")
     made = plan(snapshot(TWO, [guest(1, 4, TWO.online, memory={0: 300, 1: 700})]), "s", request)

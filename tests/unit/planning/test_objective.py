@@ -181,6 +181,17 @@ def test_a_plan_improves_a_host_where_all_threads_float(strategy: str) -> None:
     assert [made.term(name).after for name in CONTENTION] == [0.0] * len(CONTENTION)
 
 
+def test_offline_cpus_in_an_affinity_take_no_share() -> None:
+    """The kernel keeps them in the affinity of a thread, which runs on the online ones alone."""
+
+    def measured(mask: str) -> dict[str, float]:
+        threads = guest(1, 8, cpus(mask), memory={0: 2048}, iothreads=1)
+        return values(snapshot(plain(8, 2, offline="6-7"), [threads], [process(300, 80.0, mask, mask)]))
+
+    assert measured("0-7") == measured("0-5")
+    assert measured("0-7")["overcommit"] == pytest.approx(2.0)
+
+
 def test_a_plan_has_every_term_with_unit_and_weight() -> None:
     made = plan(snapshot(plain(8), [guest(1, 2, cpus("0-7"))]), "s", Request(weights={"extra_l3": 3}))
     assert [(term.name, term.tier, term.unit) for term in made.objective.terms] == [

@@ -73,6 +73,14 @@ def test_a_destination_that_has_only_cpus_of_others_here_does_not_count():
     assert {str(change.after) for change in plan.changes if change.target.kind == "vcpu"} == {"0-4"}
 
 
+def test_only_online_cpus_are_restored_also_where_all_belong_to_others():
+    """An agent refuses a release to offline CPUs."""
+    now, done = placed(HOST)
+    now = replace(now, dedicated=cpus("0-15"), topology=plain(16, offline="15"))
+    plan = release(now, "s2", UUID, recorded(done), CpuSet(), "it leaves")
+    assert {str(c.target): str(c.after) for c in plan.changes}["guest g1 vcpu 1"] == "8-14"
+
+
 def test_the_affinities_before_the_first_of_two_placements_are_restored():
     once, first = placed(HOST)
     parts = once.guests[0].threads_by_target.values()

@@ -135,3 +135,13 @@ def test_a_literal_emulator_set_is_used_whole() -> None:
     top = interleaved(16)
     made = plan(snapshot(top, [guest(1, 2, top.online)]), "s", Request("numa-local", emulator="2-3,18-19"))
     assert {str(w.cpus) for w in made.wanted if w.target.kind == "emulator"} == {"2-3,18-19"}
+
+
+def test_offline_cpus_in_its_affinity_do_not_move_a_guest() -> None:
+    """Both nodes have as many free CPUs, so it stays where it is."""
+    top = plain(32, 2, offline="12-15,28-31")
+    (pool,) = nodes(plan(snapshot(top, [guest(1, 4, top.online, memory={1: 5})]), "s", Request("numa-local"))).values()
+    assert cpus(pool) <= cpus("16-27")
+    for mask in (pool, f"{pool},28-31"):
+        host = snapshot(top, [guest(1, 4, top.online, pins=[mask] * 4, memory={}, memory_kib=0)])
+        assert nodes(plan(host, "s", Request("numa-local"))) == {"g1": pool}
