@@ -347,6 +347,13 @@ def test_a_release_to_cpus_that_are_not_online_is_refused(after: str) -> None:
         admit(plan, host, past)
 
 
+def test_a_release_to_all_that_is_online_of_the_prior_cpus_is_admitted_whoever_has_them() -> None:
+    """CPU 15 of these is offline."""
+    plan, host, past = released(lambda _: cpus("14"))
+    prior = {key: cpus("14-15") for key in past.placed.first}
+    admit(plan, host, replace(past, placed=replace(past.placed, first=prior)))
+
+
 def test_a_release_of_threads_that_pinner_never_placed_is_refused() -> None:
     plan, host, _ = released()
     with pytest.raises(Refused, match="nothing to release"):

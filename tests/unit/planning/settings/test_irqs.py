@@ -202,6 +202,18 @@ def test_the_agent_refuses_cpus_of_guests_that_a_plan_calls_housekeeping():
         permitted(plan(taken), isolated)
 
 
+def test_an_interrupt_whose_other_cpus_are_offline_stays():
+    assert moved(plan(host(*queues("0-3,31", 1), offline="31"))) == {}
+
+
+def test_the_agent_refuses_offline_cpus_that_a_plan_calls_housekeeping():
+    taken = host(*queues("0-31", 1))
+    made = plan(taken)
+    (irq,) = [change for change in made.changes if change.target.kind == "irq"]
+    with pytest.raises(Refused, match="CPUs 3 are no online housekeeping"):
+        permitted(replace(made, changes=(replace(irq, after=cpus("3")),)), host(*queues("0-31", 1), offline="3"))
+
+
 @pytest.mark.parametrize("excluded", [False, True])
 def test_the_agent_refuses_cpus_of_vcpus_that_stay_whatever_roles_a_plan_makes_up(excluded):
     taken = host(*queues("0-31", 1))
