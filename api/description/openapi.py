@@ -250,14 +250,43 @@ def _without_titles(schema: Json) -> Json:
     return schema | {"properties": properties} if properties else schema
 
 
+_COMMON = {
+    "cpus": "The CPUs.",
+    "host": "The host's name.",
+    "id": "The id.",
+    "index": "The kernel's index of the interface (ifindex): another interface may get its name later.",
+    "interface": "The interface's name.",
+    "memory_kib": "The memory in KiB.",
+    "name": "The name.",
+    "node": "The id of the NUMA node.",
+    "nodes": "The NUMA nodes.",
+    "part": "The number of the vCPU or iothread; null for an emulator.",
+    "pid": "The process id.",
+    "pin": "The pin that libvirt has stored.",
+    "plan": "The id of the plan.",
+    "reason": "Why the change is made.",
+    "run": "The id of the run.",
+    "started": "The start time in clock ticks after boot.",
+    "started_at": "The time of the start.",
+    "state": "The state.",
+    "strategy": "The strategy's name.",
+    "taken_at": "The time of the snapshot.",
+    "threads": "The threads.",
+    "tid": "The thread id.",
+    "uuid": "The guest's UUID.",
+    "vcpus": "The vCPUs.",
+}
+"""Descriptions of fields without a docstring, which mean the same in each class."""
+
+
 def _described(name: str, schema: Json) -> Json:
     fields = schema.get("properties", {})
     texts = _DESCRIPTIONS.get("Page" if name.endswith("Page") else name, {})
-    described = {
-        field: field_schema if "description" in field_schema or field not in texts
-        else field_schema | {"description": texts[field]}
-        for field, field_schema in fields.items()
-    }  # fmt: skip
+    described = {}
+    for field, field_schema in fields.items():
+        common = "" if "$ref" in field_schema else field_schema.get("const") or _COMMON.get(field, "")
+        text = texts.get(field, common)
+        described[field] = ({"description": text} if text else {}) | field_schema
     return schema | {"properties": described} if fields else schema
 
 

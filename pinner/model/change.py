@@ -1,5 +1,5 @@
-"""Targets, which have an affinity or a state; changes; and the groups of changes that a run makes or undoes together:
-those of a guest, those inside of it, or one other target."""
+"""Targets, their changes, and the groups of changes that a run makes or undoes together: those of a guest, those inside
+of it, or one other target."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,17 +42,17 @@ class Target:
     """
 
     kind: TargetKind
-    """The kind of the target, as in the table."""
+    """The kind, as in the table."""
     owner: str
     """The owner, as in the table."""
     part: int | None
     """The part of the owner, as in the table."""
     name: str
-    """The guest's or process's name, for people."""
+    """The guest's or process's name."""
 
     @property
     def key(self) -> "TargetKey":
-        """A process or guest may get another name, so the name is no part of it."""
+        """Without the name, which may change."""
         return TargetKey(self.kind, self.owner, self.part)
 
     def __str__(self) -> str:
@@ -73,8 +73,8 @@ class ThreadKey(NamedTuple):
 
 
 def boots_differ(made: str, now: str) -> bool:
-    """Whether the host was restarted between two boots (/proc/sys/kernel/random/boot_id): thread ids and start times
-    belong to other threads then. A boot that is not known (empty) counts as the same one."""
+    """Whether the host was restarted between two boots (/proc/sys/kernel/random/boot_id), so that ids and start times
+    of threads belong to others. An unknown boot (empty) counts as the same one."""
     return made != now and "" not in (made, now)
 
 
@@ -83,11 +83,9 @@ class ThreadMask:
     """A thread and its affinity at one moment."""
 
     tid: int
-    """The thread id."""
     started: int
-    """The start time of the thread, in clock ticks after boot."""
     cpus: CpuSet
-    """The CPUs of the mask."""
+    """The mask."""
 
     @property
     def key(self) -> ThreadKey:
@@ -101,9 +99,8 @@ class PartPin:
     kind: TargetKind
     """emulator, vcpu or iothread."""
     part: int | None
-    """The number of the vCPU or iothread; null for an emulator."""
     cpus: CpuSet
-    """The CPUs of the pin."""
+    """The pin."""
 
     @property
     def key(self) -> tuple[TargetKind, int | None]:
@@ -112,14 +109,14 @@ class PartPin:
 
 @dataclass(frozen=True, slots=True)
 class NamedPins:
-    """The pins that pinner's metadata of a guest names (pins_metadata), in each XML that libvirt has of it."""
+    """The pins that pinner's metadata of a guest names, in each XML that libvirt has of it."""
 
     live: tuple[PartPin, ...] | None
     """None: the guest does not run."""
     definition: tuple[PartPin, ...] | None
     """None: the guest has no persistent definition."""
     saved: tuple[PartPin, ...] | None = None
-    """Those in its saved image (virsh managedsave); None: it has none."""
+    """Of its saved image (virsh managedsave); None: it has none."""
 
 
 def masks_of(threads: Iterable[ThreadMask]) -> dict[ThreadKey, CpuSet]:
@@ -128,34 +125,28 @@ def masks_of(threads: Iterable[ThreadMask]) -> dict[ThreadKey, CpuSet]:
 
 @dataclass(frozen=True, slots=True)
 class AffinityChange:
-    """A change of a target's affinity: the mask of each thread before, and the mask of all threads after."""
+    """A change of a target's affinity."""
 
     target: Target
-    """The target."""
     before: tuple[ThreadMask, ...]
-    """The mask of each thread before the change."""
+    """The mask of each thread before."""
     after: CpuSet
-    """The CPUs after the change."""
+    """The mask of all threads after."""
     reason: str
-    """Why the plan makes the change."""
     kind: Literal["affinity"] = "affinity"
-    """affinity"""
 
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """A change of the state of a target without threads: the state before, and the state after."""
+    """A change of the state of a target without threads."""
 
     target: Target
-    """The target, which has a state."""
     before: State
-    """The state before the change."""
+    """The state before."""
     after: State
-    """The state after the change."""
+    """The state after."""
     reason: str
-    """Why the plan makes the change."""
     kind: Literal["state"] = "state"
-    """state"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,38 +154,32 @@ class MemoryChange:
     """A move of a guest's memory from other nodes to ``node``. Only an apply with migrate_memory makes it."""
 
     target: Target
-    """The memory of a guest."""
     before: Mapping[int, int]
     """Resident KiB by node id when the run began (/proc/PID/numa_maps)."""
     node: int
-    """The NUMA node that the memory is moved to."""
+    """The NUMA node to which the memory moves."""
     numatune: str
-    """The nodes of the guest's live numatune, if libvirt can change them; empty: only the kernel moves memory."""
+    """Nodes of the guest's live numatune, if libvirt can change them; empty: only the kernel moves memory."""
     reason: str
-    """Why the change is made."""
     kind: Literal["memory"] = "memory"
-    """memory"""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataChange:
-    """A change of a guest's metadata, so that it names the pins that a run makes. Each run that pins a guest makes it
-    before it makes the first pin of the guest."""
+    """A change of a guest's metadata, so that it names the pins of a run. A run makes it before its first pin of the
+    guest."""
 
     target: Target
-    """The metadata of a guest."""
     live: tuple[PartPin, ...]
-    """The pins that the running guest's metadata named before."""
+    """Pins that the running guest's metadata named before."""
     definition: tuple[PartPin, ...]
-    """The pins that the metadata of its persistent definition named before; only a run with persist changes them."""
+    """Pins that the persistent definition's metadata named before; only a run with persist changes them."""
     pins: tuple[PartPin, ...]
-    """The pins that the run makes. They replace the named pins of the same parts."""
+    """Pins that the run makes. They replace the named pins of the same parts."""
     reason: str
-    """Why the change is made."""
     former: tuple[PartPin, ...] = ()
-    """The pins of the same parts in the running guest's XML before; parts that had no pin have none."""
+    """Pins of the same parts in the running guest's XML before; a part without a pin has none."""
     kind: Literal["metadata"] = "metadata"
-    """metadata"""
 
 
 PlannedChange = AffinityChange | StateChange
@@ -205,8 +190,7 @@ Change = AffinityChange | StateChange | MemoryChange | MetadataChange
 
 
 Group = TargetKey
-"""The key of a target; for a guest's changes ``("guest", UUID, None)``, for those inside ``("guest_rps", UUID,
-None)``."""
+"""A target's key; for a guest's changes ``("guest", UUID, None)``, for those inside ``("guest_rps", UUID, None)``."""
 
 
 def group_of(target: Target) -> Group:
@@ -244,8 +228,8 @@ def are_independent(changes: Iterable[Change]) -> bool:
 
 
 def contiguous(changes: Sequence[Change]) -> tuple[Change, ...]:
-    """The groups keep the order of their first changes of vCPUs, in which a guest leaves its CPUs before another one
-    gets them; a group without vCPUs has the place of its first change."""
+    """The groups keep the order of their first changes of vCPUs, so that a guest leaves its CPUs before another one
+    gets them; a group without vCPUs keeps that of its first change."""
     first: dict[Group, int] = {}
     for vcpus in (True, False):
         for position, change in enumerate(changes):
@@ -255,8 +239,8 @@ def contiguous(changes: Sequence[Change]) -> tuple[Change, ...]:
 
 
 def without_room(unmade: Iterable[Change], others: Sequence[Change]) -> Iterator[tuple[int, str]]:
-    """Positions of the ``others`` that give a vCPU the only CPU of another vCPU whose change is among the ``unmade``;
-    each with the reason why it must not be made."""
+    """Positions of the ``others`` that give a vCPU the only CPU of another vCPU, which one of the ``unmade`` would have
+    moved away; each with the reason not to make it."""
     held = {mask: change.target for change in unmade for mask in _left(change)}
     for position, change in enumerate(others):
         if isinstance(change, AffinityChange) and change.target.kind == "vcpu" and change.after in held:
@@ -264,6 +248,5 @@ def without_room(unmade: Iterable[Change], others: Sequence[Change]) -> Iterator
 
 
 def _left(change: Change) -> Iterator[CpuSet]:
-    """Masks of one CPU that a vCPU was to leave."""
     if isinstance(change, AffinityChange) and change.target.kind == "vcpu":
         yield from (each.cpus for each in change.before if len(each.cpus) == 1 and each.cpus != change.after)

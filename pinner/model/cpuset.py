@@ -1,5 +1,5 @@
-"""A set of CPU numbers in the kernel's grammar (``0-3,8``, ``0-31:2/8``; Documentation/admin-guide/kernel-parameters)
-and with Nova's exclusions (``0-7,^3``)."""
+"""A set of CPU numbers in the kernel's grammar (``0-3,8``, ``0-31:2/8``; Documentation/admin-guide/kernel-parameters),
+with Nova's exclusions (``0-7,^3``)."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -11,16 +11,16 @@ from typing import Any
 from pinner.model.errors import Invalid
 
 MAX_CPUS = 8192
-"""The largest NR_CPUS of any kernel build (x86 MAXSMP); a number at or above it is a typing error."""
+"""The largest NR_CPUS of any kernel build (x86 MAXSMP)."""
 MAX_LENGTH = 5 * MAX_CPUS
-"""Characters of a list that names every CPU by itself. A list that the kernel writes has at most half of them."""
+"""Characters of a list that names each CPU. A list of the kernel has at most half of them."""
 
 _WORD = 32
 _PART = re.compile(
     r"(?P<not>\^)?(?P<first>\d{1,6})(?:-(?P<last>\d{1,6})(?::(?P<used>\d{1,6})/(?P<group>\d{1,6}))?)?", re.ASCII
 )
 _FEW = 8
-"""Up to so many CPUs are faster to find one by one, as the threads of a core."""
+"""So few CPUs are found faster one by one."""
 _ONE = ord("1")
 _FLAGS = bytes.maketrans(b"01", b"\0\1")
 _GRAMMAR = "a CPU list such as 0-3,8 or 0-15,^4"
@@ -30,7 +30,7 @@ _GRAMMAR = "a CPU list such as 0-3,8 or 0-15,^4"
 class CpuSet:
     """An immutable set of CPU numbers; ``str()`` gives the kernel's list form.
 
-    One integer holds the set: a plan combines and compares some thousands of sets.
+    It is one integer, because a plan combines and compares thousands of sets.
     """
 
     bits: int = 0
@@ -51,12 +51,12 @@ class CpuSet:
     @staticmethod
     @cache
     def one(cpu: int) -> "CpuSet":
-        """A host has few CPUs, so each set is made once."""
+        """Each set is made once: a host has few CPUs."""
         return CpuSet(1 << cpu)
 
     @classmethod
     def parse(cls, text: str, field: str = "cpus") -> "CpuSet":
-        """The empty string is the empty set. Raises Invalid, naming ``field`` and the part that does not parse."""
+        """The empty string is the empty set. Raises Invalid with ``field`` and the part that does not parse."""
         return _read(text, field)
 
     @property
@@ -121,7 +121,7 @@ class CpuSet:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
-        """JSON has a string. pydantic calls this; nothing is imported."""
+        """JSON has a string. pydantic calls this, so pydantic is not imported."""
         return {
             "type": "function-after",
             "function": {"type": "no-info", "function": _read},
@@ -160,7 +160,7 @@ def _written(bits: int) -> str:
 
 @lru_cache(maxsize=512)
 def _read(text: str, field: str = "cpus") -> CpuSet:
-    """A host's thousands of threads share a few masks: each is read once."""
+    """Each text is read once: thousands of threads share a few masks."""
     if len(text) > MAX_LENGTH:
         raise Invalid(field, text, f"{_GRAMMAR} of at most {MAX_LENGTH} characters; this one has {len(text)}")
     included = excluded = named = 0

@@ -1,5 +1,5 @@
-"""Every error that pinner raises on purpose. An interface (REST, CLI) shows ``code``, ``str(error)`` and ``details``,
-and needs no other knowledge of an error."""
+"""Every error that pinner raises on purpose. REST and CLI show ``code``, ``str(error)`` and ``details``, and know
+nothing else of an error."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ def shown(value: Any) -> Any:
 
 
 class PinnerError(Exception):
-    """``message`` is one sentence for a person, ``details`` are the data that a program needs."""
+    """``message`` is one sentence for a person; programs read ``details``."""
 
     code: ClassVar[str] = "internal"
 
@@ -40,8 +40,8 @@ class Invalid(PinnerError):
 
 
 class OtherRevision(Invalid):
-    """Another version of pinner made the database ``where``, and no release leads from the revision ``found`` to
-    ``newest``. ``renew`` says how to start with an empty database."""
+    """Another version of pinner made the database ``where``: no release leads from the revision ``found`` to
+    ``newest``. ``renew`` says how to start with an empty one."""
 
     def __init__(self, where: str, found: str, newest: str, renew: str) -> None:
         PinnerError.__init__(
@@ -79,7 +79,7 @@ class NoMeasures(NotFound):
 
 
 class TooFewMeasures(NotFound):
-    """For a watch that undoes a run. In ``seconds`` there are enough."""
+    """A watch that undoes a run has enough in ``seconds``."""
 
     def __init__(self, why: str, seconds: int) -> None:
         text = f"a watch finds nothing worse now, so it undoes nothing: {why}; try again in {seconds} s"
@@ -94,8 +94,8 @@ class NoFit(PinnerError):
 
 
 class StalePlan(PinnerError):
-    """The host has changed since the plan was made; ``moved`` names each change, ``targets`` has the fields of each
-    target whose threads or state are not as the plan expects."""
+    """The host has changed since the plan was made: ``moved`` names each change, ``targets`` has the fields of each
+    target whose threads or state differ."""
 
     code = "stale_plan"
 
@@ -109,7 +109,7 @@ class StalePlan(PinnerError):
 
 
 class Blocked(PinnerError):
-    """The plan cannot be applied as it is, for instance because a reboot is needed."""
+    """The plan cannot be applied as it is; it may need a reboot."""
 
     code = "plan_blocked"
 
@@ -165,8 +165,8 @@ class PolicyConflict(PinnerError):
 
 
 class PreconditionFailed(PinnerError):
-    """Another caller changed the object meanwhile. ``expected`` are the revisions that the caller accepts; no revision
-    is the empty text."""
+    """Another caller changed the object meanwhile. ``expected`` are the caller's revisions; the empty text is no
+    revision."""
 
     code = "precondition_failed"
 
@@ -181,7 +181,7 @@ class PreconditionFailed(PinnerError):
 
 
 class NovaConflict(PinnerError):
-    """An action of pinner (``ours``) would use ``cpus`` that belong to Nova (``theirs``)."""
+    """An action of pinner (``ours``) would use ``cpus`` of Nova (``theirs``)."""
 
     code = "nova_conflict"
 
@@ -199,10 +199,8 @@ class ApplyFailed(PinnerError):
 
 
 class Busy(PinnerError):
-    """A guest or its libvirt did not answer in time, or has another job to end first: try again.
-
-    ``overdue``: the call was made, and its outcome is not known.
-    """
+    """A guest or its libvirt did not answer in time, or has another job to end first: try again. ``overdue``: the call
+    was made, and its outcome is not known."""
 
     code = "busy"
 
@@ -234,8 +232,8 @@ class HostUnreachable(PinnerError):
 
 
 class Unanswered(HostUnreachable):
-    """The host's agent ended before it answered a request, or is silent: it may have done all of it, a part, or
-    nothing. ``seconds``: how long it has been silent."""
+    """The host's agent ended before it answered, or has been silent for ``seconds``: it may have done all of the
+    request, a part, or nothing."""
 
 
 class NotPermitted(PinnerError):
@@ -253,7 +251,6 @@ class StoreUnavailable(PinnerError):
 
 
 def document(error: PinnerError) -> dict[str, Any]:
-    """For a connection."""
     return {"code": error.code, "message": error.message, "details": dict(error.details)}
 
 

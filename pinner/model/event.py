@@ -1,4 +1,4 @@
-"""Events only say when to read the host: the state itself is always read from libvirt and the kernel."""
+"""Events only say when to read the host: its state always comes from libvirt and the kernel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class GuestEvent:
     """UUID."""
     kind: GuestEventKind
     event: str
-    """The sender's name of it: ``instance.reboot.end``, libvirt's ``started``."""
+    """Its sender's name: ``instance.reboot.end``, libvirt's ``started``."""
     source: str
     """For the audit trail: ``nova req-...``, ``libvirt hook``."""
     at: datetime
@@ -32,21 +32,21 @@ class GuestEvent:
     publisher: str = ""
     """The host whose clock ``at`` is from."""
     request: str = ""
-    """Nova's request id, shared by all events of one operation."""
+    """Nova's request id: all events of one operation share it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventOrder:
-    """The handled events of a guest, as far as a late event is recognized by them."""
+    """The handled events of a guest, by which a late event is recognized."""
 
     latest: Mapping[str, datetime] = field(default_factory=dict)
     """Publisher to the time of its latest event, by its own clock."""
     requests: tuple[str, ...] = ()
-    """Those that have ended, oldest first: the guest runs on this host since, or has left it."""
+    """Ended ones, oldest first: since then the guest runs on this host, or has left it."""
     leaving_since: datetime | None = None
     """By the server's clock."""
     leaving_request: str = ""
-    """The request of the migration."""
+    """Of the migration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +59,22 @@ class GuestHint:
     """Of the latest event, by the server's clock."""
     nova: NovaIdentity | None = None
     leaving_until: datetime | None = None
-    """After this time the hint is void."""
+    """The hint ends then."""
     order: EventOrder = EventOrder()
 
 
 @dataclass(frozen=True, slots=True)
 class GuestEventOutcome:
-    """The outcome of an event."""
-
     host: str
-    """The name of the host."""
     guest: str
-    """The UUID of the guest."""
+    """The guest's UUID."""
     known: bool
-    """Whether the host has the guest; otherwise the event has no effect."""
+    """Whether the host has the guest; else the event has no effect."""
     run: str
-    """For ``leaving``: the run that restored the guest's earlier CPUs; empty where pinner had not placed the guest."""
+    """For ``leaving``: the run that restored the guest's earlier CPUs; empty where pinner had not placed it."""
     ignored: str = ""
-    """Why the event changed nothing that pinner knows about the guest, for people: it is late, or its time cannot be
-    right. pinner checks the host nevertheless. Empty: it was used."""
+    """Why the event changed nothing that pinner knows of the guest: it is late, or its time cannot be right. pinner
+    checks the host nevertheless. Empty: it was used."""
 
 
 HostEventKind = Literal[
@@ -109,7 +106,7 @@ lost             events were lost: too many at once, or a source was interrupted
 
 @dataclass(frozen=True, slots=True)
 class HostEvent:
-    """It only says when to check the host. ``seq`` grows by one with each event, and also when the agent restarts."""
+    """Says only when to check the host. ``seq`` grows by one with each event, and also when the agent restarts."""
 
     seq: int
     at: datetime

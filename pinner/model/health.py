@@ -1,4 +1,4 @@
-"""Health: whether the parts of a server do their work, and why not."""
+"""Whether the parts of a server do their work, and why not."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,14 +8,12 @@ State = Literal["ready", "not_ready"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of a part."""
-
     name: str
-    """The name of the part: agent, libvirt, events, journal, database, controller, threads, queue."""
+    """The part: agent, libvirt, events, journal, database, controller, threads, queue."""
     ok: bool
     """Whether the part does its work."""
     why: str = ""
-    """Why it does not, for people."""
+    """Why it does not."""
 
 
 @dataclass(frozen=True, slots=True)

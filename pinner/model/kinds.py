@@ -1,5 +1,5 @@
-"""The kinds of targets, and the types of their states. The rest of a kind's row is in ``planning/settings`` and
-``host/settings``, in a module of one name."""
+"""The kinds of targets, and the types of their states. ``planning/settings`` and ``host/settings`` have the rest of a
+kind's row, in a module of one name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -39,14 +39,14 @@ PartitionKind = Literal["member", "root", "isolated"]
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """The state of a cgroup v2 cpuset: the kind of its partition, and its own CPUs."""
+    """The state of a cgroup v2 cpuset, with its own CPUs."""
 
     kind: PartitionKind
     """member: no partition; root: a partition with load balancing; isolated: one without."""
     cpus: CpuSet
     """Empty: the cgroup has no limit of its own."""
     invalid: str = ""
-    """The kernel's reason why the partition is invalid; empty: it is valid."""
+    """The kernel's reason why the partition is invalid; else empty."""
 
     def __str__(self) -> str:
         invalid = f"invalid ({self.invalid})" if self.invalid else ""
@@ -55,7 +55,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The state of a setting of the kernel that is a number."""
+    """A setting of the kernel that is a number."""
 
     value: int
     """The number."""
@@ -66,10 +66,10 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Governor:
-    """A frequency governor of the kernel, by its name."""
+    """A frequency governor of the kernel."""
 
     name: str
-    """The name, such as powersave."""
+    """Its name, such as powersave."""
 
     def __str__(self) -> str:
         return self.name
@@ -77,17 +77,17 @@ class Governor:
 
 @dataclass(frozen=True, slots=True)
 class GuestCpus:
-    """The state of a setting inside a guest that is a set of its vCPUs. They are no CPUs of the host."""
+    """A setting inside a guest that is a set of its vCPUs, which are no CPUs of the host."""
 
     vcpus: CpuSet
-    """The vCPUs, by the numbers of the guest's kernel."""
+    """By the numbers of the guest's kernel."""
 
     def __str__(self) -> str:
         return str(self.vcpus)
 
 
 State = PartitionState | Number | Governor | GuestCpus | CpuSet
-"""CpuSet is the last one: its JSON is a string, and pydantic could write the others as strings, too."""
+"""CpuSet stands last: its JSON is a string, as which pydantic could write the others, too."""
 
 
 def cpus_of(state: State) -> CpuSet:
@@ -104,24 +104,24 @@ def cpus_of(state: State) -> CpuSet:
 @dataclass(frozen=True, slots=True)
 class Kind:
     label: TargetKind
-    """The name in JSON and in the database."""
+    """Its name in JSON and in the database."""
     words: str
-    """Has the fields of Target in braces."""
+    """Has Target's fields in braces."""
     _: KW_ONLY
     parts: str = "{kind}"
     """For several targets of one owner; {parts} are the ranges of their numbers."""
     group: Literal["guest", "inside", "own"] = "own"
-    """What a run makes together, or undoes: all of the guest, all inside of it, or this one alone."""
+    """What a run makes or undoes together: all of the guest, all inside of it, or this one alone."""
     order: int | None = None
-    """Its place in a plan; None: a plan has none."""
+    """Place in a plan; None: a plan has none."""
     state: type[State] | None = None
     """None: the kind has threads, or is never planned."""
     remedy: SettingName | None = None
     """None: the kind is no setting."""
     summary: str = ""
-    """For people: what a plan that is asked for the setting does."""
+    """What a plan that is asked for the setting does."""
     has_part: bool = False
-    """Whether a number is part of the identity, where the kind has a state."""
+    """A number is part of the identity, where the kind has a state."""
     is_pinned: bool = False
     """libvirt stores the pin in the guest's definition; it cannot pin vhost threads and memory."""
     is_defined: bool = False
@@ -131,17 +131,17 @@ class Kind:
     ends_with_process: bool = False
     """The next process of the name has another target."""
     follows_former: bool = False
-    """The state after a plan depends on the state before it."""
+    """The state after a plan depends on the one before."""
     may_be_off: bool = False
     """A state without CPUs is valid."""
     is_late: bool = False
-    """A new state takes effect some seconds after it was set: until then a read shows the former one."""
+    """A new state takes effect seconds after it was set: until then a read shows the former one."""
     leaves_file: bool = False
-    """An interrupted undo may leave a file, although the target has its former state."""
+    """An interrupted undo may leave a file although the target has its former state."""
 
     @property
     def module(self) -> str:
-        """The name of its modules in planning/settings and host/settings; for a setting also its field of Snapshot."""
+        """Its modules' name in planning/settings and host/settings; for a setting also its field of Snapshot."""
         return (self.remedy or f"{self.label}s").replace("-", "_")
 
 
@@ -269,7 +269,7 @@ _ROWS = (
     Kind("metadata", "guest {name} metadata", group="guest", is_defined=True),
     Kind("guest", "guest {name}", group="guest"),
 )
-"""In the order of a plan's changes, but for those inside guests: ``planning/settings/table.py`` puts them last.
+"""In the order of a plan's changes, except those inside guests, which ``planning/settings/table.py`` puts last.
 Interrupts leave the CPUs; irqbalance gets other CPUs, which moves interrupts at once; the host's processes leave;
 QEMU's own threads move; vCPUs move to CPUs that are quiet by then. A guest leaves its CPUs before another one gets
 them. Partitions follow, each after its parent."""
@@ -296,13 +296,13 @@ DEFINED = _where(lambda row: row.is_defined)
 OF_GUESTS = _where(lambda row: row.group == "guest")
 """The kinds whose owner is a guest, by UUID."""
 QEMUS_OWN = _where(lambda row: row.group == "guest" and row.order == 1)
-"""The parts of a guest that Nova does not pin, unless the flavor sets hw:emulator_threads_policy."""
+"""Parts of a guest that Nova does not pin, unless the flavor sets hw:emulator_threads_policy."""
 INSIDE = _where(lambda row: row.group == "inside")
-"""Settings of a guest's own kernel. The guest need not answer, or tell the truth."""
+"""Settings of a guest's own kernel, which need not answer, or tell the truth."""
 WITH_THREADS = _where(lambda row: row.order is not None and not row.state)
 WITH_STATE = _where(lambda row: row.state)
 SETTINGS = _where(lambda row: row.remedy)
-"""No other change depends on a setting: where the kernel refuses one, a run makes all others, those of partitions, too.
+"""No other change depends on a setting: where the kernel refuses one, a run makes all others, even those of partitions.
 Processes are no settings: one that keeps its CPUs would lose them to a partition."""
 REMEDIES: Mapping[SettingName, Kind] = {
     name: row for name in get_args(SettingName) for row in _ROWS if row.remedy == name

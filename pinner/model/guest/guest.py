@@ -1,4 +1,4 @@
-"""Guests as libvirt and the kernel report them. pinner places only active guests: the others have no threads."""
+"""Guests as libvirt and the kernel report them. pinner places active guests alone: others have no threads."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -18,18 +18,18 @@ from pinner.model.machine.process import Thread
 # (https://libvirt.org/formatdomain.html: numatune, cpu/numa, memoryBacking). Nova writes these for hw:numa_nodes and
 # hw:mem_page_size.
 STRICT = "strict"
-"""libvirt's only mode that is a bound: preferred and interleave are hints, and restrictive can be changed while the
-guest runs."""
+"""libvirt's only mode that is a bound: preferred and interleave are hints, and restrictive can change while the guest
+runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBinding:
-    """The NUMA nodes of the host from which memory is allocated."""
+    """The host's NUMA nodes from which memory is allocated."""
 
     mode: str
-    """libvirt's mode: strict (from no other node, as long as the guest runs), preferred, interleave, restrictive."""
+    """libvirt's: strict (from no other node, as long as the guest runs), preferred, interleave, restrictive."""
     nodes: tuple[int, ...]
-    """The ids of the host's nodes."""
+    """Ids of the host's nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,12 @@ class GuestCell:
     """A NUMA node that the guest sees."""
 
     id: int
-    """The number of the cell in the guest."""
+    """Its number in the guest."""
     vcpus: CpuSet
-    """The numbers of the cell's vCPUs."""
+    """Numbers of its vCPUs."""
     memory_kib: int
-    """The cell's memory in KiB."""
     memory: MemoryBinding | None = None
-    """The host's nodes of the cell's memory (memnode); null where only the whole guest has nodes."""
+    """The host's nodes of its memory (memnode); null where only the whole guest has nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +50,15 @@ class GuestNuma:
     """The cells of a guest, and what binds them to the host's nodes."""
 
     cells: tuple[GuestCell, ...] = ()
-    """The cells; empty for a guest that sees one node."""
+    """Empty for a guest that sees one node."""
     memory: MemoryBinding | None = None
     """The host's nodes of the whole guest's memory (numatune); null where the definition has none."""
     huge_kib: Mapping[int, int] = field(default_factory=dict)
-    """Node id to KiB of the guest's memory in huge pages; empty for a guest that its definition gives none."""
+    """Node id to KiB of the guest's memory in huge pages; empty where its definition gives none."""
     pins: Mapping[int, CpuSet] = field(default_factory=dict)
-    """The CPUs to which Nova pins each vCPU of the cells, by the vCPU's number: the shared CPUs of the cell's node."""
+    """vCPU number to the CPUs to which Nova pins a vCPU of the cells: the shared CPUs of the cell's node."""
     page_kib: int = 0
-    """The size in KiB of the huge pages of the guest's memory; 0: normal pages, or a size that is not known."""
+    """KiB of a huge page of the guest's memory; 0: normal pages, or not known."""
 
     def bindings(self) -> tuple[MemoryBinding, ...]:
         """The strict ones."""
@@ -80,14 +79,14 @@ class GuestNuma:
 
 
 _PCPUS = re.compile(r"resources([1-9][0-9]*)?:PCPU")
-"""Nova's own pattern: dedicated CPUs as a resource."""
+"""Nova's own pattern of dedicated CPUs as a resource."""
 
 DEDICATING = ("dedicated", "mixed")
-"""hw:cpu_policy: CPUs of their own for all vCPUs, or for some."""
+"""Values of hw:cpu_policy that give all vCPUs, or some, CPUs of their own."""
 
 EmulatorPolicy = Literal["", "isolate", "share"]
-"""hw:emulator_threads_policy, where Nova pins QEMU's own threads: isolate = to a CPU of their own, share = to
-cpu_shared_set, empty = to the CPUs of the vCPUs."""
+"""hw:emulator_threads_policy: Nova pins QEMU's own threads to a CPU of their own (isolate), to cpu_shared_set (share),
+or to the CPUs of the vCPUs (empty)."""
 _EMULATOR_POLICIES: tuple[EmulatorPolicy, ...] = get_args(EmulatorPolicy)
 
 GuestState = Literal["running", "blocked", "paused", "shutdown", "crashed", "suspended", "migrating", "unknown"]
@@ -96,26 +95,25 @@ GuestState = Literal["running", "blocked", "paused", "shutdown", "crashed", "sus
 
 @dataclass(frozen=True, slots=True)
 class Vcpu:
-    """A virtual CPU; ``thread`` is None while it is unplugged."""
+    """A virtual CPU."""
 
     id: int
-    """libvirt's number of the vCPU."""
+    """libvirt's number."""
     thread: Thread | None
-    """The thread of QEMU that runs the vCPU; null while it is unplugged."""
+    """QEMU's thread that runs it; null while it is unplugged."""
     pin: CpuSet
-    """The pin that libvirt has stored; Thread.affinity is the one in force."""
+    """libvirt's stored pin; Thread.affinity is the one in force."""
 
 
 @dataclass(frozen=True, slots=True)
 class IoThread:
-    """One of QEMU's iothreads, by libvirt's id."""
+    """One of QEMU's iothreads."""
 
     id: int
-    """libvirt's id of the iothread."""
+    """libvirt's id."""
     thread: Thread | None
-    """The thread; null if QEMU has none."""
+    """Null if QEMU has none."""
     pin: CpuSet
-    """The pin that libvirt has stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,25 +121,22 @@ class Emulator:
     """QEMU's other threads: main loop, workers, and vhost workers since Linux 6.4."""
 
     pin: CpuSet
-    """The pin that libvirt has stored."""
     threads: tuple[Thread, ...]
-    """The threads."""
     policy: EmulatorPolicy = ""
-    """The policy of a guest that Nova pinned."""
+    """Of a guest that Nova pinned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """A network interface of a guest on the host's side; counters from the host's side, since the tap exists."""
+    """A network interface of a guest on the host's side; it counts since the tap exists."""
 
     name: str
-    """The name of the interface."""
     mac: str
-    """The MAC address of the guest's interface."""
+    """MAC address of the guest's interface."""
     rx_packets: int
-    """Packets that the host received from the guest."""
+    """Packets from the guest."""
     tx_packets: int
-    """Packets that the host sent to the guest."""
+    """Packets to the guest."""
     rx_drops: int
     """Packets from the guest that the host dropped."""
     tx_drops: int
@@ -153,24 +148,24 @@ class NovaIdentity:
     """The instance as Nova describes it, in the domain's metadata or in a notification; a field can be empty."""
 
     instance: str
-    """The name of the instance."""
+    """The instance's name."""
     project: str
-    """The name of the project."""
+    """The project's name."""
     user: str
-    """The name of the user."""
+    """The user's name."""
     flavor: str
-    """The name of the flavor."""
+    """The flavor's name."""
     extra_specs: Mapping[str, str] = field(default_factory=dict)
     """The flavor's extra specs; in the metadata since Nova 32."""
     flavor_id: str = ""
-    """The id of the flavor (Nova's flavorid): two flavors of one name, of which the first was deleted, differ in it."""
+    """Nova's flavorid: a flavor that was deleted may have had the same name."""
     has_specs: bool = False
-    """Whether the source lists the extra specs, also where the flavor has none. Older versions of Nova write none into
-    the metadata, and a notification may lack them."""
+    """Whether the source lists the extra specs, even if the flavor has none. Older Novas write none into the metadata,
+    and a notification may lack them."""
 
     @property
     def specs_known(self) -> bool:
-        """Whether ``extra_specs`` is the flavor's whole list. A caller of REST may list some without ``has_specs``."""
+        """Whether ``extra_specs`` is the whole list. A caller of REST may list some without ``has_specs``."""
         return self.has_specs or bool(self.extra_specs)
 
     def is_same_flavor(self, other: "NovaIdentity") -> bool:
@@ -192,24 +187,23 @@ class NovaIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """A cgroup v2 of a systemd unit: its path below the mount, and its state."""
+    """A cgroup v2 of a systemd unit."""
 
     path: str
-    """The path below the mount of the cgroup file system."""
+    """Its path below the mount."""
     state: PartitionState
-    """The state of its cpuset."""
+    """Of its cpuset."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorPin:
-    """A pin of an emulator, vCPU or iothread that neither pinner nor Nova wrote, and that restricts it."""
+    """A pin that neither pinner nor Nova wrote, and that restricts its part."""
 
     kind: TargetKind
     """emulator, vcpu or iothread."""
     part: int | None
-    """The number of the vCPU or iothread; null for an emulator."""
     cpus: CpuSet
-    """The CPUs of the pin."""
+    """The pin."""
     written: Literal["definition", "live"]
     """definition: in the persistent definition; live: only in the running guest, by a client of libvirt such as
     virsh."""
@@ -219,58 +213,54 @@ class OperatorPin:
 class Guest:
     """An active libvirt domain.
 
-    A plan names each target of a guest many times, so the targets are made once. Only a class without slots can keep
-    them. Strategies of plug-ins get the mappings of vCPUs, so these are read-only.
+    The class has no slots, so that it can keep the targets that a plan names many times. The mappings of vCPUs are
+    read-only, because strategies of plug-ins get them.
     """
 
     uuid: str
-    """The UUID of the libvirt domain."""
     name: str
-    """The name of the libvirt domain."""
     state: GuestState
-    """libvirt's state of the domain, or migrating until its migration to or from this host has ended."""
+    """libvirt's state, or migrating until a migration to or from this host has ended."""
     pid: int
     """QEMU's process id."""
     vcpus: tuple[Vcpu, ...]
-    """The vCPUs."""
     emulator: Emulator
     """QEMU's own threads."""
     iothreads: tuple[IoThread, ...]
     """QEMU's iothreads."""
     vhost_threads: tuple[Thread, ...]
-    """Kernel threads of the guest outside its QEMU process (vhost-PID before Linux 6.4, kvm-pit/PID)."""
+    """Kernel threads outside its QEMU process (vhost-PID before Linux 6.4, kvm-pit/PID)."""
     memory_kib: int
-    """The size of the guest's memory."""
     memory_per_node: Mapping[int, int]
-    """Node id to resident KiB of the QEMU process (/proc/PID/numa_maps)."""
+    """Node id to resident KiB of QEMU (/proc/PID/numa_maps)."""
     taps: tuple[Tap, ...] = ()
-    """The guest's network interfaces."""
+    """Its network interfaces."""
     pci: tuple[str, ...] = ()
     """Addresses of passed-through PCI devices."""
     persistent: bool = False
-    """Whether libvirt has a persistent definition of the guest."""
+    """Whether libvirt has a persistent definition of it."""
     nova: NovaIdentity | None = None
-    """The instance of Nova; null if the guest is not Nova's."""
+    """Null if the guest is not Nova's."""
     dedicated: bool = False
-    """Whether Nova pinned the guest's vCPUs. pinner does not move these vCPUs and does not use their CPUs."""
+    """Whether Nova pinned its vCPUs. pinner does not move them, and does not use their CPUs."""
     excluded: bool = False
-    """Whether pinner's mark in the guest's metadata excludes the guest."""
+    """Whether pinner's mark in its metadata excludes it."""
     leaving: bool = False
-    """Whether an event said that the guest is being migrated away."""
+    """Whether an event said that it is being migrated away."""
     cgroups: tuple[Cgroup, ...] = ()
-    """The cgroups of its systemd units, outermost first; empty without the cpuset controller of cgroup v2."""
+    """Those of its systemd units, outermost first; empty without the cpuset controller of cgroup v2."""
     pooled: CpuSet = CpuSet()
-    """CPUs that pinner gave to several threads of the guest, as a pool of one CPU: no vCPU has them to itself."""
+    """CPUs that pinner gave to several of its threads, as a pool of one CPU: no vCPU has them to itself."""
     own_pins: tuple[PartPin, ...] = ()
-    """The live pins that are pinner's, by its metadata. They claim no CPUs for the guest."""
+    """Live pins that are pinner's, by its metadata. They claim no CPUs for the guest."""
     operator_pins: tuple[OperatorPin, ...] = ()
-    """The pins that an operator wrote. A plan leaves such a guest alone unless its request names the guest."""
+    """Pins that an operator wrote. A plan leaves such a guest alone unless its request names it."""
     unread: str = ""
-    """Why libvirt does not describe the guest: a plan leaves such a guest alone. Empty: libvirt describes it."""
+    """Why libvirt does not describe it: a plan leaves it alone. Empty: libvirt describes it."""
     numa: GuestNuma = field(default_factory=GuestNuma)
-    """The guest's cells, and what binds its memory and its vCPUs to NUMA nodes of the host."""
+    """Its cells, and what binds its memory and vCPUs to the host's NUMA nodes."""
     shared_vcpus: CpuSet = CpuSet()
-    """The vCPUs without a CPU of their own of a guest with Nova's mixed policy, where its metadata says which ones."""
+    """vCPUs without a CPU of their own, by Nova's mixed policy, where the metadata names them."""
 
     @property
     def is_migrating(self) -> bool:
@@ -291,7 +281,7 @@ class Guest:
 
     @cached_property
     def vcpu_affinities(self) -> Mapping[int, CpuSet]:
-        """Only of vCPUs that have a thread."""
+        """Of vCPUs that have a thread."""
         return MappingProxyType({vcpu.id: vcpu.thread.affinity for vcpu in self.vcpus if vcpu.thread})
 
     @cached_property
@@ -301,7 +291,7 @@ class Guest:
 
     @cached_property
     def threads_by_target(self) -> Mapping[Target, tuple[Thread, ...]]:
-        """vCPUs last; without parts that have no thread."""
+        """vCPUs last; parts without a thread are left out."""
         found: dict[Target, tuple[Thread, ...]] = {}
         if self.emulator.threads:
             found[Target("emulator", self.uuid, None, self.name)] = self.emulator.threads
@@ -321,13 +311,11 @@ class InactiveGuest:
     """A guest that has a persistent definition and does not run."""
 
     name: str
-    """The name of the libvirt domain."""
     uuid: str
-    """The UUID of the libvirt domain."""
 
 
 def with_nova_identity(guest: Guest, identity: NovaIdentity) -> Guest:
-    """The pinning follows from the identity, too."""
+    """Its pinning follows from the identity."""
     return replace(
         guest,
         nova=identity,
@@ -345,18 +333,16 @@ def _positive(count: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class GuestExclusion:
-    """Whether a guest's metadata excludes the guest from every placement."""
+    """Whether a guest's metadata excludes it from every placement."""
 
     uuid: str
-    """The UUID of the guest."""
     name: str
-    """The name of the guest."""
     excluded: bool
     """Whether pinner does not change the guest's CPUs."""
 
 
 def nova_cpus(guest: Guest, online: CpuSet) -> CpuSet:
-    """The CPUs that Nova dedicates to a guest, without pinner's own pins."""
+    """CPUs that Nova dedicates to a guest."""
     ours = own_vcpu_pins(guest)
     vcpus = [vcpu for vcpu in guest.vcpus if vcpu.id not in guest.shared_vcpus]
     pins = [vcpu.pin for vcpu in vcpus if vcpu.pin != ours.get(vcpu.id)]
@@ -370,11 +356,11 @@ def own_vcpu_pins(guest: Guest) -> dict[int, CpuSet]:
 
 
 def shared_vcpus(nova: NovaIdentity | None, vcpus: int) -> CpuSet:
-    """The vCPUs without a CPU of their own of a guest with Nova's mixed policy.
+    """vCPUs that have no CPU of their own under Nova's mixed policy.
 
-    Such a pin can be a single CPU, where cpu_shared_set has only one on the node. Where the flavor does not name the
-    vCPUs, a single CPU counts as the vCPU's own. ``nova`` is that of the metadata: an agent reads nothing else, and
-    must come to the same CPUs as a plan.
+    Such a pin can be a single CPU, where cpu_shared_set has only one on the node; if the flavor names no vCPUs, it
+    counts as the vCPU's own. ``nova`` is of the metadata: an agent reads nothing else, and must find the same CPUs as a
+    plan.
     """
     specs = nova.extra_specs if nova else {}
     mask = specs.get("hw:cpu_dedicated_mask", "").strip()
@@ -388,8 +374,8 @@ def shared_vcpus(nova: NovaIdentity | None, vcpus: int) -> CpuSet:
 
 
 def dedicated_cpus(vcpus: Iterable[CpuSet], emulator: CpuSet, policy: EmulatorPolicy, online: CpuSet) -> CpuSet:
-    """Nova's mixed policy gives some vCPUs one CPU of their own: only these CPUs are dedicated. Where no vCPU has one,
-    every pin with fewer CPUs than the host counts."""
+    """Under Nova's mixed policy some vCPUs have one CPU of their own: only these CPUs are dedicated. Where no vCPU has
+    one, every pin with fewer CPUs than the host counts."""
     pins = list(vcpus)
     own = union(pin for pin in pins if len(pin) == 1) or union(pin for pin in pins if pin and not online <= pin)
     return own | emulator if policy == "isolate" else own

@@ -1,5 +1,5 @@
-"""Nova on a host: its configuration, the CPUs that it owns, the check that no plan uses them, and the report of
-`pinner nova check`."""
+"""Nova on a host: its configuration, its CPUs, the check that no plan uses them, and the report of `pinner nova
+check`."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from pinner.model.kinds import QEMUS_OWN
 from pinner.model.plan.plan import Wanted
 
 PowerStrategy = Literal["cpu_state", "governor"]
-"""What Nova does to a dedicated CPU without a guest: take it offline, or give it a slow governor."""
+"""What Nova does to a dedicated CPU without a guest: it takes it offline, or gives it a slow governor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class NovaSets:
 
 @dataclass(frozen=True, slots=True)
 class NovaConf:
-    """The options of nova.conf that pinner uses, as written there; empty: not set."""
+    """nova.conf's options that pinner uses, as written there; empty: not set."""
 
     files: tuple[str, ...]
-    """The files that were read."""
+    """Files that were read."""
     dedicated: str = ""
     """[compute] cpu_dedicated_set"""
     shared: str = ""
@@ -49,7 +49,7 @@ class NovaConf:
     power_management: bool = False
     """[libvirt] cpu_power_management"""
     power_strategy: PowerStrategy = "cpu_state"
-    """[libvirt] cpu_power_management_strategy; it counts with cpu_power_management only."""
+    """[libvirt] cpu_power_management_strategy; it needs cpu_power_management."""
     governor_high: str = "performance"
     """[libvirt] cpu_power_governor_high"""
     compute_driver: str = ""
@@ -60,17 +60,17 @@ class NovaConf:
     is_quorum: bool = False
     """[oslo_messaging_rabbit] rabbit_quorum_queue"""
     source: str = ""
-    """The process, the deployment or the option of pinner that names the files."""
+    """The process, deployment or option of pinner that names the files."""
     process: int | None = None
-    """The id of nova-compute's process; None where the configuration does not come from a process."""
+    """nova-compute's process id; None where the configuration does not come from a process."""
     changed: tuple[str, ...] = ()
-    """The files that were changed after nova-compute's start: Nova still uses their earlier content."""
+    """Files changed after nova-compute's start: Nova still uses their earlier content."""
     is_missing: bool = False
     """Neither nova-compute's process nor its configuration was found."""
     ignored_processes: tuple[str, ...] = ()
-    """The processes that claim to be nova-compute and that pinner does not believe, each with the reason."""
+    """Processes that claim to be nova-compute and that pinner does not believe, each with the reason."""
     old_drivers: tuple[str, ...] = ()
-    """[DEFAULT] notification_driver, the old name of driver: Nova 31 and newer ignore it."""
+    """[DEFAULT] notification_driver, the old name of driver, which Nova 31 and newer ignore."""
 
     @property
     def switches_cpus_off(self) -> bool:
@@ -82,9 +82,8 @@ class NovaConf:
         return self.power_management and self.power_strategy == "governor"
 
     def sets(self) -> NovaSets:
-        """vcpu_pin_set, if set, is the shared one. Raises Invalid, naming the option, where nova-compute does not
-        start: a list that does not parse or has no CPU, options that exclude each other, an unreadable
-        configuration."""
+        """vcpu_pin_set, if set, is the shared one. Raises Invalid with the option where nova-compute does not start: a
+        list that does not parse or has no CPU, options that exclude each other, an unreadable configuration."""
         if self.error:
             named = " of ".join(filter(None, (", ".join(self.files), self.source)))
             raise Invalid("nova.conf", named, f"{self.error}; {_REMEDY}")
@@ -130,11 +129,11 @@ def conflicts(conf: NovaConf, sets: NovaSets) -> Iterator[Conflict]:
 
 
 def configured(ours: NovaSets, conf: NovaConf | None, guests: Collection[str] = ()) -> NovaSets:
-    """pinner's own sets (``ours``), and nova.conf's where a set is empty there: an administrator sets them where
-    nova.conf cannot be read or lacks them.
+    """pinner's own sets (``ours``); where one is empty, nova.conf's. An administrator sets them where nova.conf cannot
+    be read or lacks them.
 
-    ``guests`` are the names of Nova's active guests. Raises Invalid where nova.conf is needed and cannot be read, or
-    was not found although Nova has guests.
+    ``guests`` are the names of Nova's active guests. Raises Invalid where nova.conf is needed and cannot be read, or is
+    missing although Nova has guests.
     """
     if conf is None or (ours.dedicated and ours.shared):
         return ours
@@ -145,7 +144,6 @@ def configured(ours: NovaSets, conf: NovaConf | None, guests: Collection[str] = 
 
 
 def missing(guests: Collection[str]) -> str:
-    """What an administrator can do about Nova's guests without Nova's configuration."""
     return (
         f"the path of Nova's configuration; Nova manages {len(guests)} guests here ({min(guests)} is one), but pinner "
         "finds neither a nova-compute process nor a configuration of Nova; if Nova has no other CPU sets than those of "
@@ -154,8 +152,8 @@ def missing(guests: Collection[str]) -> str:
 
 
 def cpus(text: str, option: str) -> CpuSet:
-    """Nova's grammar: numbers as Python reads them, ranges, blanks, and ``^`` before those excluded. Raises Invalid,
-    also for a list that is not empty and has no CPU."""
+    """Nova's grammar: numbers as Python reads them, ranges, blanks, and ``^`` before excluded ones. Raises Invalid,
+    also for a list with text and no CPU."""
     included: set[int] = set()
     excluded: set[int] = set()
     if len(text) > MAX_LENGTH:
@@ -184,7 +182,7 @@ def _range(part: str, text: str, option: str) -> range:
 
 @dataclass(frozen=True, slots=True)
 class NovaGuest:
-    """One whose vCPUs Nova pinned."""
+    """A guest whose vCPUs Nova pinned."""
 
     uuid: str
     name: str
@@ -212,7 +210,6 @@ class NovaOwns:
         return cpus & self.sets.shared if self.sets.shared else cpus
 
     def owners_of(self, cpus: CpuSet) -> Iterator[tuple[str, CpuSet]]:
-        """Each owner, for people, with its CPUs."""
         if both := cpus & self.sets.dedicated:
             yield f"Nova's cpu_dedicated_set {self.sets.dedicated}", both
         for guest in self.guests:
@@ -248,17 +245,15 @@ def _ours(want: Wanted) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """At one moment."""
-
     nova: NovaOwns = field(default_factory=NovaOwns)
     excluded: frozenset[str] = frozenset()
     """UUIDs of active guests (Guest.excluded)."""
     cells: frozenset[str] = frozenset()
-    """UUIDs of the active guests whose definition has pins of Nova that keep vCPUs in their cells' nodes."""
+    """UUIDs of active guests whose definition has Nova's pins, which keep vCPUs in their cells' nodes."""
 
 
 DEFAULT_TOPIC = "versioned_notifications"
-"""Nova's default. Other programs may listen to it too."""
+"""Nova's default, to which other programs may listen, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +262,7 @@ class Listening:
 
     topics: tuple[str, ...] = (DEFAULT_TOPIC,)
     pool: str = "pinner"
-    """pinner's own queue beside those of other listeners; empty: none."""
+    """pinner's own queue beside other listeners'; empty: none."""
     is_durable: bool = False
     """Queues and exchanges outlive the broker: amqp_durable_queues or rabbit_quorum_queue."""
     is_quorum: bool = False
@@ -298,11 +293,11 @@ class NovaReport:
     guests: tuple[NovaGuest, ...]
     """Those that Nova pinned."""
     unused: CpuSet
-    """Nova's CPUs that are offline now, for instance powered down by Nova."""
+    """Nova's CPUs that are offline, for instance powered down by Nova."""
     for_vcpus: CpuSet
-    """For floating vCPUs; housekeeping and emulators take theirs from them too."""
+    """For floating vCPUs; housekeeping and emulators use them, too."""
     for_others: CpuSet
     """For busy processes and emulator threads."""
     findings: tuple[Finding, ...]
     source: str = ""
-    """The process, the deployment or the option of pinner that names the files."""
+    """The process, deployment or option of pinner that names the files."""

@@ -1,9 +1,9 @@
 """pinner's own pins of a guest, as the metadata in the guest's XML names them; docs/nova.md shows the element.
 
-A pin is pinner's only if the element names the same part with the same CPUs. After another program has changed the pin,
-the two disagree, and the pin belongs to that program. libvirt keeps one metadata element for each namespace, and writes
-the children with the prefix; virDomainGetMetadata returns them without: the readers accept both. They take elements of
-lxml and of xml.etree, so that a program without pinner's dependencies can use them.
+A pin is pinner's only if the element names the same part with the same CPUs: after another program has changed the pin,
+it is that program's. libvirt keeps one metadata element for each namespace, and writes the children with the prefix;
+virDomainGetMetadata returns them without: the readers accept both. They take elements of lxml and of xml.etree, so that
+a program without pinner's dependencies can use them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ _KINDS: dict[str, TargetKind] = {kind: kind for kind in PIN_TAGS.values()}
 
 
 def named(domain: Element) -> tuple[PartPin, ...]:
-    """A child that is no pin of this format is left out."""
+    """Children that are no pin of this format are left out."""
     elements = domain.iterfind(f"metadata/{{{NAMESPACE}}}pins")
     return tuple(pin for element in elements for pin in named_by(element))
 
@@ -40,7 +40,7 @@ def named_by(element: Element) -> Iterator[PartPin]:
 
 
 def own_elements(domain: Element) -> list[tuple[Element, PartPin]]:
-    """Those below <cputune> whose part and CPUs the metadata names."""
+    """Pins below <cputune> that the metadata names."""
     names = frozenset(named(domain))
     tune = domain.find("cputune")
     if tune is None or not names:
@@ -49,7 +49,7 @@ def own_elements(domain: Element) -> list[tuple[Element, PartPin]]:
 
 
 def written(domain: Element) -> tuple[PartPin, ...]:
-    """Below <cputune>, whoever made it."""
+    """Pins below <cputune>, whoever made them."""
     tune = domain.find("cputune")
     found = () if tune is None else (_written_pin(element) for element in tune.iterfind("*"))
     return tuple(pin for pin in found if pin is not None)
@@ -69,8 +69,8 @@ def overlaid(before: Iterable[PartPin], pins: Iterable[PartPin]) -> tuple[PartPi
 
 
 def restored(now: tuple[PartPin, ...], before: tuple[PartPin, ...], pins: Iterable[PartPin]) -> tuple[PartPin, ...]:
-    """After an undo of ``overlaid(before, pins)``; ``now`` are the pins named at present. Where another run has changed
-    them, only those of ``pins`` that are still named are replaced."""
+    """After an undo of ``overlaid(before, pins)``; ``now`` are the present pins. Where another run has changed them,
+    only those of ``pins`` that are still named are replaced."""
     pins = tuple(pins)
     if now == overlaid(before, pins):
         return before
@@ -97,7 +97,7 @@ def _pin(kind: TargetKind, part: str | None, cpus: str | None) -> PartPin | None
 
 
 _DIGITS = 10
-"""No vCPU or iothread has a number with as many digits."""
+"""Numbers of vCPUs and iothreads have fewer."""
 
 
 def attributes(pin: PartPin) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Processes and threads of a host with their loads; their descendants; and programs that change what pinner places."""
+"""Processes and threads with their loads; their descendants; and programs that change what pinner places."""
 
 import re
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from pinner.model.cpuset import CpuSet
 Immovable = Literal["", "per-cpu", "guest", "pinner", "restricted"]
 """Why pinner does not move a thread; empty where it may.
 
-per-cpu     a kernel thread that cannot leave its CPU (PF_NO_SETAFFINITY)
-guest       a thread of QEMU, or one of its vhost or kvm-pit threads: placed with its guest
-pinner      a thread of pinner itself
-restricted  its owner restricted it to fewer CPUs: moved only when the request names it
+per-cpu: a kernel thread that cannot leave its CPU (PF_NO_SETAFFINITY)
+guest: a thread of QEMU, or one of its vhost or kvm-pit threads, placed with its guest
+pinner: a thread of pinner itself
+restricted: its owner restricted it to fewer CPUs; moved only when the request names it
 """
 
 RealTime = Literal["", "fifo", "rr", "deadline"]
 """SCHED_FIFO, SCHED_RR or SCHED_DEADLINE (sched(7)); empty: none."""
 
 RESERVING_LOAD = 2.0
-"""Per cent of one CPU: above it, threads of a restricted affinity keep their CPUs, whoever runs them."""
+"""Per cent of one CPU; above it, threads of a restricted affinity keep their CPUs, whoever runs them."""
 
 Reserves = Literal["", "privileged", "configured", "worked"]
 """Why a restricted affinity of a process keeps its CPUs out of every set; empty: only a measured load above
@@ -34,29 +34,24 @@ worked      a restricted thread used more than RESERVING_LOAD since it started, 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A thread, identified by id and start time, because the kernel reuses ids.
-
-    The start time is in clock ticks after boot: field 22 of /proc/TID/stat.
-    """
+    """A thread. The kernel reuses ids, so the start time (field 22 of /proc/TID/stat) identifies it, too."""
 
     tid: int
-    """The thread id."""
     started: int
-    """The start time in clock ticks after boot."""
     name: str
-    """The name of the thread (comm)."""
+    """The thread's name (comm)."""
     affinity: CpuSet
-    """The kernel's Cpus_allowed_list in /proc/TID/status."""
+    """Cpus_allowed_list of /proc/TID/status."""
     load: float = 0.0
     """Per cent of one CPU over the sample."""
     run_ns: int | None = None
-    """Nanoseconds on a CPU since the thread started; null without /proc/TID/schedstat."""
+    """Nanoseconds on a CPU since its start; null without /proc/TID/schedstat."""
     delay_ns: int | None = None
-    """Nanoseconds waiting for a CPU since the thread started; null without /proc/TID/schedstat."""
+    """Nanoseconds of waiting for a CPU since its start; null without /proc/TID/schedstat."""
     immovable_reason: Immovable = ""
-    """Why pinner does not move the thread; empty where it may."""
+    """Why pinner does not move it; empty where it may."""
     realtime: RealTime = ""
-    """The real-time scheduling policy; empty for a normal thread."""
+    """Real-time scheduling policy; empty for a normal thread."""
 
     @property
     def key(self) -> ThreadKey:
@@ -65,30 +60,27 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process and all its threads; a kernel thread is a process of one thread."""
+    """A process and its threads; a kernel thread is a process of one thread."""
 
     pid: int
-    """The process id."""
     started: int
-    """The start time in clock ticks after boot."""
     name: str
-    """The name of the process (comm)."""
+    """The process's name (comm)."""
     command: str
-    """The first 4 KiB of the command line, arguments joined by spaces; empty for a kernel thread."""
+    """The command line's first 4 KiB, arguments joined by spaces; empty for a kernel thread."""
     unit: str
-    """The systemd unit (sshd.service), or the innermost cgroup's path where there is none; empty at the root."""
+    """Its systemd unit (sshd.service), else the path of its innermost cgroup; empty at the root."""
     kernel: bool
     """Whether it is a kernel thread."""
     load: float
     """Per cent of one CPU over the sample, all threads together."""
     threads: tuple[Thread, ...]
-    """The threads."""
     immovable_reason: Immovable = ""
-    """Why pinner must not move any thread of the process. A thread can also have its own reason."""
+    """Why pinner moves none of its threads. A thread can have its own reason, too."""
     user: int | None = None
-    """The real user id; null where it was not read: it is read only of processes with a restricted affinity."""
+    """Real user id; null where it was not read: only processes with a restricted affinity have it."""
     reserves: Reserves = ""
-    """Why a restricted affinity of the process keeps its CPUs out of every set without a measured load."""
+    """Why its restricted affinity keeps CPUs out of every set without a measured load."""
 
     @property
     def is_realtime(self) -> bool:
@@ -102,7 +94,7 @@ PLACERS = {
     "cpuset": "it moves threads between cpusets",
     "auto-cpufreq": "it changes the governors",
 }
-"""By name, how they change the placement."""
+"""Programs, and how they change the placement."""
 _SERVES = re.compile(r"(?:\S*/)?(?:python\S* (?:-\S+ )*(?:\S*/)?)?pinner serve\b")
 """A program that starts a server, as sudo does, has other words before."""
 
@@ -112,7 +104,6 @@ def is_known_placer(process: Process) -> bool:
 
 
 def is_another_pinner(process: Process) -> bool:
-    """By the command line of a server."""
     return bool(_SERVES.match(process.command)) and process.immovable_reason != "pinner" and not process.kernel
 
 
@@ -121,23 +112,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The facts of a target at the moment when it got its mask. host.lineage compares other processes with them."""
+    """Facts of a target when it got its mask; host.lineage compares other processes with them."""
 
     boot: str
-    """The boot id of the kernel: process ids and start times count anew after each boot."""
+    """The kernel's boot id: process ids and start times count anew after each boot."""
     since: int
     """The moment, in clock ticks after boot. Only a process that started later can have inherited the mask."""
     service: str = ""
-    """Of a process: the cgroup of its systemd service. Every process there descends from the service. Empty: none."""
+    """Of a process: its systemd service's cgroup. Every process there descends from the service. Empty: none."""
     layout: str = ""
-    """Of a process: the random addresses that it got from its last exec. A fork has the same ones. Empty: unknown."""
+    """Of a process: random addresses from its last exec, which a fork shares. Empty: unknown."""
     session: int = 0
-    """Of a process: the id of its session. 0: unknown."""
+    """Of a process: its session's id. 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Descendants(Generic[T]):
-    """Of a process: their ids, or their threads."""
+    """Ids of a process's descendants, or their threads."""
 
     sure: tuple[T, ...] = ()
     unsure: tuple[T, ...] = ()

@@ -1,4 +1,4 @@
-"""The hardware of a host: CPUs, NUMA nodes and devices, with the kernel's settings."""
+"""The hardware of a host, with the kernel's settings."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -16,9 +16,9 @@ class CoreShape:
     """Cores whose hardware threads have the same distances from their lowest CPU; a machine has few shapes."""
 
     offsets: tuple[int, ...]
-    """From the lowest CPU of the core: (0, 256) for CPUs 7 and 263."""
+    """From the core's lowest CPU: (0, 256) for CPUs 7 and 263."""
     lowest: CpuSet
-    """Of each core."""
+    """Each core's lowest CPU."""
     cpus: CpuSet
 
     def touched(self, cpus: CpuSet) -> CpuSet:
@@ -70,35 +70,35 @@ def shapes_of(cores: Mapping[int, CpuSet]) -> tuple[CoreShape, ...]:
 
 K = TypeVar("K")
 NodeId = int | None
-"""None for CPUs for which the kernel reports no node."""
+"""None: the kernel reports no node for the CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """A logical CPU. An id is None where the kernel does not report it (an offline CPU, a bare machine)."""
+    """A logical CPU. An id is null where the kernel does not report it (an offline CPU, a bare machine)."""
 
     id: int
-    """The kernel's number of the CPU."""
+    """The kernel's number."""
     node: int | None
-    """The id of its NUMA node."""
+    """Id of its NUMA node."""
     socket: int | None
-    """The id of its socket."""
+    """Id of its socket."""
     die: int | None
-    """The id of its die."""
+    """Id of its die."""
     core: int | None
-    """The id of its core."""
+    """Id of its core."""
     l3: int | None
-    """Index in Topology.l3_domains; None where the kernel reports no level-3 cache."""
+    """Index in Topology.l3_domains; null without a level-3 cache."""
     siblings: CpuSet
-    """The hardware threads of its core, itself included."""
+    """Hardware threads of its core, itself included."""
     online: bool = True
-    """Whether the CPU runs threads now."""
+    """Whether it runs threads now."""
     isolated: bool = False
     """Outside the kernel's load balancing: isolcpus=domain or an isolated cpuset partition."""
     nohz_full: bool = False
-    """Whether the CPU stops its tick while one task runs."""
+    """Whether it stops its tick while one task runs."""
     governor: str | None = None
-    """The frequency governor; null where the kernel has none."""
+    """Frequency governor; null where the kernel has none."""
     core_class: int = 0
     """0: one of the host's fastest cores; 1: the next slower class, such as an E core; and so on."""
 
@@ -110,9 +110,9 @@ class Cache:
     level: int
     """The level."""
     size_kib: int
-    """The size; 0 where the kernel does not report it."""
+    """Size in KiB; 0 where the kernel does not report it."""
     cpus: CpuSet
-    """The online CPUs that share the cache."""
+    """Online CPUs that share it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +120,11 @@ class HugePages:
     """Huge pages of one size on one node."""
 
     size_kib: int
-    """The size of one page."""
+    """Size of a page in KiB."""
     total: int
-    """The number of pages."""
+    """Number of pages."""
     free: int
-    """The number of free pages."""
+    """Number of free pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,47 +132,45 @@ class Node:
     """A NUMA node; it may have no CPU or no memory."""
 
     id: int
-    """The kernel's number of the node."""
+    """The kernel's number."""
     cpus: CpuSet
-    """The CPUs of the node."""
     memory_kib: int
-    """The size of the memory."""
     free_kib: int
-    """The size of the free memory."""
+    """Free memory in KiB."""
     distances: Mapping[int, int]
-    """Node id to the firmware's distance (10 is local); empty where the machine has no table."""
+    """Node id to the firmware's distance (10 is local); empty without a table."""
     hugepages: tuple[HugePages, ...] = ()
-    """The huge pages by size."""
+    """By size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A PCI function or a network interface, and its node (None where the kernel reports none)."""
+    """A PCI function or a network interface."""
 
     kind: Literal["pci", "net"]
     """pci: a PCI function; net: a network interface."""
     name: str
-    """The PCI address (0000:3b:00.0) or the interface's name."""
+    """PCI address (0000:3b:00.0), or the interface's name."""
     node: int | None
-    """The id of the NUMA node; null where the kernel reports none."""
+    """Id of its NUMA node; null where the kernel reports none."""
     description: str = ""
-    """The name of the device's class or driver."""
+    """Its class or driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Facts about the running kernel."""
+    """The running kernel."""
 
     release: str
-    """The kernel's release, as uname(2) reports it."""
+    """As uname(2) reports it."""
     command_line: str
-    """The kernel's command line."""
+    """Its command line."""
     cgroup: Literal["v1", "v2", "none"]
     """Where the cpuset controller is mounted."""
     partitions: bool
-    """Whether cgroup v2 ``isolated`` cpuset partitions can be made here (Linux 5.15 and later, cpuset on v2)."""
+    """Whether ``isolated`` cpuset partitions of cgroup v2 can be made here (Linux 5.15 and later)."""
     unbound: CpuSet = CpuSet()
-    """The CPUs of unbound kernel work (/sys/devices/virtual/workqueue/cpumask); empty where the file is missing."""
+    """CPUs of unbound kernel work (/sys/devices/virtual/workqueue/cpumask); empty where the file is missing."""
 
 
 SLOW_GOVERNORS = ("powersave", "conservative", "ondemand")
@@ -185,11 +183,10 @@ class FrequencyDomain:
     """CPUs that have one governor (a policy of the kernel's cpufreq)."""
 
     number: int
-    """The kernel's number of the policy."""
+    """The policy's number."""
     cpus: CpuSet
-    """Its CPUs, also those that are offline."""
+    """Its CPUs, also offline ones."""
     governor: Governor
-    """The governor."""
 
     @property
     def target(self) -> Target:
@@ -201,7 +198,6 @@ class FrequencyDomain:
 
 
 def is_slow(governor: object) -> bool:
-    """A CPU with such a governor runs slowly after a pause."""
     return isinstance(governor, Governor) and governor.name in SLOW_GOVERNORS
 
 
@@ -209,21 +205,18 @@ def is_slow(governor: object) -> bool:
 class Topology:
     """A host's CPUs and nodes. Ids are sparse and interleaved on real machines: read them, never compute them.
 
-    A plan asks for the derived tables thousands of times, so each is made once. Only a class without slots can keep it.
+    The class has no slots, so that it can keep derived tables, for which a plan asks thousands of times.
     """
 
     cpus: tuple[Cpu, ...]
-    """The CPUs."""
     nodes: tuple[Node, ...]
-    """The NUMA nodes."""
     kernel: Kernel
-    """Facts about the kernel."""
     l3_domains: tuple[CpuSet, ...] = ()
-    """The CPUs that share each level-3 cache."""
+    """CPUs that share each level-3 cache."""
     devices: tuple[Device, ...] = field(default=())
     """PCI functions and network interfaces."""
     caches: tuple[Cache, ...] = ()
-    """The caches of level 2 and higher; empty where the kernel reports none."""
+    """Of level 2 and higher; empty where the kernel reports none."""
 
     @cached_property
     def online(self) -> CpuSet:
@@ -244,7 +237,7 @@ class Topology:
 
     @cached_property
     def online_by_node(self) -> Mapping[int | None, CpuSet]:
-        """Nodes with online CPUs only, ascending; None holds CPUs without a node."""
+        """Only nodes with online CPUs, ascending; None has the CPUs without a node."""
         nodes = _grouped([(cpu.node, cpu.id) for cpu in self.cpus if cpu.online])
         return {node: nodes[node] for node in sorted(nodes, key=lambda node: (node is None, node))}
 
@@ -260,7 +253,6 @@ class Topology:
 
     @cached_property
     def online_cores(self) -> Mapping[int, CpuSet]:
-        """See cores_of."""
         ordered = sorted((cpu for cpu in self.cpus if cpu.online), key=lambda cpu: cpu.id)
         return cores_of(((cpu.id, cpu.siblings) for cpu in ordered), self.online)
 
@@ -270,7 +262,7 @@ class Topology:
 
     @cached_property
     def sockets(self) -> Mapping[int, int]:
-        """Of the online CPUs for which the kernel reports one."""
+        """Of online CPUs for which the kernel reports one."""
         return {cpu.id: cpu.socket for cpu in self.cpus if cpu.online and cpu.socket is not None}
 
     @cached_property
@@ -284,10 +276,8 @@ class Topology:
 
     @cached_property
     def memory_sources(self) -> Mapping[int, int]:
-        """The node from which each node's CPUs get memory; empty where no node reports any.
-
-        For a node without memory it is the nearest one: the largest of several, and of all without a distance table.
-        """
+        """The node from which each node's CPUs get memory; empty where no node reports any. For a node without memory
+        it is the nearest one: the largest of several, and of all without a distance table."""
         own = {node.id: node.memory_kib for node in self.nodes if node.memory_kib}
 
         def rank(node: Node, other: int) -> tuple[bool, int, int, int]:
@@ -297,8 +287,7 @@ class Topology:
 
     @cached_property
     def local_memory(self) -> Mapping[int | None, int]:
-        """KiB that are local to each node's CPUs; empty where no node reports any: memory is unknown then, not
-        missing."""
+        """KiB local to each node's CPUs; empty where no node reports any: memory is unknown then, not missing."""
         return {node: self.node_by_id[source].memory_kib for node, source in self.memory_sources.items()}
 
     @cached_property
@@ -309,8 +298,8 @@ class Topology:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the facts that a plan depends on. Free memory, governors, devices and caches are not in it: a plan
-        stays right when they change."""
+        """A hash of the facts on which a plan depends. A plan stays right when free memory, governors, devices or
+        caches change."""
         cpus = sorted(self.cpus, key=lambda cpu: cpu.id)
         # A format without !s takes half as long again for values that are no integers.
         facts = [
@@ -327,7 +316,7 @@ class Topology:
 
 
 def _grouped(cpus: Iterable[tuple[K, int]]) -> dict[K, CpuSet]:
-    """In the order of the first CPU of each key."""
+    """In the order of each key's first CPU."""
     found: dict[K, int] = {}
     for key, cpu in cpus:
         found[key] = found.get(key, 0) | 1 << cpu
